@@ -1,0 +1,17 @@
+//! The decisions of Tactus, without memory, devices, threads or clocks.
+//!
+//! Everything here is a value or a state machine that is handed the time and answers. The real-time
+//! servers, the control side and the simulator all decide with this code, so what the simulator
+//! proves about it holds in production. Modules are listed from the lowest up.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod units;
+
+pub mod byte_clock;
+pub mod stagger;
+
+
+pub mod ports;

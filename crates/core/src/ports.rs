@@ -1,0 +1,85 @@
+//! Ports: what the engine's servers ask of the outside, as traits.
+//!
+//! `sys` implements them on the kernel, `sim` on a simulated world. A port never waits: it takes
+//! work, and later gives back what has been done.
+
+use crate::units::{Bytes, MonoTime};
+
+/// An open file that a volume's device reads from; what the number means is the port's business
+/// (a file descriptor, or an index into simulated files).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct FileHandle(pub i32);
+
+/// A connected socket, as a number known to the link's port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct SocketHandle(pub i32);
+
+/// One place of the arena and its age: a lease or a completion from an earlier life of the place is
+/// told by its generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct BlockRef {
+    /// Index of the place in the arena.
+    pub place: u32,
+    /// Counts the lives of the place.
+    pub generation: u32,
+}
+
+/// One disk request: fills `len` bytes of a block, beginning at `at` within it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    /// Which block it fills; comes back with the completion.
+    pub block: BlockRef,
+    /// Where the bytes are.
+    pub file: FileHandle,
+    /// Offset in the file, a multiple of the sector.
+    pub offset: Bytes,
+    /// Offset within the block, a multiple of the sector.
+    pub at: u32,
+    /// Length in bytes, a multiple of the sector, at most the block's size.
+    pub len: u32,
+}
+
+/// The end of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The transfer that has ended.
+    pub transfer: Transfer,
+    /// Bytes read (short at the end of a file), or why it failed.
+    pub result: Result<u32, DiskFault>,
+}
+
+/// Why a transfer failed: the kernel's error number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskFault(pub i32);
+
+/// A device with a queue.
+pub trait DiskPort {
+    /// Takes a transfer into the device's queue, or gives it back when the queue is full.
+    ///
+    /// # Errors
+    /// The transfer itself, when there is no room.
+    fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer>;
+
+    /// Starts what was submitted. Called once per turn, so that a batch costs one system call.
+    fn kick(&mut self, now: MonoTime);
+
+    /// The next transfer that has ended, in any order.
+    fn poll_completion(&mut self, now: MonoTime) -> Option<Completion>;
+}
+
+/// What became of a send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// This many bytes were taken, at least one.
+    Some(u32),
+    /// The peer's window and the socket's buffer are full.
+    Blocked,
+    /// The connection is gone, by this error number.
+    Broken(i32),
+}
+
+/// A network path.
+pub trait LinkPort {
+    /// Offers `parts`, in order, to `socket`. Never waits.
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent;
+}

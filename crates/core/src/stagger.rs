@@ -1,0 +1,125 @@
+//! Stagger: which moments of the link's tick belong to which stream.
+//!
+//! Promise: a stream with tick T is visited exactly every T, at the same moment of each second, and
+//! the visits of many streams are spread evenly. All ticks are whole divisions of a second (so a
+//! window of one second always holds the same number of visits) and whole multiples of one slot.
+//! One wake-up serves a whole slot, so wake-ups do not grow with the number of streams.
+
+use crate::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
+
+/// Slots in a second. 1.25 ms: fine enough to spread thousands of streams, and a common divisor of
+/// all ticks.
+pub const SLOTS_PER_SECOND: u64 = 800;
+/// The length of a slot.
+pub const SLOT: Nanos = Nanos(SECOND.0 / SLOTS_PER_SECOND);
+
+/// How often a stream sends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Tick {
+    /// 10 ms: the most even, the most expensive per byte.
+    Ms10,
+    /// 25 ms
+    Ms25,
+    /// 62.5 ms: the default of HTTP.
+    Ms62,
+    /// 125 ms
+    Ms125,
+    /// 250 ms: one send per flash cycle, the cheapest per byte.
+    Ms250,
+}
+
+impl Tick {
+    /// All ticks, shortest first.
+    pub const ALL: [Self; 5] = [Self::Ms10, Self::Ms25, Self::Ms62, Self::Ms125, Self::Ms250];
+
+    /// The tick as a number of slots.
+    pub const fn slots(self) -> u64 {
+        match self {
+            Self::Ms10 => 8,
+            Self::Ms25 => 20,
+            Self::Ms62 => 50,
+            Self::Ms125 => 100,
+            Self::Ms250 => 200,
+        }
+    }
+
+    /// The tick as a span.
+    pub const fn span(self) -> Nanos {
+        Nanos(self.slots() * SLOT.0)
+    }
+
+    /// The tick for a stream of `rate` whose class asks for `wanted`: longer while a send would be
+    /// under 4 KiB, shorter while it would be over 512 KiB. A send costs 5 us whatever its size, so
+    /// tiny sends waste the link's core; huge ones do not fit a socket buffer.
+    pub fn for_rate(rate: BitRate, wanted: Self) -> Self {
+        let bytes = |tick: Self| rate.bytes_in(tick.span());
+        let at = |tick: Self| Self::ALL.iter().position(|&t| t == tick).expect("ALL holds each");
+        let mut index = at(wanted);
+        while index + 1 < Self::ALL.len() && bytes(Self::ALL[index]) < SEND_MIN {
+            index += 1;
+        }
+        while index > 0 && bytes(Self::ALL[index]) > SEND_MAX {
+            index -= 1;
+        }
+        Self::ALL[index]
+    }
+}
+
+const SEND_MIN: Bytes = Bytes(4 * KIB);
+const SEND_MAX: Bytes = Bytes(512 * KIB);
+
+/// A slot's number, counted from the start of the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Slot(pub u64);
+
+impl Slot {
+    /// The slot that `now` lies in.
+    pub const fn at(now: MonoTime) -> Self {
+        Self(now.0 / SLOT.0)
+    }
+
+    /// When the slot begins.
+    pub const fn begin(self) -> MonoTime {
+        MonoTime(self.0 * SLOT.0)
+    }
+
+    /// The place of this slot within `tick`.
+    pub const fn phase(self, tick: Tick) -> u64 {
+        self.0 % tick.slots()
+    }
+}
+
+const _: () = assert!(SLOT.0 * SLOTS_PER_SECOND == SECOND.0);
+const _: () = {
+    let mut index = 0;
+    while index < Tick::ALL.len() {
+        assert!(SLOTS_PER_SECOND.is_multiple_of(Tick::ALL[index].slots()));
+        index += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_grow_for_slow_streams_and_shrink_for_fast_ones() {
+        assert_eq!(Tick::for_rate(BitRate(8_800_000), Tick::Ms62), Tick::Ms62);
+        assert_eq!(Tick::for_rate(BitRate(64_000), Tick::Ms62), Tick::Ms250);
+        assert_eq!(Tick::for_rate(BitRate(1_000_000_000), Tick::Ms62), Tick::Ms10);
+        assert_eq!(Tick::for_rate(BitRate(8_800_000), Tick::Ms250), Tick::Ms250);
+    }
+
+    #[test]
+    fn a_second_always_holds_the_same_number_of_visits() {
+        for tick in Tick::ALL {
+            for start in [0, 1, 777_777, 123_456_789_012] {
+                let first = Slot::at(MonoTime(start));
+                let visits = (0..SLOTS_PER_SECOND)
+                    .filter(|n| Slot(first.0 + n).phase(tick) == 3 % tick.slots())
+                    .count() as u64;
+                assert_eq!(visits, SLOTS_PER_SECOND / tick.slots());
+            }
+        }
+    }
+}

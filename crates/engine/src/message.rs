@@ -1,0 +1,111 @@
+//! What the control side and the engine tell each other about deliveries.
+//!
+//! The control side says *start* and *stop*; the engine says *finished* (the socket is free again)
+//! and *retired* (everything that was reserved is back). In between nothing is said.
+
+use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes};
+
+/// One running delivery: a place in the delivery table, and the life it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct StreamId {
+    /// The place in the table.
+    pub index: u32,
+    /// Counts the lives of the place.
+    pub generation: u32,
+}
+
+/// One version of one stored object. A replaced or changed file is another title.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct TitleId(pub u64);
+
+/// One disk's directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct VolumeId(pub u16);
+
+/// How fast a stream goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// By the byte clock, with real-time reads.
+    Paced {
+        /// Payload bits per second.
+        rate: BitRate,
+        /// Bytes that are due at once at the start.
+        burst: Bytes,
+        /// How often it sends.
+        tick: Tick,
+    },
+    /// As fast as the time left by paced streams allows.
+    BestEffort,
+}
+
+/// Asks for a delivery that the ledger has admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// The place granted in the delivery table.
+    pub stream: StreamId,
+    /// The disk that holds the title.
+    pub volume: VolumeId,
+    /// What is read.
+    pub title: TitleId,
+    /// The title, open for direct reads until `Report::Retired`.
+    pub file: FileHandle,
+    /// Where the title begins on the device, as a sweep key; zero where order does not matter.
+    pub position: u64,
+    /// Length of the title.
+    pub title_len: Bytes,
+    /// First byte to send.
+    pub first: Bytes,
+    /// One past the last byte to send.
+    pub end: Bytes,
+    /// How fast.
+    pub pace: Pace,
+    /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
+    pub window: u32,
+    /// Where it is sent; the engine's until `Report::Finished`.
+    pub socket: SocketHandle,
+}
+
+/// From the control side to a delivery server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Begin a delivery.
+    Start(Start),
+    /// End a delivery early; answered by the same reports.
+    Stop(StreamId),
+}
+
+/// How a delivery ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Every byte was handed to the socket.
+    Complete,
+    /// The connection broke, with this error number.
+    PeerGone(i32),
+    /// The peer took its bytes too slowly for longer than the bound.
+    TooSlow,
+    /// The disk failed, with this error number.
+    DiskFailed(i32),
+    /// The control side asked.
+    Stopped,
+}
+
+/// From a delivery server to the control side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// The socket is the control side's again.
+    Finished {
+        /// Which delivery.
+        stream: StreamId,
+        /// How it ended.
+        outcome: Outcome,
+        /// Bytes that the socket has taken.
+        sent: Bytes,
+    },
+    /// No block, transfer or entry of the stream is left; its file may be closed.
+    Retired {
+        /// Which delivery.
+        stream: StreamId,
+    },
+}
