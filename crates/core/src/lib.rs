@@ -11,7 +11,12 @@ extern crate alloc;
 pub mod units;
 
 pub mod byte_clock;
+pub mod ports;
 pub mod stagger;
 
+pub mod cycle;
+pub mod disk_model;
+pub mod ledger;
+pub mod splitter;
 
-pub mod ports;
+

@@ -1,0 +1,278 @@
+//! One disk's cycle: decides which transfer goes to the device next.
+//!
+//! Promise: within a cycle, real-time transfers come first and in sweep order; when none is left,
+//! best-effort work goes on in pieces of at most 128 KiB, each only if the model says that it ends
+//! before the cycle does; then the disk rests. The depth at the device is bounded here, because a
+//! deep device queue defeats any order. It knows no streams and reads no clock.
+//!
+//! ```text
+//! |-- real-time, sorted --|-- best effort, piece by piece --|- rest -|-- real-time ...
+//! cycle begins                                           guard     cycle ends
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::disk_model::{DiskModel, MilliVisits};
+use crate::ports::{BlockRef, Completion, DiskFault, Transfer};
+use crate::splitter::Pieces;
+use crate::units::{Bytes, MonoTime, Nanos};
+
+/// A block to fill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// What to read, and where to.
+    pub transfer: Transfer,
+    /// When the block's first byte is due.
+    pub deadline: MonoTime,
+    /// Place on the device, for the order of the sweep.
+    pub position: u64,
+}
+
+/// A block that is filled, or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// Which block.
+    pub block: BlockRef,
+    /// Bytes in it, or why it failed.
+    pub result: Result<u32, DiskFault>,
+}
+
+/// What bounds a cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CycleLimits {
+    /// How long one turn of the disk is; divides or is a multiple of one second.
+    pub length: Nanos,
+    /// What the disk can do.
+    pub model: DiskModel,
+    /// Best-effort pieces in flight at once.
+    pub best_effort_depth: u32,
+    /// Most blocks that may wait: the places of the arena.
+    pub jobs_max: usize,
+}
+
+/// The queues of one disk and the rule between them.
+pub struct Cycle {
+    limits: CycleLimits,
+    /// Real-time jobs that no sweep has taken yet.
+    waiting: Vec<Job>,
+    /// The running sweep, last element first.
+    sweep: Vec<Job>,
+    best_effort: VecDeque<Job>,
+    /// The best-effort job that is being cut.
+    cutting: Option<Cutting>,
+    /// Jobs whose transfers are at the device.
+    open: Vec<Open>,
+    in_flight: u32,
+    best_effort_in_flight: u32,
+    commits: u64,
+}
+
+struct Cutting {
+    job: Job,
+    pieces: Pieces,
+}
+
+/// A job with transfers at the device.
+struct Open {
+    block: BlockRef,
+    transfers: u32,
+    bytes: u32,
+    fault: Option<DiskFault>,
+    real_time: bool,
+    /// All pieces have been handed out.
+    cut: bool,
+}
+
+impl Cycle {
+    /// Empty queues; all memory is taken now.
+    pub fn new(limits: CycleLimits) -> Self {
+        let jobs = limits.jobs_max;
+        Self {
+            limits,
+            waiting: Vec::with_capacity(jobs),
+            sweep: Vec::with_capacity(jobs),
+            best_effort: VecDeque::with_capacity(jobs),
+            cutting: None,
+            open: Vec::with_capacity((limits.model.depth + limits.best_effort_depth) as usize + 1),
+            in_flight: 0,
+            best_effort_in_flight: 0,
+            commits: 0,
+        }
+    }
+
+    /// Adds a real-time job; it is considered from the next commit on.
+    ///
+    /// # Panics
+    /// When more jobs wait than the arena has places.
+    pub fn add_real_time(&mut self, job: Job) {
+        assert!(self.waiting.len() < self.limits.jobs_max, "a job has a place in the arena");
+        self.waiting.push(job);
+    }
+
+    /// Adds a job that may wait for free time.
+    ///
+    /// # Panics
+    /// When more jobs wait than the arena has places.
+    pub fn add_best_effort(&mut self, job: Job) {
+        assert!(self.best_effort.len() < self.limits.jobs_max, "a job has a place in the arena");
+        self.best_effort.push_back(job);
+    }
+
+    /// Makes a waiting best-effort job real-time: a paced stream wants the same block now.
+    pub fn promote(&mut self, block: BlockRef, deadline: MonoTime) {
+        let Some(at) = self.best_effort.iter().position(|job| job.transfer.block == block) else {
+            return;
+        };
+        if let Some(job) = self.best_effort.remove(at) {
+            self.add_real_time(Job { deadline, ..job });
+        }
+    }
+
+    /// Ends a round of requests: what waits now may be sorted and begun.
+    pub fn commit(&mut self) {
+        self.commits += 1;
+        if self.sweep.is_empty() {
+            self.begin_sweep();
+        }
+    }
+
+    /// The next transfer for the device, if one may start at `now`.
+    pub fn poll_transfer(&mut self, now: MonoTime) -> Option<Transfer> {
+        if self.in_flight >= self.limits.model.depth {
+            return None;
+        }
+        if self.sweep.is_empty() && self.commits > 0 {
+            self.begin_sweep();
+        }
+        if let Some(job) = self.sweep.pop() {
+            self.in_flight += 1;
+            self.open.push(Open {
+                block: job.transfer.block,
+                transfers: 1,
+                bytes: 0,
+                fault: None,
+                real_time: true,
+                cut: true,
+            });
+            return Some(job.transfer);
+        }
+        self.poll_best_effort(now)
+    }
+
+    /// Notes the end of a transfer; the block is filled when its last piece is.
+    pub fn handle_completion(&mut self, completion: Completion) -> Option<Filled> {
+        let at = self.open_at(completion.transfer.block);
+        let open = &mut self.open[at];
+        open.transfers -= 1;
+        self.in_flight -= 1;
+        if !open.real_time {
+            self.best_effort_in_flight -= 1;
+        }
+        match completion.result {
+            Ok(bytes) => open.bytes += bytes,
+            Err(fault) => open.fault = Some(fault),
+        }
+        if open.transfers > 0 || !open.cut {
+            return None;
+        }
+        let open = self.open.swap_remove(at);
+        let result = open.fault.map_or(Ok(open.bytes), Err);
+        Some(Filled { block: open.block, result })
+    }
+
+    /// Transfers at the device.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Real-time jobs that are not at the device yet.
+    pub fn real_time_waiting(&self) -> usize {
+        self.waiting.len() + self.sweep.len()
+    }
+
+    /// Whether best-effort work waits for the next cycle.
+    pub fn best_effort_waiting(&self) -> bool {
+        self.cutting.is_some() || !self.best_effort.is_empty()
+    }
+
+    /// When the cycle that `now` lies in ends.
+    pub fn end_of_cycle(&self, now: MonoTime) -> MonoTime {
+        MonoTime((now.0 / self.limits.length.0 + 1) * self.limits.length.0)
+    }
+
+    /// Takes what waits, most urgent first, up to what one cycle can read, and sorts it by place.
+    /// What is left over has later deadlines and gets the next sweep.
+    fn begin_sweep(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let most = self.limits.model.bytes_in(self.limits.length);
+        let all: Bytes = self.waiting.iter().map(|job| Bytes(u64::from(job.transfer.len))).sum();
+        if all <= most {
+            self.sweep.append(&mut self.waiting);
+        } else {
+            self.waiting.sort_unstable_by_key(|job| (job.deadline, job.position));
+            let mut bytes = Bytes(0);
+            let fits = self.waiting.iter().take_while(|job| {
+                let first = bytes == Bytes(0);
+                bytes += Bytes(u64::from(job.transfer.len));
+                first || bytes <= most
+            });
+            let count = fits.count();
+            self.sweep.extend(self.waiting.drain(..count));
+        }
+        // Popped from the back: the lowest place first.
+        self.sweep.sort_unstable_by_key(|job| core::cmp::Reverse(job.position));
+    }
+
+    fn poll_best_effort(&mut self, now: MonoTime) -> Option<Transfer> {
+        if self.best_effort_in_flight >= self.limits.best_effort_depth || !self.waiting.is_empty() {
+            return None;
+        }
+        if self.cutting.is_none() {
+            let job = *self.best_effort.front()?;
+            self.cutting = Some(Cutting { job, pieces: Pieces::of(job.transfer) });
+        }
+        let piece = self.cutting.as_ref()?.pieces.peek()?;
+        let queued = u64::from(self.best_effort_in_flight) + 1;
+        let one = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(piece.len)));
+        if now + one.times(queued) > self.end_of_cycle(now) {
+            return None;
+        }
+        let cutting = self.cutting.as_mut()?;
+        let first = piece.at == cutting.job.transfer.at;
+        cutting.pieces.next();
+        let done = cutting.pieces.peek().is_none();
+        self.in_flight += 1;
+        self.best_effort_in_flight += 1;
+        if first {
+            self.best_effort.pop_front();
+            self.open.push(Open {
+                block: piece.block,
+                transfers: 1,
+                bytes: 0,
+                fault: None,
+                real_time: false,
+                cut: done,
+            });
+        } else {
+            let at = self.open_at(piece.block);
+            self.open[at].transfers += 1;
+            self.open[at].cut = done;
+        }
+        if done {
+            self.cutting = None;
+        }
+        Some(piece)
+    }
+
+    fn open_at(&self, block: BlockRef) -> usize {
+        let at = self.open.iter().position(|open| open.block == block);
+        at.expect("the device only completes what was submitted")
+    }
+}
+
+#[cfg(test)]
+#[path = "cycle/tests.rs"]
+mod tests;

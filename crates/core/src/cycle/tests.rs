@@ -1,0 +1,146 @@
+//! The cycle against its promises.
+
+use super::*;
+use crate::ports::FileHandle;
+use crate::units::{KIB, MIB};
+use alloc::vec;
+
+const LENGTH: Nanos = Nanos::from_millis(1000);
+
+fn spinning(depth: u32) -> Cycle {
+    Cycle::new(CycleLimits {
+        length: LENGTH,
+        model: DiskModel { depth, ..DiskModel::SLOWEST },
+        best_effort_depth: 2,
+        jobs_max: 512,
+    })
+}
+
+fn job(place: u32, position: u64, deadline: u64) -> Job {
+    let block = BlockRef { place, generation: 1 };
+    let (offset, len) = (Bytes(position), MIB as u32);
+    let transfer = Transfer { block, file: FileHandle(1), offset, at: 0, len };
+    Job { transfer, deadline: MonoTime(deadline), position }
+}
+
+fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<Filled> {
+    cycle.handle_completion(Completion { transfer, result: Ok(transfer.len) })
+}
+
+/// Runs every transfer that may start at `now` to its end, one at a time.
+fn drain(cycle: &mut Cycle, now: MonoTime) -> Vec<Transfer> {
+    let mut all = vec![];
+    while let Some(transfer) = cycle.poll_transfer(now) {
+        all.push(transfer);
+        complete(cycle, transfer);
+    }
+    all
+}
+
+#[test]
+fn real_time_transfers_go_in_the_order_of_places() {
+    let mut cycle = spinning(2);
+    for (place, position) in [(0, 50), (1, 10), (2, 90), (3, 30)] {
+        cycle.add_real_time(job(place, position * MIB, 0));
+    }
+    cycle.commit();
+    let places: Vec<_> = drain(&mut cycle, MonoTime(0)).iter().map(|t| t.offset.0 / MIB).collect();
+    assert_eq!(places, [10, 30, 50, 90]);
+}
+
+#[test]
+fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
+    let mut cycle = spinning(1);
+    for place in 0..200 {
+        cycle.add_real_time(job(place, u64::from(place) * MIB, 1000 - u64::from(place)));
+    }
+    cycle.commit();
+    let order: Vec<_> = drain(&mut cycle, MonoTime(0)).iter().map(|t| t.block.place).collect();
+    assert_eq!(order.len(), 200);
+    // 1 s at 13 ms/MiB is 76 MiB: the first sweep holds the 76 latest places, in order.
+    assert_eq!(order[0], 124);
+    assert!(order[..76].is_sorted() && order[..76].iter().all(|&place| place >= 124));
+}
+
+#[test]
+fn the_device_never_holds_more_than_the_depth() {
+    let mut cycle = spinning(3);
+    for place in 0..10 {
+        cycle.add_real_time(job(place, 0, 0));
+        cycle.add_best_effort(job(100 + place, 0, 0));
+    }
+    cycle.commit();
+    let started: Vec<_> = core::iter::from_fn(|| cycle.poll_transfer(MonoTime(0))).collect();
+    assert_eq!(started.len(), 3);
+    complete(&mut cycle, started[1]);
+    assert!(cycle.poll_transfer(MonoTime(0)).is_some());
+    assert!(cycle.poll_transfer(MonoTime(0)).is_none());
+}
+
+#[test]
+fn best_effort_waits_for_real_time_and_comes_in_small_pieces() {
+    let mut cycle = spinning(8);
+    cycle.add_best_effort(job(7, 0, 0));
+    cycle.add_real_time(job(1, 5 * MIB, 0));
+    cycle.commit();
+    let all = drain(&mut cycle, MonoTime(0));
+    assert_eq!(all[0].block.place, 1);
+    assert_eq!(all[1..].iter().map(|t| t.len).sum::<u32>(), MIB as u32);
+    assert!(all[1..].iter().all(|t| t.block.place == 7 && t.len <= 128 * KIB as u32));
+}
+
+#[test]
+fn best_effort_never_starts_what_could_end_after_the_cycle() {
+    let mut cycle = spinning(8);
+    cycle.add_best_effort(job(7, 0, 0));
+    let piece = DiskModel::SLOWEST.reading(MilliVisits(1000), Bytes(128 * KIB));
+    let late = MonoTime(LENGTH.0 - piece.0 + 1);
+    assert!(cycle.poll_transfer(late).is_none());
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_some());
+    // One is in flight: the second would have to end after it.
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_none());
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0)).is_some());
+}
+
+#[test]
+fn a_block_is_filled_once_when_its_last_piece_is_in_whatever_the_order() {
+    let mut cycle = spinning(8);
+    cycle.add_best_effort(job(7, 0, 0));
+    let mut filled = vec![];
+    let mut flying = vec![];
+    loop {
+        while let Some(transfer) = cycle.poll_transfer(MonoTime(0)) {
+            flying.push(transfer);
+        }
+        let Some(transfer) = flying.pop() else { break };
+        filled.extend(complete(&mut cycle, transfer));
+    }
+    let block = BlockRef { place: 7, generation: 1 };
+    assert_eq!(filled, [Filled { block, result: Ok(MIB as u32) }]);
+    assert_eq!(cycle.in_flight(), 0);
+}
+
+#[test]
+fn one_failed_piece_fails_the_block() {
+    let mut cycle = spinning(8);
+    cycle.add_best_effort(job(7, 0, 0));
+    let mut results = vec![];
+    let mut first = true;
+    while let Some(transfer) = cycle.poll_transfer(MonoTime(0)) {
+        let result = if first { Err(DiskFault(5)) } else { Ok(transfer.len) };
+        first = false;
+        results.extend(cycle.handle_completion(Completion { transfer, result }));
+    }
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0].result, Err(DiskFault(5)));
+}
+
+#[test]
+fn a_promoted_block_no_longer_waits_for_free_time() {
+    let mut cycle = spinning(1);
+    cycle.add_best_effort(job(6, 0, 0));
+    cycle.add_best_effort(job(7, MIB, 0));
+    cycle.promote(BlockRef { place: 7, generation: 1 }, MonoTime(9));
+    cycle.commit();
+    assert_eq!(drain(&mut cycle, MonoTime(0))[0].block.place, 7);
+}

@@ -1,0 +1,107 @@
+//! What one disk can do: the time that a cycle's reads take, as a small formula.
+//!
+//! A sweep over `n` places costs `n * visit + sqrt(n) * sweep`, and every byte its share of the
+//! sequential rate. The linear part is what each visit costs however near the next place is (the
+//! command, settling, half a rotation). The part with the root is the arm's way: the seek curve
+//! grows with the root of the distance, and `n` places in order are `1/n` of the span apart, so
+//! their seeks add up to `n * sqrt(1/n)`; three standard deviations of the rotation, which also
+//! grow with the root of `n`, are in it too. On flash it is zero. The model says nothing about
+//! single requests: it bounds whole cycles.
+
+use crate::units::{BitRate, Bytes, MIB, Nanos};
+
+/// A disk's measured abilities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskModel {
+    /// What each visit to a new place costs at least.
+    pub visit: Nanos,
+    /// The part of a sweep that grows with the root of the number of visits.
+    pub sweep: Nanos,
+    /// Time to read 1 MiB that lies in one piece.
+    pub read_mib: Nanos,
+    /// Time to write 1 MiB that lies in one piece.
+    pub write_mib: Nanos,
+    /// Requests in flight beyond which the disk gains nothing.
+    pub depth: u32,
+}
+
+/// Visits of one cycle, in thousandths: a slow stream visits the disk only in some cycles.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct MilliVisits(pub u64);
+
+impl DiskModel {
+    /// An unknown disk with an arm: half of what any disk of the last fifteen years does.
+    pub const SLOWEST: Self = Self {
+        visit: Nanos::from_micros(6_000),
+        sweep: Nanos::from_millis(24),
+        read_mib: Nanos::from_micros(13_000),
+        write_mib: Nanos::from_micros(13_000),
+        depth: 2,
+    };
+
+    /// Time for `visits` and `bytes` of reading within one sweep. Rounds up.
+    pub fn reading(&self, visits: MilliVisits, bytes: Bytes) -> Nanos {
+        let linear = (self.visit.0 as u128 * visits.0 as u128).div_ceil(1000);
+        // sqrt(v / 1000) = sqrt(1000 v) / 1000; one more makes the integer root an upper bound.
+        let root = if visits.0 == 0 { 0 } else { (visits.0 * 1000).isqrt() + 1 };
+        let arm = (self.sweep.0 as u128 * root as u128).div_ceil(1000);
+        let moving = (self.read_mib.0 as u128 * bytes.0 as u128).div_ceil(MIB as u128);
+        Nanos((linear + arm + moving) as u64)
+    }
+
+    /// Whether the order of requests matters: the disk has an arm.
+    pub const fn has_arm(&self) -> bool {
+        self.sweep.0 > 0
+    }
+
+    /// The rate of one long read. Rounds down.
+    pub fn sequential(&self) -> BitRate {
+        BitRate((MIB as u128 * 8 * 1_000_000_000 / self.read_mib.0.max(1) as u128) as u64)
+    }
+
+    /// Bytes that pass in `span` of uninterrupted reading. Rounds down.
+    pub fn bytes_in(&self, span: Nanos) -> Bytes {
+        self.sequential().bytes_in(span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::SECOND;
+
+    /// A 7200 rpm disk: 150 MB/s, seek 1.5 ms to 16 ms, rotation 8.3 ms.
+    const SPINNING: DiskModel = DiskModel {
+        visit: Nanos::from_micros(5_650),
+        sweep: Nanos::from_micros(21_700),
+        read_mib: Nanos::from_micros(6_991),
+        write_mib: Nanos::from_micros(6_991),
+        depth: 2,
+    };
+
+    #[test]
+    fn a_sweep_costs_less_per_place_the_more_places_it_has() {
+        let mut before = u64::MAX;
+        for places in [1, 4, 16, 64, 256] {
+            let each = SPINNING.reading(MilliVisits(places * 1000), Bytes(0)).0 / places;
+            assert!(each < before);
+            before = each;
+        }
+    }
+
+    #[test]
+    fn a_hundred_streams_of_television_fit_four_seconds_of_a_spinning_disk() {
+        let each = 4 * 1_100_000;
+        let time = |n: u64| SPINNING.reading(MilliVisits(n * 1000), Bytes(n * each));
+        assert!(time(100) < SECOND.times(4));
+        assert!(time(112) > SECOND.times(4));
+    }
+
+    #[test]
+    fn the_bound_rounds_up() {
+        let flash = DiskModel { visit: Nanos(3), sweep: Nanos(0), ..SPINNING };
+        assert_eq!(flash.reading(MilliVisits(500), Bytes(0)), Nanos(2));
+        assert_eq!(flash.reading(MilliVisits(0), Bytes(1)), Nanos(7));
+        assert!(!flash.has_arm() && SPINNING.has_arm());
+    }
+}

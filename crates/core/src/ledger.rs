@@ -1,0 +1,404 @@
+//! The ledger: what has been promised, and whether one more promise can be kept.
+//!
+//! Promise: the sum of all admitted streams fits each disk's cycle, each arena, the link and the
+//! real-time cores; a refused request changes nothing; a returned grant leaves no trace. It is the
+//! only place that refuses. It knows average needs; that averages are enough follows from the
+//! delivery table, which reads every block at least one block's duration ahead
+//! (`docs/design/admission.md`).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::disk_model::{DiskModel, MilliVisits};
+use crate::stagger::Tick;
+use crate::units::{BitRate, Bytes, Nanos, SECOND};
+
+/// One disk as the ledger sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskTerms {
+    /// What the disk can do.
+    pub model: DiskModel,
+    /// Its cycle.
+    pub cycle: Nanos,
+    /// Part of the cycle that streams may fill, in thousandths; the rest is the floor of
+    /// best-effort work and the margin for what the model does not know.
+    pub share_thousandths: u32,
+    /// Size of a block.
+    pub block: Bytes,
+    /// Places of its arena.
+    pub blocks: u32,
+}
+
+/// What a stream costs the real-time core that sends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuTerms {
+    /// Each send, whatever its size.
+    pub per_send: Nanos,
+    /// Each MiB read, copied and sent.
+    pub per_mib: Nanos,
+    /// Real-time cores' time in each second that streams may fill.
+    pub budget: Nanos,
+}
+
+/// All limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Each volume's disk and arena.
+    pub disks: Vec<DiskTerms>,
+    /// Payload rate of the link that streams may fill.
+    pub link: BitRate,
+    /// What sending costs.
+    pub cpu: CpuTerms,
+    /// Places of the delivery table.
+    pub streams: u32,
+}
+
+/// How a stream wants to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// At an exact rate.
+    Paced {
+        /// Payload rate.
+        rate: BitRate,
+        /// How often it sends.
+        tick: Tick,
+    },
+    /// In the time left over: needs memory and a place, no rate.
+    BestEffort,
+}
+
+/// What one stream has been promised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Demand {
+    disk: u32,
+    visits: MilliVisits,
+    per_cycle: Bytes,
+    blocks: u32,
+    link: BitRate,
+    cpu: Nanos,
+}
+
+impl Demand {
+    /// Blocks that the stream may hold or wait for at once.
+    pub const fn window(&self) -> u32 {
+        self.blocks
+    }
+}
+
+/// What a machine can run out of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Resource {
+    /// Time in a disk's cycle.
+    Disk,
+    /// Blocks of memory.
+    Arena,
+    /// Rate of the link.
+    Link,
+    /// Time of the real-time cores.
+    Cpu,
+    /// Places in the delivery table.
+    Streams,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "disk",
+            Self::Arena => "memory",
+            Self::Link => "link",
+            Self::Cpu => "cpu",
+            Self::Streams => "streams",
+        })
+    }
+}
+
+/// How full one resource is: nanoseconds per cycle or second, blocks, bits per second, or places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// Which resource.
+    pub resource: Resource,
+    /// Which disk, for the resources that each disk has.
+    pub disk: u32,
+    /// Promised.
+    pub used: u64,
+    /// There is.
+    pub limit: u64,
+}
+
+/// {resource} has no room: {needed} of {limit} would be promised
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Short {
+    /// What is short.
+    pub resource: Resource,
+    /// What would be used.
+    pub needed: u64,
+    /// What there is.
+    pub limit: u64,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct DiskUse {
+    visits: MilliVisits,
+    per_cycle: Bytes,
+    blocks: u32,
+}
+
+/// The promises.
+pub struct Ledger {
+    terms: Terms,
+    disks: Vec<DiskUse>,
+    link: BitRate,
+    cpu: Nanos,
+    streams: u32,
+}
+
+/// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
+const BEST_EFFORT_BLOCKS: u32 = 3;
+
+impl Ledger {
+    /// Nothing promised yet.
+    pub fn new(terms: Terms) -> Self {
+        let disks = alloc::vec![DiskUse::default(); terms.disks.len()];
+        Self { terms, disks, link: BitRate(0), cpu: Nanos(0), streams: 0 }
+    }
+
+    /// The limits.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// What a stream of `len` bytes from `disk` needs, whether or not there is room for it.
+    pub fn demand(&self, disk: u32, wish: Wish, len: Bytes) -> Demand {
+        let terms = &self.terms.disks[disk as usize];
+        let whole = blocks_of(len, terms.block) + 1;
+        match wish {
+            Wish::BestEffort => {
+                Demand { disk, blocks: BEST_EFFORT_BLOCKS.min(whole), ..Demand::default() }
+            }
+            Wish::Paced { rate, tick } => {
+                let per_cycle = rate.bytes_in(terms.cycle) + Bytes(1);
+                // A stream slower than a block per cycle visits the disk only in some cycles.
+                let visits = (per_cycle.0 as u128 * 1000).div_ceil(terms.block.0 as u128);
+                let visits = MilliVisits(if terms.model.has_arm() {
+                    visits.min(1000) as u64
+                } else {
+                    visits as u64
+                });
+                let sends = SECOND.0.div_ceil(tick.span().0);
+                let per_second = rate.bytes_in(SECOND);
+                let moving = self.terms.cpu.per_mib.0 as u128 * per_second.0 as u128;
+                Demand {
+                    disk,
+                    visits,
+                    per_cycle,
+                    blocks: window(rate, terms).min(whole),
+                    link: rate,
+                    cpu: Nanos((moving >> 20) as u64) + self.terms.cpu.per_send.times(sends),
+                }
+            }
+        }
+    }
+
+    /// Promises `demand`, or says what is short.
+    ///
+    /// # Errors
+    /// [`Short`] names the first resource without room; the ledger is unchanged.
+    pub fn admit(&mut self, demand: Demand) -> Result<(), Short> {
+        self.check(demand)?;
+        let disk = &mut self.disks[demand.disk as usize];
+        disk.visits.0 += demand.visits.0;
+        disk.per_cycle += demand.per_cycle;
+        disk.blocks += demand.blocks;
+        self.link += demand.link;
+        self.cpu += demand.cpu;
+        self.streams += 1;
+        Ok(())
+    }
+
+    /// Whether `demand` would be admitted.
+    ///
+    /// # Errors
+    /// [`Short`] names the first resource without room.
+    pub fn check(&self, demand: Demand) -> Result<(), Short> {
+        let paced = demand.link.0 > 0;
+        let terms = &self.terms.disks[demand.disk as usize];
+        let disk = self.disks[demand.disk as usize];
+        let fits = |resource, needed, limit| {
+            if needed <= limit { Ok(()) } else { Err(Short { resource, needed, limit }) }
+        };
+        fits(Resource::Streams, u64::from(self.streams) + 1, u64::from(self.terms.streams))?;
+        if paced {
+            let time = terms.model.reading(
+                MilliVisits(disk.visits.0 + demand.visits.0),
+                disk.per_cycle + demand.per_cycle,
+            );
+            fits(Resource::Disk, time.0, disk_limit(terms).0)?;
+        }
+        let blocks = u64::from(disk.blocks) + u64::from(demand.blocks);
+        fits(Resource::Arena, blocks, u64::from(terms.blocks))?;
+        if paced {
+            fits(Resource::Link, (self.link + demand.link).0, self.terms.link.0)?;
+            fits(Resource::Cpu, (self.cpu + demand.cpu).0, self.terms.cpu.budget.0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a promise back.
+    ///
+    /// # Panics
+    /// When more is returned than was promised.
+    pub fn release(&mut self, demand: Demand) {
+        let disk = &mut self.disks[demand.disk as usize];
+        assert!(self.streams > 0 && disk.blocks >= demand.blocks, "only what was promised returns");
+        disk.visits.0 -= demand.visits.0;
+        disk.per_cycle -= demand.per_cycle;
+        disk.blocks -= demand.blocks;
+        self.link -= demand.link;
+        self.cpu -= demand.cpu;
+        self.streams -= 1;
+    }
+
+    /// Streams promised.
+    pub fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// How many more streams like `wish` from `disk` would be admitted.
+    pub fn room_for(&self, disk: u32, wish: Wish) -> u32 {
+        let demand = self.demand(disk, wish, Bytes(u64::MAX / 2));
+        let fits = |count: u32| {
+            let times = u64::from(count);
+            let all = Demand {
+                visits: MilliVisits(demand.visits.0 * times),
+                per_cycle: Bytes(demand.per_cycle.0.saturating_mul(times)),
+                blocks: demand.blocks.saturating_mul(count),
+                link: BitRate(demand.link.0.saturating_mul(times)),
+                cpu: demand.cpu.times(times),
+                ..demand
+            };
+            self.streams + count <= self.terms.streams && self.check(all).is_ok()
+        };
+        let (mut low, mut high) = (0, self.terms.streams + 1);
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            *(if fits(middle) { &mut low } else { &mut high }) = middle;
+        }
+        low
+    }
+
+    /// How full everything is.
+    pub fn levels(&self) -> impl Iterator<Item = Level> {
+        let disks = self.terms.disks.iter().zip(&self.disks).zip(0u32..);
+        let of_disks = disks.flat_map(|((terms, disk), index)| {
+            let time = terms.model.reading(disk.visits, disk.per_cycle);
+            let level = |resource, used, limit| Level { resource, disk: index, used, limit };
+            [
+                level(Resource::Disk, time.0, disk_limit(terms).0),
+                level(Resource::Arena, u64::from(disk.blocks), u64::from(terms.blocks)),
+            ]
+        });
+        let level = |resource, used, limit| Level { resource, disk: 0, used, limit };
+        of_disks.chain([
+            level(Resource::Link, self.link.0, self.terms.link.0),
+            level(Resource::Cpu, self.cpu.0, self.terms.cpu.budget.0),
+            level(Resource::Streams, u64::from(self.streams), u64::from(self.terms.streams)),
+        ])
+    }
+}
+
+/// Blocks that a paced stream holds at most: two cycles' bytes, and one block at each end that is
+/// only partly needed.
+fn window(rate: BitRate, terms: &DiskTerms) -> u32 {
+    blocks_of(rate.bytes_in(terms.cycle.times(2)), terms.block) + 2
+}
+
+fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
+    u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
+}
+
+fn disk_limit(terms: &DiskTerms) -> Nanos {
+    Nanos((terms.cycle.0 as u128 * u128::from(terms.share_thousandths) / 1000) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{KIB, MIB};
+    use proptest::prelude::*;
+
+    fn terms() -> Terms {
+        let disk = DiskTerms {
+            model: DiskModel::SLOWEST,
+            cycle: SECOND,
+            share_thousandths: 950,
+            block: Bytes(MIB),
+            blocks: 500,
+        };
+        let cpu = CpuTerms {
+            per_send: Nanos::from_micros(6),
+            per_mib: Nanos::from_micros(400),
+            budget: Nanos::from_millis(700),
+        };
+        let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
+        Terms { disks, link: BitRate(1_000_000_000), cpu, streams: 100 }
+    }
+
+    fn paced(rate: u64) -> Wish {
+        Wish::Paced { rate: BitRate(rate), tick: Tick::Ms62 }
+    }
+
+    #[test]
+    fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
+        let mut ledger = Ledger::new(terms());
+        let demand = ledger.demand(0, paced(8_800_000), Bytes(1 << 40));
+        let room = ledger.room_for(0, paced(8_800_000));
+        for _ in 0..room {
+            ledger.admit(demand).expect("there was room for as many");
+        }
+        let short = ledger.admit(demand).expect_err("and for no more");
+        assert_eq!(short.resource, Resource::Disk);
+        assert!(short.needed > short.limit);
+        assert_eq!(ledger.room_for(0, paced(8_800_000)), 0);
+        // Another disk is not touched by it.
+        assert!(ledger.room_for(1, paced(8_800_000)) > 0);
+    }
+
+    #[test]
+    fn a_refused_request_changes_nothing() {
+        let mut ledger = Ledger::new(terms());
+        let before: Vec<_> = ledger.levels().collect();
+        let demand = ledger.demand(0, paced(2_000_000_000), Bytes(1 << 40));
+        assert!(ledger.admit(demand).is_err());
+        assert_eq!(ledger.levels().collect::<Vec<_>>(), before);
+    }
+
+    #[test]
+    fn short_titles_reserve_no_more_memory_than_they_have() {
+        let ledger = Ledger::new(terms());
+        assert_eq!(ledger.demand(0, paced(8_800_000), Bytes(10)).window(), 2);
+        assert_eq!(ledger.demand(0, Wish::BestEffort, Bytes(1 << 40)).window(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn the_ledger_is_the_sum_of_live_streams_and_empty_when_they_end(
+            rates in prop::collection::vec((0u32..2, 64_000u64..200_000_000), 1..60),
+        ) {
+            let mut ledger = Ledger::new(terms());
+            let empty: Vec<_> = ledger.levels().collect();
+            let mut live = Vec::new();
+            for (disk, rate) in rates {
+                let demand = ledger.demand(disk, paced(rate), Bytes(1 << 40));
+                if ledger.admit(demand).is_ok() {
+                    live.push(demand);
+                }
+                prop_assert!(ledger.levels().all(|level| level.used <= level.limit));
+                prop_assert_eq!(ledger.streams() as usize, live.len());
+            }
+            for demand in live {
+                ledger.release(demand);
+            }
+            prop_assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+        }
+    }
+}
