@@ -1,0 +1,256 @@
+//! A bounded ring from one thread to one other: how servers and the control side talk.
+//!
+//! Promise: every value pushed is popped exactly once, in order, or dropped with the ring; neither
+//! side ever waits or allocates. It does not wake anybody: that is [`crate::token`].
+//!
+//! ```text
+//!            head (consumer's)          tail (producer's)
+//!              v                          v
+//!    | free  | full | full | full | full | free | free |      slot = position & mask
+//! ```
+//!
+//! Positions count without end and wrap with `usize`; full is `tail - head == capacity`. Each side
+//! keeps a stale copy of the other's position and looks again only when the copy says full or
+//! empty, so that the two cache lines move once per batch and not once per value.
+
+use std::mem::MaybeUninit;
+
+use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
+
+/// Makes a ring for at least `capacity` values (rounded up to a power of two).
+///
+/// # Panics
+/// When `capacity` is zero or its power of two does not fit.
+pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    assert!(capacity > 0, "a ring holds at least one value");
+    let capacity = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
+    let shared = Arc::new(Shared {
+        head: CachePadded(AtomicUsize::new(0)),
+        tail: CachePadded(AtomicUsize::new(0)),
+        slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+    });
+    (
+        Producer { shared: Arc::clone(&shared), tail: 0, head_seen: 0 },
+        Consumer { shared, head: 0, tail_seen: 0 },
+    )
+}
+
+/// The side that pushes.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// Next position to fill; the shared one, which only this side writes.
+    tail: usize,
+    /// The consumer's position when last looked at: never beyond the true one.
+    head_seen: usize,
+}
+
+/// The side that pops.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    /// Next position to empty; the shared one, except within a [`Drain`].
+    head: usize,
+    /// The producer's position when last looked at: never beyond the true one.
+    tail_seen: usize,
+}
+
+impl<T: Send> Producer<T> {
+    /// Puts `value` at the end.
+    ///
+    /// # Errors
+    /// Gives `value` back when the ring is full.
+    pub fn push(&mut self, value: T) -> Result<(), T> {
+        if self.room() == 0 {
+            return Err(value);
+        }
+        self.write(value);
+        self.publish();
+        Ok(())
+    }
+
+    /// Pushes from `values` until the ring is full or they end, and shows them to the consumer all
+    /// at once. Takes no value that it cannot push. Returns how many.
+    pub fn push_all(&mut self, values: &mut impl Iterator<Item = T>) -> usize {
+        let mut batch = Batch { producer: self, pushed: 0 };
+        while batch.producer.room() > 0
+            && let Some(value) = values.next()
+        {
+            batch.producer.write(value);
+            batch.pushed += 1;
+        }
+        batch.pushed
+    }
+
+    /// How many values could be pushed now.
+    pub fn free(&mut self) -> usize {
+        // SYNC(emptied): acquire here, release in `Consumer::publish`.
+        self.head_seen = self.shared.head.0.load(Ordering::Acquire);
+        self.shared.slots.len() - self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// How many values the ring holds at most.
+    pub fn capacity(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// Free slots by the copy, or by a fresh look when the copy says there are none.
+    #[inline]
+    fn room(&mut self) -> usize {
+        match self.shared.slots.len() - self.tail.wrapping_sub(self.head_seen) {
+            0 => self.free(),
+            room => room,
+        }
+    }
+
+    /// Fills the slot at `tail`, which `room` has found free.
+    #[inline]
+    fn write(&mut self, value: T) {
+        debug_assert!(self.tail.wrapping_sub(self.head_seen) < self.shared.slots.len());
+        self.shared.slot(self.tail).with_mut(|slot| {
+            // SAFETY: `head <= tail < head + capacity`, so the slot is empty, and it is ours until
+            // SYNC(filled) publishes it. Writing a `MaybeUninit` drops nothing.
+            unsafe { slot.write(MaybeUninit::new(value)) }
+        });
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        // SYNC(filled): release here, acquire in `Consumer::look`.
+        self.shared.tail.0.store(self.tail, Ordering::Release);
+    }
+}
+
+impl<T: Send> Consumer<T> {
+    /// Takes the oldest value.
+    pub fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let value = self.read();
+        self.publish();
+        Some(value)
+    }
+
+    /// Takes what is there now, oldest first, and gives the slots back all at once when the
+    /// iterator is dropped. Values not taken stay.
+    pub fn drain(&mut self) -> Drain<'_, T> {
+        let left = self.len();
+        Drain { consumer: self, left }
+    }
+
+    /// Whether nothing is there to pop.
+    pub fn is_empty(&mut self) -> bool {
+        // The copy alone only ever proves that something is there.
+        self.head == self.tail_seen && self.head == self.look()
+    }
+
+    /// How many values could be popped now.
+    pub fn len(&mut self) -> usize {
+        self.look().wrapping_sub(self.head)
+    }
+
+    #[inline]
+    fn look(&mut self) -> usize {
+        // SYNC(filled): acquire here, release in `Producer::publish`.
+        self.tail_seen = self.shared.tail.0.load(Ordering::Acquire);
+        self.tail_seen
+    }
+
+    /// Empties the slot at `head`, which was found full.
+    #[inline]
+    fn read(&mut self) -> T {
+        assert!(self.head != self.tail_seen, "reading a slot that was not published");
+        let value = self.shared.slot(self.head).with(|slot| {
+            // SAFETY: `head < tail`, so SYNC(filled) has published a value here; `head` moves on,
+            // so it is read once, and the slot is ours until SYNC(emptied) gives it back.
+            unsafe { slot.cast::<T>().read() }
+        });
+        self.head = self.head.wrapping_add(1);
+        value
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        // SYNC(emptied): release here, acquire in `Producer::free`.
+        self.shared.head.0.store(self.head, Ordering::Release);
+    }
+}
+
+/// Publishes what was written even when the caller's iterator panics.
+struct Batch<'a, T: Send> {
+    producer: &'a mut Producer<T>,
+    pushed: usize,
+}
+
+impl<T: Send> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        if self.pushed > 0 {
+            self.producer.publish();
+        }
+    }
+}
+
+/// Values on their way out of a ring; see [`Consumer::drain`].
+pub struct Drain<'a, T: Send> {
+    consumer: &'a mut Consumer<T>,
+    left: usize,
+}
+
+impl<T: Send> Iterator for Drain<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.consumer.read())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<T: Send> Drop for Drain<'_, T> {
+    fn drop(&mut self) {
+        self.consumer.publish();
+    }
+}
+
+struct Shared<T> {
+    head: CachePadded<AtomicUsize>,
+    tail: CachePadded<AtomicUsize>,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: a slot is touched by one side at a time, handed over by SYNC(filled) and SYNC(emptied);
+// values cross threads, hence `T: Send`. No reference to a `T` is ever shared.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: as above; owning it means owning the values in it.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    #[inline]
+    fn slot(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        // The length is a power of two, so the mask is in bounds for any position.
+        &self.slots[position & (self.slots.len() - 1)]
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Both sides are gone: `Arc` has ordered their last accesses before this.
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        while head != tail {
+            self.slot(head).with_mut(|slot| {
+                // SAFETY: `head <= position < tail`: published, never popped, and nobody else left.
+                unsafe { slot.cast::<T>().drop_in_place() }
+            });
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
