@@ -1,0 +1,301 @@
+//! Request paths: from the bytes of a request-target to the name of a stored object, or a refusal.
+//!
+//! Promise: a path that passes means one object, spelled in one way. It is decoded once; what would
+//! need a repair (dot segments, empty segments, a second layer of escapes, overlong UTF-8, control
+//! or direction characters) is refused before the file system sees it. It opens nothing, and knows
+//! neither links nor reserved names: those are the catalogue's.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Longest name of one object or directory, in bytes: the limit of every Linux file system.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest path, in bytes, decoded or not: `PATH_MAX`.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// A path that is safe to hand to the file system, relative to the root.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestPath {
+    name: String,
+    directory: bool,
+}
+
+/// Why a path is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathFault {
+    /// The path does not begin with a slash.
+    Relative,
+    /// A character must be percent-encoded.
+    Raw,
+    /// A percent sign is not followed by two hexadecimal digits.
+    BadEscape,
+    /// The path is escaped twice.
+    EscapedTwice,
+    /// A separator is hidden in an escape, or is a backslash.
+    Separator,
+    /// Two slashes follow each other.
+    EmptySegment,
+    /// A segment is `.` or `..`.
+    DotSegment,
+    /// The path is no UTF-8.
+    NotUtf8,
+    /// A control character, or one that changes the direction of writing.
+    Control,
+    /// A name or the whole path is too long.
+    TooLong,
+}
+
+impl RequestPath {
+    /// Reads the path part of a request-target (without its query), RFC 3986 section 3.3.
+    ///
+    /// # Errors
+    /// The first rule that the path breaks.
+    pub fn parse(raw: &[u8]) -> Result<Self, PathFault> {
+        if raw.first() != Some(&b'/') {
+            return Err(PathFault::Relative);
+        }
+        if raw.len() > PATH_BYTES_MAX {
+            return Err(PathFault::TooLong);
+        }
+        let decoded = decode_once(raw)?;
+        let text = core::str::from_utf8(&decoded).map_err(|_| PathFault::NotUtf8)?;
+        let inner = &text[1..];
+        if inner.is_empty() {
+            return Ok(Self { name: String::new(), directory: true });
+        }
+        let (name, directory) = match inner.strip_suffix('/') {
+            Some(name) => (name, true),
+            None => (inner, false),
+        };
+        for segment in name.split('/') {
+            check_name(segment)?;
+        }
+        Ok(Self { name: String::from(name), directory })
+    }
+
+    /// The path relative to the root, without slashes at its ends; empty for the root itself.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it was written with a slash at its end, as the name of a directory.
+    pub fn is_directory(&self) -> bool {
+        self.directory
+    }
+
+    /// The names along the path, from the root down; none for the root.
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
+        self.name.split('/').filter(|segment| !segment.is_empty())
+    }
+}
+
+/// Whether `name` can be one segment of a request path: the rule for listings, too, so that a
+/// listing names only what can be asked for.
+///
+/// # Errors
+/// The rule that the name breaks.
+pub fn check_name(name: &str) -> Result<(), PathFault> {
+    match name {
+        "" => return Err(PathFault::EmptySegment),
+        "." | ".." => return Err(PathFault::DotSegment),
+        _ => {}
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(PathFault::TooLong);
+    }
+    if name.contains(['/', '\\']) {
+        return Err(PathFault::Separator);
+    }
+    if name.chars().any(is_control_or_direction) {
+        return Err(PathFault::Control);
+    }
+    let bytes = name.as_bytes();
+    let escape = |w: &[u8]| w[0] == b'%' && w[1].is_ascii_hexdigit() && w[2].is_ascii_hexdigit();
+    if bytes.windows(3).any(escape) {
+        return Err(PathFault::EscapedTwice);
+    }
+    Ok(())
+}
+
+/// Writes `name` so that it can stand as one segment of a path in a link.
+pub fn encode_segment(name: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in name.as_bytes() {
+        // A colon in the first segment of a relative link would read as a scheme: escape it too.
+        if is_path_byte(byte) && byte != b':' && byte != b'/' {
+            out.push(byte as char);
+        } else {
+            out.push('%');
+            out.push(HEX[usize::from(byte >> 4)] as char);
+            out.push(HEX[usize::from(byte & 15)] as char);
+        }
+    }
+}
+
+fn decode_once(raw: &[u8]) -> Result<Vec<u8>, PathFault> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            if *first == b'\\' {
+                return Err(PathFault::Separator);
+            }
+            if *first < 0x20 || *first == 0x7f {
+                return Err(PathFault::Control);
+            }
+            if !is_path_byte(*first) {
+                return Err(PathFault::Raw);
+            }
+            decoded.push(*first);
+            continue;
+        }
+        let [high, low, tail @ ..] = rest else { return Err(PathFault::BadEscape) };
+        let (Some(high), Some(low)) = (hex(*high), hex(*low)) else {
+            return Err(PathFault::BadEscape);
+        };
+        rest = tail;
+        match high << 4 | low {
+            b'/' | b'\\' => return Err(PathFault::Separator),
+            byte => decoded.push(byte),
+        }
+    }
+    Ok(decoded)
+}
+
+/// `pchar` of RFC 3986 without the escape, and the slash.
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    (digit as char).to_digit(16).map(|value| value as u8)
+}
+
+/// C0, DEL, C1, the line and paragraph separators, and the marks, embeddings, overrides and
+/// isolates of Unicode's bidirectional algorithm (UAX 9), with which one name can be shown as
+/// another.
+fn is_control_or_direction(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}'
+            | '\u{2066}'..='\u{2069}')
+}
+
+impl fmt::Display for PathFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Relative => "the path does not begin with a slash",
+            Self::Raw => "the path holds a character that must be percent-encoded",
+            Self::BadEscape => "a percent sign in the path is not followed by two hex digits",
+            Self::EscapedTwice => "the path is percent-encoded twice",
+            Self::Separator => "the path hides a separator in an escape or a backslash",
+            Self::EmptySegment => "the path holds two slashes in a row",
+            Self::DotSegment => "the path holds a `.` or `..` segment",
+            Self::NotUtf8 => "the path is no valid UTF-8",
+            Self::Control => "the path holds a control or direction character",
+            Self::TooLong => "a name is longer than 255 bytes or the path longer than 4096",
+        })
+    }
+}
+
+impl core::error::Error for PathFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    fn name(raw: &str) -> Result<String, PathFault> {
+        RequestPath::parse(raw.as_bytes()).map(|path| String::from(path.name()))
+    }
+
+    #[test]
+    fn plain_paths_pass_and_are_decoded_once() {
+        assert_eq!(name("/a/b.ts").unwrap(), "a/b.ts");
+        assert_eq!(name("/a%20b/%C3%A9.mkv").unwrap(), "a b/é.mkv");
+        assert_eq!(name("/100%25").unwrap(), "100%");
+        assert_eq!(name("/...").unwrap(), "...");
+        assert_eq!(name("/").unwrap(), "");
+        let directory = RequestPath::parse(b"/a/b/").unwrap();
+        assert!(directory.is_directory());
+        assert_eq!(directory.segments().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(!RequestPath::parse(b"/a/b").unwrap().is_directory());
+    }
+
+    #[test]
+    fn a01_what_would_need_a_repair_is_refused() {
+        for raw in ["/..", "/a/../b", "/a/..", "/../a", "/.", "/a/./b", "/a/."] {
+            assert_eq!(name(raw), Err(PathFault::DotSegment), "{raw}");
+        }
+        for raw in ["/%2e%2e%2fsecret", "/..%5csecret", "/a%2Fb", "/a%5Cb", "/a\\b"] {
+            assert_eq!(name(raw), Err(PathFault::Separator), "{raw}");
+        }
+        for raw in ["/%2e%2e/secret", "/a/%2E", "/%2e%2e"] {
+            assert_eq!(name(raw), Err(PathFault::DotSegment), "{raw}");
+        }
+        for raw in ["/%252e%252e/secret", "/%252e", "/a%2541"] {
+            assert_eq!(name(raw), Err(PathFault::EscapedTwice), "{raw}");
+        }
+        for raw in ["//", "//a", "/a//b", "/a//"] {
+            assert_eq!(name(raw), Err(PathFault::EmptySegment), "{raw}");
+        }
+        // `/` and `.` in two and three bytes, a surrogate, a bare continuation byte.
+        for raw in ["/%c0%af", "/%e0%80%ae", "/%ed%a0%80", "/%80", "/%ff"] {
+            assert_eq!(name(raw), Err(PathFault::NotUtf8), "{raw}");
+        }
+        for raw in ["/%00", "/a%00.ts", "/%0a", "/%7f", "/%c2%85"] {
+            assert_eq!(name(raw), Err(PathFault::Control), "{raw}");
+        }
+        for raw in ["/%", "/%2", "/%zz", "/a%2"] {
+            assert_eq!(name(raw), Err(PathFault::BadEscape), "{raw}");
+        }
+        for raw in ["/é", "/a b", "/a\"b", "/a<b", "/a#b", "/a?b"] {
+            assert_eq!(name(raw), Err(PathFault::Raw), "{raw}");
+        }
+        for raw in ["", "a", "*"] {
+            assert_eq!(name(raw), Err(PathFault::Relative), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a05_long_names_and_direction_characters_are_refused() {
+        let longest = "n".repeat(NAME_BYTES_MAX);
+        assert_eq!(name(&format!("/{longest}")).unwrap(), longest);
+        assert_eq!(name(&format!("/{longest}n")), Err(PathFault::TooLong));
+        let deep = "/d".repeat(PATH_BYTES_MAX / 2);
+        assert!(name(&deep).is_ok());
+        assert_eq!(name(&format!("{deep}x")), Err(PathFault::TooLong));
+        for bidi in ["\u{202E}", "\u{2066}", "\u{200F}", "\u{061C}", "\u{2028}"] {
+            let mut raw = String::from("/");
+            encode_segment(&format!("evil{bidi}st.exe"), &mut raw);
+            assert_eq!(name(&raw), Err(PathFault::Control), "{raw}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_listed_name_comes_back_from_its_link(text in "\\PC{1,40}") {
+            prop_assume!(check_name(&text).is_ok());
+            let mut link = String::from("/");
+            encode_segment(&text, &mut link);
+            prop_assert_eq!(name(&link).unwrap(), text);
+        }
+
+        #[test]
+        fn no_input_passes_that_the_file_system_could_read_otherwise(
+            raw in proptest::collection::vec(any::<u8>(), 0..200)
+        ) {
+            let mut target = alloc::vec![b'/'];
+            target.extend(raw);
+            if let Ok(path) = RequestPath::parse(&target) {
+                for segment in path.segments() {
+                    prop_assert!(check_name(segment).is_ok());
+                }
+                prop_assert!(!path.name().starts_with('/') && !path.name().contains('\0'));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Byte ranges: what a `Range` field asks of a title of known length (RFC 9110 section 14).
+//!
+//! Promise: every range that comes out lies within the title, and all of them together ask for no
+//! more bytes than it has; so no request can multiply the work (RangeAmp, CVE-2011-3192). All
+//! arithmetic is checked. It neither reorders nor joins ranges: the answer has the asked order.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Most ranges in one request. Players ask for one, a PDF viewer for a handful.
+pub const RANGES_MAX: usize = 8;
+
+/// Most ranges that may overlap one before them (RFC 9110 section 14.2 names more than two as abuse).
+pub const OVERLAPS_MAX: usize = 2;
+
+/// The largest offset that a file can have (`off_t`). No position beyond it means anything.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// What a `Range` field asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// The field says nothing that counts here (bad syntax, another unit): the whole title.
+    Whole,
+    /// These parts, in this order; at least one, none empty.
+    Parts(Vec<Range<u64>>),
+    /// Nothing that the title has, or more than one answer may carry: 416.
+    Unsatisfiable,
+}
+
+/// Reads the value of a `Range` field for a title of `len` bytes.
+pub fn asked(field: &[u8], len: u64) -> Asked {
+    // An empty title has no range at all. Clients that always send `bytes=0-` still want it.
+    let (Some(set), true) = (range_set(field), len > 0) else { return Asked::Whole };
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    let mut count = 0;
+    let mut beyond = false;
+    for spec in set.split(|&byte| byte == b',') {
+        let spec = spec.trim_ascii();
+        // RFC 9110 section 5.6.1: a recipient reads over empty list elements.
+        if spec.is_empty() {
+            continue;
+        }
+        count += 1;
+        match resolve(spec, len) {
+            Spec::Invalid => return Asked::Whole,
+            Spec::Beyond => beyond = true,
+            Spec::Outside => {}
+            // The count is bounded here, so that a long field costs no memory.
+            Spec::Part(part) if parts.len() < RANGES_MAX => parts.push(part),
+            Spec::Part(_) => {}
+        }
+    }
+    match count {
+        0 => Asked::Whole,
+        1..=RANGES_MAX if !beyond && !parts.is_empty() && bounded(&parts, len) => {
+            Asked::Parts(parts)
+        }
+        _ => Asked::Unsatisfiable,
+    }
+}
+
+/// One element of the set, against the title's length.
+enum Spec {
+    /// Not of the grammar: the whole field is ignored.
+    Invalid,
+    /// A number that no file offset can be: refused, neither wrapped nor clamped.
+    Beyond,
+    /// Well formed, but past the end.
+    Outside,
+    Part(Range<u64>),
+}
+
+fn resolve(spec: &[u8], len: u64) -> Spec {
+    let Some(dash) = spec.iter().position(|&byte| byte == b'-') else { return Spec::Invalid };
+    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
+    if first.is_empty() && last.is_empty() {
+        return Spec::Invalid;
+    }
+    let (Some(first), Some(last)) = (number(first), number(last)) else { return Spec::Invalid };
+    match (first, last) {
+        (Number::Huge, _) | (_, Number::Huge) => Spec::Beyond,
+        (Number::None, Number::Is(0)) => Spec::Outside,
+        (Number::None, Number::Is(suffix)) => Spec::Part(len.saturating_sub(suffix)..len),
+        (Number::Is(first), Number::Is(last)) if last < first => Spec::Invalid,
+        (Number::Is(first), _) if first >= len => Spec::Outside,
+        (Number::Is(first), Number::Is(last)) => Spec::Part(first..last.min(len - 1) + 1),
+        (Number::Is(first), Number::None) => Spec::Part(first..len),
+        (Number::None, Number::None) => Spec::Invalid,
+    }
+}
+
+enum Number {
+    None,
+    Is(u64),
+    Huge,
+}
+
+/// Digits only, or nothing; no sign, no space. `None` when it is something else.
+fn number(digits: &[u8]) -> Option<Number> {
+    if digits.is_empty() {
+        return Some(Number::None);
+    }
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = digits.iter().try_fold(0u64, |sum, digit| {
+        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')).filter(|&sum| sum <= OFFSET_MAX)
+    });
+    Some(value.map_or(Number::Huge, Number::Is))
+}
+
+fn bounded(parts: &[Range<u64>], len: u64) -> bool {
+    let sum = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.end - part.start));
+    let overlaps = parts
+        .iter()
+        .enumerate()
+        .filter(|(index, part)| parts[..*index].iter().any(|before| overlap(before, part)))
+        .count();
+    sum.is_some_and(|sum| sum <= len) && overlaps <= OVERLAPS_MAX
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// The set behind `bytes=`; `None` for another unit. Units are case-insensitive (section 14.1).
+fn range_set(field: &[u8]) -> Option<&[u8]> {
+    let field = field.trim_ascii();
+    let equals = field.iter().position(|&byte| byte == b'=')?;
+    field[..equals].eq_ignore_ascii_case(b"bytes").then(|| &field[equals + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn parts(field: &str, len: u64) -> Vec<Range<u64>> {
+        match asked(field.as_bytes(), len) {
+            Asked::Parts(parts) => parts,
+            other => panic!("{field} of {len} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_examples_of_rfc_9110_mean_what_it_says() {
+        assert_eq!(parts("bytes=0-499", 10_000), vec![0..500]);
+        assert_eq!(parts("bytes=-500", 10_000), vec![9_500..10_000]);
+        assert_eq!(parts("bytes=9500-", 10_000), vec![9_500..10_000]);
+        assert_eq!(parts("bytes=0-0,-1", 10_000), vec![0..1, 9_999..10_000]);
+        assert_eq!(
+            parts("bytes= 0-999, 4500-5499, -1000", 10_000),
+            vec![0..1_000, 4_500..5_500, 9_000..10_000]
+        );
+        assert_eq!(parts("bytes=500-700,601-999", 10_000), vec![500..701, 601..1_000]);
+        assert_eq!(parts("BYTES=0-0", 10_000), vec![0..1]);
+    }
+
+    #[test]
+    fn a_range_is_cut_at_the_end_of_the_title() {
+        assert_eq!(parts("bytes=0-99999", 100), vec![0..100]);
+        assert_eq!(parts("bytes=-99999", 100), vec![0..100]);
+        assert_eq!(parts("bytes=99-", 100), vec![99..100]);
+        assert_eq!(parts("bytes=5-9,100-200", 100), vec![5..10]);
+        for field in ["bytes=100-", "bytes=100-200", "bytes=-0", "bytes=100-,200-"] {
+            assert_eq!(asked(field.as_bytes(), 100), Asked::Unsatisfiable, "{field}");
+        }
+    }
+
+    #[test]
+    fn r01_many_tiny_ranges_are_unsatisfiable() {
+        let many = |count: u64| {
+            let specs: Vec<_> = (0..count).map(|n| format!("{0}-{0}", 2 * n)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        assert_eq!(asked(many(500).as_bytes(), 10_000), Asked::Unsatisfiable);
+        assert_eq!(asked(many(9).as_bytes(), 10_000), Asked::Unsatisfiable);
+        assert_eq!(parts(&many(8), 10_000).len(), 8);
+    }
+
+    #[test]
+    fn r02_repeated_and_overlapping_ranges_are_unsatisfiable() {
+        let repeated = format!("bytes={}", vec!["0-"; 100].join(","));
+        assert_eq!(asked(repeated.as_bytes(), 10_000), Asked::Unsatisfiable);
+        assert_eq!(asked(b"bytes=0-,0-", 10_000), Asked::Unsatisfiable);
+        assert_eq!(asked(b"bytes=0-9,5-14,10-19,15-24", 10_000), Asked::Unsatisfiable);
+        assert_eq!(parts("bytes=0-9,5-14,10-19", 10_000).len(), 3);
+    }
+
+    #[test]
+    fn r03_numbers_are_checked_and_bad_syntax_is_ignored() {
+        for field in [
+            "bytes=-9223372036854775809",
+            "bytes=18446744073709551616-",
+            "bytes=0-18446744073709551616",
+            "bytes=99999999999999999999999999999999999999-",
+            "bytes=0-1,-18446744073709551615",
+        ] {
+            assert_eq!(asked(field.as_bytes(), 100), Asked::Unsatisfiable, "{field}");
+        }
+        for field in [
+            "bytes=5-3",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-b",
+            "bytes=+1-2",
+            "bytes=1-+2",
+            "bytes=1",
+            "bytes=--1",
+            "bytes=0x1-2",
+            "bytes=1 - 2",
+            "items=0-5",
+            "0-5",
+            "",
+            "bytes=,,",
+            "bytes=0-1,x",
+        ] {
+            assert_eq!(asked(field.as_bytes(), 100), Asked::Whole, "{field}");
+        }
+    }
+
+    #[test]
+    fn an_empty_title_is_sent_whole() {
+        for field in ["bytes=0-", "bytes=-5", "bytes=0-0"] {
+            assert_eq!(asked(field.as_bytes(), 0), Asked::Whole, "{field}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_field_asks_for_more_than_the_title_has(
+            field in "bytes=([0-9]{0,20}-[0-9]{0,20},?){1,10}", len in 0u64..1_000_000
+        ) {
+            if let Asked::Parts(parts) = asked(field.as_bytes(), len) {
+                prop_assert!(!parts.is_empty() && parts.len() <= RANGES_MAX);
+                prop_assert!(parts.iter().all(|part| part.start < part.end && part.end <= len));
+                prop_assert!(parts.iter().map(|part| part.end - part.start).sum::<u64>() <= len);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_survived(field in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut prefixed = Vec::from(&b"bytes="[..]);
+            prefixed.extend(&field);
+            asked(&field, 1000);
+            asked(&prefixed, u64::MAX);
+        }
+
+        #[test]
+        fn a_single_range_comes_back_as_it_was_written(
+            len in 1u64..u64::MAX / 4, a in any::<u64>(), b in any::<u64>()
+        ) {
+            let (a, b) = (a % len, b % len);
+            let (first, last) = (a.min(b), a.max(b));
+            let field: String = format!("bytes={first}-{last}");
+            let [part] = &parts(&field, len)[..] else { panic!("one range, one part") };
+            prop_assert_eq!(part, &(first..last + 1));
+        }
+    }
+}
