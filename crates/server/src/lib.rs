@@ -1,0 +1,4 @@
+//! The server of Tactus as a library: everything above the engine that may wait.
+//!
+//! The binary is thin: it reads the command line and calls in here, and so do the tests. Modules are
+//! listed from the lowest up; each uses only those above it.
