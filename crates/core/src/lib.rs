@@ -14,9 +14,13 @@ pub mod byte_clock;
 pub mod ports;
 pub mod stagger;
 
+pub mod ts;
+
 pub mod cycle;
 pub mod disk_model;
 pub mod ledger;
+pub mod read_ahead;
 pub mod splitter;
 
-
+pub mod path;
+pub mod range;

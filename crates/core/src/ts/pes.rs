@@ -1,0 +1,166 @@
+//! The times in a PES header: when a frame is shown and when it is decoded (ISO/IEC 13818-1, 2.4.3.7).
+//!
+//! Promise: reads or moves the two time stamps of a header that lies whole in one packet, and
+//! touches nothing else. A header split over packets is left alone and said to have no times.
+
+use super::{PACKET, Packet, Pts};
+use crate::units::MediaTime;
+
+/// The time stamps of one PES packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PesTimes {
+    /// When the frame is shown.
+    pub shown: Pts,
+    /// When the frame is decoded; the same unless the header says otherwise.
+    pub decoded: Pts,
+}
+
+/// The times of the PES packet that starts in `packet`.
+pub fn pes_times(packet: &Packet<'_>) -> Option<PesTimes> {
+    let stamps = stamps(packet)?;
+    let shown = read_stamp(stamps.shown)?;
+    let decoded = match stamps.decoded {
+        Some(field) => read_stamp(field)?,
+        None => shown,
+    };
+    Some(PesTimes { shown, decoded })
+}
+
+/// Moves the times of the PES packet that starts in `bytes` on by `span`; false when it has none.
+/// Rounds down to a tick of 90 kHz.
+pub fn add_to_pes_times(bytes: &mut [u8; PACKET], span: MediaTime) -> bool {
+    let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
+        let both = stamps(&packet)?.decoded.is_some();
+        Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
+    }) else {
+        return false;
+    };
+    write_stamp(&mut bytes[at..at + STAMP], times.shown.after(span));
+    if both {
+        write_stamp(&mut bytes[at + STAMP..at + 2 * STAMP], times.decoded.after(span));
+    }
+    true
+}
+
+/// Where the first stamp lies in a PES packet.
+const STAMPS_AT: usize = 9;
+/// Bytes of a stamp: 4 bits of kind, 33 of time, 3 of marker.
+const STAMP: usize = 5;
+
+struct Stamps<'a> {
+    shown: &'a [u8; STAMP],
+    decoded: Option<&'a [u8; STAMP]>,
+}
+
+fn stamps<'a>(packet: &Packet<'a>) -> Option<Stamps<'a>> {
+    if !packet.starts_unit() {
+        return None;
+    }
+    let payload = packet.payload();
+    let [0, 0, 1, stream, _, _, fixed, flags, length] = *payload.first_chunk::<STAMPS_AT>()? else {
+        return None;
+    };
+    // Programme map, padding, private 2, ECM, EMM, DSM-CC, H.222.1 type E and the directory have no
+    // such header (table 2-21 of the standard).
+    if matches!(stream, ..0xbc | 0xbc | 0xbe | 0xbf | 0xf0 | 0xf1 | 0xf2 | 0xf8 | 0xff)
+        || fixed & 0xc0 != 0x80
+    {
+        return None;
+    }
+    let fields = payload.get(STAMPS_AT..STAMPS_AT + usize::from(length))?;
+    let shown = fields.first_chunk().filter(|_| flags & 0x80 != 0)?;
+    let decoded = match flags & 0x40 {
+        0 => None,
+        _ => Some(fields.get(STAMP..)?.first_chunk()?),
+    };
+    Some(Stamps { shown, decoded })
+}
+
+fn read_stamp(field: &[u8; STAMP]) -> Option<Pts> {
+    let bits = field.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
+    // Three marker bits are always one; without them these bytes are something else.
+    if bits & MARKERS != MARKERS {
+        return None;
+    }
+    Some(Pts::at((bits >> 33 & 0x7) << 30 | (bits >> 17 & 0x7fff) << 15 | bits >> 1 & 0x7fff))
+}
+
+fn write_stamp(field: &mut [u8], time: Pts) {
+    let kind = u64::from(field[0] >> 4);
+    let time = time.ticks();
+    let bits = kind << 36
+        | (time >> 30) << 33
+        | (time >> 15 & 0x7fff) << 17
+        | (time & 0x7fff) << 1
+        | MARKERS;
+    field.copy_from_slice(&bits.to_be_bytes()[3..]);
+}
+
+const MARKERS: u64 = 1 << 32 | 1 << 16 | 1;
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::tests::packet;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with_times(shown: Pts, decoded: Option<Pts>) -> [u8; PACKET] {
+        let mut bytes = packet(256, 0, None);
+        bytes[1] |= 0x40;
+        let (flags, length) = if decoded.is_some() { (0xc0, 10) } else { (0x80, 5) };
+        bytes[4..13].copy_from_slice(&[0, 0, 1, 0xe0, 0, 0, 0x80, flags, length]);
+        bytes[13] = 0x30;
+        write_stamp(&mut bytes[13..18], shown);
+        if let Some(decoded) = decoded {
+            bytes[18] = 0x10;
+            write_stamp(&mut bytes[18..23], decoded);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_stamp_known_from_a_real_stream_reads_right() {
+        // PTS 133200 (1.48 s), as ffmpeg wrote it: 21 00 09 10 a1 with kind 3.
+        assert_eq!(read_stamp(&[0x31, 0x00, 0x09, 0x10, 0xa1]), Some(Pts::at(133_200)));
+        assert_eq!(read_stamp(&[0x30, 0x00, 0x09, 0x10, 0xa1]), None);
+    }
+
+    #[test]
+    fn a_unit_without_a_pes_header_keeps_its_bytes() {
+        let mut table = packet(0, 0, None);
+        table[1] |= 0x40;
+        let before = table;
+        assert!(!add_to_pes_times(&mut table, MediaTime(300)));
+        assert_eq!(table, before);
+    }
+
+    proptest! {
+        #[test]
+        fn moved_times_read_back_moved(
+            shown in 0u64..Pts::WRAP, decoded in proptest::option::of(0u64..Pts::WRAP),
+            ticks in 0u64..Pts::WRAP,
+        ) {
+            let (shown, decoded) = (Pts::at(shown), decoded.map(Pts::at));
+            let span = MediaTime(ticks * Pts::TICK);
+            let mut bytes = with_times(shown, decoded);
+            prop_assert!(add_to_pes_times(&mut bytes, span));
+            prop_assert_eq!(bytes, with_times(shown.after(span), decoded.map(|at| at.after(span))));
+            let times = pes_times(&Packet::read(&bytes).unwrap()).unwrap();
+            prop_assert_eq!(times.shown, shown.after(span));
+            prop_assert_eq!(times.decoded, decoded.unwrap_or(shown).after(span));
+        }
+
+        #[test]
+        fn any_payload_may_claim_to_be_a_pes_header(
+            tail in proptest::collection::vec(any::<u8>(), PACKET - 8), field in 0u8..4,
+        ) {
+            let mut bytes = [0; PACKET];
+            bytes[..4].copy_from_slice(&[0x47, 0x41, 0, field << 4]);
+            bytes[4..8].copy_from_slice(&[0, 0, 1, 0xe0]);
+            bytes[8..].copy_from_slice(&tail);
+            let before = pes_times(&Packet::read(&bytes).unwrap());
+            prop_assert_eq!(add_to_pes_times(&mut bytes, MediaTime(0)), before.is_some());
+            prop_assert_eq!(pes_times(&Packet::read(&bytes).unwrap()), before);
+        }
+    }
+}

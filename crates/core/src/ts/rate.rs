@@ -1,0 +1,250 @@
+//! The rate of a transport stream, from its clock and the places where the clock stands.
+//!
+//! Promise: a constant-rate stream's rate comes out exactly, whatever its length, and the clock's
+//! wrap does no harm; of a variable-rate stream it is the mean, rounded up. A clock that jumps is
+//! noticed and the rate then taken from what runs unbroken. It reads no file: windows come in,
+//! stamps go out.
+//!
+//! The clock is written in whole ticks, so a span is known to one tick. The rate is therefore
+//! `ceil(bits / (ticks + 1))`: the least whole rate that the stamps allow.
+
+use super::{Framing, PCR_BYTE, Pcr, Pid};
+use crate::units::{BitRate, MediaTime};
+
+/// A clock reference and the byte of the file at which it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// The byte's place in the file.
+    pub at: u64,
+    /// The clock there.
+    pub pcr: Pcr,
+}
+
+/// The longest unbroken run of one PID's clock within a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcrSpan {
+    /// Whose clock it is.
+    pub pid: Pid,
+    /// The run's first stamp.
+    pub first: Stamp,
+    /// The run's last stamp.
+    pub last: Stamp,
+    /// The window holds a jump of the clock.
+    pub broken: bool,
+}
+
+/// What the stamps say of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mux {
+    /// Bits of the file for each second of its clock, rounded up.
+    pub rate: BitRate,
+    /// The clock jumps somewhere, so the rate is that of the parts that were looked at.
+    pub broken: bool,
+}
+
+/// Ticks of 27 MHz in a second.
+const SECOND: u64 = 27_000_000;
+/// Neighbouring stamps further apart than this are a jump. The standard allows 100 ms; what is to be
+/// told apart here is a new recording, so a slow sender gets ten times that.
+const GAP_MAX: MediaTime = MediaTime(SECOND);
+/// A run shorter than one frame tells no rate.
+const SPAN_MIN: MediaTime = MediaTime(SECOND / 25);
+/// How far the whole file's rate may lie from that of its ends, times or parts, before the ends
+/// are believed instead. Quiet titles and busy ones differ by less.
+const SPREAD_MAX: u64 = 8;
+/// A rate above 100 Gbit/s is a broken clock.
+const RATE_MAX: u64 = 100_000_000_000;
+
+impl PcrSpan {
+    /// The run in `window`, which starts at byte `offset` of the file. Takes the clock of `pid`, or
+    /// of the first PID that has one.
+    pub fn in_window(
+        window: &[u8],
+        offset: u64,
+        framing: Framing,
+        pid: Option<Pid>,
+    ) -> Option<Self> {
+        let mut run: Option<Self> = None;
+        let mut best: Option<Self> = None;
+        let mut broken = false;
+        let mut wanted = pid;
+        for (at, packet) in framing.packets(window) {
+            if wanted.is_some_and(|wanted| wanted != packet.pid()) || packet.has_error() {
+                continue;
+            }
+            let Some(pcr) = packet.pcr() else { continue };
+            wanted = Some(packet.pid());
+            let stamp = Stamp { at: offset + at as u64 + PCR_BYTE, pcr };
+            run = match run {
+                Some(run) if !packet.is_discontinuous() && pcr.since(run.last.pcr) <= GAP_MAX => {
+                    Some(Self { last: stamp, ..run })
+                }
+                _ => {
+                    broken |= run.is_some();
+                    best = longer(best, run);
+                    Some(Self { pid: packet.pid(), first: stamp, last: stamp, broken: false })
+                }
+            };
+        }
+        longer(best, run).map(|best| Self { broken, ..best })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.last.at - self.first.at
+    }
+
+    fn ticks(&self) -> MediaTime {
+        self.last.pcr.since(self.first.pcr)
+    }
+
+    fn rate(&self) -> Option<BitRate> {
+        (self.ticks() >= SPAN_MIN).then(|| rate(self.bytes(), self.ticks().0))?
+    }
+}
+
+/// The rate of a stream whose first bytes hold `head` and whose last bytes hold `tail`, both of one
+/// PID. A short file has only a head.
+pub fn measure(head: &PcrSpan, tail: Option<&PcrSpan>) -> Option<Mux> {
+    let here = head.rate();
+    let Some(tail) = tail.filter(|tail| tail.last.at > head.last.at) else {
+        return Some(Mux { rate: here?, broken: head.broken });
+    };
+    let there = tail.rate();
+    let (low, high) = match (here, there) {
+        (Some(here), Some(there)) => (here.min(there), here.max(there)),
+        (one, other) => one.or(other).map(|only| (only, only))?,
+    };
+    let bytes = tail.last.at - head.first.at;
+    let span = tail.last.pcr.since(head.first.pcr).0;
+    // Whole wraps between the ends do not show in `span`: as many as the ends' rate makes likely.
+    let likely = u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(high.0);
+    let wrap = u128::from(Pcr::WRAP.0);
+    let wraps = (likely + wrap / 2).saturating_sub(u128::from(span)) / wrap;
+    let ticks = u64::try_from(u128::from(span) + wraps * wrap).ok()?;
+    let whole = rate(bytes, ticks).filter(|_| !head.broken && !tail.broken).filter(|whole| {
+        whole.0 >= low.0 / SPREAD_MAX && whole.0 <= high.0.saturating_mul(SPREAD_MAX)
+    });
+    Some(match whole {
+        Some(rate) => Mux { rate, broken: false },
+        None => Mux { rate: high, broken: true },
+    })
+}
+
+fn longer(one: Option<PcrSpan>, other: Option<PcrSpan>) -> Option<PcrSpan> {
+    match (one, other) {
+        (Some(one), Some(other)) if one.bytes() >= other.bytes() => Some(one),
+        (one, other) => other.or(one),
+    }
+}
+
+/// Rounds up, after allowing for the tick by which the stamps may err.
+fn rate(bytes: u64, ticks: u64) -> Option<BitRate> {
+    let rate = (u128::from(bytes) * 8 * u128::from(SECOND)).div_ceil(u128::from(ticks) + 1);
+    u64::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate)).map(BitRate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::tests::packet;
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    /// The clock of a constant-rate stream at byte `at`, rounded down as a muxer does.
+    fn law(base: u64, at: u64, rate: u64) -> Pcr {
+        let ticks = u128::from(at) * 8 * u128::from(SECOND) / u128::from(rate);
+        Pcr::at(MediaTime(base + (ticks % u128::from(Pcr::WRAP.0)) as u64))
+    }
+
+    /// `count` packets from packet `first` of a stream, every tenth with a clock.
+    fn window(base: u64, first: u64, count: u64, rate: u64) -> Vec<u8> {
+        (first..first + count)
+            .flat_map(|nth| {
+                let pcr = (nth % 10 == 0).then(|| law(base, nth * 188 + PCR_BYTE, rate));
+                packet(256, nth as u8, pcr)
+            })
+            .collect()
+    }
+
+    fn span(bytes: &[u8], first: u64) -> PcrSpan {
+        PcrSpan::in_window(bytes, first * 188, Framing::PLAIN, None).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn a_constant_rate_comes_out_exactly_across_wraps(
+            rate in 200_000u64..60_000_000, base in 0u64..Pcr::WRAP.0, gap in 0u64..400_000_000,
+        ) {
+            let head = window(base, 0, 2000, rate);
+            let tail = window(base, 2000 + gap, 2000, rate);
+            let (head, tail) = (span(&head, 0), span(&tail, 2000 + gap));
+            prop_assert_eq!(measure(&head, Some(&tail)), Some(Mux { rate: BitRate(rate), broken: false }));
+        }
+
+        #[test]
+        fn no_window_and_no_span_is_hostile_enough(
+            bytes in proptest::collection::vec(any::<u8>(), 0..4000), offset in 0u64..1 << 50,
+            stamps in proptest::array::uniform4((0u64..1 << 60, 0u64..Pcr::WRAP.0)), broken: bool,
+        ) {
+            let found = PcrSpan::in_window(&bytes, offset, Framing::PLAIN, None);
+            prop_assert!(found.is_none_or(|found| found.last.at >= found.first.at));
+            let stamp = |nth: usize, more: u64| Stamp {
+                at: stamps[nth].0 + more,
+                pcr: Pcr::at(MediaTime(stamps[nth].1)),
+            };
+            let pid = Pid(256);
+            let head = PcrSpan { pid, first: stamp(0, 0), last: stamp(1, 1 << 60), broken };
+            let tail = PcrSpan { pid, first: stamp(2, 0), last: stamp(3, 1 << 61), broken };
+            if let Some(mux) = measure(&head, Some(&tail)) {
+                prop_assert!(mux.rate.0 > 0 && mux.rate.0 <= RATE_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_file_is_measured_by_its_only_window() {
+        let bytes = window(77, 0, 500, 3_760_000);
+        let mux = measure(&span(&bytes, 0), None).unwrap();
+        assert_eq!(mux, Mux { rate: BitRate(3_760_000), broken: false });
+    }
+
+    #[test]
+    fn a_variable_rate_is_its_mean_rounded_up() {
+        let head = window(0, 0, 1000, 2_000_000);
+        let mut tail = span(&window(0, 9000, 1000, 4_000_000), 9000);
+        // The whole of 10,000 packets lasts 5 s.
+        let head = span(&head, 0);
+        tail.last = Stamp {
+            at: head.first.at + 1_880_000,
+            pcr: head.first.pcr.after(MediaTime(5 * SECOND)),
+        };
+        let mux = measure(&head, Some(&PcrSpan { first: tail.last, ..tail })).unwrap();
+        assert_eq!(mux, Mux { rate: BitRate(3_008_000), broken: false });
+    }
+
+    #[test]
+    fn two_recordings_in_one_file_are_said_to_be_broken() {
+        let head = span(&window(5_000_000_000, 0, 2000, 3_760_000), 0);
+        let tail = span(&window(1_000_000, 9000, 2000, 3_760_000), 9000);
+        let mux = measure(&head, Some(&tail)).unwrap();
+        assert!(mux.broken);
+        assert!((3_759_990..=3_760_000).contains(&mux.rate.0));
+    }
+
+    #[test]
+    fn a_jump_inside_the_window_is_noticed_and_the_longer_part_counts() {
+        let mut bytes = window(0, 0, 300, 3_760_000);
+        bytes.extend(window(900 * SECOND, 300, 900, 3_760_000));
+        let span = span(&bytes, 0);
+        assert!(span.broken);
+        assert_eq!(span.first.at, 300 * 188 + PCR_BYTE);
+        assert_eq!(measure(&span, None), Some(Mux { rate: BitRate(3_760_000), broken: true }));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_tells_no_rate() {
+        let bytes: Vec<u8> =
+            (0..50).flat_map(|n| packet(256, n, Some(Pcr::at(MediaTime(9))))).collect();
+        assert_eq!(measure(&span(&bytes, 0), None), None);
+    }
+}
