@@ -1,0 +1,22 @@
+//! Builds the server and the bench for release and runs one bench.
+//!
+//! Promise: what is measured is what the tree holds now. Which benches there are, and what they
+//! write, is the bench's own business.
+
+use anyhow::Result;
+
+use crate::host;
+use crate::workspace::{Workspace, run};
+
+/// Runs `tactus-bench` with `arguments`.
+pub(crate) fn run_bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    host::set_up_for_benches()?;
+    run(&mut workspace.cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "--package=tactus",
+        "--package=tactus-bench",
+    ]))?;
+    run(workspace.command(workspace.target.join("release/tactus-bench")).args(arguments))
+}

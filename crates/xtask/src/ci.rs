@@ -1,0 +1,213 @@
+//! The gate: every step in its order, with a header, its time, and one table at the end.
+//!
+//! Promise: a step that fails fails the gate, and is named in the table; the steps after it still
+//! run, so that one run shows everything that is wrong. Only a failed set-up stops at once. A
+//! check that this machine cannot do is never left out silently: it stands in the table by name.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Workspace, run};
+use crate::{deny, host, tidy};
+
+/// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
+/// a slow neighbour is no defect of the tree.
+const BUDGET: Duration = Duration::from_secs(30 * 60);
+
+/// What a step wants said about itself in the table.
+pub(crate) type Remark = Option<String>;
+
+struct Step {
+    name: &'static str,
+    title: &'static str,
+    act: fn(&Workspace) -> Result<Remark>,
+}
+
+/// From the cheapest and most often wrong to the longest.
+const STEPS: [Step; 10] = [
+    Step { name: "setup", title: "programs that the tests need", act: host::set_up_for_tests },
+    Step { name: "fmt", title: "format", act: format },
+    Step { name: "tidy", title: "rules of the house", act: tidy::check },
+    Step { name: "clippy", title: "lints", act: lint },
+    Step { name: "build", title: "build", act: build },
+    Step { name: "test", title: "unit and integration tests", act: test },
+    Step { name: "loom", title: "interleavings of the rings", act: interleave },
+    Step { name: "sim", title: "a minute of simulation seeds", act: simulate },
+    Step { name: "doc", title: "documentation", act: document },
+    Step { name: "deny", title: "licences, bans, sources, advisories", act: deny::check },
+];
+
+/// Runs the step called `name`.
+pub(crate) fn run_one(workspace: &Workspace, name: &str) -> Result<()> {
+    let step = STEPS.iter().find(|step| step.name == name).context("no such step")?;
+    if let Some(remark) = (step.act)(workspace)? {
+        println!("{name}: {remark}");
+    }
+    Ok(())
+}
+
+/// Runs every step.
+pub(crate) fn run_all(workspace: &Workspace) -> Result<()> {
+    let begin = Instant::now();
+    let mut rows = Vec::new();
+    for step in &STEPS {
+        println!("\n=== {}: {}", step.name, step.title);
+        let started = Instant::now();
+        let result = (step.act)(workspace);
+        let row = Row { name: step.name, took: started.elapsed(), result };
+        println!("=== {}: {} after {}", row.name, row.verdict(), seconds(row.took));
+        if let Err(error) = &row.result {
+            eprintln!("{error:#}");
+        }
+        let stop = row.result.is_err() && step.name == "setup";
+        rows.push(row);
+        if stop {
+            break;
+        }
+    }
+    println!("\n{}", table(&rows, begin.elapsed()));
+    let failed: Vec<_> =
+        rows.iter().filter(|row| row.result.is_err()).map(|row| row.name).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+struct Row {
+    name: &'static str,
+    took: Duration,
+    result: Result<Remark>,
+}
+
+impl Row {
+    fn verdict(&self) -> &'static str {
+        if self.result.is_ok() { "ok" } else { "FAILED" }
+    }
+
+    fn remark(&self) -> String {
+        match &self.result {
+            Ok(remark) => remark.clone().unwrap_or_default(),
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+fn table(rows: &[Row], total: Duration) -> String {
+    let mut text = format!("{:<8} {:>8}  {:<6}  remark\n", "step", "time", "result");
+    for row in rows {
+        let line = format!(
+            "{:<8} {:>8}  {:<6}  {}",
+            row.name,
+            seconds(row.took),
+            row.verdict(),
+            row.remark()
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let over =
+        if total > BUDGET { "  more than the half hour it may take on two cores" } else { "" };
+    write!(text, "{:<8} {:>8}{over}", "total", seconds(total)).expect("a string takes all text");
+    text
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
+}
+
+fn format(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
+    Ok(None)
+}
+
+fn lint(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "--deny=warnings",
+    ]))?;
+    Ok(None)
+}
+
+fn build(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&["build", "--workspace", "--locked"]))?;
+    Ok(None)
+}
+
+fn test(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&["test", "--workspace", "--locked"]))?;
+    Ok(None)
+}
+
+/// In its own build directory: `--cfg loom` rebuilds every dependency, and would throw away the
+/// other builds. For release, because loom visits millions of states.
+fn interleave(workspace: &Workspace) -> Result<Remark> {
+    run(workspace
+        .cargo(&["test", "--package=tactus-ring", "--release", "--locked", "--target-dir"])
+        .arg(workspace.target.join("loom"))
+        .env("RUSTFLAGS", "--cfg loom"))?;
+    Ok(None)
+}
+
+fn simulate(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&[
+        "run",
+        "--release",
+        "--package=tactus-sim",
+        "--locked",
+        "--",
+        "--seconds=60",
+    ]))?;
+    Ok(None)
+}
+
+fn document(workspace: &Workspace) -> Result<Remark> {
+    run(workspace
+        .cargo(&["doc", "--workspace", "--no-deps", "--locked"])
+        .env("RUSTDOCFLAGS", "--deny=warnings"))?;
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_what_failed_and_what_was_remarked() {
+        let rows = [
+            Row { name: "fmt", took: Duration::from_millis(1500), result: Ok(None) },
+            Row {
+                name: "deny",
+                took: Duration::from_secs(70),
+                result: Ok(Some("advisories not checked".to_owned())),
+            },
+            Row {
+                name: "test",
+                took: Duration::from_secs(2),
+                result: Err(anyhow::anyhow!("two\nlines")),
+            },
+        ];
+        let text = table(&rows, Duration::from_secs(1801));
+        assert_eq!(
+            text,
+            "step         time  result  remark\n\
+             fmt         1.5 s  ok\n\
+             deny       70.0 s  ok      advisories not checked\n\
+             test        2.0 s  FAILED  two\n\
+             total    1801.0 s  more than the half hour it may take on two cores"
+        );
+    }
+
+    #[test]
+    fn every_step_has_its_own_name() {
+        for (index, step) in STEPS.iter().enumerate() {
+            assert!(STEPS[..index].iter().all(|other| other.name != step.name), "{}", step.name);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the tests and benches need from the host besides Rust, in one table with the reason.
+//!
+//! Promise: as root on a Debian machine the missing programs are installed; anywhere else they are
+//! named, with the packages that bring them, and the task stops. Presence is probed by running the
+//! program, so any other way of installing it counts as well.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::ci::Remark;
+use crate::workspace::{Workspace, run, succeeds};
+
+/// Something that must be on the host.
+struct Need {
+    /// A command that succeeds exactly when it is there.
+    probe: &'static [&'static str],
+    /// The Debian packages that bring it.
+    packages: &'static [&'static str],
+    /// What it is for.
+    why: &'static str,
+}
+
+const FOR_TESTS: &[Need] = &[
+    Need {
+        probe: &["cc", "--version"],
+        packages: &["gcc", "libc6-dev"],
+        why: "linker of everything",
+    },
+    Need {
+        probe: &["git", "--version"],
+        packages: &["git"],
+        why: "tidy asks it which files belong to the tree",
+    },
+    Need {
+        probe: &["curl", "--version"],
+        packages: &["curl", "ca-certificates"],
+        why: "client of the tests: ranges, keep-alive, bytes equal to the file",
+    },
+    Need {
+        probe: &["ffmpeg", "-version"],
+        packages: &["ffmpeg"],
+        why: "player of the tests, and ffprobe for continuity and decode errors",
+    },
+    Need {
+        // It refuses to run as root, even for its version.
+        probe: &["sh", "-c", "command -v cvlc"],
+        packages: &["vlc-bin", "vlc-plugin-base"],
+        why: "player of the tests",
+    },
+    Need {
+        probe: &["gst-inspect-1.0", "playbin"],
+        packages: &["gstreamer1.0-tools", "gstreamer1.0-plugins-base"],
+        why: "player of the tests",
+    },
+    Need {
+        probe: &["gst-inspect-1.0", "souphttpsrc"],
+        packages: &["gstreamer1.0-plugins-good"],
+        why: "HTTP source and MP4 demultiplexer of GStreamer",
+    },
+    Need {
+        probe: &["gst-inspect-1.0", "tsdemux"],
+        packages: &["gstreamer1.0-plugins-bad"],
+        why: "MPEG-TS demultiplexer of GStreamer",
+    },
+    Need {
+        probe: &["gst-inspect-1.0", "avdec_h264"],
+        packages: &["gstreamer1.0-libav"],
+        why: "decoders of GStreamer",
+    },
+];
+
+const FOR_BENCHES: &[Need] = &[
+    Need {
+        probe: &["cc", "--version"],
+        packages: &["gcc", "libc6-dev"],
+        why: "linker of everything",
+    },
+    Need {
+        probe: &["nginx", "-v"],
+        packages: &["nginx-light"],
+        why: "the peer that is measured against",
+    },
+    Need {
+        probe: &["fusermount3", "--version"],
+        packages: &["fuse3"],
+        why: "the emulated disk is a FUSE file under a loop device",
+    },
+    Need {
+        probe: &["mkfs.ext4", "-V"],
+        packages: &["e2fsprogs"],
+        why: "file system of the emulated disk",
+    },
+    Need {
+        probe: &["losetup", "--version"],
+        packages: &["mount"],
+        why: "loop device of the emulated disk",
+    },
+    Need {
+        probe: &["ip", "-V"],
+        packages: &["iproute2"],
+        why: "network namespaces between server and receivers",
+    },
+];
+
+/// Makes the programs available that the tests play against.
+pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
+    set_up(FOR_TESTS)
+}
+
+/// Makes the programs available that the benches measure against.
+pub(crate) fn set_up_for_benches() -> Result<Remark> {
+    set_up(FOR_BENCHES)
+}
+
+fn set_up(needs: &[Need]) -> Result<Remark> {
+    let missing = absent(needs);
+    if missing.is_empty() {
+        return Ok(Some(format!("{} needs are met", needs.len())));
+    }
+    let packages = packages(&missing);
+    if !may_install() {
+        bail!("{}", complaint(&missing, &packages));
+    }
+    run(Command::new("apt-get").arg("update"))?;
+    run(Command::new("apt-get")
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(&packages)
+        .env("DEBIAN_FRONTEND", "noninteractive"))?;
+    let still_missing = absent(needs);
+    if !still_missing.is_empty() {
+        bail!("installed, and yet {}", complaint(&still_missing, &self::packages(&still_missing)));
+    }
+    Ok(Some(format!("installed {}", packages.join(" "))))
+}
+
+fn absent(needs: &[Need]) -> Vec<&Need> {
+    needs
+        .iter()
+        .filter(|need| !succeeds(Command::new(need.probe[0]).args(&need.probe[1..])))
+        .collect()
+}
+
+fn packages(needs: &[&Need]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = needs.iter().flat_map(|need| need.packages).copied().collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// Whether this is root on a machine with apt.
+fn may_install() -> bool {
+    let root = crate::workspace::output(Command::new("id").arg("-u"));
+    root.is_ok_and(|id| id.trim() == "0") && succeeds(Command::new("apt-get").arg("--version"))
+}
+
+fn complaint(missing: &[&Need], packages: &[&str]) -> String {
+    let mut text = "missing on this machine:\n".to_owned();
+    for need in missing {
+        text += &format!("  {:<28} {}\n", need.probe.join(" "), need.why);
+    }
+    text + &format!("as root: apt-get install --no-install-recommends {}", packages.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRESENT: Need = Need { probe: &["true"], packages: &["coreutils"], why: "is there" };
+    const ABSENT: Need = Need {
+        probe: &["no-such-program-anywhere", "--version"],
+        packages: &["nowhere", "elsewhere"],
+        why: "shows the message",
+    };
+
+    #[test]
+    fn a_missing_program_is_named_with_its_reason_and_its_packages() {
+        let needs = [PRESENT, ABSENT];
+        let missing = absent(&needs);
+        assert_eq!(missing.len(), 1);
+        let text = complaint(&missing, &packages(&missing));
+        assert!(text.contains("no-such-program-anywhere --version"), "{text}");
+        assert!(text.contains("shows the message"), "{text}");
+        assert!(text.ends_with("elsewhere nowhere"), "{text}");
+    }
+
+    #[test]
+    fn a_package_needed_twice_is_installed_once() {
+        assert_eq!(packages(&[&ABSENT, &ABSENT]), ["elsewhere", "nowhere"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! The form of a file: it opens with what it is for, it is short enough to read, and its name says
+//! what it promises.
+
+use super::finding::Finding;
+use super::source::{Source, numbered, words};
+
+const LINES_MAX: usize = 900;
+/// Names that promise nothing.
+const EMPTY_NAMES: [&str; 6] = ["utils", "util", "common", "helpers", "helper", "misc"];
+
+/// Checks all sources.
+pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources {
+        let path = &source.path;
+        if !opens_with_purpose(&source.text) {
+            findings.push(Finding::at(path, 1, "open the file with `//!`: what it is for"));
+        }
+        let lines = source.text.lines().count();
+        if lines > LINES_MAX {
+            let what = format!("{lines} lines, at most {LINES_MAX}: split it by its promises");
+            findings.push(Finding::of(path, what));
+        }
+        let mut parts = path.trim_end_matches(".rs").split('/');
+        if parts.any(|part| EMPTY_NAMES.contains(&part)) {
+            findings.push(Finding::of(path, "name the file by its promise"));
+        }
+        for (number, line) in numbered(&source.code) {
+            let mut words = words(line).skip_while(|&word| word != "mod").skip(1);
+            if words.next().is_some_and(|name| EMPTY_NAMES.contains(&name)) {
+                findings.push(Finding::at(path, number, "name the module by its promise"));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the first line that is no shebang, inner attribute or blank is a module comment.
+fn opens_with_purpose(text: &str) -> bool {
+    text.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("#!"))
+        .is_some_and(|line| line.starts_with("//!"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(path: &str, text: &str) -> usize {
+        check(&[Source::read(path, text)]).len()
+    }
+
+    #[test]
+    fn a_file_opens_with_what_it_is_for() {
+        assert_eq!(count("a.rs", "//! Why.\nfn f() {}"), 0);
+        assert_eq!(count("a.rs", "#!/usr/bin/env x\n#![no_std]\n\n//! Why.\n"), 0);
+        assert_eq!(count("a.rs", "// Why.\nfn f() {}"), 1);
+        assert_eq!(count("a.rs", ""), 1);
+    }
+
+    #[test]
+    fn a_file_has_at_most_900_lines() {
+        assert_eq!(count("a.rs", &"//! Why.\n".repeat(900)), 0);
+        assert_eq!(count("a.rs", &"//! Why.\n".repeat(901)), 1);
+    }
+
+    #[test]
+    fn a_name_says_what_it_promises() {
+        assert_eq!(count("crates/core/src/utils.rs", "//! Why."), 1);
+        assert_eq!(count("crates/server/tests/common/mod.rs", "//! Why."), 1);
+        assert_eq!(count("crates/core/src/a.rs", "//! Why.\npub(crate) mod helpers {}"), 1);
+        assert_eq!(count("crates/core/src/a.rs", "//! Why.\nlet common = 1;"), 0);
+    }
+}
