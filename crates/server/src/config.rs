@@ -1,0 +1,252 @@
+//! Configuration: file → raw (what was written) → checked (what it means).
+//!
+//! Promise: a [`Config`] is complete and consistent: every key has a value, every value lies in its
+//! range, and each mistake in a file is reported with line and column. It reads one file and
+//! nothing else: no layers, no environment. What only the host can tell (the size of the memory, the
+//! speed of the link, the kind of disk) stays [`Auto`] here and is found out at start.
+
+pub mod error;
+pub mod placement;
+pub mod raw;
+pub mod units;
+
+mod check;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+
+pub use error::ConfigError;
+use placement::CorePlan;
+use units::Percent;
+
+/// A value that the operator has given, or that is found out at start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Auto<T> {
+    /// Found out at start.
+    Auto,
+    /// Given.
+    Set(T),
+}
+
+impl<T> Auto<T> {
+    /// The given value, or what `found` says.
+    pub fn or_else(self, found: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Auto => found(),
+            Self::Set(value) => value,
+        }
+    }
+}
+
+/// Everything that can be configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Listening, and the limits of requests.
+    pub http: Http,
+    /// Where metrics and status are served; `None` is nowhere but on a loopback `http.address`.
+    pub admin: Option<SocketAddr>,
+    /// The disks, at least one once a directory is known.
+    pub volumes: Vec<Volume>,
+    /// What the server may hold.
+    pub memory: Memory,
+    /// The network path.
+    pub link: Link,
+    /// How fast streams go.
+    pub rate: Rate,
+    /// Share of each real-time core's time that streams may fill.
+    pub cpu_budget: Percent,
+    /// Which server sits on which core, and with which right.
+    pub cores: Cores,
+    /// Most deliveries without a rate at once.
+    pub best_effort_streams_max: u32,
+    /// When a client that does not take its bytes is ended.
+    pub slow_reader: SlowReader,
+}
+
+/// Listening, and the limits of requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// Where to listen.
+    pub addresses: Vec<SocketAddr>,
+    /// Names that a request's `Host` may have; empty allows all.
+    pub allowed_hosts: Vec<String>,
+    /// Whether directories are listed.
+    pub listing: bool,
+    /// Most connections at once.
+    pub connections_max: u32,
+    /// Most connections from one address at once.
+    pub connections_per_address_max: u32,
+    /// Longest request line.
+    pub request_line_max: Bytes,
+    /// Most header fields.
+    pub fields_max: u32,
+    /// Most bytes of header fields.
+    pub fields_size_max: Bytes,
+    /// Most bytes of a body that comes with GET or HEAD; it is read and thrown away.
+    pub body_max: Bytes,
+    /// Most ranges in one request.
+    pub ranges_max: u32,
+    /// Time for a request's head to arrive, and for a new connection to begin one.
+    pub head_timeout: Nanos,
+    /// Time that a connection may wait for its next request.
+    pub idle_timeout: Nanos,
+    /// Time that running deliveries have to end after SIGTERM.
+    pub drain_limit: Nanos,
+}
+
+/// One disk's directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// The directory.
+    pub path: PathBuf,
+    /// Where its files appear: `/`, or `/name/`.
+    pub mount: String,
+    /// One turn of the disk: divides a second, or is a whole number of them. By default 250 ms on
+    /// flash, 4 s on a disk with an arm.
+    pub cycle: Auto<Nanos>,
+    /// Size of a read. By default 256 KiB on flash, 4 MiB on a disk with an arm.
+    pub block: Auto<Bytes>,
+    /// Requests in flight; by default what the disk model says.
+    pub depth: Auto<u32>,
+    /// The file that `tactus measure` has written; by default inside the volume.
+    pub model: PathBuf,
+    /// Part of each cycle that paced streams may fill.
+    pub budget: Percent,
+}
+
+/// What the server may hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// Memory for blocks, of all volumes together; by default a quarter of the machine's, at most
+    /// [`ARENA_MAX_AUTO`].
+    pub arena: Auto<Bytes>,
+    /// Most streams at once.
+    pub streams_max: u32,
+    /// Whether to try huge pages.
+    pub huge_pages: bool,
+    /// Whether to try to lock memory.
+    pub lock: bool,
+}
+
+/// The network path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// What the link carries; by default the speed of the interface.
+    pub rate: Auto<BitRate>,
+    /// Part of it that paced payload may fill.
+    pub budget: Percent,
+}
+
+/// How fast streams go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Rate of a title whose own rate is not known; `None` is a best-effort download.
+    pub default: Option<BitRate>,
+    /// The slowest rate that may be asked for.
+    pub min: BitRate,
+    /// Streams at their title's own rate.
+    pub title: RateClass,
+    /// Streams whose request names a rate (`?rate=`).
+    pub asked: RateClass,
+    /// Streams whose player names a rate (CMCD `rtp`).
+    pub cmcd: RateClass,
+}
+
+/// The terms of streams whose rate comes from one source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateClass {
+    /// Added to the rate.
+    pub headroom: Percent,
+    /// The fastest; higher rates are lowered to it.
+    pub ceiling: BitRate,
+    /// Media time that is sent at once at the start.
+    pub start_burst: Nanos,
+    /// How often a stream sends.
+    pub tick: Tick,
+}
+
+impl RateClass {
+    /// The rate in force for a stream that names `rate`. Rounds down.
+    pub fn in_force(&self, rate: BitRate) -> BitRate {
+        let extra = self.headroom.of(rate.0);
+        BitRate(rate.0.saturating_add(extra)).min(self.ceiling)
+    }
+
+    /// Bytes that a stream at `rate` sends at once at its start.
+    pub fn burst(&self, rate: BitRate) -> Bytes {
+        rate.bytes_in(self.start_burst)
+    }
+}
+
+/// Which server sits on which core, and with which right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cores {
+    /// By default [`placement::default_placement`].
+    pub placement: Auto<Vec<CorePlan>>,
+    /// Whether to try SCHED_FIFO.
+    pub realtime: bool,
+    /// Its priority, 1 to 99.
+    pub priority: u32,
+}
+
+/// When a client that does not take its bytes is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowReader {
+    /// Time that a paced stream may be behind its clock.
+    pub behind_max: Nanos,
+    /// Slowest rate of a download without a rate …
+    pub download_rate_min: BitRate,
+    /// … over this time.
+    pub download_window: Nanos,
+}
+
+/// The most memory that is taken for blocks without being asked.
+pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
+/// The directory inside a volume that is the server's own and never served.
+pub const RESERVED: &str = ".tactus";
+/// The disk model's file inside a volume.
+pub const MODEL_FILE: &str = ".tactus/disk-model.toml";
+
+impl Config {
+    /// Everything by default, no volume yet.
+    pub fn unconfigured() -> Self {
+        check::check(raw::Raw::default(), Path::new("."))
+            .unwrap_or_else(|mistake| unreachable!("the defaults are right: {}", mistake.message))
+    }
+
+    /// Reads and checks `file`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+            file: file.into(),
+            place: None,
+            message: format!("cannot be read: {error}"),
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks `text`, the content of `file`. Paths in it are relative to the file.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let base = file.parent().unwrap_or(Path::new(""));
+        toml::from_str(text)
+            .map_err(error::Mistake::from)
+            .and_then(|raw| check::check(raw, base))
+            .map_err(|mistake| mistake.in_file(file, text))
+    }
+
+    /// Replaces the volumes by one, as on the command line: `tactus serve DIR`.
+    pub fn serve_only(&mut self, dir: &Path) {
+        self.volumes = vec![check::default_volume(dir.into())];
+    }
+}
+
+#[cfg(test)]
+mod tests;

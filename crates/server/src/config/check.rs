@@ -1,0 +1,381 @@
+//! From raw to checked: the defaults, the ranges, and what must hold between keys.
+//!
+//! Promise: each default stands here once, and `tactus.sample.toml` shows the same (a test compares
+//! them). It looks at directories only to say early that one is missing.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+
+use serde::de::IgnoredAny;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+use toml::Spanned;
+
+use super::error::Mistake;
+use super::placement::{self, CorePlan};
+use super::raw::{self, AutoOrList, Placed, Raw, Switch};
+use super::units::{Percent, Quantity, Value, exact};
+use super::{
+    Auto, Config, Cores, Http, Link, MODEL_FILE, Memory, Rate, RateClass, SlowReader, Volume,
+};
+
+type Checked<T> = Result<T, Mistake>;
+
+/// Checks a whole file; relative paths begin at `base`.
+pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
+    let volumes = volumes(raw.volume, base)?;
+    Ok(Config {
+        http: http(raw.http)?,
+        admin: admin(raw.admin)?,
+        memory: memory(raw.memory)?,
+        link: link(raw.link)?,
+        rate: rate(raw.rate)?,
+        cpu_budget: quantity(
+            raw.cpu.budget,
+            Percent::whole(70),
+            Percent::whole(1)..=Percent::WHOLE,
+        )?,
+        cores: cores(raw.cores, volumes.len())?,
+        best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
+        slow_reader: slow_reader(raw.slow_reader)?,
+        volumes,
+    })
+}
+
+/// A volume of which only the directory is known.
+pub(super) fn default_volume(path: PathBuf) -> Volume {
+    Volume {
+        model: path.join(MODEL_FILE),
+        path,
+        mount: "/".into(),
+        cycle: Auto::Auto,
+        block: Auto::Auto,
+        depth: Auto::Auto,
+        budget: Percent::whole(90),
+    }
+}
+
+fn http(raw: raw::Http) -> Checked<Http> {
+    let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+    let addresses = match raw.address {
+        None => vec![local],
+        Some(list) => {
+            let span = list.span();
+            let list = list.into_inner().0;
+            if list.is_empty() {
+                return Err(Mistake::at(span, "no address is left; write at least one"));
+            }
+            list.iter().map(|text| address(text, span.clone())).collect::<Checked<_>>()?
+        }
+    };
+    Ok(Http {
+        addresses,
+        allowed_hosts: raw.allowed_hosts.unwrap_or_default(),
+        listing: raw.listing.unwrap_or(true),
+        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
+        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        request_line_max: quantity(
+            raw.request_line_max,
+            Bytes(8 * KIB),
+            Bytes(256)..=Bytes(64 * KIB),
+        )?,
+        fields_max: number(raw.fields_max, 100, 8..=1_000)?,
+        fields_size_max: quantity(
+            raw.fields_size_max,
+            Bytes(32 * KIB),
+            Bytes(KIB)..=Bytes(256 * KIB),
+        )?,
+        body_max: quantity(raw.body_max, Bytes(64 * KIB), Bytes(0)..=Bytes(MIB))?,
+        ranges_max: number(raw.ranges_max, 8, 1..=64)?,
+        head_timeout: quantity(raw.head_timeout, SECOND.times(10), SECOND..=SECOND.times(300))?,
+        idle_timeout: quantity(raw.idle_timeout, SECOND.times(60), SECOND..=SECOND.times(3600))?,
+        drain_limit: quantity(raw.drain_limit, SECOND.times(10), Nanos(0)..=SECOND.times(86_400))?,
+    })
+}
+
+fn admin(raw: raw::Admin) -> Checked<Option<SocketAddr>> {
+    let Some(written) = raw.address else {
+        return Ok(Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)));
+    };
+    let span = written.span();
+    match written.into_inner() {
+        Switch::Off => Ok(None),
+        Switch::Value(text) => address(&text, span).map(Some),
+        Switch::Auto | Switch::Max => {
+            Err(Mistake::at(span, "write an address like \"127.0.0.1:9464\", or \"off\""))
+        }
+    }
+}
+
+fn volumes(raw: Vec<raw::Volume>, base: &Path) -> Checked<Vec<Volume>> {
+    let alone = raw.len() == 1;
+    let mut all: Vec<Volume> = Vec::with_capacity(raw.len());
+    for written in raw {
+        let span = written.mount.as_ref().map_or_else(|| written.path.span(), Spanned::span);
+        let next = volume(written, base, alone)?;
+        if all.iter().any(|volume| volume.mount == next.mount) {
+            let message =
+                format!("two volumes are mounted at {}; name `mount` for one", next.mount);
+            return Err(Mistake::at(span, message));
+        }
+        all.push(next);
+    }
+    Ok(all)
+}
+
+fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
+    let path = base.join(raw.path.get_ref());
+    if !path.is_dir() {
+        let message =
+            format!("{} is not a directory; create it or correct the path", path.display());
+        return Err(Mistake::at(raw.path.span(), message));
+    }
+    let mount = match raw.mount {
+        Some(written) => mount(written.get_ref()).map_err(|m| Mistake::at(written.span(), m))?,
+        None if alone => "/".into(),
+        None => {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            mount(&name.unwrap_or_default()).map_err(|_| {
+                Mistake::at(raw.path.span(), "several volumes need a `mount` each; add it here")
+            })?
+        }
+    };
+    let model = match or_auto(raw.model)? {
+        Auto::Auto => path.join(MODEL_FILE),
+        Auto::Set((file, _)) => base.join(file),
+    };
+    Ok(Volume {
+        model,
+        mount,
+        cycle: auto_quantity(raw.cycle, cycle_fits, CYCLES)?,
+        block: auto_quantity(raw.block, block_fits, BLOCKS)?,
+        depth: match or_auto(raw.depth)? {
+            Auto::Auto => Auto::Auto,
+            Auto::Set((depth, span)) => Auto::Set(in_range(depth, span, 1..=256)?),
+        },
+        budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
+        path,
+    })
+}
+
+/// A cycle and a second share their borders, so that a window of one second always holds the same
+/// work.
+fn cycle_fits(cycle: Nanos) -> bool {
+    let in_range = (Nanos::from_millis(50)..=SECOND.times(10)).contains(&cycle);
+    in_range && (SECOND.0.is_multiple_of(cycle.0) || cycle.0.is_multiple_of(SECOND.0))
+}
+
+const CYCLES: &str = "a cycle divides one second or is a whole number of seconds, \
+                      50 ms to 10 s; write \"250 ms\" for flash, \"1 s\" to \"4 s\" for a spinning disk";
+
+fn block_fits(block: Bytes) -> bool {
+    (Bytes(64 * KIB)..=Bytes(16 * MIB)).contains(&block) && block.0.is_power_of_two()
+}
+
+const BLOCKS: &str = "a block is a power of two from 64 KiB to 16 MiB; \
+                      write \"256 KiB\" for flash, \"4 MiB\" for a spinning disk";
+
+/// `/`, or `/name/` with one or more plain names.
+fn mount(text: &str) -> Result<String, String> {
+    let inner = text.trim_matches('/');
+    let plain =
+        |part: &str| !matches!(part, "" | "." | "..") && !part.chars().any(char::is_control);
+    if inner.is_empty() && text.starts_with('/') {
+        return Ok("/".into());
+    }
+    if !inner.split('/').all(plain) || inner.starts_with(super::RESERVED) {
+        return Err(format!("{text:?} is not a path of plain names; write \"/\" or \"/films/\""));
+    }
+    Ok(format!("/{inner}/"))
+}
+
+fn memory(raw: raw::Memory) -> Checked<Memory> {
+    let enough = |arena: Bytes| arena >= Bytes(16 * MIB);
+    Ok(Memory {
+        arena: auto_quantity(raw.arena, enough, "the arena needs 16 MiB or more")?,
+        streams_max: number(raw.streams_max, 8_192, 1..=1_000_000)?,
+        huge_pages: auto_or_off(raw.huge_pages)?,
+        lock: auto_or_off(raw.lock)?,
+    })
+}
+
+fn link(raw: raw::Link) -> Checked<Link> {
+    let enough = |rate: BitRate| rate >= BitRate(100_000);
+    Ok(Link {
+        rate: auto_quantity(raw.rate, enough, "the link needs 100 kbit/s or more")?,
+        budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
+    })
+}
+
+fn rate(raw: raw::Rate) -> Checked<Rate> {
+    let default = match raw.default {
+        None => None,
+        Some(written) => {
+            let span = written.span();
+            match written.into_inner() {
+                Switch::Max => None,
+                Switch::Value(Value(rate)) => Some(in_range(rate, span, RATES)?),
+                Switch::Auto | Switch::Off => {
+                    return Err(Mistake::at(span, "write a rate like \"8 Mbit/s\", or \"max\""));
+                }
+            }
+        }
+    };
+    let none = Percent(0);
+    let second = SECOND;
+    Ok(Rate {
+        default,
+        min: quantity(raw.min, BitRate(16_000), BitRate(1_000)..=BitRate(10_000_000))?,
+        title: rate_class(raw.title, none, second)?,
+        asked: rate_class(raw.asked, none, Nanos(0))?,
+        cmcd: rate_class(raw.cmcd, none, second)?,
+    })
+}
+
+const RATES: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(100_000_000_000);
+
+fn rate_class(raw: raw::RateClass, headroom: Percent, start_burst: Nanos) -> Checked<RateClass> {
+    let tick = match raw.tick {
+        None => Tick::Ms62,
+        Some(written) => {
+            let span = written.span();
+            let Value(wanted) = written.into_inner();
+            Tick::ALL.into_iter().find(|tick| tick.span() == wanted).ok_or_else(|| {
+                let known = Tick::ALL.map(|tick| exact(tick.span()));
+                Mistake::at(
+                    span,
+                    format!("there is no tick of {wanted}; write one of {}", known.join(", ")),
+                )
+            })?
+        }
+    };
+    Ok(RateClass {
+        headroom: quantity(raw.headroom, headroom, Percent(0)..=Percent::whole(400))?,
+        ceiling: quantity(raw.ceiling, BitRate(1_000_000_000), RATES)?,
+        start_burst: quantity(raw.start_burst, start_burst, Nanos(0)..=SECOND.times(60))?,
+        tick,
+    })
+}
+
+fn cores(raw: raw::Cores, volumes: usize) -> Checked<Cores> {
+    let placement = match raw.placement {
+        None => Auto::Auto,
+        Some(written) => {
+            let span = written.span();
+            match written.into_inner() {
+                AutoOrList::Auto => Auto::Auto,
+                AutoOrList::List(list) => {
+                    let disks = u16::try_from(volumes.max(1)).unwrap_or(u16::MAX);
+                    let plan = list.into_iter().map(core_plan).collect::<Result<_, _>>();
+                    let plan = plan.and_then(|plan| placement::complete(plan, disks));
+                    Auto::Set(plan.map_err(|message| Mistake::at(span, message))?)
+                }
+            }
+        }
+    };
+    Ok(Cores {
+        placement,
+        realtime: auto_or_off(raw.realtime)?,
+        priority: number(raw.priority, 40, 1..=99)?,
+    })
+}
+
+fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
+    let servers = core.servers.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    Ok(CorePlan { cpu: core.cpu, servers })
+}
+
+fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {
+    Ok(SlowReader {
+        behind_max: quantity(raw.behind_max, SECOND.times(10), SECOND..=SECOND.times(600))?,
+        download_rate_min: quantity(
+            raw.download_rate_min,
+            BitRate(32 * KIB),
+            BitRate(0)..=BitRate(1_000_000_000),
+        )?,
+        download_window: quantity(
+            raw.download_window,
+            SECOND.times(60),
+            SECOND..=SECOND.times(3600),
+        )?,
+    })
+}
+
+fn address(text: &str, span: Range<usize>) -> Checked<SocketAddr> {
+    text.parse().map_err(|_| {
+        let message =
+            format!("{text:?} is not an address; write it like \"0.0.0.0:8080\" or \"[::]:8080\"");
+        Mistake::at(span, message)
+    })
+}
+
+/// A value within `range`, or an error at its place.
+fn in_range<T>(value: T, span: Range<usize>, range: RangeInclusive<T>) -> Checked<T>
+where
+    T: PartialOrd + std::fmt::Display,
+{
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let message =
+        format!("{value} is out of range; write a value from {} to {}", range.start(), range.end());
+    Err(Mistake::at(span, message))
+}
+
+fn number(written: Placed<u32>, default: u32, range: RangeInclusive<u32>) -> Checked<u32> {
+    written.map_or(Ok(default), |written| {
+        let span = written.span();
+        in_range(written.into_inner(), span, range)
+    })
+}
+
+fn quantity<Q>(written: Placed<Value<Q>>, default: Q, range: RangeInclusive<Q>) -> Checked<Q>
+where
+    Q: Quantity + PartialOrd + std::fmt::Display,
+{
+    written.map_or(Ok(default), |written| {
+        let span = written.span();
+        in_range(written.into_inner().0, span, range)
+    })
+}
+
+/// A quantity that `fits`, or `"auto"`.
+fn auto_quantity<Q: Quantity + std::fmt::Display>(
+    written: Placed<Switch<Value<Q>>>,
+    fits: impl FnOnce(Q) -> bool,
+    rule: &str,
+) -> Checked<Auto<Q>> {
+    match or_auto(written)? {
+        Auto::Auto => Ok(Auto::Auto),
+        Auto::Set((Value(value), _)) if fits(value) => Ok(Auto::Set(value)),
+        Auto::Set((Value(value), span)) => {
+            Err(Mistake::at(span, format!("{} does not fit: {rule}", exact(value))))
+        }
+    }
+}
+
+/// What was written and where, or `"auto"`, which is also the default.
+fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
+    let Some(written) = written else { return Ok(Auto::Auto) };
+    let span = written.span();
+    match written.into_inner() {
+        Switch::Auto => Ok(Auto::Auto),
+        Switch::Value(value) => Ok(Auto::Set((value, span))),
+        Switch::Off | Switch::Max => {
+            Err(Mistake::at(span, "this cannot be switched; write a value, or \"auto\""))
+        }
+    }
+}
+
+/// Whether to try: `"auto"` (also the default), or `"off"`.
+fn auto_or_off(written: Placed<Switch<IgnoredAny>>) -> Checked<bool> {
+    let Some(written) = written else { return Ok(true) };
+    match written.get_ref() {
+        Switch::Auto => Ok(true),
+        Switch::Off => Ok(false),
+        Switch::Max | Switch::Value(_) => {
+            Err(Mistake::at(written.span(), "write \"auto\" or \"off\""))
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Placement: which server sits on which core.
+//!
+//! Promise: every server has exactly one core, and the default leaves the control side a core of
+//! its own wherever there are two. It decides only; pinning is done when the cores start.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A server's job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Job {
+    /// Talks to one volume's device.
+    Disk,
+    /// Keeps the arena.
+    Block,
+    /// Keeps the delivery table.
+    Delivery,
+    /// Sends.
+    Link,
+}
+
+/// One server: its job, and which one of those with this job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ServerName {
+    /// What it does.
+    pub job: Job,
+    /// For disks the volume, in the order of the file.
+    pub index: u16,
+}
+
+/// One core and what sits on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CorePlan {
+    /// The processor's number, as in `/proc/cpuinfo`.
+    pub cpu: u32,
+    /// The servers, in the order in which they are polled.
+    pub servers: Vec<ServerName>,
+}
+
+/// All servers of a machine with `volumes` disks, in the order in which a byte meets them.
+pub fn servers(volumes: u16) -> Vec<ServerName> {
+    let named = |job, index| ServerName { job, index };
+    let disks = (0..volumes).map(|index| named(Job::Disk, index));
+    disks.chain([Job::Block, Job::Delivery, Job::Link].map(|job| named(job, 0))).collect()
+}
+
+/// The default for a machine whose usable processors are `cpus`, in ascending order.
+///
+/// - one: everything on it, beside the control side;
+/// - two or three: all servers on the last, so that no work of the control side is in their way;
+/// - four or more: sending (delivery, link) on the last, reading (block, disks) on the one before;
+///   the control side has all others. The first is left alone because it takes most interrupts.
+pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
+    let all = servers(volumes);
+    match cpus {
+        [] => vec![CorePlan { cpu: 0, servers: all }],
+        [.., reading, sending] if cpus.len() >= 4 => {
+            let (send, read) =
+                all.into_iter().partition(|s| matches!(s.job, Job::Delivery | Job::Link));
+            vec![
+                CorePlan { cpu: *reading, servers: read },
+                CorePlan { cpu: *sending, servers: send },
+            ]
+        }
+        [.., last] => vec![CorePlan { cpu: *last, servers: all }],
+    }
+}
+
+/// The processors that are left to the control side: those without a server, or all.
+pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
+    let free = |cpu: &u32| placement.iter().all(|plan| plan.cpu != *cpu);
+    let left: Vec<u32> = cpus.iter().copied().filter(free).collect();
+    if left.is_empty() { cpus.to_vec() } else { left }
+}
+
+/// Adds the indices that the operator left out and checks that each server has one core.
+///
+/// # Errors
+/// A sentence that names the server, for the message about the key.
+pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePlan>, String> {
+    let all = servers(volumes);
+    let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
+    for (at, name) in written.iter().enumerate() {
+        if !all.contains(name) {
+            return Err(format!(
+                "there is no server `{name}`; the servers are {}",
+                all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if written[..at].contains(name) {
+            return Err(format!("`{name}` is placed twice; leave one of them"));
+        }
+    }
+    if let Some(missing) = all.iter().find(|name| !written.contains(name)) {
+        return Err(format!("`{missing}` has no core; add it to the servers of one"));
+    }
+    for at in 1..placement.len() {
+        if placement[..at].iter().any(|plan| plan.cpu == placement[at].cpu) {
+            return Err(format!("cpu {} is listed twice; join its servers", placement[at].cpu));
+        }
+    }
+    placement.retain(|plan| !plan.servers.is_empty());
+    Ok(placement)
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let job = match self.job {
+            Job::Disk => return write!(f, "disk.{}", self.index),
+            Job::Block => "block",
+            Job::Delivery => "delivery",
+            Job::Link => "link",
+        };
+        match self.index {
+            0 => f.write_str(job),
+            index => write!(f, "{job}.{index}"),
+        }
+    }
+}
+
+impl FromStr for ServerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (job, index) = match text.split_once('.') {
+            Some((job, index)) => (job, index.parse().ok()),
+            None => (text, Some(0)),
+        };
+        let job = match job {
+            "disk" => Job::Disk,
+            "block" => Job::Block,
+            "delivery" => Job::Delivery,
+            "link" => Job::Link,
+            _ => return Err(unknown(text)),
+        };
+        index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
+    }
+}
+
+fn unknown(text: &str) -> String {
+    format!("`{text}` is not a server; write disk.0, disk.1, …, block, delivery or link")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(count: u32) -> Vec<u32> {
+        (0..count).collect()
+    }
+
+    #[test]
+    fn every_server_has_exactly_one_core_on_any_machine() {
+        for count in 0..9 {
+            for volumes in 0..5 {
+                let plan = default_placement(&cpus(count), volumes);
+                assert_eq!(complete(plan.clone(), volumes), Ok(plan));
+            }
+        }
+    }
+
+    #[test]
+    fn the_control_side_has_a_core_of_its_own_wherever_there_are_two() {
+        for count in 2..9 {
+            let plan = default_placement(&cpus(count), 2);
+            let control = control_cpus(&cpus(count), &plan);
+            assert!(control.contains(&0));
+            assert!(plan.iter().all(|core| !control.contains(&core.cpu)));
+        }
+        assert_eq!(control_cpus(&[0], &default_placement(&[0], 1)), [0]);
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for name in servers(3) {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
+        assert!("disk.x".parse::<ServerName>().is_err());
+        assert!("dusk".parse::<ServerName>().is_err());
+    }
+
+    #[test]
+    fn a_placement_that_forgets_or_repeats_a_server_is_refused() {
+        let plan = |cpu, names: &[&str]| CorePlan {
+            cpu,
+            servers: names.iter().map(|name| name.parse().unwrap()).collect(),
+        };
+        let forgets = complete(vec![plan(0, &["disk", "block", "link"])], 1).unwrap_err();
+        assert_eq!(forgets, "`delivery` has no core; add it to the servers of one");
+        let repeats = vec![plan(0, &["disk", "block", "link", "delivery"]), plan(1, &["link"])];
+        assert_eq!(complete(repeats, 1).unwrap_err(), "`link` is placed twice; leave one of them");
+        let absent = vec![plan(0, &["disk", "disk.1", "block", "link", "delivery"])];
+        assert!(complete(absent, 1).unwrap_err().starts_with("there is no server `disk.1`"));
+        let twice = vec![plan(1, &["disk", "block"]), plan(1, &["link", "delivery"])];
+        assert_eq!(complete(twice, 1).unwrap_err(), "cpu 1 is listed twice; join its servers");
+    }
+}

@@ -1,0 +1,369 @@
+//! The configuration as it was written: which keys exist, and of which kind each is.
+//!
+//! Promise: a key that is not here is an error. It knows no defaults and no meaning: an absent key
+//! is `None`, and [`super::check`] decides.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use tactus_core::units::{BitRate, Bytes, Nanos};
+use toml::Spanned;
+
+use super::units::{Percent, Quantity, Value};
+
+/// A whole file.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct Raw {
+    /// `[http]`
+    pub http: Http,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[[volume]]`
+    pub volume: Vec<Volume>,
+    /// `[memory]`
+    pub memory: Memory,
+    /// `[link]`
+    pub link: Link,
+    /// `[rate]`
+    pub rate: Rate,
+    /// `[cpu]`
+    pub cpu: Cpu,
+    /// `[cores]`
+    pub cores: Cores,
+    /// `[best_effort]`
+    pub best_effort: BestEffort,
+    /// `[slow_reader]`
+    pub slow_reader: SlowReader,
+}
+
+/// A key whose place is needed for messages.
+pub type Placed<T> = Option<Spanned<T>>;
+
+/// `[http]`: listening and the limits of requests.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Http {
+    pub address: Placed<OneOrMore>,
+    pub allowed_hosts: Option<Vec<String>>,
+    pub listing: Option<bool>,
+    pub connections_max: Placed<u32>,
+    pub connections_per_address_max: Placed<u32>,
+    pub request_line_max: Placed<Value<Bytes>>,
+    pub fields_max: Placed<u32>,
+    pub fields_size_max: Placed<Value<Bytes>>,
+    pub body_max: Placed<Value<Bytes>>,
+    pub ranges_max: Placed<u32>,
+    pub head_timeout: Placed<Value<Nanos>>,
+    pub idle_timeout: Placed<Value<Nanos>>,
+    pub drain_limit: Placed<Value<Nanos>>,
+}
+
+/// `[admin]`: where metrics and status are served.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Admin {
+    pub address: Placed<Switch<String>>,
+}
+
+/// `[[volume]]`: one disk's directory.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Volume {
+    pub path: Spanned<String>,
+    #[serde(default)]
+    pub mount: Placed<String>,
+    #[serde(default)]
+    pub cycle: Placed<Switch<Value<Nanos>>>,
+    #[serde(default)]
+    pub block: Placed<Switch<Value<Bytes>>>,
+    #[serde(default)]
+    pub depth: Placed<Switch<u32>>,
+    #[serde(default)]
+    pub model: Placed<Switch<String>>,
+    #[serde(default)]
+    pub budget: Placed<Value<Percent>>,
+}
+
+/// `[memory]`: what the server may hold.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Memory {
+    pub arena: Placed<Switch<Value<Bytes>>>,
+    pub streams_max: Placed<u32>,
+    pub huge_pages: Placed<Switch<de::IgnoredAny>>,
+    pub lock: Placed<Switch<de::IgnoredAny>>,
+}
+
+/// `[link]`: the network path.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Link {
+    pub rate: Placed<Switch<Value<BitRate>>>,
+    pub budget: Placed<Value<Percent>>,
+}
+
+/// `[rate]`: how fast streams go.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Rate {
+    pub default: Placed<Switch<Value<BitRate>>>,
+    pub min: Placed<Value<BitRate>>,
+    pub title: RateClass,
+    pub asked: RateClass,
+    pub cmcd: RateClass,
+}
+
+/// `[rate.title]`, `[rate.asked]`, `[rate.cmcd]`: by who named the rate.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct RateClass {
+    pub headroom: Placed<Value<Percent>>,
+    pub ceiling: Placed<Value<BitRate>>,
+    pub start_burst: Placed<Value<Nanos>>,
+    pub tick: Placed<Value<Nanos>>,
+}
+
+/// `[cpu]`: how much of the processors may be promised.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Cpu {
+    pub budget: Placed<Value<Percent>>,
+}
+
+/// `[cores]`: which server sits on which core, and with which right.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Cores {
+    pub placement: Placed<AutoOrList>,
+    pub realtime: Placed<Switch<de::IgnoredAny>>,
+    pub priority: Placed<u32>,
+}
+
+/// One entry of `placement`.
+#[derive(serde::Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Core {
+    pub cpu: u32,
+    pub servers: Vec<String>,
+}
+
+/// `[best_effort]`: deliveries without a rate.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct BestEffort {
+    pub streams_max: Placed<u32>,
+}
+
+/// `[slow_reader]`: when a client that does not take its bytes is ended.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct SlowReader {
+    pub behind_max: Placed<Value<Nanos>>,
+    pub download_rate_min: Placed<Value<BitRate>>,
+    pub download_window: Placed<Value<Nanos>>,
+}
+
+/// One string, or a list of them.
+#[derive(Clone, Debug)]
+pub struct OneOrMore(pub Vec<String>);
+
+/// A value, or a word in its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch<T> {
+    /// `"auto"`: found out at start.
+    Auto,
+    /// `"off"`.
+    Off,
+    /// `"max"`: as fast as it goes.
+    Max,
+    /// What was written.
+    Value(T),
+}
+
+/// `"auto"`, or a list of cores.
+#[derive(Clone, Debug)]
+pub enum AutoOrList {
+    /// `"auto"`
+    Auto,
+    /// One entry a core.
+    List(Vec<Core>),
+}
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = OneOrMore;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address, or a list of addresses")
+            }
+
+            fn visit_str<E: de::Error>(self, one: &str) -> Result<OneOrMore, E> {
+                Ok(OneOrMore(vec![one.into()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    all.push(one);
+                }
+                Ok(OneOrMore(all))
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+/// What may stand in place of a word.
+pub trait Switched: Sized {
+    /// For messages.
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// From a string that is none of the words.
+    ///
+    /// # Errors
+    /// When it is not one.
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
+
+    /// From a whole number.
+    ///
+    /// # Errors
+    /// When it is not one.
+    fn from_number<E: de::Error>(number: i64) -> Result<Self, E>;
+}
+
+impl<Q: Quantity> Switched for Value<Q> {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with its unit, like \"{}\"", Q::WHAT, Q::EXAMPLE)
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        super::units::read(text).map(Value).map_err(E::custom)
+    }
+
+    fn from_number<E: de::Error>(number: i64) -> Result<Self, E> {
+        Self::from_text(&number.to_string())
+    }
+}
+
+impl Switched for String {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Ok(text.into())
+    }
+
+    fn from_number<E: de::Error>(number: i64) -> Result<Self, E> {
+        Err(E::custom(format_args!("{number} is a number; write a string in quotes")))
+    }
+}
+
+impl Switched for u32 {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number")
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Err(E::custom(format_args!("{text:?} is not a whole number; write it without quotes")))
+    }
+
+    fn from_number<E: de::Error>(number: i64) -> Result<Self, E> {
+        Self::try_from(number).map_err(|_| {
+            E::custom(format_args!("{number} is out of range; write 0 to {}", Self::MAX))
+        })
+    }
+}
+
+/// A switch with words only.
+impl Switched for de::IgnoredAny {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"auto\" or \"off\"")
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Err(E::custom(format_args!("{text:?} is not known here; write \"auto\" or \"off\"")))
+    }
+
+    fn from_number<E: de::Error>(number: i64) -> Result<Self, E> {
+        Self::from_text(&number.to_string())
+    }
+}
+
+impl<'de, T: Switched> Deserialize<'de> for Switch<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<T: Switched> Visitor<'_> for Reader<T> {
+            type Value = Switch<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                T::expecting(f)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Switch<T>, E> {
+                match text {
+                    "auto" => Ok(Switch::Auto),
+                    "off" => Ok(Switch::Off),
+                    "max" => Ok(Switch::Max),
+                    _ => T::from_text(text).map(Switch::Value),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Switch<T>, E> {
+                T::from_number(number).map(Switch::Value)
+            }
+        }
+        from.deserialize_any(Reader(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for AutoOrList {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = AutoOrList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "\"auto\", or a list like [{ cpu = 1, servers = [\"disk\", \"link\"] }]",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<AutoOrList, E> {
+                match text {
+                    "auto" => Ok(AutoOrList::Auto),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AutoOrList, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    all.push(one);
+                }
+                Ok(AutoOrList::List(all))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<AutoOrList, A::Error> {
+                Err(de::Error::invalid_type(de::Unexpected::Map, &self))
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}

@@ -1,0 +1,156 @@
+//! Promises of the configuration as a whole.
+
+use std::path::Path;
+
+use super::*;
+
+const SAMPLE: &str = include_str!("../../../../tactus.sample.toml");
+
+fn said(text: &str) -> String {
+    Config::parse(Path::new("t.toml"), text).expect_err(text).to_string()
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    assert_eq!(Config::parse(Path::new("t.toml"), ""), Ok(Config::unconfigured()));
+}
+
+#[test]
+fn the_sample_shows_the_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let media = dir.path().join("media");
+    std::fs::create_dir(&media).unwrap();
+    let text = SAMPLE.replace("/srv/media", media.to_str().unwrap());
+    let sample = Config::parse(&dir.path().join("tactus.toml"), &text).unwrap();
+    let mut expected = Config::unconfigured();
+    expected.serve_only(&media);
+    assert_eq!(sample, expected);
+}
+
+/// Keys of a table, as the reader itself lists them when it meets one that it does not know.
+fn keys(table: &str) -> Vec<String> {
+    let opened = if table == "volume" { "[[volume]]".into() } else { format!("[{table}]") };
+    let text = match table {
+        "" => "zzzzzz = 1\n".into(),
+        _ => format!("{opened}\nzzzzzz = 1\n"),
+    };
+    let error = said(&text);
+    let list = error.lines().next().unwrap().split("the keys here are ").nth(1);
+    list.unwrap_or_else(|| panic!("{error}")).split(", ").map(String::from).collect()
+}
+
+#[test]
+fn every_key_stands_in_the_sample_and_in_the_guide() {
+    let guide = include_str!("../../../../docs/guide/configuration.md");
+    let mut tables: Vec<String> = keys("");
+    let classes = ["title", "asked", "cmcd"];
+    tables.extend(classes.map(|class| format!("rate.{class}")));
+    for table in tables {
+        assert!(SAMPLE.contains(&format!("[{table}]")), "[{table}] is not in the sample");
+        assert!(guide.contains(&format!("[{table}]")), "[{table}] is not in the guide");
+        for key in keys(&table).iter().filter(|key| !classes.contains(&key.as_str())) {
+            let shown =
+                |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
+            assert!(SAMPLE.lines().any(shown), "{table}.{key} is not in the sample");
+            assert!(guide.contains(&format!("`{key}`")), "{table}.{key} is not in the guide");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_its_place_and_the_nearest_one() {
+    let error = said("[http]\nlisting = true\nadress = \"0.0.0.0:80\"\n");
+    assert!(
+        error.starts_with("t.toml:3:1: unknown key `adress`; did you mean `address`?"),
+        "{error}"
+    );
+    let error = said("[memroy]\narena = \"1 GiB\"\n");
+    assert!(
+        error.starts_with("t.toml:1:2: unknown key `memroy`; did you mean `memory`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
+    for (text, start) in [
+        (
+            "[link]\nrate = \"1 gbit/s\"\n",
+            "t.toml:2:8: \"gbit/s\" is not a unit of a rate; did you mean \"Gbit/s\"?",
+        ),
+        (
+            "[link]\nrate = 1000\n",
+            "t.toml:2:8: \"1000\" has no unit; write a rate like \"8.8 Mbit/s\"",
+        ),
+        (
+            "[link]\nrate = \"off\"\n",
+            "t.toml:2:8: this cannot be switched; write a value, or \"auto\"",
+        ),
+        ("[http]\naddress = \"here\"\n", "t.toml:2:11: \"here\" is not an address; write it like"),
+        (
+            "[http]\nfields_max = 0\n",
+            "t.toml:2:14: 0 is out of range; write a value from 8 to 1000",
+        ),
+        ("[http]\nlisting = 1\n", "t.toml:2:11: integer `1` does not belong here; write a boolean"),
+        (
+            "[rate.title]\ntick = \"64 ms\"\n",
+            "t.toml:2:8: there is no tick of 64 ms; write one of 10 ms, 25 ms, 62.5 ms, 125 ms, 250 ms",
+        ),
+        (
+            "[cores]\nrealtime = \"yes\"\n",
+            "t.toml:2:12: \"yes\" is not known here; write \"auto\" or \"off\"",
+        ),
+        (
+            "[cores]\nplacement = [{ cpu = 0, servers = [\"disk\"] }]\n",
+            "t.toml:2:13: `block` has no core; add it to the servers of one",
+        ),
+        (
+            "[[volume]]\npath = \"/nowhere/at all\"\n",
+            "t.toml:2:8: /nowhere/at all is not a directory; create it or correct the path",
+        ),
+        ("[[volume]]\nmount = \"/\"\n", "t.toml:1:1: the key `path` is missing; add it"),
+        (
+            "[[volume]]\npath = \"/\"\ncycle = \"256 ms\"\n",
+            "t.toml:3:9: 256 ms does not fit: a cycle divides one second",
+        ),
+        (
+            "[[volume]]\npath = \"/\"\nblock = \"100 KiB\"\n",
+            "t.toml:3:9: 100 KiB does not fit: a block is a power of two",
+        ),
+        (
+            "[[volume]]\npath = \"/\"\nmount = \"/../\"\n",
+            "t.toml:3:9: \"/../\" is not a path of plain names",
+        ),
+        ("http = [\n", "t.toml:1:9: unclosed array, expected `]`"),
+    ] {
+        let error = said(text);
+        assert!(error.starts_with(start), "{text}\n{error}\nshould be\n{start}");
+    }
+}
+
+#[test]
+fn volumes_do_not_hide_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "deep/b"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let file = dir.path().join("t.toml");
+    let both = "[[volume]]\npath = \"a\"\n[[volume]]\npath = \"b\"\n";
+    let config = Config::parse(&file, both).unwrap();
+    let mounts: Vec<_> = config.volumes.iter().map(|volume| volume.mount.as_str()).collect();
+    assert_eq!(mounts, ["/a/", "/b/"]);
+    assert_eq!(config.volumes[0].path, dir.path().join("a"));
+    let twice = "[[volume]]\npath = \"b\"\n[[volume]]\npath = \"deep/b\"\n";
+    let error = Config::parse(&file, twice).unwrap_err();
+    assert_eq!(error.message, "two volumes are mounted at /b/; name `mount` for one");
+    assert_eq!(error.place.unwrap().line, 4);
+}
+
+#[test]
+fn a_class_raises_the_rate_by_its_headroom_and_holds_it_under_its_ceiling() {
+    let text = "[rate.cmcd]\nheadroom = \"50 %\"\nceiling = \"20 Mbit/s\"\nstart_burst = \"2 s\"\n";
+    let class = Config::parse(Path::new("t.toml"), text).unwrap().rate.cmcd;
+    assert_eq!(class.in_force(BitRate(8_000_000)), BitRate(12_000_000));
+    assert_eq!(class.in_force(BitRate(18_000_000)), BitRate(20_000_000));
+    assert_eq!(class.burst(BitRate(8_000_000)), Bytes(2_000_000));
+}
