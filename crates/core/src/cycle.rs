@@ -65,7 +65,8 @@ pub struct Cycle {
     open: Vec<Open>,
     in_flight: u32,
     best_effort_in_flight: u32,
-    commits: u64,
+    /// A round of requests has ended since the last sweep began.
+    committed: bool,
 }
 
 struct Cutting {
@@ -97,7 +98,7 @@ impl Cycle {
             open: Vec::with_capacity((limits.model.depth + limits.best_effort_depth) as usize + 1),
             in_flight: 0,
             best_effort_in_flight: 0,
-            commits: 0,
+            committed: false,
         }
     }
 
@@ -131,18 +132,15 @@ impl Cycle {
 
     /// Ends a round of requests: what waits now may be sorted and begun.
     pub fn commit(&mut self) {
-        self.commits += 1;
-        if self.sweep.is_empty() {
-            self.begin_sweep();
-        }
+        self.committed = true;
     }
 
-    /// The next transfer for the device, if one may start at `now`.
-    pub fn poll_transfer(&mut self, now: MonoTime) -> Option<Transfer> {
+    /// The next transfer for the device, if one may start at `now`, and whether it is real-time.
+    pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, bool)> {
         if self.in_flight >= self.limits.model.depth {
             return None;
         }
-        if self.sweep.is_empty() && self.commits > 0 {
+        if self.sweep.is_empty() && self.committed {
             self.begin_sweep();
         }
         if let Some(job) = self.sweep.pop() {
@@ -155,9 +153,9 @@ impl Cycle {
                 real_time: true,
                 cut: true,
             });
-            return Some(job.transfer);
+            return Some((job.transfer, true));
         }
-        self.poll_best_effort(now)
+        self.poll_best_effort(now).map(|piece| (piece, false))
     }
 
     /// Notes the end of a transfer; the block is filled when its last piece is.
@@ -186,9 +184,11 @@ impl Cycle {
         self.in_flight
     }
 
-    /// Real-time jobs that are not at the device yet.
-    pub fn real_time_waiting(&self) -> usize {
-        self.waiting.len() + self.sweep.len()
+    /// Whether a block that is due within the cycle that begins at `now` has not been begun: the
+    /// cycle before should have read it.
+    pub fn is_overdue(&self, now: MonoTime) -> bool {
+        let limit = now + self.limits.length;
+        self.waiting.iter().chain(&self.sweep).any(|job| job.deadline < limit)
     }
 
     /// Whether best-effort work waits for the next cycle.
@@ -204,13 +204,11 @@ impl Cycle {
     /// Takes what waits, most urgent first, up to what one cycle can read, and sorts it by place.
     /// What is left over has later deadlines and gets the next sweep.
     fn begin_sweep(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
         let most = self.limits.model.bytes_in(self.limits.length);
         let all: Bytes = self.waiting.iter().map(|job| Bytes(u64::from(job.transfer.len))).sum();
         if all <= most {
             self.sweep.append(&mut self.waiting);
+            self.committed = false;
         } else {
             self.waiting.sort_unstable_by_key(|job| (job.deadline, job.position));
             let mut bytes = Bytes(0);

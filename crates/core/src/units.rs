@@ -157,7 +157,12 @@ sums!(Nanos Bytes BitRate);
 
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        decimal(f, self.0, &[(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")], "bit/s")
+        decimal(
+            f,
+            self.0,
+            &[(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")],
+            "bit/s",
+        )
     }
 }
 
@@ -186,7 +191,7 @@ fn decimal(
         }
         let mut thousandths = (value % size) as u128 * 1000 / size as u128;
         let mut digits = 3;
-        while digits > 0 && thousandths % 10 == 0 {
+        while digits > 0 && thousandths.is_multiple_of(10) {
             thousandths /= 10;
             digits -= 1;
         }

@@ -30,7 +30,7 @@ fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<Filled> {
 /// Runs every transfer that may start at `now` to its end, one at a time.
 fn drain(cycle: &mut Cycle, now: MonoTime) -> Vec<Transfer> {
     let mut all = vec![];
-    while let Some(transfer) = cycle.poll_transfer(now) {
+    while let Some((transfer, _)) = cycle.poll_transfer(now) {
         all.push(transfer);
         complete(cycle, transfer);
     }
@@ -70,7 +70,8 @@ fn the_device_never_holds_more_than_the_depth() {
         cycle.add_best_effort(job(100 + place, 0, 0));
     }
     cycle.commit();
-    let started: Vec<_> = core::iter::from_fn(|| cycle.poll_transfer(MonoTime(0))).collect();
+    let started: Vec<Transfer> =
+        core::iter::from_fn(|| cycle.poll_transfer(MonoTime(0))).map(|(t, _)| t).collect();
     assert_eq!(started.len(), 3);
     complete(&mut cycle, started[1]);
     assert!(cycle.poll_transfer(MonoTime(0)).is_some());
@@ -109,7 +110,7 @@ fn a_block_is_filled_once_when_its_last_piece_is_in_whatever_the_order() {
     let mut filled = vec![];
     let mut flying = vec![];
     loop {
-        while let Some(transfer) = cycle.poll_transfer(MonoTime(0)) {
+        while let Some((transfer, _)) = cycle.poll_transfer(MonoTime(0)) {
             flying.push(transfer);
         }
         let Some(transfer) = flying.pop() else { break };
@@ -126,7 +127,7 @@ fn one_failed_piece_fails_the_block() {
     cycle.add_best_effort(job(7, 0, 0));
     let mut results = vec![];
     let mut first = true;
-    while let Some(transfer) = cycle.poll_transfer(MonoTime(0)) {
+    while let Some((transfer, _)) = cycle.poll_transfer(MonoTime(0)) {
         let result = if first { Err(DiskFault(5)) } else { Ok(transfer.len) };
         first = false;
         results.extend(cycle.handle_completion(Completion { transfer, result }));
@@ -143,4 +144,12 @@ fn a_promoted_block_no_longer_waits_for_free_time() {
     cycle.promote(BlockRef { place: 7, generation: 1 }, MonoTime(9));
     cycle.commit();
     assert_eq!(drain(&mut cycle, MonoTime(0))[0].block.place, 7);
+}
+
+#[test]
+fn a_block_that_the_last_cycle_left_behind_is_overdue() {
+    let mut cycle = spinning(1);
+    cycle.add_real_time(job(0, 0, LENGTH.0 * 2));
+    assert!(!cycle.is_overdue(MonoTime(LENGTH.0)));
+    assert!(cycle.is_overdue(MonoTime(LENGTH.0 + 1)));
 }

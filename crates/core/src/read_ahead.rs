@@ -1,0 +1,168 @@
+//! Read-ahead: which block of its title a stream needs next, and by when.
+//!
+//! Promise: every block is asked for at least one cycle before the cycle in which its first byte is
+//! due, and never are more blocks out than the ledger granted. Asking a whole block's duration
+//! earlier still is what lets slow streams share cycles: the disk may take any cycle in between.
+//! It knows neither the disk nor the memory.
+
+use crate::byte_clock::ByteClock;
+use crate::units::{Bytes, MonoTime, Nanos};
+
+/// What part of a title is sent, in blocks of which size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// First byte of the title that is sent.
+    pub first: Bytes,
+    /// One past the last.
+    pub end: Bytes,
+    /// Size of a block.
+    pub block: Bytes,
+}
+
+/// How far one stream has read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadAhead {
+    extent: Extent,
+    next: u64,
+    /// Blocks asked for and not given back.
+    out: u32,
+    window: u32,
+}
+
+/// The part of one block that a stream sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Number of the block within its title.
+    pub block: u64,
+    /// First byte within the block.
+    pub at: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl ReadAhead {
+    /// Nothing read yet.
+    ///
+    /// # Panics
+    /// When the extent is empty or the window is zero.
+    pub fn new(extent: Extent, window: u32) -> Self {
+        assert!(extent.first < extent.end, "an empty extent is never delivered");
+        assert!(window > 0, "the ledger grants at least one block");
+        Self { extent, next: extent.first.0 / extent.block.0, out: 0, window }
+    }
+
+    /// The next block, when the window has room and its first byte is due before `horizon` by the
+    /// clock of this delivery; without a clock every block is due.
+    pub fn poll(&mut self, clock: Option<&ByteClock>, horizon: MonoTime) -> Option<Piece> {
+        if self.is_complete() || self.out >= self.window {
+            return None;
+        }
+        if clock.is_some_and(|clock| self.due(clock) >= horizon) {
+            return None;
+        }
+        let piece = self.piece(self.next);
+        self.next += 1;
+        self.out += 1;
+        Some(piece)
+    }
+
+    /// When the first byte of the next block is due.
+    pub fn due(&self, clock: &ByteClock) -> MonoTime {
+        clock.due(Bytes(self.next * self.extent.block.0).saturating_sub(self.extent.first))
+    }
+
+    /// Notes that a block is no longer held.
+    ///
+    /// # Panics
+    /// When no block is out.
+    pub fn give_back(&mut self) {
+        assert!(self.out > 0, "only what was asked for comes back");
+        self.out -= 1;
+    }
+
+    /// Blocks asked for and not given back.
+    pub const fn out(&self) -> u32 {
+        self.out
+    }
+
+    /// Size of a block.
+    pub const fn block(&self) -> Bytes {
+        self.extent.block
+    }
+
+    /// Whether every block has been asked for.
+    pub const fn is_complete(&self) -> bool {
+        self.next * self.extent.block.0 >= self.extent.end.0
+    }
+
+    /// Until when blocks are due that must be asked for at `now`, the start of a cycle: those of the
+    /// next cycle, and one block's duration beyond.
+    pub fn horizon(&self, clock: &ByteClock, now: MonoTime, cycle: Nanos) -> MonoTime {
+        now + cycle.times(2) + clock.rate().time_for(self.extent.block)
+    }
+
+    fn piece(&self, block: u64) -> Piece {
+        let begin = block * self.extent.block.0;
+        let from = begin.max(self.extent.first.0);
+        let to = (begin + self.extent.block.0).min(self.extent.end.0);
+        Piece { block, at: (from - begin) as u32, len: (to - from) as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{BitRate, KIB, SECOND};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_extent_without_gap_or_overlap(
+            first in 0u64..10_000_000, len in 1u64..10_000_000, window in 1u32..9,
+        ) {
+            let block = Bytes(256 * KIB);
+            let extent = Extent { first: Bytes(first), end: Bytes(first + len), block };
+            let mut read = ReadAhead::new(extent, window);
+            let mut at = first;
+            while !read.is_complete() {
+                let Some(piece) = read.poll(None, MonoTime(0)) else {
+                    prop_assert_eq!(read.out(), window);
+                    read.give_back();
+                    continue;
+                };
+                prop_assert_eq!(piece.block * block.0 + u64::from(piece.at), at);
+                prop_assert!(piece.len > 0);
+                at += u64::from(piece.len);
+            }
+            prop_assert_eq!(at, first + len);
+        }
+    }
+
+    #[test]
+    fn a_block_is_asked_for_a_cycle_before_the_cycle_it_is_due_in() {
+        let cycle = Nanos::from_millis(250);
+        let extent = Extent { first: Bytes(0), end: Bytes(1 << 40), block: Bytes(256 * KIB) };
+        for rate in [64_000, 3_750_000, 8_800_000, 400_000_000] {
+            let clock = ByteClock::new(MonoTime(0), BitRate(rate));
+            let window = (2 * 250 * rate / 8000).div_ceil(256 * KIB) as u32 + 2;
+            let mut read = ReadAhead::new(extent, window);
+            let mut held = alloc::collections::VecDeque::new();
+            for turn in 0..400 {
+                let now = MonoTime(turn * cycle.0);
+                // What is due has left.
+                while held.front().is_some_and(|&(_, end)| clock.due(Bytes(end)) <= now) {
+                    held.pop_front();
+                    read.give_back();
+                }
+                while let Some(piece) = read.poll(Some(&clock), read.horizon(&clock, now, cycle)) {
+                    let end = piece.block * 256 * KIB + u64::from(piece.len);
+                    held.push_back((now, end));
+                }
+                // Everything due before the end of the next cycle is out by now.
+                let next = read.due(&clock);
+                assert!(next >= now + cycle.times(2), "{rate} bit/s, turn {turn}: {next:?}");
+            }
+        }
+        assert!(SECOND.0.is_multiple_of(cycle.0));
+    }
+}

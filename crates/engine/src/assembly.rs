@@ -1,0 +1,237 @@
+//! Assembly: makes the servers and the rings between them, and places them on cores.
+//!
+//! The only place that knows every ring. Capacities are what the ledger can grant, so that no push
+//! ever fails: at most one want, one lease and one answer for each place of each arena, and at most
+//! two messages of each kind for each stream.
+
+use std::sync::Arc;
+
+use tactus_core::cycle::CycleLimits;
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ports::{DiskPort, LinkPort};
+use tactus_core::units::{Bytes, Nanos, SECOND};
+use tactus_ring::arena::{Keeper, View};
+use tactus_ring::spsc::{Consumer, Producer, ring};
+
+use crate::block::{BlockRings, BlockServer};
+use crate::cores::Core;
+use crate::counters::{
+    BlockCounters, DeliveryCounters, DiskCounters, LinkCounters, StreamCounters,
+};
+use crate::delivery::{DeliveryParts, DeliveryServer, VolumeParts, VolumeTerms};
+use crate::disk::DiskServer;
+use crate::link::{LinkParts, LinkServer, Patience};
+use crate::message::{Command, Report};
+use crate::server::Server;
+
+/// One volume: its device, its memory, and how its disk turns.
+pub struct VolumeSetup<D> {
+    /// The device.
+    pub port: D,
+    /// Keeper of the volume's arena.
+    pub keeper: Keeper,
+    /// The same arena, for the link.
+    pub view: View,
+    /// One turn of the disk.
+    pub cycle: Nanos,
+    /// What the disk can do.
+    pub model: DiskModel,
+    /// Best-effort pieces in flight at once.
+    pub best_effort_depth: u32,
+}
+
+/// Which core each server sits on, by number of the core within the engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// Each volume's disk server.
+    pub disks: Vec<usize>,
+    /// Each volume's block server.
+    pub blocks: Vec<usize>,
+    /// The delivery server.
+    pub delivery: usize,
+    /// The link server.
+    pub link: usize,
+}
+
+impl Placement {
+    /// A sensible placement of `volumes` volumes on `cores` real-time cores: all on one; with two,
+    /// what reads and what sends; with more, disks spread over those that do not send.
+    pub fn sensible(volumes: usize, cores: usize) -> Self {
+        assert!(cores > 0, "an engine has a core");
+        let of_disk = |volume: usize| match cores {
+            1 => 0,
+            _ => 1 + volume % (cores - 1),
+        };
+        let disks: Vec<_> = (0..volumes).map(of_disk).collect();
+        Self { blocks: disks.clone(), disks, delivery: 0, link: 0 }
+    }
+
+    /// How many cores are used.
+    pub fn cores(&self) -> usize {
+        let all = self.disks.iter().chain(&self.blocks).chain([&self.delivery, &self.link]);
+        all.max().map_or(0, |last| last + 1)
+    }
+}
+
+/// Everything an engine is made of.
+pub struct Setup<D, L> {
+    /// The volumes.
+    pub volumes: Vec<VolumeSetup<D>>,
+    /// The network path.
+    pub link: L,
+    /// Places of the delivery table.
+    pub streams: u32,
+    /// When a peer counts as too slow.
+    pub patience: Patience,
+    /// Who sits where.
+    pub placement: Placement,
+}
+
+/// The control side's end of the engine.
+pub struct Control {
+    /// Starts and stops deliveries.
+    pub commands: Producer<Command>,
+    /// What became of them.
+    pub reports: Consumer<Report>,
+    /// What the servers count.
+    pub counters: Counters,
+}
+
+/// All counters of an engine.
+#[derive(Clone)]
+pub struct Counters {
+    /// Each volume's disk server.
+    pub disks: Vec<Arc<DiskCounters>>,
+    /// Each volume's block server.
+    pub blocks: Vec<Arc<BlockCounters>>,
+    /// The delivery server.
+    pub delivery: Arc<DeliveryCounters>,
+    /// The link server.
+    pub link: Arc<LinkCounters>,
+    /// Each place of the delivery table.
+    pub streams: Arc<[StreamCounters]>,
+}
+
+/// Makes the servers and places them.
+///
+/// # Panics
+/// When a cycle neither divides nor is a multiple of one second, or a placement names no volume.
+pub fn assemble<D, L>(setup: Setup<D, L>) -> (Vec<Core>, Control)
+where
+    D: DiskPort + Send + 'static,
+    L: LinkPort + Send + 'static,
+{
+    let Setup { volumes, link, streams, patience, placement } = setup;
+    let streams = streams as usize;
+    let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
+    let stream_counters: Arc<[StreamCounters]> =
+        (0..streams).map(|_| StreamCounters::default()).collect();
+    let delivery_counters = Arc::new(DeliveryCounters::default());
+    let link_counters = Arc::new(LinkCounters::default());
+    let mut counters = Counters {
+        disks: vec![],
+        blocks: vec![],
+        delivery: Arc::clone(&delivery_counters),
+        link: Arc::clone(&link_counters),
+        streams: Arc::clone(&stream_counters),
+    };
+    let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
+    let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
+    let mut parts = vec![];
+    let mut views = vec![];
+    for (at, volume) in volumes.into_iter().enumerate() {
+        assert!(
+            volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
+            "a cycle divides a second or is a multiple of one"
+        );
+        let made = assemble_volume(volume, places, &mut counters);
+        placed.push((placement.disks[at], made.disk));
+        placed.push((placement.blocks[at], made.block));
+        parts.push(made.part);
+        views.push(made.view);
+    }
+    let (commands, delivery_commands) = ring(2 * streams + 1);
+    let (delivery_reports, reports) = ring(2 * streams + 1);
+    let (to_link, link_requests) = ring(places + 2 * streams + 1);
+    let (link_answers, from_link) = ring(places + 3 * streams + 1);
+    let delivery = DeliveryServer::new(DeliveryParts {
+        streams,
+        wants: places,
+        volumes: parts,
+        commands: delivery_commands,
+        reports: delivery_reports,
+        to_link,
+        from_link,
+        counters: delivery_counters,
+    });
+    let link = LinkServer::new(
+        link,
+        LinkParts {
+            views,
+            requests: link_requests,
+            answers: link_answers,
+            patience,
+            leases: places,
+            counters: link_counters,
+            streams: stream_counters,
+        },
+    );
+    placed.push((placement.delivery, Box::new(delivery)));
+    placed.push((placement.link, Box::new(link)));
+    for (core, server) in placed {
+        cores[core].place(server);
+    }
+    if cores.len() > 1 {
+        for core in &mut cores {
+            core.look_at_least_every = LOOK;
+        }
+    }
+    (cores, Control { commands, reports, counters })
+}
+
+struct Made {
+    disk: Box<dyn Server>,
+    block: Box<dyn Server>,
+    part: VolumeParts,
+    view: View,
+}
+
+fn assemble_volume<D: DiskPort + Send + 'static>(
+    volume: VolumeSetup<D>,
+    wants: usize,
+    counters: &mut Counters,
+) -> Made {
+    let places = volume.keeper.places() as usize;
+    let block = Bytes(u64::from(volume.keeper.block_size()));
+    let disk_counters = Arc::new(DiskCounters::default());
+    let block_counters = Arc::new(BlockCounters::default());
+    counters.disks.push(Arc::clone(&disk_counters));
+    counters.blocks.push(Arc::clone(&block_counters));
+    // Reads, promotions and commits: at most one of each for a place.
+    let (to_disk, disk_requests) = ring(3 * places + 1);
+    let (disk_filled, filled) = ring(places + 1);
+    let (to_block, requests) = ring(4 * places + 1);
+    let (answers, from_block) = ring(2 * places + 1);
+    let limits = CycleLimits {
+        length: volume.cycle,
+        model: volume.model,
+        best_effort_depth: volume.best_effort_depth,
+        jobs_max: places,
+    };
+    let disk = DiskServer::new(volume.port, limits, disk_requests, disk_filled, disk_counters);
+    let rings = BlockRings { requests, answers, disk: to_disk, filled };
+    let block_server = BlockServer::new(volume.keeper, wants, rings, block_counters);
+    Made {
+        disk: Box::new(disk),
+        block: Box::new(block_server),
+        part: VolumeParts {
+            terms: VolumeTerms { cycle: volume.cycle, block },
+            to_block,
+            from_block,
+        },
+        view: volume.view,
+    }
+}
+
+/// How often a core looks into its rings while others may write into them.
+const LOOK: Nanos = Nanos::from_millis(1);

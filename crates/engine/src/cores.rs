@@ -1,0 +1,78 @@
+//! Cores: a pinned thread polls the servers placed on it and sleeps until the earliest deadline.
+//!
+//! What the thread is (pinned, real-time, how it sleeps) is its [`Host`]'s business; the simulator
+//! turns cores without any thread.
+
+use tactus_core::units::{MonoTime, Nanos};
+
+use crate::server::Server;
+
+/// The thread that a core runs on.
+pub trait Host {
+    /// The monotonic clock.
+    fn now(&mut self) -> MonoTime;
+
+    /// Sleeps until `until`, or until somebody rings; for a bounded time when there is no deadline.
+    fn sleep(&mut self, until: Option<MonoTime>);
+
+    /// Whether the core should end.
+    fn is_stopping(&self) -> bool;
+}
+
+/// The servers placed on one core, in the order in which they are polled.
+pub struct Core {
+    servers: Vec<Box<dyn Server>>,
+    /// While streams run anywhere, servers on other cores may send at any time without ringing.
+    pub(crate) look_at_least_every: Nanos,
+}
+
+impl Core {
+    /// A core with these servers.
+    pub fn new(servers: Vec<Box<dyn Server>>) -> Self {
+        Self { servers, look_at_least_every: Nanos(0) }
+    }
+
+    /// Adds a server; it is polled after those already here.
+    pub fn place(&mut self, server: Box<dyn Server>) {
+        self.servers.push(server);
+    }
+
+    /// Whether no server sits here.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// Polls every server until none has anything left to do at `now`, and says when to come back.
+    /// The rounds are bounded: whatever happens, the thread sleeps.
+    pub fn turn(&mut self, now: MonoTime) -> Option<MonoTime> {
+        for _ in 0..ROUNDS {
+            let mut any = false;
+            for server in &mut self.servers {
+                any |= server.poll(now);
+            }
+            if !any {
+                break;
+            }
+        }
+        let soonest = self.servers.iter().filter_map(|server| server.poll_timeout(now)).min();
+        let look = (self.look_at_least_every > Nanos(0)).then(|| now + self.look_at_least_every);
+        match (soonest, look) {
+            (Some(soonest), Some(look)) => Some(soonest.min(look)),
+            (soonest, look) => soonest.or(look),
+        }
+    }
+
+    /// Turns until the host stops; gives the servers back.
+    pub fn run(mut self, host: &mut impl Host) -> Vec<Box<dyn Server>> {
+        while !host.is_stopping() {
+            let now = host.now();
+            let until = self.turn(now);
+            host.sleep(until);
+        }
+        self.servers
+    }
+}
+
+/// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds
+/// pass it on even in the worst order of servers.
+const ROUNDS: u32 = 6;

@@ -1,0 +1,82 @@
+//! What the servers count: written by one thread each, read by metrics, status page and tests.
+
+use tactus_ring::counter::{Counter, Histogram};
+
+/// One disk server.
+#[derive(Default)]
+pub struct DiskCounters {
+    /// Real-time bytes read.
+    pub real_time_bytes: Counter,
+    /// Best-effort bytes read.
+    pub best_effort_bytes: Counter,
+    /// Transfers that ended.
+    pub transfers: Counter,
+    /// Transfers that failed.
+    pub faults: Counter,
+    /// Cycles in which real-time work was left at the end.
+    pub cycles_missed: Counter,
+    /// Time from hand-over to completion of each transfer, in ns.
+    pub service: Histogram,
+}
+
+/// One block server.
+#[derive(Default)]
+pub struct BlockCounters {
+    /// Blocks that were in memory, or on their way, when asked for.
+    pub hits: Counter,
+    /// Blocks that had to be read.
+    pub misses: Counter,
+    /// Blocks that made room for others.
+    pub evictions: Counter,
+    /// Places with a block, leased or not.
+    pub resident: Counter,
+    /// Places whose block somebody holds.
+    pub leased: Counter,
+}
+
+/// One delivery server.
+#[derive(Default)]
+pub struct DeliveryCounters {
+    /// Streams in the table.
+    pub streams: Counter,
+    /// Streams begun.
+    pub started: Counter,
+    /// Streams that sent their last byte.
+    pub completed: Counter,
+    /// Streams ended because their disk failed.
+    pub disk_failed: Counter,
+    /// Streams ended because their peer was too slow.
+    pub too_slow: Counter,
+    /// Streams whose connection broke.
+    pub peer_gone: Counter,
+}
+
+/// One link server.
+#[derive(Default)]
+pub struct LinkCounters {
+    /// Payload bytes taken by sockets.
+    pub bytes: Counter,
+    /// Sends.
+    pub sends: Counter,
+    /// Sends that the socket did not take whole.
+    pub blocked: Counter,
+    /// Sends for which the data was not there in time.
+    pub underruns: Counter,
+    /// Moments in which the machine stood still and all clocks were moved.
+    pub stalls: Counter,
+    /// How late each send left its slot, in ns.
+    pub lateness: Histogram,
+}
+
+/// One place of the delivery table, as the link sees it.
+#[derive(Default)]
+pub struct StreamCounters {
+    /// Payload bytes sent in this life of the place.
+    pub bytes: Counter,
+    /// Sends for which the data was not there.
+    pub underruns: Counter,
+    /// Latest send so far, in ns after its slot.
+    pub lateness_max: Counter,
+    /// Set rate in bits per second; zero for best effort and when free.
+    pub rate: Counter,
+}

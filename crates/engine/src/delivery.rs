@@ -1,0 +1,424 @@
+//! The delivery server: the delivery table. What each running stream needs next, and when.
+//!
+//! Promise: at the start of each disk cycle it asks for every block that is due in the next one; it
+//! feeds the link in order; when a stream ends, everything that it held goes back before it is
+//! reported as retired. It reads no disk and sends nothing itself.
+//!
+//! ```text
+//! Start ─► Priming ── first blocks in memory ─► Running ── link has sent all ─► Draining ─► Retired
+//!             └───────── stop, disk failure ─────────────────────────────────────▲
+//! ```
+
+mod entry;
+
+use std::sync::Arc;
+
+use tactus_core::read_ahead::Piece;
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_ring::arena::Lease;
+use tactus_ring::spsc::{Consumer, Producer};
+
+use crate::counters::DeliveryCounters;
+use crate::delivery::entry::{Entry, Phase, Wanted};
+use crate::internal::{FromBlock, FromLink, Open, ToBlock, ToLink, Want};
+use crate::message::{Command, Outcome, Pace, Report, Start, StreamId};
+use crate::pool::Pool;
+use crate::server::Server;
+
+/// What the table must know of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumeTerms {
+    /// The disk's cycle.
+    pub cycle: Nanos,
+    /// Size of a block.
+    pub block: Bytes,
+}
+
+/// The table and its rings.
+pub struct DeliveryServer {
+    entries: Vec<Entry>,
+    /// Places in use, in no order.
+    active: Vec<u32>,
+    wanted: Pool<Wanted>,
+    volumes: Vec<Volume>,
+    commands: Consumer<Command>,
+    reports: Producer<Report>,
+    to_link: Producer<ToLink>,
+    from_link: Consumer<FromLink>,
+    counters: Arc<DeliveryCounters>,
+}
+
+struct Volume {
+    terms: VolumeTerms,
+    /// The cycle whose blocks have been asked for.
+    cycle: u64,
+    to_block: Producer<ToBlock>,
+    from_block: Consumer<FromBlock>,
+    /// Wants went out since the last commit.
+    uncommitted: bool,
+}
+
+/// One volume's side of a delivery server.
+pub(crate) struct VolumeParts {
+    pub(crate) terms: VolumeTerms,
+    pub(crate) to_block: Producer<ToBlock>,
+    pub(crate) from_block: Consumer<FromBlock>,
+}
+
+/// What a delivery server is made of.
+pub(crate) struct DeliveryParts {
+    pub(crate) streams: usize,
+    /// Most blocks that can be wanted at once.
+    pub(crate) wants: usize,
+    pub(crate) volumes: Vec<VolumeParts>,
+    pub(crate) commands: Consumer<Command>,
+    pub(crate) reports: Producer<Report>,
+    pub(crate) to_link: Producer<ToLink>,
+    pub(crate) from_link: Consumer<FromLink>,
+    pub(crate) counters: Arc<DeliveryCounters>,
+}
+
+impl DeliveryServer {
+    pub(crate) fn new(parts: DeliveryParts) -> Self {
+        let volumes = parts.volumes.into_iter().map(|volume| Volume {
+            terms: volume.terms,
+            cycle: 0,
+            to_block: volume.to_block,
+            from_block: volume.from_block,
+            uncommitted: false,
+        });
+        Self {
+            entries: (0..parts.streams).map(|_| Entry::free()).collect(),
+            active: Vec::with_capacity(parts.streams),
+            wanted: Pool::new(parts.wants),
+            volumes: volumes.collect(),
+            commands: parts.commands,
+            reports: parts.reports,
+            to_link: parts.to_link,
+            from_link: parts.from_link,
+            counters: parts.counters,
+        }
+    }
+
+    fn start(&mut self, now: MonoTime, start: Start) {
+        let index = start.stream.index;
+        let block = self.volumes[usize::from(start.volume.0)].terms.block;
+        let entry = &mut self.entries[index as usize];
+        assert!(entry.is_free(), "the broker gives a place away once");
+        *entry = Entry::new(start, block, self.active.len());
+        self.active.push(index);
+        self.counters.started.add(1);
+        self.counters.streams.set(self.active.len() as u64);
+        self.ask(now, index);
+        self.commit(usize::from(start.volume.0));
+    }
+
+    /// Asks for every block of the stream that is due by the next cycle's end.
+    fn ask(&mut self, now: MonoTime, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if !entry.is_reading() {
+            return;
+        }
+        let at = usize::from(entry.start.volume.0);
+        let volume = &mut self.volumes[at];
+        let cycle = volume.terms.cycle;
+        let horizon = match &entry.clock {
+            Some(clock) => entry.read.horizon(clock, now, cycle),
+            None => now,
+        };
+        loop {
+            let deadline = match (&entry.clock, entry.start.pace) {
+                (Some(clock), _) => entry.read.due(clock),
+                // What only begins comes after what is already promised.
+                (None, Pace::Paced { .. }) => now + cycle.times(JOIN_CYCLES),
+                (None, Pace::BestEffort) => MonoTime(u64::MAX),
+            };
+            let Some(piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
+            let token =
+                self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.start.stream, piece));
+            let want = want_of(&entry.start, volume.terms.block, piece, token, deadline);
+            let pushed = volume.to_block.push(ToBlock::Want(want));
+            assert!(pushed.is_ok(), "the ring holds every want that the ledger grants");
+            volume.uncommitted = true;
+        }
+    }
+
+    fn commit(&mut self, volume: usize) {
+        let volume = &mut self.volumes[volume];
+        if std::mem::take(&mut volume.uncommitted) {
+            let pushed = volume.to_block.push(ToBlock::Commit);
+            assert!(pushed.is_ok(), "there are no more commits than wants");
+        }
+    }
+
+    /// Begins a cycle for each volume whose time has come.
+    fn turn_cycles(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        for at in 0..self.volumes.len() {
+            let cycle = now.0 / self.volumes[at].terms.cycle.0;
+            if cycle == self.volumes[at].cycle {
+                continue;
+            }
+            self.volumes[at].cycle = cycle;
+            any = true;
+            for place in 0..self.active.len() {
+                let index = self.active[place];
+                let start = &self.entries[index as usize].start;
+                if usize::from(start.volume.0) == at && start.pace != Pace::BestEffort {
+                    self.ask(now, index);
+                }
+            }
+            self.commit(at);
+        }
+        any
+    }
+
+    fn handle_ready(&mut self, now: MonoTime, volume: usize, token: u32, lease: Lease) {
+        let wanted = self.wanted.get_mut(token);
+        let stream = wanted.stream;
+        let entry = &mut self.entries[stream.index as usize];
+        if wanted.abandoned {
+            self.wanted.remove(token);
+            entry.waiting -= 1;
+            self.give_back(volume, lease);
+            self.retire_if_done(stream.index);
+            return;
+        }
+        wanted.lease = Some(lease);
+        self.feed(now, stream.index);
+    }
+
+    fn handle_failed(&mut self, now: MonoTime, token: u32, errno: i32) {
+        let wanted = self.wanted.get_mut(token);
+        let stream = wanted.stream;
+        let abandoned = wanted.abandoned;
+        wanted.failed = true;
+        if abandoned {
+            self.wanted.remove(token);
+            self.entries[stream.index as usize].waiting -= 1;
+            self.retire_if_done(stream.index);
+        } else {
+            self.end(now, stream.index, Outcome::DiskFailed(errno));
+        }
+    }
+
+    /// Hands the blocks at the front that are ready to the link; a stream that is still priming
+    /// begins once it holds what it needs until the reads of the next cycle are done.
+    fn feed(&mut self, now: MonoTime, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        match entry.phase {
+            Phase::Priming => {
+                let cycle = self.volumes[usize::from(entry.start.volume.0)].terms.cycle;
+                let ready = self.wanted.iter(&entry.wanted).take_while(|w| w.lease.is_some());
+                let ready: Bytes = ready.map(|w| Bytes(u64::from(w.piece.len))).sum();
+                if ready < entry.needed_to_begin(now, cycle) {
+                    return;
+                }
+                entry.phase = Phase::Running;
+                let open = Open {
+                    stream: entry.start.stream,
+                    volume: entry.start.volume,
+                    socket: entry.start.socket,
+                    pace: entry.start.pace,
+                    len: entry.start.end - entry.start.first,
+                };
+                give(&mut self.to_link, ToLink::Open(open));
+            }
+            Phase::Running => {}
+            Phase::Free | Phase::Draining => return,
+        }
+        while let Some(front) = self.wanted.front(&entry.wanted) {
+            let wanted = self.wanted.get_mut(front);
+            let Some(lease) = wanted.lease.take() else { break };
+            let piece = wanted.piece;
+            self.wanted.pop_front(&mut entry.wanted);
+            entry.at_link += 1;
+            let stream = entry.start.stream;
+            let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len };
+            give(&mut self.to_link, feed);
+        }
+    }
+
+    fn handle_link(&mut self, now: MonoTime, message: FromLink) {
+        match message {
+            FromLink::Clock { stream, clock } => {
+                let entry = &mut self.entries[stream.index as usize];
+                if entry.start.stream == stream && entry.phase == Phase::Running {
+                    entry.clock = Some(clock);
+                }
+            }
+            FromLink::Returned { stream, lease } => {
+                let entry = &mut self.entries[stream.index as usize];
+                let volume = usize::from(entry.start.volume.0);
+                entry.at_link -= 1;
+                entry.read.give_back();
+                let refill = entry.start.pace == Pace::BestEffort;
+                self.give_back(volume, lease);
+                if refill {
+                    self.ask(now, stream.index);
+                    self.commit(volume);
+                }
+                self.retire_if_done(stream.index);
+            }
+            FromLink::Closed { stream, outcome, sent } => {
+                let entry = &mut self.entries[stream.index as usize];
+                entry.sent = sent;
+                entry.link_closed = true;
+                let outcome = entry.outcome.unwrap_or(outcome);
+                self.end(now, stream.index, outcome);
+                self.finish(stream.index);
+            }
+        }
+    }
+
+    /// Stops reading for a stream; what it holds flows back.
+    fn end(&mut self, _now: MonoTime, index: u32, outcome: Outcome) {
+        let entry = &mut self.entries[index as usize];
+        let was = entry.phase;
+        if matches!(was, Phase::Free | Phase::Draining) {
+            return;
+        }
+        entry.phase = Phase::Draining;
+        entry.outcome = Some(outcome);
+        let volume = usize::from(entry.start.volume.0);
+        let mut list = std::mem::take(&mut entry.wanted);
+        while let Some(token) = self.wanted.detach_front(&mut list) {
+            let wanted = self.wanted.get_mut(token);
+            if wanted.lease.is_none() && !wanted.failed {
+                wanted.abandoned = true;
+                self.entries[index as usize].waiting += 1;
+                continue;
+            }
+            if let Some(lease) = self.wanted.remove(token).lease {
+                self.give_back(volume, lease);
+            }
+        }
+        let entry = &mut self.entries[index as usize];
+        if was == Phase::Priming {
+            // The link has never heard of it.
+            entry.link_closed = true;
+            self.finish(index);
+        } else if !entry.link_closed {
+            let stream = entry.start.stream;
+            give(&mut self.to_link, ToLink::Close(stream));
+        }
+        self.retire_if_done(index);
+    }
+
+    /// Reports the end of a stream to the control side: its socket is free.
+    fn finish(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if entry.phase != Phase::Draining || entry.finished {
+            return;
+        }
+        entry.finished = true;
+        let outcome = entry.outcome.expect("a stream ends with an outcome");
+        let counter = match outcome {
+            Outcome::Complete => Some(&self.counters.completed),
+            Outcome::DiskFailed(_) => Some(&self.counters.disk_failed),
+            Outcome::TooSlow => Some(&self.counters.too_slow),
+            Outcome::PeerGone(_) => Some(&self.counters.peer_gone),
+            Outcome::Stopped => None,
+        };
+        if let Some(counter) = counter {
+            counter.add(1);
+        }
+        let (stream, sent) = (entry.start.stream, entry.sent);
+        self.report(Report::Finished { stream, outcome, sent });
+        self.retire_if_done(index);
+    }
+
+    fn retire_if_done(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        let holds_nothing = entry.waiting == 0 && entry.at_link == 0;
+        if !(entry.phase == Phase::Draining && entry.finished && holds_nothing) {
+            return;
+        }
+        let (stream, at) = (entry.start.stream, entry.active_at);
+        entry.phase = Phase::Free;
+        self.active.swap_remove(at);
+        if let Some(&moved) = self.active.get(at) {
+            self.entries[moved as usize].active_at = at;
+        }
+        self.counters.streams.set(self.active.len() as u64);
+        self.report(Report::Retired { stream });
+    }
+
+    fn give_back(&mut self, volume: usize, lease: Lease) {
+        let pushed = self.volumes[volume].to_block.push(ToBlock::Return(lease));
+        assert!(pushed.is_ok(), "the ring holds every lease of the arena");
+    }
+
+    fn stop(&mut self, now: MonoTime, stream: StreamId) {
+        if self.entries[stream.index as usize].start.stream == stream {
+            self.end(now, stream.index, Outcome::Stopped);
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        let pushed = self.reports.push(report);
+        assert!(pushed.is_ok(), "the ring holds two reports for every stream");
+    }
+}
+
+fn give(to_link: &mut Producer<ToLink>, message: ToLink) {
+    let pushed = to_link.push(message);
+    assert!(pushed.is_ok(), "the ring holds every lease and two messages for every stream");
+}
+
+fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
+    let offset = piece.block * block.0;
+    Want {
+        token,
+        title: start.title,
+        block: piece.block,
+        file: start.file,
+        len: (start.title_len.0 - offset).min(block.0) as u32,
+        deadline,
+        position: start.position + offset,
+        best_effort: start.pace == Pace::BestEffort,
+    }
+}
+
+impl Server for DeliveryServer {
+    fn poll(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(message) = self.from_link.pop() {
+            any = true;
+            self.handle_link(now, message);
+        }
+        for volume in 0..self.volumes.len() {
+            while let Some(answer) = self.volumes[volume].from_block.pop() {
+                any = true;
+                match answer {
+                    FromBlock::Ready { token, lease } => {
+                        self.handle_ready(now, volume, token, lease);
+                    }
+                    FromBlock::Failed { token, errno } => self.handle_failed(now, token, errno),
+                }
+            }
+        }
+        while let Some(command) = self.commands.pop() {
+            any = true;
+            match command {
+                Command::Start(start) => self.start(now, start),
+                Command::Stop(stream) => self.stop(now, stream),
+            }
+        }
+        any | self.turn_cycles(now)
+    }
+
+    fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
+        if self.active.is_empty() {
+            return None;
+        }
+        let ends = self.volumes.iter().map(|volume| {
+            let cycle = volume.terms.cycle;
+            MonoTime((now.0 / cycle.0 + 1) * cycle.0)
+        });
+        ends.min()
+    }
+}
+
+/// A stream that begins is due this many cycles ahead: later than anything of a running stream.
+const JOIN_CYCLES: u64 = 4;

@@ -1,0 +1,120 @@
+//! One row of the delivery table.
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_ring::arena::Lease;
+
+use crate::message::{Outcome, Pace, Start, StreamId, TitleId, VolumeId};
+use crate::pool::List;
+
+/// Where a stream stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Free,
+    /// Its first blocks are being read.
+    Priming,
+    /// The link sends it.
+    Running,
+    /// It has ended; blocks and transfers are on their way back.
+    Draining,
+}
+
+/// A row of the table.
+pub(super) struct Entry {
+    pub(super) start: Start,
+    pub(super) phase: Phase,
+    pub(super) read: ReadAhead,
+    /// The law in force, once the link has begun.
+    pub(super) clock: Option<ByteClock>,
+    /// Blocks asked for and not yet at the link, in order.
+    pub(super) wanted: List,
+    /// Blocks at the link.
+    pub(super) at_link: u32,
+    /// Abandoned wants that the block server has not answered.
+    pub(super) waiting: u32,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) link_closed: bool,
+    pub(super) finished: bool,
+    pub(super) sent: Bytes,
+    /// Where the row stands in the list of active ones.
+    pub(super) active_at: usize,
+}
+
+/// A block that a stream has asked for.
+pub(super) struct Wanted {
+    pub(super) stream: StreamId,
+    pub(super) piece: Piece,
+    pub(super) lease: Option<Lease>,
+    /// The stream has ended: the answer is only counted.
+    pub(super) abandoned: bool,
+    /// Answered with a failure.
+    pub(super) failed: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(stream: StreamId, piece: Piece) -> Self {
+        Self { stream, piece, lease: None, abandoned: false, failed: false }
+    }
+}
+
+impl Entry {
+    pub(super) fn free() -> Self {
+        let nobody = Start {
+            stream: StreamId { index: u32::MAX, generation: 0 },
+            volume: VolumeId(0),
+            title: TitleId(0),
+            file: FileHandle(-1),
+            position: 0,
+            title_len: Bytes(1),
+            first: Bytes(0),
+            end: Bytes(1),
+            pace: Pace::BestEffort,
+            window: 1,
+            socket: SocketHandle(-1),
+        };
+        Self { phase: Phase::Free, ..Self::new(nobody, Bytes(1), 0) }
+    }
+
+    pub(super) fn new(start: Start, block: Bytes, active_at: usize) -> Self {
+        let extent = Extent { first: start.first, end: start.end, block };
+        Self {
+            start,
+            phase: Phase::Priming,
+            read: ReadAhead::new(extent, start.window),
+            clock: None,
+            wanted: List::default(),
+            at_link: 0,
+            waiting: 0,
+            outcome: None,
+            link_closed: false,
+            finished: false,
+            sent: Bytes(0),
+            active_at,
+        }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.phase == Phase::Free
+    }
+
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Priming | Phase::Running)
+    }
+
+    /// Bytes that must be in memory before the first one leaves: what is sent at once, and what is
+    /// due until the reads that the next cycle begins are done.
+    pub(super) fn needed_to_begin(&self, now: MonoTime, cycle: Nanos) -> Bytes {
+        let len = self.start.end - self.start.first;
+        let Pace::Paced { rate, burst, tick } = self.start.pace else {
+            return Bytes(1).min(len);
+        };
+        let until_cycle = Nanos(cycle.0 - now.0 % cycle.0);
+        let span = until_cycle + cycle + tick.span();
+        // The window is what the ledger has granted; it never holds less than two cycles.
+        let granted = self.start.window.saturating_sub(1).max(1);
+        let most = Bytes(u64::from(granted) * self.read.block().0);
+        (burst + rate.bytes_in(span)).min(most).min(len)
+    }
+}

@@ -1,0 +1,90 @@
+//! What the servers tell each other. Each message goes through a ring with one writer and one
+//! reader; every ring is as large as the most that the ledger can put into it.
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::cycle::Job;
+use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_ring::arena::Lease;
+
+use crate::message::{Outcome, Pace, StreamId, TitleId, VolumeId};
+
+/// From a delivery server to a block server.
+pub(crate) enum ToBlock {
+    /// Asks for one block of a title.
+    Want(Want),
+    /// Gives a block back.
+    Return(Lease),
+    /// Ends a round of wants: what is to be read may be sorted.
+    Commit,
+}
+
+/// One block of a title, wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Want {
+    /// Comes back with the answer.
+    pub(crate) token: u32,
+    pub(crate) title: TitleId,
+    pub(crate) block: u64,
+    pub(crate) file: FileHandle,
+    /// Bytes of the title in this block; only the last block has less than a whole one.
+    pub(crate) len: u32,
+    pub(crate) deadline: MonoTime,
+    pub(crate) position: u64,
+    pub(crate) best_effort: bool,
+}
+
+/// The answer to a [`Want`].
+pub(crate) enum FromBlock {
+    Ready { token: u32, lease: Lease },
+    Failed { token: u32, errno: i32 },
+}
+
+/// From a block server to its disk server.
+pub(crate) enum ToDisk {
+    Read { job: Job, best_effort: bool },
+    Promote { block: tactus_core::ports::BlockRef, deadline: MonoTime },
+    Commit,
+}
+
+/// From a delivery server to a link server.
+pub(crate) enum ToLink {
+    Open(Open),
+    /// More bytes of the stream, in order.
+    Feed {
+        stream: StreamId,
+        lease: Lease,
+        at: u32,
+        len: u32,
+    },
+    Close(StreamId),
+}
+
+/// A stream whose first bytes are in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) stream: StreamId,
+    pub(crate) volume: VolumeId,
+    pub(crate) socket: SocketHandle,
+    pub(crate) pace: Pace,
+    /// Bytes to send in all.
+    pub(crate) len: Bytes,
+}
+
+/// From a link server to a delivery server.
+pub(crate) enum FromLink {
+    /// The byte clock now in force.
+    Clock {
+        stream: StreamId,
+        clock: ByteClock,
+    },
+    Returned {
+        stream: StreamId,
+        lease: Lease,
+    },
+    Closed {
+        stream: StreamId,
+        outcome: Outcome,
+        sent: Bytes,
+    },
+}

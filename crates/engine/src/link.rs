@@ -1,0 +1,340 @@
+//! The link server: sends each stream's bytes when the byte clock says so.
+//!
+//! Promise: no byte leaves before it is due; a peer that does not take its bytes delays nobody and
+//! is ended after a bound; when the machine itself stood still, the clocks are moved instead of
+//! sending a burst. It knows no titles and no disks: it is fed leases in order, and returns each.
+
+mod best_effort;
+mod entry;
+mod roster;
+
+use std::sync::Arc;
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::ports::{LinkPort, Sent};
+use tactus_core::stagger::{SLOT, Slot, Tick};
+use tactus_core::units::{Bytes, KIB, MonoTime, Nanos, SECOND};
+use tactus_ring::arena::View;
+use tactus_ring::spsc::{Consumer, Producer};
+
+use crate::counters::{LinkCounters, StreamCounters};
+use crate::internal::{FromLink, Open, ToLink};
+use crate::link::best_effort::BestEffort;
+use crate::link::entry::{Entry, Fed};
+use crate::link::roster::Roster;
+use crate::message::{Outcome, Pace, StreamId};
+use crate::pool::Pool;
+use crate::server::Server;
+
+/// When a peer counts as too slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// A paced stream ends when its oldest unsent byte is overdue by this much.
+    pub behind_max: Nanos,
+    /// A best-effort stream ends when it takes fewer bytes than `drain_min` in this time.
+    pub drain_window: Nanos,
+    /// See `drain_window`.
+    pub drain_min: Bytes,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            behind_max: SECOND.times(10),
+            drain_window: SECOND.times(60),
+            drain_min: Bytes(4 * KIB * 60),
+        }
+    }
+}
+
+/// A network path and the streams on it.
+pub struct LinkServer<P> {
+    port: P,
+    views: Vec<View>,
+    requests: Consumer<ToLink>,
+    answers: Producer<FromLink>,
+    entries: Vec<Entry>,
+    fed: Pool<Fed>,
+    roster: Roster,
+    best_effort: BestEffort,
+    patience: Patience,
+    /// The last slot whose streams have been visited.
+    slot: Slot,
+    counters: Arc<LinkCounters>,
+    streams: Arc<[StreamCounters]>,
+}
+
+/// What a link server is made of, besides its port.
+pub(crate) struct LinkParts {
+    /// The memory of each volume's blocks.
+    pub(crate) views: Vec<View>,
+    pub(crate) requests: Consumer<ToLink>,
+    pub(crate) answers: Producer<FromLink>,
+    pub(crate) patience: Patience,
+    /// Most leases that can be held at once.
+    pub(crate) leases: usize,
+    pub(crate) counters: Arc<LinkCounters>,
+    pub(crate) streams: Arc<[StreamCounters]>,
+}
+
+impl<P: LinkPort> LinkServer<P> {
+    pub(crate) fn new(port: P, parts: LinkParts) -> Self {
+        let streams = parts.streams.len();
+        Self {
+            port,
+            views: parts.views,
+            requests: parts.requests,
+            answers: parts.answers,
+            entries: (0..streams).map(|_| Entry::free()).collect(),
+            fed: Pool::new(parts.leases),
+            roster: Roster::new(streams),
+            best_effort: BestEffort::new(streams),
+            patience: parts.patience,
+            slot: Slot(0),
+            counters: parts.counters,
+            streams: parts.streams,
+        }
+    }
+
+    fn open(&mut self, now: MonoTime, open: Open) {
+        let index = open.stream.index;
+        let counters = &self.streams[index as usize];
+        counters.bytes.set(0);
+        counters.underruns.set(0);
+        counters.lateness_max.set(0);
+        let entry = &mut self.entries[index as usize];
+        *entry = Entry::new(open, now);
+        let Pace::Paced { rate, burst, tick } = open.pace else {
+            counters.rate.set(0);
+            self.best_effort.enter(index);
+            return;
+        };
+        counters.rate.set(rate.0);
+        let each = rate.bytes_in(tick.span());
+        let first = self.roster.enter(index, tick, each.0, self.slot.max(Slot::at(now)));
+        // One tick's bytes are allowed at the first visit, so that all visits send the same.
+        let clock = ByteClock::new(first.begin().before(tick.span()), rate).with_burst(burst);
+        entry.clock = Some(clock);
+        entry.first = first;
+        self.answer(FromLink::Clock { stream: open.stream, clock });
+    }
+
+    fn feed(&mut self, stream: StreamId, fed: Fed) {
+        let entry = &mut self.entries[stream.index as usize];
+        if entry.stream != Some(stream) {
+            // Closed while the lease was on its way.
+            self.answer(FromLink::Returned { stream, lease: fed.lease });
+            return;
+        }
+        entry.available += Bytes(u64::from(fed.len));
+        self.fed.push_back(&mut entry.fed, fed);
+    }
+
+    /// Visits all streams of `slot`.
+    fn visit_slot(&mut self, now: MonoTime, slot: Slot) {
+        for tick in Tick::ALL {
+            let mut next = self.roster.first(slot, tick);
+            while let Some(index) = next {
+                // Read before the visit: a stream that ends leaves the roster.
+                next = self.roster.after(index);
+                self.visit(now, slot, index);
+            }
+        }
+    }
+
+    fn visit(&mut self, now: MonoTime, slot: Slot, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if slot < entry.first {
+            return;
+        }
+        let clock = entry.clock.expect("the roster holds only paced streams");
+        let due = clock.allowed(slot.begin()).min(entry.len).saturating_sub(entry.sent);
+        if due == Bytes(0) {
+            return;
+        }
+        let lateness = now.since(slot.begin());
+        self.counters.lateness.record(lateness.0);
+        self.streams[index as usize].lateness_max.raise(lateness.0);
+        let ready = due.min(entry.available);
+        if ready < due && !entry.was_blocked {
+            self.counters.underruns.add(1);
+            self.streams[index as usize].underruns.add(1);
+        }
+        let taken = self.send(now, index, ready);
+        let entry = &mut self.entries[index as usize];
+        match taken {
+            Taken::Broken(errno) => self.close(index, Outcome::PeerGone(errno)),
+            Taken::Bytes(_) if entry.sent == entry.len => self.close(index, Outcome::Complete),
+            Taken::Bytes(taken) => {
+                entry.was_blocked = taken < ready;
+                let overdue = now.since(clock.due(entry.sent + Bytes(1)));
+                if entry.was_blocked && overdue > self.patience.behind_max {
+                    self.close(index, Outcome::TooSlow);
+                }
+            }
+        }
+    }
+
+    /// Sends up to `most` of what the stream has been fed, and returns the leases used up.
+    fn send(&mut self, now: MonoTime, index: u32, most: Bytes) -> Taken {
+        let mut left = most;
+        while left > Bytes(0) {
+            let entry = &mut self.entries[index as usize];
+            let view = &self.views[entry.volume];
+            let mut parts = [&[][..]; PARTS];
+            let mut count = 0;
+            let mut offered = Bytes(0);
+            for fed in self.fed.iter(&entry.fed).take(PARTS) {
+                if offered == left {
+                    break;
+                }
+                let len = u64::from(fed.len).min((left - offered).0) as usize;
+                parts[count] = &view.bytes(&fed.lease)[fed.at as usize..][..len];
+                offered += Bytes(len as u64);
+                count += 1;
+            }
+            let socket = entry.socket.expect("a visited stream has a socket");
+            let taken = match self.port.send(now, socket, &parts[..count]) {
+                Sent::Some(taken) => Bytes(u64::from(taken)),
+                Sent::Blocked => Bytes(0),
+                Sent::Broken(errno) => return Taken::Broken(errno),
+            };
+            assert!(taken <= offered, "a socket takes no more than it was offered");
+            self.counters.sends.add(1);
+            self.use_up(index, taken);
+            left -= taken;
+            if taken < offered {
+                self.counters.blocked.add(1);
+                break;
+            }
+        }
+        Taken::Bytes(most - left)
+    }
+
+    /// Counts `taken` bytes as sent and gives back the leases that they used up.
+    fn use_up(&mut self, index: u32, taken: Bytes) {
+        let entry = &mut self.entries[index as usize];
+        entry.sent += taken;
+        entry.available -= taken;
+        self.counters.bytes.add(taken.0);
+        self.streams[index as usize].bytes.add(taken.0);
+        let mut left = taken.0 as u32;
+        while let Some(at) = self.fed.front(&entry.fed) {
+            let fed = self.fed.get_mut(at);
+            let used = fed.len.min(left);
+            fed.at += used;
+            fed.len -= used;
+            left -= used;
+            if fed.len > 0 {
+                break;
+            }
+            let fed = self.fed.pop_front(&mut entry.fed).expect("the front is there");
+            let stream = entry.stream.expect("an open stream sends");
+            give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
+        }
+        assert!(left == 0, "only what was fed is sent");
+    }
+
+    fn close(&mut self, index: u32, outcome: Outcome) {
+        let entry = &mut self.entries[index as usize];
+        let stream = entry.stream.take().expect("a stream is closed once");
+        while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
+            give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
+        }
+        let sent = entry.sent;
+        if entry.clock.is_some() {
+            self.roster.leave(index);
+        } else {
+            self.best_effort.leave(index);
+        }
+        self.entries[index as usize] = Entry::free();
+        self.streams[index as usize].rate.set(0);
+        self.answer(FromLink::Closed { stream, outcome, sent });
+    }
+
+    fn take_requests(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(request) = self.requests.pop() {
+            any = true;
+            match request {
+                ToLink::Open(open) => self.open(now, open),
+                ToLink::Feed { stream, lease, at, len } => {
+                    self.feed(stream, Fed { lease, at, len });
+                }
+                ToLink::Close(stream) => {
+                    if self.entries[stream.index as usize].stream == Some(stream) {
+                        self.close(stream.index, Outcome::Stopped);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Moves all clocks when the machine itself stood still for longer than a tick: what was due in
+    /// the meantime is sent at the streams' rates, not in one burst.
+    fn watch_stall(&mut self, now: MonoTime) {
+        let Some(expected) = self.roster.next_visit(self.slot) else { return };
+        let stall = now.since(expected.begin());
+        if stall <= STALL {
+            return;
+        }
+        self.counters.stalls.add(1);
+        // Whole slots, so that every stream keeps its phase.
+        let pause = SLOT.times(stall.0 / SLOT.0);
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            let (Some(stream), Some(clock)) = (entry.stream, entry.clock) else { continue };
+            let clock = clock.delayed(pause);
+            entry.clock = Some(clock);
+            self.answer(FromLink::Clock { stream, clock });
+        }
+        self.slot = Slot(self.slot.0 + pause.0 / SLOT.0);
+    }
+
+    fn answer(&mut self, answer: FromLink) {
+        give(&mut self.answers, answer);
+    }
+}
+
+fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
+    let pushed = answers.push(answer);
+    assert!(pushed.is_ok(), "the ring holds an answer for every lease and stream");
+}
+
+enum Taken {
+    Bytes(Bytes),
+    Broken(i32),
+}
+
+impl<P: LinkPort + Send> Server for LinkServer<P> {
+    fn poll(&mut self, now: MonoTime) -> bool {
+        let mut any = self.take_requests(now);
+        let current = Slot::at(now);
+        if current > self.slot {
+            self.watch_stall(now);
+            while let Some(slot) = self.roster.next_visit(self.slot).filter(|&s| s <= current) {
+                self.visit_slot(now, slot);
+                self.slot = slot;
+                any = true;
+            }
+            self.slot = current;
+            any |= self.serve_best_effort(now);
+        }
+        any
+    }
+
+    fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
+        if !self.best_effort.is_empty() {
+            return Some(Slot(self.slot.0 + 1).begin());
+        }
+        self.roster.next_visit(self.slot).map(Slot::begin)
+    }
+}
+
+/// A machine that stood still for longer than the longest tick has stalled.
+const STALL: Nanos = Tick::Ms250.span();
+
+/// Blocks offered to a socket in one call. A send is at most 512 KiB, so two blocks of 256 KiB and
+/// the one they began in; more only for streams over 400 Mbit/s.
+const PARTS: usize = 16;

@@ -1,0 +1,71 @@
+//! One stream as the link sees it.
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::ports::SocketHandle;
+use tactus_core::stagger::Slot;
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_ring::arena::Lease;
+
+use crate::internal::Open;
+use crate::message::StreamId;
+use crate::pool::List;
+
+/// A part of a block that is to be sent.
+pub(super) struct Fed {
+    pub(super) lease: Lease,
+    pub(super) at: u32,
+    pub(super) len: u32,
+}
+
+/// A place of the link's table.
+pub(super) struct Entry {
+    /// Who is here; none when the place is free.
+    pub(super) stream: Option<StreamId>,
+    pub(super) volume: usize,
+    pub(super) socket: Option<SocketHandle>,
+    /// None for best effort.
+    pub(super) clock: Option<ByteClock>,
+    /// The first slot in which it is visited.
+    pub(super) first: Slot,
+    pub(super) fed: List,
+    /// Bytes fed and not sent.
+    pub(super) available: Bytes,
+    pub(super) sent: Bytes,
+    pub(super) len: Bytes,
+    /// The socket did not take all of the last send: what is missing is the peer's doing.
+    pub(super) was_blocked: bool,
+    /// Best effort: when the running drain window began, and what had been sent by then.
+    pub(super) drained: (MonoTime, Bytes),
+    /// Best effort: not offered anything before this slot.
+    pub(super) not_before: Slot,
+}
+
+impl Entry {
+    pub(super) fn free() -> Self {
+        Self {
+            stream: None,
+            volume: 0,
+            socket: None,
+            clock: None,
+            first: Slot(0),
+            fed: List::default(),
+            available: Bytes(0),
+            sent: Bytes(0),
+            len: Bytes(0),
+            was_blocked: false,
+            drained: (MonoTime(0), Bytes(0)),
+            not_before: Slot(0),
+        }
+    }
+
+    pub(super) fn new(open: Open, now: MonoTime) -> Self {
+        Self {
+            stream: Some(open.stream),
+            volume: usize::from(open.volume.0),
+            socket: Some(open.socket),
+            len: open.len,
+            drained: (now, Bytes(0)),
+            ..Self::free()
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The roster: which streams the link visits in which slot.
+//!
+//! Promise: each stream is visited once per tick, always at the same phase, and no slot is much
+//! fuller than the others. Few streams share few slots, so that an almost idle link also wakes
+//! rarely.
+
+use tactus_core::stagger::{Slot, Tick};
+
+const NONE: u32 = u32::MAX;
+
+/// All ticks repeat after this many slots: the longest is a multiple of every other but the 62.5 ms
+/// and 125 ms ones, which it is too.
+const TURN: usize = Tick::Ms250.slots() as usize;
+
+/// A slot takes streams until it sends this much; then the next slot opens. Eight television
+/// streams: 0.15 ms of sending in a slot of 1.25 ms.
+const COMFORTABLE: u64 = 576 * 1024;
+
+/// Lists of streams by tick and phase.
+pub(super) struct Roster {
+    heads: [Vec<u32>; Tick::ALL.len()],
+    places: Vec<Place>,
+    /// Bytes that each slot of the turn sends.
+    load: Vec<u64>,
+    /// Streams that each slot of the turn visits.
+    visits: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    before: u32,
+    after: u32,
+    tick: Tick,
+    phase: u32,
+    bytes: u64,
+}
+
+impl Roster {
+    pub(super) fn new(streams: usize) -> Self {
+        let empty = Place { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
+        Self {
+            heads: Tick::ALL.map(|tick| vec![NONE; tick.slots() as usize]),
+            places: vec![empty; streams],
+            load: vec![0; TURN],
+            visits: vec![0; TURN],
+        }
+    }
+
+    /// Enters a stream that sends `bytes` each `tick`; says in which slot after `now` it is first
+    /// visited.
+    pub(super) fn enter(&mut self, stream: u32, tick: Tick, bytes: u64, now: Slot) -> Slot {
+        let slots = tick.slots();
+        // From the next slot on, so that of equal phases the soonest wins.
+        let phases = (1..=slots).map(|ahead| (now.0 + ahead) % slots);
+        let phase = phases.min_by_key(|&phase| self.cost(tick, phase, bytes)).expect("never empty");
+        self.add(tick, phase, bytes, true);
+        let head = &mut self.heads[tick as usize][phase as usize];
+        let after = std::mem::replace(head, stream);
+        if after != NONE {
+            self.places[after as usize].before = stream;
+        }
+        self.places[stream as usize] =
+            Place { before: NONE, after, tick, phase: phase as u32, bytes };
+        let ahead = (phase + slots - (now.0 + 1) % slots) % slots;
+        Slot(now.0 + 1 + ahead)
+    }
+
+    /// Takes a stream out.
+    pub(super) fn leave(&mut self, stream: u32) {
+        let Place { before, after, tick, phase, bytes } = self.places[stream as usize];
+        match before {
+            NONE => self.heads[tick as usize][phase as usize] = after,
+            before => self.places[before as usize].after = after,
+        }
+        if after != NONE {
+            self.places[after as usize].before = before;
+        }
+        self.add(tick, u64::from(phase), bytes, false);
+    }
+
+    /// The first stream to visit in `slot` with `tick`; the others follow by [`Self::after`].
+    pub(super) fn first(&self, slot: Slot, tick: Tick) -> Option<u32> {
+        let head = self.heads[tick as usize][slot.phase(tick) as usize];
+        (head != NONE).then_some(head)
+    }
+
+    /// The stream that is visited after `stream` in the same slot.
+    pub(super) fn after(&self, stream: u32) -> Option<u32> {
+        let after = self.places[stream as usize].after;
+        (after != NONE).then_some(after)
+    }
+
+    /// The first slot after `slot` that visits anybody.
+    pub(super) fn next_visit(&self, slot: Slot) -> Option<Slot> {
+        let slots = (1..=TURN as u64).map(|ahead| Slot(slot.0 + ahead));
+        slots.into_iter().find(|slot| self.visits[slot.0 as usize % TURN] > 0)
+    }
+
+    /// How unwelcome `bytes` more are in the slots of a phase: slots that are in use and have room
+    /// first, then empty ones, then the least full.
+    fn cost(&self, tick: Tick, phase: u64, bytes: u64) -> (u8, u64) {
+        let slots = (phase as usize..TURN).step_by(tick.slots() as usize);
+        let fullest = slots.clone().map(|slot| self.load[slot]).max().unwrap_or(0);
+        let in_use = slots.clone().any(|slot| self.visits[slot] > 0);
+        match (in_use, fullest + bytes <= COMFORTABLE) {
+            (true, true) => (0, 0),
+            (false, _) => (1, 0),
+            (true, false) => (2, fullest),
+        }
+    }
+
+    fn add(&mut self, tick: Tick, phase: u64, bytes: u64, enters: bool) {
+        for slot in (phase as usize..TURN).step_by(tick.slots() as usize) {
+            if enters {
+                self.load[slot] += bytes;
+                self.visits[slot] += 1;
+            } else {
+                self.load[slot] -= bytes;
+                self.visits[slot] -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visited(roster: &Roster, slot: Slot) -> Vec<u32> {
+        let firsts = Tick::ALL.iter().filter_map(|&tick| roster.first(slot, tick));
+        firsts.flat_map(|first| std::iter::successors(Some(first), |&s| roster.after(s))).collect()
+    }
+
+    #[test]
+    fn each_stream_is_visited_once_per_tick_at_its_own_phase() {
+        let mut roster = Roster::new(400);
+        let mut firsts = vec![];
+        for stream in 0..400u32 {
+            let tick = Tick::ALL[stream as usize % 5];
+            firsts.push((tick, roster.enter(stream, tick, 10_000, Slot(1000))));
+        }
+        for slot in (1001..1801).map(Slot) {
+            let now = visited(&roster, slot);
+            for (stream, &(tick, first)) in firsts.iter().enumerate() {
+                let due = slot.0 >= first.0 && (slot.0 - first.0) % tick.slots() == 0;
+                let early = slot.0 < first.0;
+                assert_eq!(now.contains(&(stream as u32)) && !early, due, "{stream} {slot:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_streams_share_slots_and_many_spread_evenly() {
+        let mut roster = Roster::new(4000);
+        for stream in 0..8 {
+            roster.enter(stream, Tick::Ms62, 68_750, Slot(5));
+        }
+        assert_eq!(roster.visits.iter().filter(|&&visits| visits > 0).count(), 4);
+        for stream in 8..4000 {
+            roster.enter(stream, Tick::Ms62, 31_250, Slot(5));
+        }
+        let (most, least) = (roster.load.iter().max().unwrap(), roster.load.iter().min().unwrap());
+        assert!(most - least <= 68_750, "{most} {least}");
+    }
+
+    #[test]
+    fn a_roster_that_all_have_left_is_empty() {
+        let mut roster = Roster::new(50);
+        for stream in 0..50 {
+            roster.enter(stream, Tick::ALL[stream as usize % 5], 4096, Slot(u64::from(stream)));
+        }
+        assert!(roster.next_visit(Slot(3)).is_some());
+        for stream in (0..50).step_by(2).chain((1..50).step_by(2)) {
+            roster.leave(stream);
+        }
+        assert_eq!(roster.next_visit(Slot(3)), None);
+        assert!(roster.load.iter().all(|&bytes| bytes == 0));
+        assert!((0..200).all(|slot| visited(&roster, Slot(slot)).is_empty()));
+    }
+}
