@@ -83,3 +83,9 @@ pub trait LinkPort {
     /// Offers `parts`, in order, to `socket`. Never waits.
     fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent;
 }
+
+/// Wakes whoever waits on the other side of a ring, when it sleeps.
+pub trait Bell: Send {
+    /// Rings. Costs a system call only when the other side sleeps.
+    fn ring(&self);
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tactus_core::cycle::CycleLimits;
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ports::{DiskPort, LinkPort};
+use tactus_core::ports::{Bell, DiskPort, LinkPort};
 use tactus_core::units::{Bytes, Nanos, SECOND};
 use tactus_ring::arena::{Keeper, View};
 use tactus_ring::spsc::{Consumer, Producer, ring};
@@ -85,6 +85,8 @@ pub struct Setup<D, L> {
     pub patience: Patience,
     /// Who sits where.
     pub placement: Placement,
+    /// Rung when there are reports.
+    pub report_bell: Box<dyn Bell>,
 }
 
 /// The control side's end of the engine.
@@ -121,7 +123,7 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, link, streams, patience, placement } = setup;
+    let Setup { volumes, link, streams, patience, placement, report_bell } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     let stream_counters: Arc<[StreamCounters]> =
@@ -160,6 +162,7 @@ where
         volumes: parts,
         commands: delivery_commands,
         reports: delivery_reports,
+        bell: report_bell,
         to_link,
         from_link,
         counters: delivery_counters,

@@ -13,6 +13,7 @@ mod entry;
 
 use std::sync::Arc;
 
+use tactus_core::ports::Bell;
 use tactus_core::read_ahead::Piece;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
@@ -43,6 +44,9 @@ pub struct DeliveryServer {
     volumes: Vec<Volume>,
     commands: Consumer<Command>,
     reports: Producer<Report>,
+    /// Wakes the control side when there are reports.
+    bell: Box<dyn Bell>,
+    reported: bool,
     to_link: Producer<ToLink>,
     from_link: Consumer<FromLink>,
     counters: Arc<DeliveryCounters>,
@@ -73,6 +77,7 @@ pub(crate) struct DeliveryParts {
     pub(crate) volumes: Vec<VolumeParts>,
     pub(crate) commands: Consumer<Command>,
     pub(crate) reports: Producer<Report>,
+    pub(crate) bell: Box<dyn Bell>,
     pub(crate) to_link: Producer<ToLink>,
     pub(crate) from_link: Consumer<FromLink>,
     pub(crate) counters: Arc<DeliveryCounters>,
@@ -94,6 +99,8 @@ impl DeliveryServer {
             volumes: volumes.collect(),
             commands: parts.commands,
             reports: parts.reports,
+            bell: parts.bell,
+            reported: false,
             to_link: parts.to_link,
             from_link: parts.from_link,
             counters: parts.counters,
@@ -358,6 +365,7 @@ impl DeliveryServer {
     fn report(&mut self, report: Report) {
         let pushed = self.reports.push(report);
         assert!(pushed.is_ok(), "the ring holds two reports for every stream");
+        self.reported = true;
     }
 }
 
@@ -405,7 +413,11 @@ impl Server for DeliveryServer {
                 Command::Stop(stream) => self.stop(now, stream),
             }
         }
-        any | self.turn_cycles(now)
+        any |= self.turn_cycles(now);
+        if std::mem::take(&mut self.reported) {
+            self.bell.ring();
+        }
+        any
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
