@@ -1,0 +1,73 @@
+//! The titles that were asked for lately: the least recently used one goes first.
+//!
+//! Promise: never more than its bound, and at any time at most one title per version of a file. A
+//! title that goes stays open for the streams that hold it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{FileVersion, OpenTitle};
+
+#[derive(Debug)]
+pub(super) struct KnownTitles {
+    inner: Mutex<Inner>,
+    max: usize,
+}
+
+#[derive(Default, Debug)]
+struct Inner {
+    titles: HashMap<FileVersion, (u64, Arc<OpenTitle>)>,
+    /// By the time of their last use; the first entry is the next to go.
+    by_use: BTreeMap<u64, FileVersion>,
+    /// Counts uses.
+    now: u64,
+}
+
+impl KnownTitles {
+    /// Room for `max` titles, at least one.
+    pub(super) fn new(max: usize) -> Self {
+        Self { inner: Mutex::new(Inner::default()), max: max.max(1) }
+    }
+
+    pub(super) fn by_version(&self, version: &FileVersion) -> Option<Arc<OpenTitle>> {
+        self.lock().touch(version)
+    }
+
+    /// Remembers `title`, or gives the one that another thread has remembered meanwhile.
+    pub(super) fn remember(&self, version: FileVersion, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
+        let mut inner = self.lock();
+        if let Some(known) = inner.touch(&version) {
+            return known;
+        }
+        while inner.titles.len() >= self.max {
+            let Some((_, oldest)) = inner.by_use.pop_first() else { break };
+            inner.titles.remove(&oldest);
+        }
+        let now = inner.tick();
+        inner.by_use.insert(now, version);
+        inner.titles.insert(version, (now, Arc::clone(&title)));
+        title
+    }
+
+    /// A panic elsewhere leaves at worst one use uncounted, so the map is still good.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn touch(&mut self, version: &FileVersion) -> Option<Arc<OpenTitle>> {
+        let now = self.tick();
+        let (used, title) = self.titles.get_mut(version)?;
+        self.by_use.remove(used);
+        *used = now;
+        let title = Arc::clone(title);
+        self.by_use.insert(now, *version);
+        Some(title)
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+}

@@ -1,0 +1,287 @@
+//! The catalogue's promises, on a real file system.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
+use tempfile::TempDir;
+
+use super::*;
+
+struct House {
+    directory: TempDir,
+    catalogue: Arc<Catalogue>,
+}
+
+impl House {
+    fn new(rules: CatalogueRules) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("root")).unwrap();
+        let catalogue = Arc::new(Catalogue::new(&directory.path().join("root"), rules).unwrap());
+        Self { directory, catalogue }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join("root").join(name)
+    }
+
+    fn find(&self, path: &str) -> Result<Found, OpenFault> {
+        self.catalogue.find_blocking(&RequestPath::parse(path.as_bytes()).unwrap())
+    }
+
+    fn title(&self, path: &str) -> Arc<OpenTitle> {
+        match self.find(path) {
+            Ok(Found::Title(title)) => title,
+            other => panic!("{path} gave {other:?}"),
+        }
+    }
+
+    fn list(&self, path: &str) -> Listing {
+        let Ok(Found::Directory(directory)) = self.find(path) else { panic!("no directory") };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(self.catalogue.list(directory)).unwrap()
+    }
+}
+
+#[test]
+fn one_version_has_one_number_and_a_changed_file_another() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    let first = house.title("/a.ts");
+    assert_eq!(house.title("/a.ts").id, first.id);
+    fs::OpenOptions::new().append(true).open(house.path("a.ts")).unwrap().write_all(b"!").unwrap();
+    let second = house.title("/a.ts");
+    assert_ne!(second.id, first.id);
+    assert_ne!(second.etag, first.etag);
+    assert_eq!(second.len, Bytes(4));
+}
+
+#[test]
+fn a_copy_of_the_same_size_and_time_is_another_version() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    let first = house.title("/a.ts");
+    let before = fs::metadata(house.path("a.ts")).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(house.path("a.ts")).unwrap();
+    let changed = |status: &fs::Metadata| (status.ctime(), status.ctime_nsec());
+    // The status-change time is as fine as the kernel's tick, so go on until it has moved.
+    while changed(&file.metadata().unwrap()) == changed(&before) {
+        (&file).write_all(b"two").unwrap();
+        file.set_len(3).unwrap();
+        file.set_modified(before.modified().unwrap()).unwrap();
+        std::io::Seek::rewind(&mut &file).unwrap();
+    }
+    let second = house.title("/a.ts");
+    assert_eq!(second.modified, first.modified);
+    assert_ne!((second.id, &second.etag), (first.id, &first.etag));
+}
+
+#[test]
+fn a_title_on_a_disk_is_read_past_the_page_cache() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    let title = house.title("/a.ts");
+    let flags = rustix::fs::fcntl_getfl(&title.file).unwrap();
+    assert_eq!(flags.contains(OFlags::DIRECT), title.direct);
+    assert!(!flags.contains(OFlags::NONBLOCK), "io_uring would not wait for the disk");
+}
+
+#[test]
+fn known_titles_are_bounded_and_the_least_used_goes_first() {
+    let house = House::new(CatalogueRules { known_titles_max: 2, ..CatalogueRules::default() });
+    for name in ["a", "b", "c"] {
+        fs::write(house.path(name), name).unwrap();
+    }
+    let (a, b) = (house.title("/a").id, house.title("/b").id);
+    assert_eq!(house.title("/a").id, a);
+    house.title("/c");
+    assert_eq!(house.title("/a").id, a, "used last, so still known");
+    assert_ne!(house.title("/b").id, b, "forgotten, and its number is not used again");
+}
+
+#[test]
+fn a_rate_is_looked_for_once_per_version() {
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    let house = House::new(CatalogueRules {
+        probe: |file, name| {
+            assert_eq!((file.metadata().unwrap().len(), name), (3, "a.ts"));
+            LOOKED.fetch_add(1, Ordering::Relaxed);
+            Some(BitRate(8_800_000))
+        },
+        ..CatalogueRules::default()
+    });
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    let title = house.title("/a.ts");
+    assert_eq!(title.own_rate(), None);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let path = RequestPath::parse(b"/a.ts").unwrap();
+    for _ in 0..3 {
+        let rate = runtime.block_on(house.catalogue.own_rate(&title, &path));
+        assert_eq!(rate, Some(BitRate(8_800_000)));
+    }
+    assert_eq!(LOOKED.load(Ordering::Relaxed), 1);
+    let EntryKind::Title { own_rate, .. } = house.list("/").entries[0].kind else { panic!() };
+    assert_eq!(own_rate, Some(BitRate(8_800_000)));
+}
+
+#[test]
+fn a02_links_lead_nowhere() {
+    let house = House::new(CatalogueRules::default());
+    let secret = house.directory.path().join("secret");
+    fs::write(&secret, b"secret").unwrap();
+    fs::create_dir(house.path("real")).unwrap();
+    fs::write(house.path("real/a.ts"), b"open").unwrap();
+    let link = |to: &std::path::Path, name: &str| {
+        std::os::unix::fs::symlink(to, house.path(name)).unwrap();
+    };
+    link(&secret, "absolute");
+    link("../secret".as_ref(), "relative");
+    link(house.directory.path(), "out");
+    link("real".as_ref(), "inside");
+    link("/proc/self/root".as_ref(), "magic");
+    for path in ["/absolute", "/relative", "/out/secret", "/inside/a.ts", "/magic", "/magic/etc"] {
+        assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+    }
+    assert_eq!(house.title("/real/a.ts").len, Bytes(4));
+    let names: Vec<_> = house.list("/").entries.into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["real"], "a listing names no link");
+}
+
+#[test]
+fn a03_no_race_of_links_and_directories_escapes() {
+    const ROUNDS: u32 = 100_000;
+    let house = House::new(CatalogueRules::default());
+    let outside = house.directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("f"), b"secret").unwrap();
+    fs::create_dir(house.path("d")).unwrap();
+    fs::write(house.path("d/f"), b"open").unwrap();
+    std::os::unix::fs::symlink(&outside, house.path("swap")).unwrap();
+    let inode = fs::metadata(house.path("d/f")).unwrap().ino();
+
+    let stop = AtomicBool::new(false);
+    let (mut served, mut refused) = (0, 0);
+    let (from, to) = (house.path("d"), house.path("swap"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let volume = &house.catalogue.volumes[0];
+        for _ in 0..ROUNDS {
+            match volume.open_beneath("d/f", Wait::AsNeeded) {
+                Ok(Opened::File { version, .. }) => {
+                    assert_eq!(version.inode, inode, "the secret was opened");
+                    served += 1;
+                }
+                Ok(Opened::Directory { .. }) => panic!("a file became a directory"),
+                Err(fault) => {
+                    assert_eq!(fault, volume::Fault::NotServed);
+                    refused += 1;
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(served > 0 && refused > 0, "no race took place: {served} served, {refused} refused");
+}
+
+#[test]
+fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
+    let house = House::new(CatalogueRules::default());
+    rustix::fs::mknodat(CWD, house.path("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(house.path("socket")).unwrap();
+    for path in ["/fifo", "/socket"] {
+        assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+    }
+    assert!(matches!(house.find("/"), Ok(Found::Directory(_))));
+    assert!(house.list("/").entries.is_empty());
+    let devices = Catalogue::new("/dev".as_ref(), CatalogueRules::default()).unwrap();
+    let null = devices.find_blocking(&RequestPath::parse(b"/null").unwrap());
+    assert_eq!(null.unwrap_err(), OpenFault::NotFound);
+}
+
+#[test]
+fn a06_twins_are_two_objects() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("caf\u{e9}.ts"), b"composed").unwrap();
+    fs::write(house.path("cafe\u{301}.ts"), b"decomposed").unwrap();
+    fs::write(house.path("Case.ts"), b"upper").unwrap();
+    fs::write(house.path("case.ts"), b"lower").unwrap();
+    let ids: std::collections::HashSet<_> =
+        ["/caf%C3%A9.ts", "/cafe%CC%81.ts", "/Case.ts", "/case.ts"]
+            .iter()
+            .map(|path| house.title(path).id)
+            .collect();
+    assert_eq!(ids.len(), 4);
+}
+
+#[test]
+fn a07_reserved_names_are_not_there() {
+    let house = House::new(CatalogueRules::default());
+    fs::create_dir(house.path(".tactus")).unwrap();
+    fs::write(house.path(".tactus/upload"), b"half").unwrap();
+    fs::write(house.path(".tactus-manifest"), b"sums").unwrap();
+    fs::write(house.path(".TACTUS"), b"folded").unwrap();
+    fs::write(house.path("tactus.ts"), b"fine").unwrap();
+    for path in ["/.tactus", "/.tactus/", "/.tactus/upload", "/.tactus-manifest", "/.TACTUS"] {
+        assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+    }
+    assert_eq!(house.list("/").entries.len(), 1);
+}
+
+#[test]
+fn a08_other_mounts_are_not_there() {
+    let root = Catalogue::new("/".as_ref(), CatalogueRules::default()).unwrap();
+    let find = |path: &str| root.find_blocking(&RequestPath::parse(path.as_bytes()).unwrap());
+    assert!(fs::read("/proc/version").is_ok(), "the case needs /proc");
+    for path in ["/proc", "/proc/version", "/proc/self/status"] {
+        assert_eq!(find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+    }
+    assert!(matches!(find("/usr"), Ok(Found::Directory(_))), "what is no mount is there");
+}
+
+#[test]
+fn a_listing_is_sorted_and_bounded() {
+    let house = House::new(CatalogueRules { listing_entries_max: 3, ..CatalogueRules::default() });
+    for name in ["b.ts", "a.ts", ".hidden"] {
+        fs::write(house.path(name), name).unwrap();
+    }
+    fs::create_dir(house.path("z")).unwrap();
+    fs::write(house.path("bad\u{202e}name"), b"").unwrap();
+    let listing = house.list("/");
+    let names: Vec<_> = listing.entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["z", "a.ts", "b.ts"]);
+    assert!(listing.complete);
+    fs::write(house.path("c.ts"), b"").unwrap();
+    let listing = house.list("/");
+    assert_eq!((listing.entries.len(), listing.complete), (3, false));
+}
+
+#[test]
+fn a_title_has_one_name_and_a_directory_is_no_title() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    assert_eq!(house.find("/a.ts/").unwrap_err(), OpenFault::NotFound);
+    assert_eq!(house.find("/a.ts/b").unwrap_err(), OpenFault::NotFound);
+    assert_eq!(house.find("/none").unwrap_err(), OpenFault::NotFound);
+}
+
+#[test]
+fn what_is_in_memory_is_found_without_another_thread() {
+    let house = House::new(CatalogueRules::default());
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    let id = house.title("/a.ts").id;
+    let path = RequestPath::parse(b"/a.ts").unwrap();
+    // No runtime: were a thread asked for, this would panic.
+    let waker = std::task::Waker::noop();
+    let mut context = std::task::Context::from_waker(waker);
+    let mut found = std::pin::pin!(house.catalogue.find(&path));
+    match found.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(Ok(Found::Title(title))) => assert_eq!(title.id, id),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,145 @@
+//! One volume: opening what lies beneath its root, and nothing else.
+//!
+//! Promise: the kernel itself refuses every way out (`openat2`: no `..` above the root, no link, no
+//! other mount), at the moment of opening, so no race can lead outside. What is opened never blocks:
+//! a FIFO or a device is opened without waiting, recognised and closed.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use tactus_engine::message::VolumeId;
+
+use super::FileVersion;
+
+/// Names that begin so are the server's own: unfinished uploads, manifests, trash.
+pub(super) const RESERVED_PREFIX: &str = ".tactus";
+
+/// Tries of one opening, when the kernel finds that a rename has raced with it.
+const TRIES_MAX: usize = 8;
+
+/// Whether a name belongs to the server itself. Case does not matter: the file system may fold it.
+pub(super) fn is_reserved(name: &str) -> bool {
+    name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
+}
+
+/// One disk's directory.
+#[derive(Debug)]
+pub(super) struct Volume {
+    pub(super) id: VolumeId,
+    root: OwnedFd,
+}
+
+/// Whether the thread may wait for the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Only what the kernel has in memory (`RESOLVE_CACHED`).
+    Never,
+    AsNeeded,
+}
+
+/// Something that may be served.
+pub(super) enum Opened {
+    File { file: OwnedFd, version: FileVersion },
+    Directory { handle: OwnedFd },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    NotServed,
+    /// The names are not in memory; ask again on a thread that may wait.
+    WouldWait,
+    OutOfHandles,
+    Failed(Errno),
+}
+
+impl Volume {
+    pub(super) fn open(id: VolumeId, root: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { id, root: rustix::fs::openat(CWD, root, flags, Mode::empty())? })
+    }
+
+    pub(super) fn root(&self) -> impl AsFd {
+        self.root.as_fd()
+    }
+
+    /// Opens `name`, a checked path relative to the root; the root itself when it is empty.
+    pub(super) fn open_beneath(&self, name: &str, wait: Wait) -> Result<Opened, Fault> {
+        let handle = self.open_raw(name, wait)?;
+        let stat = rustix::fs::fstat(&handle).map_err(Fault::Failed)?;
+        match file_type(&stat) {
+            FileType::RegularFile => {
+                Ok(Opened::File { version: FileVersion::of(&stat), file: handle })
+            }
+            FileType::Directory => Ok(Opened::Directory { handle }),
+            _ => Err(Fault::NotServed),
+        }
+    }
+
+    fn open_raw(&self, name: &str, wait: Wait) -> Result<OwnedFd, Fault> {
+        // NOCTTY and NONBLOCK: a terminal, FIFO or device below the root must not act on us.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
+        let resolve = match wait {
+            Wait::Never => beneath | ResolveFlags::CACHED,
+            Wait::AsNeeded => beneath,
+        };
+        let path = if name.is_empty() { "." } else { name };
+        for _ in 0..TRIES_MAX {
+            match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+                Ok(handle) => return Ok(handle),
+                Err(Errno::AGAIN) if wait == Wait::Never => return Err(Fault::WouldWait),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(fault(errno)),
+            }
+        }
+        Err(Fault::Failed(Errno::AGAIN))
+    }
+}
+
+/// Sets the handle to direct reads where its file system takes them, and tells whether it does. In
+/// both cases `O_NONBLOCK` goes: with it, io_uring would fail a read that has to wait.
+pub(super) fn read_past_cache(file: &OwnedFd) -> Result<bool, Fault> {
+    if rustix::fs::fcntl_setfl(file, OFlags::DIRECT).is_ok() {
+        return Ok(true);
+    }
+    rustix::fs::fcntl_setfl(file, OFlags::empty()).map_err(Fault::Failed)?;
+    Ok(false)
+}
+
+/// Where the file begins on its device.
+pub(super) fn sweep_key(_file: &OwnedFd) -> u64 {
+    0
+}
+
+pub(super) fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// What a failed opening means to a client: only a lack of handles and a failing file system are
+/// told apart from "not there", so that an answer tells nothing about what lies outside.
+fn fault(errno: Errno) -> Fault {
+    match errno {
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::LOOP
+        | Errno::XDEV
+        | Errno::ACCESS
+        | Errno::PERM
+        | Errno::NXIO
+        | Errno::NODEV
+        | Errno::NAMETOOLONG
+        | Errno::INVAL
+        | Errno::ILSEQ
+        | Errno::OPNOTSUPP
+        | Errno::BUSY
+        | Errno::TXTBSY => Fault::NotServed,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Fault::OutOfHandles,
+        errno => Fault::Failed(errno),
+    }
+}
