@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Most ranges in one request. Players ask for one, a PDF viewer for a handful.
+/// Most ranges in one request, unless configured. Players ask for one, a PDF viewer for a handful.
 pub const RANGES_MAX: usize = 8;
 
 /// Most ranges that may overlap one before them (RFC 9110 section 14.2 names more than two as abuse).
@@ -27,8 +27,8 @@ pub enum Asked {
     Unsatisfiable,
 }
 
-/// Reads the value of a `Range` field for a title of `len` bytes.
-pub fn asked(field: &[u8], len: u64) -> Asked {
+/// Reads the value of a `Range` field for a title of `len` bytes; at most `ranges_max` are answered.
+pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
     // An empty title has no range at all. Clients that always send `bytes=0-` still want it.
     let (Some(set), true) = (range_set(field), len > 0) else { return Asked::Whole };
     let mut parts: Vec<Range<u64>> = Vec::new();
@@ -46,16 +46,16 @@ pub fn asked(field: &[u8], len: u64) -> Asked {
             Spec::Beyond => beyond = true,
             Spec::Outside => {}
             // The count is bounded here, so that a long field costs no memory.
-            Spec::Part(part) if parts.len() < RANGES_MAX => parts.push(part),
+            Spec::Part(part) if parts.len() < ranges_max => parts.push(part),
             Spec::Part(_) => {}
         }
     }
-    match count {
-        0 => Asked::Whole,
-        1..=RANGES_MAX if !beyond && !parts.is_empty() && bounded(&parts, len) => {
-            Asked::Parts(parts)
-        }
-        _ => Asked::Unsatisfiable,
+    if count == 0 {
+        return Asked::Whole;
+    }
+    match count <= ranges_max && !beyond && !parts.is_empty() && bounded(&parts, len) {
+        true => Asked::Parts(parts),
+        false => Asked::Unsatisfiable,
     }
 }
 
@@ -137,6 +137,10 @@ mod tests {
     use alloc::string::String;
     use alloc::vec;
     use proptest::prelude::*;
+
+    fn asked(field: &[u8], len: u64) -> Asked {
+        super::asked(field, len, RANGES_MAX)
+    }
 
     fn parts(field: &str, len: u64) -> Vec<Range<u64>> {
         match asked(field.as_bytes(), len) {

@@ -14,7 +14,7 @@ mod volume;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,11 +106,22 @@ pub enum Found {
     Directory(Directory),
 }
 
-/// An open directory.
+/// A directory to list.
 #[derive(Debug)]
 pub struct Directory {
-    handle: OwnedFd,
-    volume: usize,
+    /// The directory itself; none where only mount points of volumes are.
+    open: Option<(usize, OwnedFd)>,
+    /// Its path from the top, to find the volumes that are mounted in it.
+    path: String,
+}
+
+/// A directory of the host, and where it appears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Where its files appear: `/`, or `/name/`.
+    pub mount: String,
+    /// The directory of the host.
+    pub directory: PathBuf,
 }
 
 /// Why nothing was opened.
@@ -139,13 +150,29 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Serves the directory `root` as the only volume, number 0.
+    /// Serves one directory, as volume 0, at the top.
     ///
     /// # Errors
-    /// When `root` is no directory that can be opened.
-    pub fn new(root: &Path, rules: CatalogueRules) -> io::Result<Self> {
+    /// When it is no directory that can be opened.
+    pub fn new(directory: &Path, rules: CatalogueRules) -> io::Result<Self> {
+        let root = Root { mount: "/".to_owned(), directory: directory.to_owned() };
+        Self::with_volumes(&[root], rules)
+    }
+
+    /// Serves `roots`, which become the volumes from number 0 on.
+    ///
+    /// # Errors
+    /// When a root is no directory that can be opened.
+    ///
+    /// # Panics
+    /// When there are more roots than volume numbers.
+    pub fn with_volumes(roots: &[Root], rules: CatalogueRules) -> io::Result<Self> {
+        let volume = |(index, root): (usize, &Root)| {
+            let id = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
+            Volume::open(id, root.mount.trim_matches('/'), &root.directory)
+        };
         Ok(Self {
-            volumes: vec![Volume::open(VolumeId(0), root)?],
+            volumes: roots.iter().enumerate().map(volume).collect::<io::Result<_>>()?,
             known: KnownTitles::new(rules.known_titles_max),
             rules,
             next_title: AtomicU64::new(1),
@@ -160,7 +187,7 @@ impl Catalogue {
     /// # Errors
     /// When there is nothing to serve, or it cannot be opened.
     pub async fn find(self: &Arc<Self>, path: &RequestPath) -> Result<Found, OpenFault> {
-        let (index, name) = self.volume_of(path)?;
+        let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let opened = match self.volumes[index].open_beneath(name, Wait::Never) {
             Ok(opened) => opened,
             Err(volume::Fault::WouldWait) => {
@@ -169,7 +196,7 @@ impl Catalogue {
             }
             Err(fault) => return Err(fault.into()),
         };
-        self.remember(index, name, opened, path.is_directory())
+        self.found(path, index, opened)
     }
 
     /// Like [`Self::find`], on a thread that may block.
@@ -177,9 +204,9 @@ impl Catalogue {
     /// # Errors
     /// As there.
     pub fn find_blocking(&self, path: &RequestPath) -> Result<Found, OpenFault> {
-        let (index, name) = self.volume_of(path)?;
+        let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let opened = self.volumes[index].open_beneath(name, Wait::AsNeeded)?;
-        self.remember(index, name, opened, path.is_directory())
+        self.found(path, index, opened)
     }
 
     /// The rate that the title under `path` needs to play. Looked for once per version, when a
@@ -191,13 +218,13 @@ impl Catalogue {
     ) -> Option<BitRate> {
         let look = async || {
             let _turn = self.probes.acquire().await.ok()?;
-            let (index, name) = self.volume_of(path).ok()?;
+            let (index, name) = self.volume_of(path).ok()??;
             let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
             let probe = move || {
                 // The title's own handle reads past the page cache, in whole sectors; a probe reads
                 // a few bytes here and there, so it gets a handle of its own.
                 match this.volumes[index].open_beneath(&name, Wait::AsNeeded).ok()? {
-                    Opened::File { file, version, .. } => {
+                    Opened::File { file, version } => {
                         let same = this.known.by_version(&version).is_some_and(|t| t.id == id);
                         same.then(|| (this.rules.probe)(&File::from(file), &name))?
                     }
@@ -216,60 +243,82 @@ impl Catalogue {
     pub async fn list(self: &Arc<Self>, directory: Directory) -> Result<Listing, OpenFault> {
         let _turn = self.listings.acquire().await.map_err(|_| OpenFault::Busy)?;
         let this = Arc::clone(self);
-        blocking(move || {
-            let volume = &this.volumes[directory.volume];
-            let max = this.rules.listing_entries_max;
-            let rate = |version: &FileVersion| {
-                this.known.by_version(version).and_then(|title| title.own_rate())
-            };
-            listing::read(volume, directory.handle, max, rate).map_err(OpenFault::from)
-        })
-        .await?
+        blocking(move || this.list_blocking(directory)).await?
     }
 
-    /// The volume that holds `path`, and the path within it. With one volume, all of it.
-    fn volume_of<'a>(&self, path: &'a RequestPath) -> Result<(usize, &'a str), OpenFault> {
+    fn list_blocking(&self, directory: Directory) -> Result<Listing, OpenFault> {
+        let max = self.rules.listing_entries_max;
+        let rate = |version: &FileVersion| {
+            self.known.by_version(version).and_then(|title| title.own_rate())
+        };
+        let mut listing = match directory.open {
+            Some((index, handle)) => listing::read(&self.volumes[index], handle, max, rate)?,
+            None => Listing { entries: Vec::new(), complete: true },
+        };
+        let mounted = self.volumes.iter().filter_map(|volume| volume.below(&directory.path));
+        listing.add_directories(mounted);
+        Ok(listing)
+    }
+
+    /// The volume that holds `path`, and the path within it: of nested mounts, the innermost. None
+    /// when the path is above all volumes.
+    fn volume_of<'a>(&self, path: &'a RequestPath) -> Result<Option<(usize, &'a str)>, OpenFault> {
         if path.segments().any(volume::is_reserved) {
             return Err(OpenFault::NotFound);
         }
-        Ok((0, path.name()))
+        let within = |(index, volume): (usize, &Volume)| {
+            Some((index, path_below(path.name(), &volume.mount)?))
+        };
+        // The innermost is the one with the least left over.
+        let all = self.volumes.iter().enumerate().filter_map(within);
+        Ok(all.min_by_key(|(_, rest)| rest.len()))
     }
 
-    fn remember(
-        &self,
-        index: usize,
-        name: &str,
-        opened: Opened,
-        as_directory: bool,
-    ) -> Result<Found, OpenFault> {
+    /// A directory that holds nothing but mount points.
+    fn mounts(&self, path: &RequestPath) -> Result<Found, OpenFault> {
+        let above = |volume: &Volume| volume.below(path.name()).is_some();
+        match self.volumes.iter().any(above) {
+            true => Ok(Found::Directory(Directory { open: None, path: path.name().to_owned() })),
+            false => Err(OpenFault::NotFound),
+        }
+    }
+
+    fn found(&self, path: &RequestPath, index: usize, opened: Opened) -> Result<Found, OpenFault> {
         match opened {
-            Opened::Directory { handle } => {
-                Ok(Found::Directory(Directory { handle, volume: index }))
-            }
+            Opened::Directory { handle } => Ok(Found::Directory(Directory {
+                open: Some((index, handle)),
+                path: path.name().to_owned(),
+            })),
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
-            Opened::File { .. } if as_directory => Err(OpenFault::NotFound),
+            Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
             Opened::File { file, version } => {
                 if let Some(title) = self.known.by_version(&version) {
                     return Ok(Found::Title(title));
                 }
-                let direct = volume::read_past_cache(&file)?;
-                Ok(Found::Title(self.known.remember(
-                    version,
-                    Arc::new(OpenTitle {
-                        id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
-                        volume: self.volumes[index].id,
-                        position: volume::sweep_key(&file),
-                        file,
-                        direct,
-                        len: version.len,
-                        modified: version.modified_wall(),
-                        etag: version.etag(),
-                        media_type: media_type::of(name),
-                        own_rate: OnceCell::new(),
-                    }),
-                )))
+                let title = OpenTitle {
+                    id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
+                    volume: self.volumes[index].id,
+                    position: volume::sweep_key(&file),
+                    direct: volume::read_past_cache(&file)?,
+                    file,
+                    len: version.len,
+                    modified: version.modified_wall(),
+                    etag: version.etag(),
+                    media_type: media_type::of(path.name()),
+                    own_rate: OnceCell::new(),
+                };
+                Ok(Found::Title(self.known.remember(version, Arc::new(title))))
             }
         }
+    }
+}
+
+/// What is left of `path` below `mount`; none when it lies elsewhere. Both without outer slashes.
+fn path_below<'a>(path: &'a str, mount: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(mount)?;
+    match (mount.is_empty(), rest.is_empty()) {
+        (true, _) | (_, true) => Some(rest),
+        (false, false) => rest.strip_prefix('/'),
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Entry {
     pub name: String,
     /// What it is.
     pub kind: EntryKind,
-    /// When it last changed.
-    pub modified: WallTime,
+    /// When it last changed; unknown for a mounted volume.
+    pub modified: Option<WallTime>,
 }
 
 /// What a name stands for.
@@ -78,10 +78,30 @@ pub(super) fn read(
             }
             _ => continue,
         };
-        entries.push(Entry { name, kind, modified: version.modified_wall() });
+        entries.push(Entry { name, kind, modified: Some(version.modified_wall()) });
     }
-    entries.sort_by(|a, b| (a.rank(), &a.name).cmp(&(b.rank(), &b.name)));
-    Ok(Listing { entries, complete })
+    let mut listing = Listing { entries, complete };
+    listing.sort();
+    Ok(listing)
+}
+
+impl Listing {
+    /// Adds the volumes that are mounted here; a mount hides what has its name.
+    pub(super) fn add_directories<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            self.entries.retain(|entry| entry.name != name);
+            self.entries.push(Entry {
+                name: name.to_owned(),
+                kind: EntryKind::Directory,
+                modified: None,
+            });
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        self.entries.sort_by(|a, b| (a.rank(), &a.name).cmp(&(b.rank(), &b.name)));
+    }
 }
 
 impl Entry {

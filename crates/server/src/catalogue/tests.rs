@@ -285,3 +285,35 @@ fn what_is_in_memory_is_found_without_another_thread() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn volumes_appear_where_they_are_mounted() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = |mount: &str, name: &str| {
+        let directory = directory.path().join(name);
+        fs::create_dir_all(directory.join("sub")).unwrap();
+        fs::write(directory.join("sub/where"), name).unwrap();
+        Root { mount: mount.into(), directory }
+    };
+    let roots = [root("/films/", "a"), root("/films/new/", "bb"), root("/music/", "ccc")];
+    let catalogue = Arc::new(Catalogue::with_volumes(&roots, CatalogueRules::default()).unwrap());
+    let find = |path: &str| catalogue.find_blocking(&RequestPath::parse(path.as_bytes()).unwrap());
+    let seen = |path: &str| match find(path) {
+        Ok(Found::Title(title)) => (title.volume.0, title.len.0),
+        other => panic!("{path} gave {other:?}"),
+    };
+    assert_eq!(seen("/films/sub/where"), (0, 1));
+    assert_eq!(seen("/films/new/sub/where"), (1, 2));
+    assert_eq!(seen("/music/sub/where"), (2, 3));
+    for path in ["/sub/where", "/filmsub/where", "/films2", "/none"] {
+        assert_eq!(find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+    }
+    let names = |path: &str| {
+        let Ok(Found::Directory(directory)) = find(path) else { panic!("{path}") };
+        let listing = catalogue.list_blocking(directory).unwrap();
+        listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("/"), ["films", "music"]);
+    assert_eq!(names("/films/"), ["new", "sub"]);
+    assert_eq!(names("/films/new"), ["sub"]);
+}

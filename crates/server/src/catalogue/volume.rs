@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use tactus_engine::message::VolumeId;
 
-use super::FileVersion;
+use super::{FileVersion, path_below};
 
 /// Names that begin so are the server's own: unfinished uploads, manifests, trash.
 pub(super) const RESERVED_PREFIX: &str = ".tactus";
@@ -29,6 +29,8 @@ pub(super) fn is_reserved(name: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct Volume {
     pub(super) id: VolumeId,
+    /// Where it appears, without outer slashes; empty for the top.
+    pub(super) mount: String,
     root: OwnedFd,
 }
 
@@ -56,9 +58,16 @@ pub(super) enum Fault {
 }
 
 impl Volume {
-    pub(super) fn open(id: VolumeId, root: &Path) -> io::Result<Self> {
+    pub(super) fn open(id: VolumeId, mount: &str, root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { id, root: rustix::fs::openat(CWD, root, flags, Mode::empty())? })
+        let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+        Ok(Self { id, mount: mount.to_owned(), root })
+    }
+
+    /// The name in the directory `path` that leads to this volume, when it is mounted below.
+    pub(super) fn below(&self, path: &str) -> Option<&str> {
+        let rest = path_below(&self.mount, path)?;
+        rest.split('/').next().filter(|name| !name.is_empty())
     }
 
     pub(super) fn root(&self) -> impl AsFd {
