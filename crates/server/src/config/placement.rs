@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub enum Job {
     /// Talks to one volume's device.
     Disk,
-    /// Keeps the arena.
+    /// Keeps one volume's arena.
     Block,
     /// Keeps the delivery table.
     Delivery,
@@ -24,7 +24,7 @@ pub enum Job {
 pub struct ServerName {
     /// What it does.
     pub job: Job,
-    /// For disks the volume, in the order of the file.
+    /// For disk and block the volume, in the order of the file.
     pub index: u16,
 }
 
@@ -40,15 +40,16 @@ pub struct CorePlan {
 /// All servers of a machine with `volumes` disks, in the order in which a byte meets them.
 pub fn servers(volumes: u16) -> Vec<ServerName> {
     let named = |job, index| ServerName { job, index };
-    let disks = (0..volumes).map(|index| named(Job::Disk, index));
-    disks.chain([Job::Block, Job::Delivery, Job::Link].map(|job| named(job, 0))).collect()
+    let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
+    let of_volumes = (0..volumes).flat_map(of_volume);
+    of_volumes.chain([named(Job::Delivery, 0), named(Job::Link, 0)]).collect()
 }
 
 /// The default for a machine whose usable processors are `cpus`, in ascending order.
 ///
 /// - one: everything on it, beside the control side;
 /// - two or three: all servers on the last, so that no work of the control side is in their way;
-/// - four or more: sending (delivery, link) on the last, reading (block, disks) on the one before;
+/// - four or more: sending (delivery, link) on the last, reading (disks, blocks) on the one before;
 ///   the control side has all others. The first is left alone because it takes most interrupts.
 pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
     let all = servers(volumes);
@@ -106,15 +107,12 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
 impl fmt::Display for ServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let job = match self.job {
-            Job::Disk => return write!(f, "disk.{}", self.index),
+            Job::Disk => "disk",
             Job::Block => "block",
-            Job::Delivery => "delivery",
-            Job::Link => "link",
+            Job::Delivery => return f.write_str("delivery"),
+            Job::Link => return f.write_str("link"),
         };
-        match self.index {
-            0 => f.write_str(job),
-            index => write!(f, "{job}.{index}"),
-        }
+        write!(f, "{job}.{}", self.index)
     }
 }
 
@@ -133,12 +131,13 @@ impl FromStr for ServerName {
             "link" => Job::Link,
             _ => return Err(unknown(text)),
         };
+        let index = index.filter(|&index| index == 0 || matches!(job, Job::Disk | Job::Block));
         index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
     }
 }
 
 fn unknown(text: &str) -> String {
-    format!("`{text}` is not a server; write disk.0, disk.1, …, block, delivery or link")
+    format!("`{text}` is not a server; write disk.0, block.0, delivery or link")
 }
 
 #[cfg(test)]
@@ -175,6 +174,7 @@ mod tests {
         for name in servers(3) {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
+        assert!("link.1".parse::<ServerName>().is_err());
         assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
         assert!("disk.x".parse::<ServerName>().is_err());
         assert!("dusk".parse::<ServerName>().is_err());

@@ -102,7 +102,7 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[cores]\nplacement = [{ cpu = 0, servers = [\"disk\"] }]\n",
-            "t.toml:2:13: `block` has no core; add it to the servers of one",
+            "t.toml:2:13: `block.0` has no core; add it to the servers of one",
         ),
         (
             "[[volume]]\npath = \"/nowhere/at all\"\n",
