@@ -49,8 +49,8 @@ const SECOND: u64 = 27_000_000;
 const GAP_MAX: MediaTime = MediaTime(SECOND);
 /// A run shorter than one frame tells no rate.
 const SPAN_MIN: MediaTime = MediaTime(SECOND / 25);
-/// How far the whole file's rate may lie from that of its ends, times or parts, before the ends
-/// are believed instead. Quiet titles and busy ones differ by less.
+/// How far the rate between two runs may lie from that of the runs, times or parts, before the clock
+/// is held to have jumped between them. Quiet scenes and busy ones differ by less.
 const SPREAD_MAX: u64 = 8;
 /// A rate above 100 Gbit/s is a broken clock.
 const RATE_MAX: u64 = 100_000_000_000;
@@ -102,32 +102,45 @@ impl PcrSpan {
     }
 }
 
-/// The rate of a stream whose first bytes hold `head` and whose last bytes hold `tail`, both of one
-/// PID. A short file has only a head.
-pub fn measure(head: &PcrSpan, tail: Option<&PcrSpan>) -> Option<Mux> {
-    let here = head.rate();
-    let Some(tail) = tail.filter(|tail| tail.last.at > head.last.at) else {
-        return Some(Mux { rate: here?, broken: head.broken });
-    };
-    let there = tail.rate();
-    let (low, high) = match (here, there) {
-        (Some(here), Some(there)) => (here.min(there), here.max(there)),
-        (one, other) => one.or(other).map(|only| (only, only))?,
-    };
-    let bytes = tail.last.at - head.first.at;
-    let span = tail.last.pcr.since(head.first.pcr).0;
-    // Whole wraps between the ends do not show in `span`: as many as the ends' rate makes likely.
+/// The rate of a stream from runs of one PID's clock, in the order of the file: those of its ends, and
+/// of places between them so that a clock that was set back does not pass unseen.
+pub fn measure(spans: &[PcrSpan]) -> Option<Mux> {
+    let local = || spans.iter().filter_map(PcrSpan::rate);
+    let (low, high) = (local().min()?, local().max()?);
+    let mut broken = spans.iter().any(|span| span.broken);
+    let (mut bytes, mut ticks) = (0u64, 0u64);
+    for span in spans {
+        bytes = bytes.checked_add(span.bytes())?;
+        ticks = ticks.checked_add(span.ticks().0)?;
+    }
+    for pair in spans.windows(2) {
+        match stretch(&pair[0], &pair[1], low, high) {
+            Some((more, last)) => {
+                bytes = bytes.checked_add(more)?;
+                ticks = ticks.checked_add(last)?;
+            }
+            None => broken = true,
+        }
+    }
+    Some(Mux { rate: rate(bytes, ticks)?, broken })
+}
+
+/// Bytes and ticks between two runs, when the clock runs on between them at a rate that fits the
+/// slowest and the fastest run.
+fn stretch(from: &PcrSpan, to: &PcrSpan, low: BitRate, high: BitRate) -> Option<(u64, u64)> {
+    if from.broken || to.broken {
+        return None;
+    }
+    let bytes = to.first.at.checked_sub(from.last.at)?;
+    let span = u128::from(to.first.pcr.since(from.last.pcr).0);
+    // Whole wraps do not show in `span`: as many as the fastest run makes likely.
     let likely = u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(high.0);
     let wrap = u128::from(Pcr::WRAP.0);
-    let wraps = (likely + wrap / 2).saturating_sub(u128::from(span)) / wrap;
-    let ticks = u64::try_from(u128::from(span) + wraps * wrap).ok()?;
-    let whole = rate(bytes, ticks).filter(|_| !head.broken && !tail.broken).filter(|whole| {
-        whole.0 >= low.0 / SPREAD_MAX && whole.0 <= high.0.saturating_mul(SPREAD_MAX)
-    });
-    Some(match whole {
-        Some(rate) => Mux { rate, broken: false },
-        None => Mux { rate: high, broken: true },
-    })
+    let wraps = (likely + wrap / 2).saturating_sub(span) / wrap;
+    let ticks = u64::try_from(span + wraps * wrap).ok()?;
+    let fits = low.0 / SPREAD_MAX..=high.0.saturating_mul(SPREAD_MAX);
+    (bytes == 0 || rate(bytes, ticks).is_some_and(|rate| fits.contains(&rate.0)))
+        .then_some((bytes, ticks))
 }
 
 fn longer(one: Option<PcrSpan>, other: Option<PcrSpan>) -> Option<PcrSpan> {
@@ -178,7 +191,7 @@ mod tests {
             let head = window(base, 0, 2000, rate);
             let tail = window(base, 2000 + gap, 2000, rate);
             let (head, tail) = (span(&head, 0), span(&tail, 2000 + gap));
-            prop_assert_eq!(measure(&head, Some(&tail)), Some(Mux { rate: BitRate(rate), broken: false }));
+            prop_assert_eq!(measure(&[head, tail]), Some(Mux { rate: BitRate(rate), broken: false }));
         }
 
         #[test]
@@ -195,7 +208,7 @@ mod tests {
             let pid = Pid(256);
             let head = PcrSpan { pid, first: stamp(0, 0), last: stamp(1, 1 << 60), broken };
             let tail = PcrSpan { pid, first: stamp(2, 0), last: stamp(3, 1 << 61), broken };
-            if let Some(mux) = measure(&head, Some(&tail)) {
+            if let Some(mux) = measure(&[head, tail]) {
                 prop_assert!(mux.rate.0 > 0 && mux.rate.0 <= RATE_MAX);
             }
         }
@@ -204,7 +217,7 @@ mod tests {
     #[test]
     fn a_short_file_is_measured_by_its_only_window() {
         let bytes = window(77, 0, 500, 3_760_000);
-        let mux = measure(&span(&bytes, 0), None).unwrap();
+        let mux = measure(&[span(&bytes, 0)]).unwrap();
         assert_eq!(mux, Mux { rate: BitRate(3_760_000), broken: false });
     }
 
@@ -218,7 +231,7 @@ mod tests {
             at: head.first.at + 1_880_000,
             pcr: head.first.pcr.after(MediaTime(5 * SECOND)),
         };
-        let mux = measure(&head, Some(&PcrSpan { first: tail.last, ..tail })).unwrap();
+        let mux = measure(&[head, PcrSpan { first: tail.last, ..tail }]).unwrap();
         assert_eq!(mux, Mux { rate: BitRate(3_008_000), broken: false });
     }
 
@@ -226,7 +239,7 @@ mod tests {
     fn two_recordings_in_one_file_are_said_to_be_broken() {
         let head = span(&window(5_000_000_000, 0, 2000, 3_760_000), 0);
         let tail = span(&window(1_000_000, 9000, 2000, 3_760_000), 9000);
-        let mux = measure(&head, Some(&tail)).unwrap();
+        let mux = measure(&[head, tail]).unwrap();
         assert!(mux.broken);
         assert!((3_759_990..=3_760_000).contains(&mux.rate.0));
     }
@@ -238,13 +251,13 @@ mod tests {
         let span = span(&bytes, 0);
         assert!(span.broken);
         assert_eq!(span.first.at, 300 * 188 + PCR_BYTE);
-        assert_eq!(measure(&span, None), Some(Mux { rate: BitRate(3_760_000), broken: true }));
+        assert_eq!(measure(&[span]), Some(Mux { rate: BitRate(3_760_000), broken: true }));
     }
 
     #[test]
     fn a_clock_that_stands_still_tells_no_rate() {
         let bytes: Vec<u8> =
             (0..50).flat_map(|n| packet(256, n, Some(Pcr::at(MediaTime(9))))).collect();
-        assert_eq!(measure(&span(&bytes, 0), None), None);
+        assert_eq!(measure(&[span(&bytes, 0)]), None);
     }
 }

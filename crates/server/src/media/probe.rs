@@ -1,0 +1,111 @@
+//! A title's rate, from its first and last bytes.
+//!
+//! Promise: reads at most [`WINDOW`] at each end of a transport stream and little in between, and of a movie its box headers
+//! and sample tables; never fails and never panics on hostile bytes, but says nothing of them. It
+//! holds a few windows in memory at a time, never a whole index. It reads with `pread` on a handle of
+//! its own choice of cache; direct handles need aligned memory and are not for it.
+//!
+//! What the rate means:
+//! - A constant-rate transport stream has one rate, and it comes out exactly. Of a variable-rate stream
+//!   it is the mean between the first and the last clock reference, rounded up: such a stream needs a
+//!   start burst of its longest excess, or a configured rate.
+//! - A movie's rate is the least at which every sample is there when it is due for a player that waits
+//!   [`PATIENCE`] after the first byte of media, and never below the mean.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tactus_core::ts::{Framing, Mux, PcrSpan, measure};
+use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
+
+use super::{MediaFacts, MediaKind};
+
+mod boxes;
+mod movie;
+
+pub use movie::PATIENCE;
+
+/// Bytes read at each end of a transport stream: at 100 Mbit/s still four times the largest interval
+/// of clock references that TR 101 290 allows.
+pub const WINDOW: u64 = 2 * MIB;
+/// The way between the two windows is divided by this, and looked at where the parts meet.
+const PLACES: u64 = 8;
+/// Bytes read there: a single clock reference is enough to notice a clock that was set back.
+const GLANCE: u64 = 256 * KIB;
+/// Bytes from which the container is told.
+const SNIFF: u64 = 16 * KIB;
+/// How far into a file of another name the first packet may lie: an M2TS header, and some rubbish.
+const REACH_STRANGE: usize = KIB as usize;
+/// Names whose files are searched for packets as far as a window reaches.
+const STREAM_NAMES: [&str; 6] = ["ts", "m2ts", "mts", "m2t", "trp", "tp"];
+
+/// The rate at which the title in `file` has to leave so that it plays.
+pub fn rate_of(file: &File, name: &str) -> Option<BitRate> {
+    Some(probe(file, name)?.rate)
+}
+
+/// What the bytes of `file` say. The end of `name` decides only how hard a transport stream is looked for.
+pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
+    let len = file.metadata().ok()?.len();
+    let start = read(file, 0, len.min(SNIFF))?;
+    if movie::may_be(&start) {
+        return movie::probe(file, len);
+    }
+    let named = name
+        .rsplit_once('.')
+        .is_some_and(|(_, end)| STREAM_NAMES.iter().any(|known| end.eq_ignore_ascii_case(known)));
+    let reach = if named { WINDOW as usize } else { REACH_STRANGE };
+    if !named && Framing::find(&start, reach).is_none() {
+        return None;
+    }
+    transport_stream(file, len, reach)
+}
+
+fn transport_stream(file: &File, len: u64, reach: usize) -> Option<MediaFacts> {
+    let whole = len <= 2 * WINDOW;
+    let head = read(file, 0, if whole { len } else { WINDOW })?;
+    let framing = Framing::find(&head, reach)?;
+    let first = PcrSpan::in_window(&head, 0, framing, None)?;
+    drop(head);
+    let mut spans = vec![first];
+    let mut ends = true;
+    if !whole {
+        let mut look = |at: u64, len: u64| -> Option<bool> {
+            let window = read(file, at, len)?;
+            let found = PcrSpan::in_window(&window, at, framing, Some(first.pid));
+            spans.extend(found);
+            Some(found.is_some())
+        };
+        let part = (len - 2 * WINDOW) / PLACES;
+        for place in 1..PLACES {
+            look(WINDOW + part * place, part.min(GLANCE))?;
+        }
+        ends = look(len - WINDOW, WINDOW)?;
+    }
+    let Mux { rate, broken } = measure(&spans)?;
+    // A stream whose end has no clock was not measured as a whole.
+    let broken = broken || !ends;
+    Some(MediaFacts {
+        kind: MediaKind::TransportStream { stride: framing.stride as u16, broken },
+        rate,
+        mean: rate,
+        duration: duration(len, rate)?,
+        head: Bytes::ZERO,
+    })
+}
+
+/// How long `len` bytes play at `rate`, when that fits the unit (584 years).
+fn duration(len: u64, rate: BitRate) -> Option<Nanos> {
+    let nanos = (u128::from(len) * 8_000_000_000).div_ceil(u128::from(rate.0.max(1)));
+    u64::try_from(nanos).ok().map(Nanos)
+}
+
+/// `len` bytes from `offset`, or nothing when the file has fewer or the disk fails.
+fn read(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The boxes of an MP4 file (ISO/IEC 14496-12, 4.2), walked by their headers.
+//!
+//! Promise: a walk makes at most [`BOXES_MAX`] reads, goes only forwards and stays within its bounds;
+//! sizes that lie end it. Tables are read through a window of fixed size. It goes no deeper by itself.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// A box: its kind, and where its content lies in the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Boxed {
+    pub(super) kind: [u8; 4],
+    pub(super) body: Range<u64>,
+}
+
+/// Boxes that are looked at on one level. A recording cut into fragments has thousands at the top, and
+/// its index is among the first; a movie has tens of tracks.
+const BOXES_MAX: u32 = 64;
+
+/// The boxes that lie side by side in `within`.
+pub(super) fn boxes(file: &File, within: Range<u64>) -> impl Iterator<Item = Boxed> {
+    let mut at = within.start;
+    let mut left = BOXES_MAX;
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let found = header(file, at, within.end)?;
+        at = found.body.end;
+        Some(found)
+    })
+}
+
+/// The first box of `kind` in `within`.
+pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<Range<u64>> {
+    boxes(file, within.clone()).find(|found| found.kind == *kind).map(|found| found.body)
+}
+
+fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
+    let [a, b, c, d, kind @ ..] = fixed::<8>(file, at, end)?;
+    let (header, size) = match u32::from_be_bytes([a, b, c, d]) {
+        // To the end of the file, or of the box around it.
+        0 => (8, end - at),
+        1 => (16, u64::from_be_bytes(fixed(file, at + 8, end)?)),
+        size => (8, u64::from(size)),
+    };
+    let body = at + header..at.checked_add(size)?;
+    (size >= header && body.end <= end).then_some(Boxed { kind, body })
+}
+
+/// `N` bytes at `at`, when they lie before `end`.
+pub(super) fn fixed<const N: usize>(file: &File, at: u64, end: u64) -> Option<[u8; N]> {
+    if at.checked_add(N as u64)? > end {
+        return None;
+    }
+    let mut bytes = [0; N];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+/// A table of rows of `N` bytes, read a window at a time.
+pub(super) struct Table<'f, const N: usize> {
+    file: &'f File,
+    rows: Range<u64>,
+    window: Vec<u8>,
+    used: usize,
+}
+
+/// Bytes of a table that are in memory at a time.
+const TABLE_WINDOW: u64 = 64 * 1024;
+
+impl<'f, const N: usize> Table<'f, N> {
+    /// The table at `at` with `count` rows; nothing when it does not lie before `end`.
+    pub(super) fn new(file: &'f File, at: u64, count: u32, end: u64) -> Option<Self> {
+        let rows = at..at.checked_add(u64::from(count) * N as u64)?;
+        (rows.end <= end).then(|| Self { file, rows, window: Vec::new(), used: 0 })
+    }
+
+    /// The table of a full box: version and flags, `skip` bytes, a count, the rows.
+    pub(super) fn of_box(file: &'f File, body: &Range<u64>, skip: u64) -> Option<Self> {
+        let count_at = body.start + 4 + skip;
+        let count = u32::from_be_bytes(fixed(file, count_at, body.end)?);
+        Self::new(file, count_at + 4, count, body.end)
+    }
+}
+
+impl<const N: usize> Iterator for Table<'_, N> {
+    type Item = [u8; N];
+
+    fn next(&mut self) -> Option<[u8; N]> {
+        if self.used == self.window.len() {
+            let most = TABLE_WINDOW / N as u64 * N as u64;
+            let len = (self.rows.end - self.rows.start).min(most);
+            self.window.resize(len as usize, 0);
+            self.used = 0;
+            if len == 0 || self.file.read_exact_at(&mut self.window, self.rows.start).is_err() {
+                self.window.clear();
+                self.rows.start = self.rows.end;
+                return None;
+            }
+            self.rows.start += len;
+        }
+        let row = self.window[self.used..].first_chunk().copied();
+        self.used += N;
+        row
+    }
+}

@@ -1,0 +1,233 @@
+//! A movie's rate, from the index of an MP4 or QuickTime file (ISO/IEC 14496-12).
+//!
+//! Promise: every sample of an interleaved movie that leaves at this rate has arrived when it is due,
+//! for a player that waits [`PATIENCE`] after the first byte of media. Bounded by [`INDEX_MAX`] and
+//! [`SAMPLES_MAX`]; what lies about itself has no rate. A movie in fragments has one only when its
+//! index states the whole duration (`mehd`).
+
+use std::fs::File;
+use std::ops::Range;
+
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+
+use super::super::{MediaFacts, MediaKind};
+use super::boxes::{Table, boxes, child, fixed};
+
+/// How long a player gathers media before it plays: short beside what players do by themselves.
+pub const PATIENCE: Nanos = Nanos(2 * SECOND.0);
+
+/// The largest index that is read: ten hours of two tracks have 20 MiB.
+const INDEX_MAX: u64 = 64 * MIB;
+/// Samples that are looked at: 16 Mi are three days of two tracks.
+const SAMPLES_MAX: u64 = 16 << 20;
+/// A movie whose samples ask for more than this many times its mean was written track after track:
+/// players of such files seek, and only the mean means anything.
+const PEAK_MAX: u64 = 4;
+/// More than 100 Gbit/s is a lie about the duration.
+const RATE_MAX: u64 = 100_000_000_000;
+
+/// The first bytes could be those of a movie.
+pub(super) fn may_be(start: &[u8]) -> bool {
+    let kinds = [b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"];
+    start.get(4..8).is_some_and(|kind| kinds.iter().any(|known| kind == *known))
+}
+
+pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
+    let (mut index, mut media_at) = (None, None);
+    for found in boxes(file, 0..len) {
+        match &found.kind {
+            b"moov" if index.is_none() => index = Some(found.body),
+            b"mdat" if media_at.is_none() => media_at = Some(found.body.start),
+            _ => continue,
+        }
+        if index.is_some() && media_at.is_some() {
+            break;
+        }
+    }
+    let index = index.filter(|index| index.end - index.start <= INDEX_MAX)?;
+    let duration = duration(file, &index)?;
+    let mean = rate(len, duration)?;
+    let steady = media_at
+        .and_then(|media_at| steady_rate(file, &index, media_at))
+        .filter(|steady| steady.0 <= mean.0.saturating_mul(PEAK_MAX));
+    Some(MediaFacts {
+        kind: MediaKind::Movie,
+        rate: steady.map_or(mean, |steady| steady.max(mean)),
+        mean,
+        duration,
+        head: Bytes(media_at.filter(|&media_at| index.start < media_at).unwrap_or(0)),
+    })
+}
+
+/// Rounds up.
+fn rate(bytes: u64, over: Nanos) -> Option<BitRate> {
+    let rate = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(over.0.max(1)));
+    u64::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate)).map(BitRate)
+}
+
+/// Rounds down, so that rates round up.
+fn nanos(ticks: u64, timescale: u32) -> Option<Nanos> {
+    if timescale == 0 {
+        return None;
+    }
+    let nanos = u128::from(ticks) * u128::from(SECOND.0) / u128::from(timescale);
+    u64::try_from(nanos).ok().map(Nanos)
+}
+
+/// The movie's duration: that of its header, or of its fragments where the header leaves it open.
+fn duration(file: &File, index: &Range<u64>) -> Option<Nanos> {
+    let (timescale, stated) = time_header(file, &child(file, index, b"mvhd")?)?;
+    let stated = stated.or_else(|| {
+        let fragments = child(file, &child(file, index, b"mvex")?, b"mehd")?;
+        match version(file, &fragments)? {
+            1 => Some(u64::from_be_bytes(fixed(file, fragments.start + 4, fragments.end)?)),
+            _ => Some(long(file, fragments.start + 4, fragments.end)?.into()),
+        }
+    });
+    nanos(stated.filter(|&ticks| ticks > 0)?, timescale).filter(|&duration| duration > Nanos::ZERO)
+}
+
+/// Timescale and duration of an `mvhd` or `mdhd`, which begin alike. A duration of all ones or of
+/// none is unknown.
+fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
+    let (at, end) = (header.start, header.end);
+    let (timescale, ticks) = match version(file, header)? {
+        1 => (long(file, at + 20, end)?, u64::from_be_bytes(fixed(file, at + 24, end)?)),
+        _ => match long(file, at + 16, end)? {
+            u32::MAX => (long(file, at + 12, end)?, u64::MAX),
+            ticks => (long(file, at + 12, end)?, ticks.into()),
+        },
+    };
+    Some((timescale, Some(ticks).filter(|&ticks| ticks != 0 && ticks != u64::MAX)))
+}
+
+/// The least rate at which no sample of the movie comes late.
+fn steady_rate(file: &File, index: &Range<u64>, media_at: u64) -> Option<BitRate> {
+    let mut left = SAMPLES_MAX;
+    let mut most = 0;
+    for track in boxes(file, index.clone()).filter(|found| found.kind == *b"trak") {
+        let media = child(file, &track.body, b"mdia")?;
+        let (timescale, _) = time_header(file, &child(file, &media, b"mdhd")?)?;
+        let tables = child(file, &child(file, &media, b"minf")?, b"stbl")?;
+        for sample in Samples::new(file, &tables)? {
+            left = left.checked_sub(1)?;
+            let due = nanos(sample.due, timescale)?.0.checked_add(PATIENCE.0)?;
+            let before = sample.end.saturating_sub(media_at);
+            most = most.max(rate(before.max(1), Nanos(due))?.0);
+        }
+    }
+    (most > 0).then_some(BitRate(most))
+}
+
+/// A sample: the byte of the file behind it, and when it is decoded, in ticks of its track.
+struct Sample {
+    end: u64,
+    due: u64,
+}
+
+/// The samples of one track, in order: four tables read side by side.
+struct Samples<'f> {
+    sizes: Sizes<'f>,
+    /// `stts`: how many samples last how long.
+    lengths: Table<'f, 8>,
+    run: (u32, u32),
+    /// `stsc`: from which chunk on how many samples are in each.
+    shapes: std::iter::Peekable<Table<'f, 12>>,
+    per_chunk: u32,
+    chunks: Chunks<'f>,
+    chunk: u32,
+    left_in_chunk: u32,
+    at: u64,
+    due: u64,
+}
+
+enum Sizes<'f> {
+    Same { size: u32, left: u32 },
+    Each(Table<'f, 4>),
+}
+
+enum Chunks<'f> {
+    Near(Table<'f, 4>),
+    Far(Table<'f, 8>),
+}
+
+impl<'f> Samples<'f> {
+    fn new(file: &'f File, tables: &Range<u64>) -> Option<Self> {
+        let sizes = child(file, tables, b"stsz")?;
+        let sizes = match long(file, sizes.start + 4, sizes.end)? {
+            0 => Sizes::Each(Table::of_box(file, &sizes, 4)?),
+            size => Sizes::Same { size, left: long(file, sizes.start + 8, sizes.end)? },
+        };
+        let chunks = match child(file, tables, b"stco") {
+            Some(near) => Chunks::Near(Table::of_box(file, &near, 0)?),
+            None => Chunks::Far(Table::of_box(file, &child(file, tables, b"co64")?, 0)?),
+        };
+        Some(Self {
+            sizes,
+            lengths: Table::of_box(file, &child(file, tables, b"stts")?, 0)?,
+            run: (0, 0),
+            shapes: Table::of_box(file, &child(file, tables, b"stsc")?, 0)?.peekable(),
+            per_chunk: 0,
+            chunks,
+            chunk: 0,
+            left_in_chunk: 0,
+            at: 0,
+            due: 0,
+        })
+    }
+
+    fn next_chunk(&mut self) -> Option<()> {
+        self.at = match &mut self.chunks {
+            Chunks::Near(offsets) => u64::from(u32::from_be_bytes(offsets.next()?)),
+            Chunks::Far(offsets) => u64::from_be_bytes(offsets.next()?),
+        };
+        self.chunk += 1;
+        let chunk = self.chunk;
+        while let Some(shape) = self.shapes.next_if(|shape| word(shape, 0) <= chunk) {
+            self.per_chunk = word(&shape, 1);
+        }
+        self.left_in_chunk = self.per_chunk;
+        Some(())
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Sample;
+
+    fn next(&mut self) -> Option<Sample> {
+        let size = match &mut self.sizes {
+            Sizes::Same { size, left } => {
+                *left = left.checked_sub(1)?;
+                *size
+            }
+            Sizes::Each(sizes) => u32::from_be_bytes(sizes.next()?),
+        };
+        // The tables shrink with every turn, so these loops end.
+        while self.left_in_chunk == 0 {
+            self.next_chunk()?;
+        }
+        self.left_in_chunk -= 1;
+        while self.run.0 == 0 {
+            let run = self.lengths.next()?;
+            self.run = (word(&run, 0), word(&run, 1));
+        }
+        self.run.0 -= 1;
+        self.at = self.at.checked_add(size.into())?;
+        let sample = Sample { end: self.at, due: self.due };
+        self.due = self.due.checked_add(self.run.1.into())?;
+        Some(sample)
+    }
+}
+
+/// Word `nth` of a table's row.
+fn word(row: &[u8], nth: usize) -> u32 {
+    row[nth * 4..].first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
+}
+
+fn version(file: &File, body: &Range<u64>) -> Option<u8> {
+    Some(fixed::<1>(file, body.start, body.end)?[0])
+}
+
+fn long(file: &File, at: u64, end: u64) -> Option<u32> {
+    Some(u32::from_be_bytes(fixed(file, at, end)?))
+}
