@@ -1,0 +1,281 @@
+//! CPU time: what a server's process tree ran, what kernel workers ran, and what ran in neither.
+//!
+//! Promise: run time is the scheduler's own, in nanoseconds, over all threads of the tree. `X` is
+//! the interrupt work outside threads: cores x T - idle - iowait - run time of all threads, less the
+//! same of an idle stretch scaled to T. The softirq column is not used: it counts work inside send
+//! calls twice. A thread that ends between two looks is lost to its tree, so trees must be long-lived;
+//! the run time of all threads comes from cpuacct where the kernel has it, which loses none.
+
+use std::collections::HashMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tactus_core::units::{MonoTime, Nanos};
+
+use crate::clock;
+use crate::priority;
+
+/// A look at all threads of the machine.
+#[derive(Debug)]
+pub struct Look {
+    at: MonoTime,
+    threads: HashMap<u32, Thread>,
+    /// Run time of all threads, ended ones too, since boot; if the kernel keeps it.
+    all: Option<Nanos>,
+    /// Idle and iowait time of all cores, since boot.
+    idle: Nanos,
+    /// Time that the hypervisor gave to others, since boot.
+    steal: Nanos,
+}
+
+#[derive(Debug)]
+struct Thread {
+    process: u32,
+    parent: u32,
+    name: String,
+    kernel: bool,
+    ran: Nanos,
+}
+
+/// What ran between two looks.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Spent {
+    /// Wall time, seconds.
+    pub wall: f64,
+    /// Run time of the server's process tree, seconds.
+    pub tree: f64,
+    /// Run time of the receiver's thread, seconds. The receiver's core also sends for the server:
+    /// what a full congestion window held back goes out as the acknowledgements are handled there.
+    pub receiver: f64,
+    /// Run time of kernel threads by kind, seconds; kinds under a millisecond are left out.
+    pub kernel: Vec<(String, f64)>,
+    /// Run time of all threads of the machine, seconds.
+    pub all: f64,
+    /// cores x T - idle - iowait - all, seconds, before the idle stretch is taken off.
+    pub outside: f64,
+    /// Steal time of all cores, seconds.
+    pub steal: f64,
+}
+
+/// The name of the receiver's thread.
+pub const RECEIVER: &str = "sink";
+/// USER_HZ, the unit of /proc/stat: fixed at 100 by the kernel's interface.
+const TICK: Nanos = Nanos::from_millis(10);
+
+/// Nanoseconds of run time of the root group, hence of all threads (cgroup v1, cpuacct).
+const ALL_RUN_TIME: &str = "/sys/fs/cgroup/cpuacct/cpuacct.usage";
+
+impl Look {
+    /// Looks now.
+    pub fn take() -> Result<Self> {
+        let mut threads = HashMap::new();
+        for process in numbered("/proc")? {
+            // A process that ends meanwhile is no error.
+            let Ok(identity) = Identity::read(process) else { continue };
+            let Ok(tasks) = numbered(&format!("/proc/{process}/task")) else { continue };
+            for task in tasks {
+                let path = format!("/proc/{process}/task/{task}");
+                let (Ok(ran), Ok(name)) = (
+                    fs::read_to_string(format!("{path}/schedstat")),
+                    fs::read_to_string(format!("{path}/comm")),
+                ) else {
+                    continue;
+                };
+                let ran = ran.split_whitespace().next().and_then(|text| text.parse().ok());
+                threads.insert(
+                    task,
+                    Thread {
+                        process,
+                        parent: identity.parent,
+                        name: name.trim().to_owned(),
+                        kernel: identity.kernel,
+                        ran: Nanos(ran.with_context(|| format!("{path}/schedstat"))?),
+                    },
+                );
+            }
+        }
+        let (idle, steal) = idle_and_steal(&fs::read_to_string("/proc/stat")?)?;
+        let all = fs::read_to_string(ALL_RUN_TIME).ok();
+        let all = all.and_then(|text| text.trim().parse().ok()).map(Nanos);
+        Ok(Self { at: clock::now(), threads, all, idle, steal })
+    }
+
+    /// What ran since `earlier`; the tree is that of process `root`.
+    pub fn since(&self, earlier: &Look, root: u32) -> Spent {
+        let mut spent = Spent { wall: seconds(self.at.since(earlier.at)), ..Spent::default() };
+        let mut kinds: HashMap<String, f64> = HashMap::new();
+        for (task, thread) in &self.threads {
+            let before = earlier.threads.get(task).filter(|then| then.process == thread.process);
+            let before = before.map_or(Nanos::ZERO, |then| then.ran);
+            let ran = seconds(thread.ran.saturating_sub(before));
+            spent.all += ran;
+            if thread.kernel {
+                *kinds.entry(kind(&thread.name).to_owned()).or_default() += ran;
+            } else if thread.process == std::process::id() && thread.name == RECEIVER {
+                spent.receiver += ran;
+            } else if self.descends(thread, root) {
+                spent.tree += ran;
+            }
+        }
+        if let (Some(then), Some(now)) = (earlier.all, self.all) {
+            spent.all = seconds(now.saturating_sub(then));
+        }
+        spent.kernel = kinds.into_iter().filter(|(_, ran)| *ran >= 0.001).collect();
+        spent.kernel.sort_by(|left, right| right.1.total_cmp(&left.1));
+        spent.steal = seconds(self.steal.saturating_sub(earlier.steal));
+        let idle = seconds(self.idle.saturating_sub(earlier.idle));
+        spent.outside = priority::cores() as f64 * spent.wall - idle - spent.all;
+        spent
+    }
+
+    fn descends(&self, thread: &Thread, root: u32) -> bool {
+        let mut thread = thread;
+        // A tree deeper than this is none of ours; the bound also ends a loop of reused numbers.
+        for _ in 0..16 {
+            if thread.process == root || thread.parent == root {
+                return true;
+            }
+            match self.threads.get(&thread.parent) {
+                Some(parent) => thread = parent,
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Spent {
+    /// The server's cost in CPU seconds: its tree, the kernel workers, and X; both of the latter
+    /// less what `idle` saw without a server, scaled to this stretch.
+    pub fn cost(&self, idle: &Spent) -> Cost {
+        let scale = if idle.wall > 0.0 { self.wall / idle.wall } else { 0.0 };
+        let workers = |spent: &Spent| spent.kernel.iter().map(|(_, ran)| ran).sum::<f64>();
+        Cost {
+            tree: self.tree,
+            workers: (workers(self) - workers(idle) * scale).max(0.0),
+            outside: self.outside - idle.outside * scale,
+        }
+    }
+}
+
+/// What one server cost, in CPU seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cost {
+    /// Run time of its threads.
+    pub tree: f64,
+    /// Run time of kernel workers above the idle stretch.
+    pub workers: f64,
+    /// X: interrupt work outside threads. May be slightly negative: it is a difference.
+    pub outside: f64,
+}
+
+impl Cost {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.tree + self.workers + self.outside
+    }
+}
+
+/// The run time of one thread of this process so far.
+pub fn thread_run_time(thread: u32) -> Result<Nanos> {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"))?;
+    let ran = text.split_whitespace().next().context("schedstat is empty")?;
+    Ok(Nanos(ran.parse()?))
+}
+
+struct Identity {
+    parent: u32,
+    kernel: bool,
+}
+
+impl Identity {
+    /// Kernel threads have the flag PF_KTHREAD (include/linux/sched.h), field 9 of `stat`.
+    fn read(process: u32) -> Result<Self> {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        let after_name = text.rsplit_once(')').context("stat without a name")?.1;
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        let parent = fields.get(1).context("stat without a parent")?.parse()?;
+        let flags: u64 = fields.get(6).context("stat without flags")?.parse()?;
+        Ok(Self { parent, kernel: flags & PF_KTHREAD != 0 })
+    }
+}
+
+fn idle_and_steal(stat: &str) -> Result<(Nanos, Nanos)> {
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).map(|text| text.parse().unwrap_or(0)).collect();
+    let column = |place: usize| ticks.get(place).copied().unwrap_or(0);
+    Ok((TICK.times(column(3) + column(4)), TICK.times(column(7))))
+}
+
+/// The kind of a kernel thread: its name up to its number, `kworker` for `kworker/u8:2-events`.
+fn kind(name: &str) -> &str {
+    let end = name.find(['/', ':']).unwrap_or(name.len());
+    name[..end].trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
+fn numbered(directory: &str) -> Result<Vec<u32>> {
+    let entries = fs::read_dir(directory)?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.parse().ok()).collect())
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_are_grouped_by_their_name_without_numbers() {
+        assert_eq!(kind("kworker/u8:2-events_unbound"), "kworker");
+        assert_eq!(kind("ksoftirqd/1"), "ksoftirqd");
+        assert_eq!(kind("kswapd0"), "kswapd");
+        assert_eq!(kind("loop7"), "loop");
+    }
+
+    #[test]
+    fn idle_is_idle_and_iowait_and_steal_stands_apart() {
+        let stat = "cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1 1 1 1\n";
+        let (idle, steal) = idle_and_steal(stat).unwrap();
+        assert_eq!((idle, steal), (Nanos::from_millis(4_500), Nanos::from_millis(80)));
+    }
+
+    #[test]
+    fn a_busy_thread_shows_up_in_the_tree_of_its_process() {
+        let before = Look::take().unwrap();
+        let mut sum = 0_u64;
+        let start = clock::now();
+        while clock::now().since(start) < Nanos::from_millis(30) {
+            sum = sum.wrapping_add(start.0);
+        }
+        std::hint::black_box(sum);
+        let spent = Look::take().unwrap().since(&before, std::process::id());
+        assert!(spent.tree > 0.0 && spent.tree <= spent.all, "{spent:?}");
+    }
+
+    #[test]
+    fn cost_takes_the_idle_stretch_off_scaled_to_the_run() {
+        let idle = Spent {
+            wall: 10.0,
+            kernel: vec![("kworker".into(), 0.1)],
+            outside: 0.2,
+            ..Spent::default()
+        };
+        let run = Spent {
+            wall: 20.0,
+            tree: 3.0,
+            kernel: vec![("kworker".into(), 0.5), ("ksoftirqd".into(), 0.1)],
+            outside: 1.0,
+            ..Spent::default()
+        };
+        let cost = run.cost(&idle);
+        assert!((cost.workers - 0.4).abs() < 1e-9);
+        assert!((cost.outside - 0.6).abs() < 1e-9);
+        assert!((cost.total() - 4.0).abs() < 1e-9);
+    }
+}

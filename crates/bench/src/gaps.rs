@@ -1,0 +1,67 @@
+//! The gap detector: when did this machine stand still?
+//!
+//! Promise: a FIFO thread on the receiver's core looks at the clock every 50 us, sleeping in between;
+//! a step of more than a millisecond is a gap, and the windows in which it lies do not count. Without
+//! SCHED_FIFO it cannot tell a standstill from its own turn, so it then reports that it is blind.
+//! The server's core is not watched: there a server's own kernel work, which no priority interrupts,
+//! would pass for a standstill and excuse the lateness that it causes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Result, anyhow};
+use tactus_core::units::{MILLISECOND, Nanos};
+
+use crate::clock;
+use crate::figures::windows::Span;
+use crate::priority;
+
+/// A step of the clock longer than this is a gap.
+pub const GAP: Nanos = MILLISECOND;
+/// Above this share of dropped windows a run is refused.
+pub const DROPPED_MAX: f64 = 0.10;
+
+/// Higher than every thread of a server or receiver.
+const PRIORITY: u32 = 60;
+/// How often it looks.
+const PERIOD: Nanos = Nanos::from_micros(50);
+
+/// A running detector.
+#[derive(Debug)]
+pub struct Detector {
+    stop: Arc<AtomicBool>,
+    watcher: JoinHandle<Result<Vec<Span>>>,
+}
+
+impl Detector {
+    /// Watches `core`.
+    pub fn start(core: usize) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let watcher = std::thread::Builder::new().name("gaps".into());
+        Ok(Self { stop, watcher: watcher.spawn(move || watch(core, &seen))? })
+    }
+
+    /// Ends the watch and returns the gaps.
+    pub fn stop(self) -> Result<Vec<Span>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.watcher.join().map_err(|_| anyhow!("the gap detector panicked"))?
+    }
+}
+
+fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<Span>> {
+    priority::pin(core)?;
+    priority::fifo(PRIORITY)?;
+    let mut gaps = Vec::new();
+    let mut last = clock::now();
+    while !stop.load(Ordering::Relaxed) {
+        clock::sleep(PERIOD);
+        let now = clock::now();
+        if now.since(last) > GAP {
+            gaps.push(Span { from: last, to: now });
+        }
+        last = now;
+    }
+    Ok(gaps)
+}

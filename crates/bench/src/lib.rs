@@ -1,0 +1,25 @@
+//! The bench of Tactus: load, receivers, emulated disks, peers and reports.
+//!
+//! Promise: every bench starts what it needs, measures in interleaved rounds, writes one report and
+//! takes everything down again. It needs root and Linux. Definitions and method stand in
+//! `docs/benchmarks.md`.
+#![forbid(unsafe_code)]
+
+pub mod arrivals;
+pub mod clock;
+pub mod command;
+pub mod interrupt;
+pub mod machine;
+pub mod priority;
+pub mod spread;
+
+pub mod cpu;
+pub mod figures;
+pub mod gaps;
+
+pub mod netns;
+pub mod sink;
+pub mod titles;
+
+pub mod peers;
+pub mod run;

@@ -1,0 +1,158 @@
+//! Two network namespaces joined by a veth pair: the server's side and the receiver's side.
+//!
+//! Promise: MTU 1500 and cubic on both sides whatever the host uses, so that neither the 64 KiB MTU
+//! of the loopback nor the pacing of bbr shapes a result. Both vanish with the value; what a killed
+//! run leaves behind, `tactus-bench cleanup` finds by its name.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::command;
+
+/// The congestion control of both sides.
+pub const CONGESTION_CONTROL: &str = "cubic";
+/// What the names of all our namespaces start with.
+pub const NAME_PREFIX: &str = "tactus-bench-";
+
+const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);
+const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
+const RECEIVER_DEVICE: &str = "receiver";
+const SERVER_DEVICE: &str = "server";
+const NETWORK: &str = "10.213.0.0/30";
+const MTU: &str = "1500";
+const MSS: &str = "1460";
+
+/// The pair of namespaces.
+#[derive(Debug)]
+pub struct Wire {
+    server: String,
+    receiver: String,
+}
+
+impl Wire {
+    /// Lays the wire.
+    pub fn lay() -> Result<Self> {
+        let process = std::process::id();
+        let wire = Self {
+            server: format!("{NAME_PREFIX}server-{process}"),
+            receiver: format!("{NAME_PREFIX}receiver-{process}"),
+        };
+        ip(&["netns", "add", &wire.server])?;
+        ip(&["netns", "add", &wire.receiver])?;
+        ip(&[
+            ["link", "add", SERVER_DEVICE, "netns", &wire.server, "type", "veth"],
+            ["peer", "name", RECEIVER_DEVICE, "netns", &wire.receiver, "mtu", MTU],
+        ]
+        .concat())?;
+        for (namespace, device, address) in [
+            (&wire.server, SERVER_DEVICE, SERVER_ADDRESS),
+            (&wire.receiver, RECEIVER_DEVICE, RECEIVER_ADDRESS),
+        ] {
+            let address = format!("{address}/30");
+            ip(&["-n", namespace, "address", "add", &address, "dev", device])?;
+            ip(&["-n", namespace, "link", "set", device, "mtu", MTU, "up"])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+            // The route names the congestion control: a namespace may not choose one that the host
+            // does not allow to everybody, and the host's own settings are not ours to change.
+            let route = [
+                ["-n", namespace, "route", "change", NETWORK, "dev", device, "proto"],
+                ["kernel", "scope", "link", "congctl", CONGESTION_CONTROL, "mtu", MTU, "advmss"],
+            ];
+            ip(&[&route.concat()[..], &[MSS]].concat())?;
+            let enter = format!("--net={}", path(namespace).display());
+            // Ports of finished rounds must not run out during the next.
+            let ports = "net.ipv4.ip_local_port_range=1024 65535";
+            command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", ports])?;
+            let backlog = "net.core.somaxconn=8192";
+            command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", backlog])?;
+        }
+        Ok(wire)
+    }
+
+    /// Where the server listens.
+    pub fn server_address(&self) -> Ipv4Addr {
+        SERVER_ADDRESS
+    }
+
+    /// A command that runs on the server's side; the arguments of `command` follow.
+    pub fn on_server_side(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.arg(format!("--net={}", path(&self.server).display()));
+        inside.arg(command.get_program()).args(command.get_args());
+        inside
+    }
+
+    /// Moves the calling thread to the receiver's side, for good.
+    pub fn move_to_receiver_side(&self) -> Result<()> {
+        enter(&self.receiver)
+    }
+
+    /// The name of the receiver's namespace, for a thread that outlives this borrow.
+    pub fn receiver_side(&self) -> Side {
+        Side { namespace: self.receiver.clone() }
+    }
+
+    /// Turns UDP segmentation by the server's device on or off: off models a network card without.
+    pub fn set_udp_segmentation(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        let setting = ["--features", SERVER_DEVICE, "tx-udp-segmentation", state];
+        let mut ethtool = Command::new("ethtool");
+        ethtool.args(setting);
+        command::finish(&mut self.on_server_side(&ethtool)).map(drop)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for namespace in [&self.receiver, &self.server] {
+            if let Err(error) = ip(&["netns", "delete", namespace]) {
+                eprintln!("left behind: network namespace {namespace}: {error:#}");
+            }
+        }
+    }
+}
+
+/// One side of a wire, by name.
+#[derive(Clone, Debug)]
+pub struct Side {
+    namespace: String,
+}
+
+impl Side {
+    /// Moves the calling thread to this side, for good.
+    pub fn enter(&self) -> Result<()> {
+        enter(&self.namespace)
+    }
+}
+
+/// Deletes every namespace that a run left behind; returns their names.
+pub fn remove_leftovers() -> Result<Vec<String>> {
+    let all = ip(&["netns", "list"])?;
+    let names = all.lines().filter_map(|line| line.split_whitespace().next());
+    let ours: Vec<String> =
+        names.filter(|name| name.starts_with(NAME_PREFIX)).map(str::to_owned).collect();
+    for name in &ours {
+        ip(&["netns", "delete", name])?;
+    }
+    Ok(ours)
+}
+
+fn enter(namespace: &str) -> Result<()> {
+    let file = File::open(path(namespace))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("cannot enter the network namespace {namespace}"))
+}
+
+fn path(namespace: &str) -> PathBuf {
+    PathBuf::from("/run/netns").join(namespace)
+}
+
+fn ip(arguments: &[&str]) -> Result<String> {
+    command::run("ip", arguments)
+}

@@ -1,0 +1,156 @@
+//! Tactus itself: the release binary beside this one, with a configuration file.
+//!
+//! Promise: it is driven through its command line and its configuration alone, as an operator would;
+//! nothing of it is linked into the bench.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use tactus_core::units::{BitRate, Bytes, Nanos};
+
+use super::{Peer, Server, Setting, address};
+use crate::command;
+use crate::priority;
+use crate::titles::Titles;
+
+/// What a bench may turn; `None` leaves the server's own default.
+#[derive(Clone, Debug, Default)]
+pub struct Tuning {
+    /// How often a stream sends.
+    pub tick: Option<Nanos>,
+    /// Media time sent at once at the start.
+    pub start_burst: Option<Nanos>,
+    /// Memory for blocks.
+    pub arena: Option<Bytes>,
+    /// One turn of the disk.
+    pub cycle: Option<Nanos>,
+    /// The size of a read.
+    pub block: Option<Bytes>,
+    /// Requests at the device at once.
+    pub depth: Option<u32>,
+    /// Part of each cycle that streams may fill, in percent.
+    pub disk_budget: Option<u32>,
+    /// Part of each real-time core that streams may fill, in percent.
+    pub cpu_budget: Option<u32>,
+    /// The cores of the real-time side, and the servers on each; all on the first core by default.
+    pub placement: Option<String>,
+    /// Measure the volume before the start, as an operator of a new disk does.
+    pub measured: bool,
+}
+
+/// Tactus with one tuning.
+#[derive(Clone, Debug)]
+pub struct Tactus {
+    /// What tells this tuning from the others of the same report.
+    pub label: String,
+    /// The tuning.
+    pub tuning: Tuning,
+}
+
+impl Peer for Tactus {
+    fn name(&self) -> String {
+        match self.label.is_empty() {
+            true => "tactus".into(),
+            false => format!("tactus ({})", self.label),
+        }
+    }
+
+    fn settings(&self, setting: &Setting<'_>) -> Result<String> {
+        Ok(self.configuration(setting))
+    }
+
+    fn start(&self, setting: &Setting<'_>) -> Result<Server> {
+        let binary = binary()?;
+        if self.tuning.measured {
+            let mut measure = Command::new(&binary);
+            command::finish(measure.arg("measure").arg(setting.titles.root()))?;
+        }
+        let folder = tempfile::Builder::new().prefix("tactus-bench-tactus-").tempdir()?;
+        let file = folder.path().join("tactus.toml");
+        fs::write(&file, self.configuration(setting))?;
+        let mut command = priority::on_cores(setting.cores, &binary.to_string_lossy());
+        command.arg("serve").arg("--config").arg(&file);
+        Server::start(&command, folder, setting.wire, address(setting.wire))
+    }
+
+    fn target(&self, titles: &Titles, number: usize, rate: BitRate) -> String {
+        format!("{}?rate={}", titles.target(number), rate.0)
+    }
+}
+
+impl Tactus {
+    fn configuration(&self, setting: &Setting<'_>) -> String {
+        let tuning = &self.tuning;
+        let connections = setting.streams + 4_096;
+        let first = setting.cores.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let all = r#"["disk.0", "block", "delivery", "link"]"#;
+        let placement = tuning
+            .placement
+            .clone()
+            .unwrap_or_else(|| format!("[{{ cpu = {first}, servers = {all} }}]"));
+        let mut text = format!(
+            "[http]\n\
+             address = \"{}\"\n\
+             connections_max = {connections}\n\
+             connections_per_address_max = {connections}\n\n\
+             [admin]\n\
+             address = \"off\"\n\n\
+             [link]\n\
+             rate = \"100 Gbit/s\"\n\n\
+             [cores]\n\
+             placement = {placement}\n\n\
+             [memory]\n\
+             streams_max = {}\n",
+            address(setting.wire),
+            setting.streams.max(64),
+        );
+        let bytes = |size: Bytes| format!("\"{} B\"", size.0);
+        let nanos = |span: Nanos| format!("\"{} ns\"", span.0);
+        let percent = |share: u32| format!("\"{share} %\"");
+        let mut section = |head: &str, keys: &[(&str, Option<String>)]| {
+            text.push_str(head);
+            for (key, value) in keys {
+                if let Some(value) = value {
+                    text.push_str(&format!("{key} = {value}\n"));
+                }
+            }
+        };
+        section("", &[("arena", tuning.arena.map(bytes))]);
+        section("\n[cpu]\n", &[("budget", tuning.cpu_budget.map(percent))]);
+        section(
+            "\n[rate.asked]\n",
+            &[
+                ("tick", tuning.tick.map(nanos)),
+                ("start_burst", tuning.start_burst.map(nanos)),
+            ],
+        );
+        let path = format!("\"{}\"", setting.titles.root().display());
+        section(
+            "\n[[volume]]\n",
+            &[
+                ("path", Some(path)),
+                ("mount", Some("\"/\"".into())),
+                ("cycle", tuning.cycle.map(nanos)),
+                ("block", tuning.block.map(bytes)),
+                ("depth", tuning.depth.map(|depth| depth.to_string())),
+                ("budget", tuning.disk_budget.map(percent)),
+            ],
+        );
+        text
+    }
+}
+
+/// The binary `tactus` beside this one.
+pub(super) fn binary() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let path = own.parent().map(|folder| folder.join("tactus"));
+    let path = path.context("this program has no directory")?;
+    ensure!(
+        Path::new(&path).is_file(),
+        "{} is missing: build it with `cargo build --release -p tactus`",
+        path.display()
+    );
+    Ok(path)
+}

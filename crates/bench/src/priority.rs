@@ -1,0 +1,37 @@
+//! Which core a thread or program runs on, and with which right to it.
+//!
+//! Promise: a refused SCHED_FIFO is told to the caller, who says so in the report; it never stops a
+//! run.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+
+use crate::command;
+
+/// Ties the calling thread to `core`.
+pub fn pin(core: usize) -> Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).with_context(|| format!("cannot pin a thread to core {core}"))
+}
+
+/// Gives the calling thread SCHED_FIFO with `priority`.
+pub fn fifo(priority: u32) -> Result<()> {
+    let (thread, priority) = (gettid().as_raw_nonzero().to_string(), priority.to_string());
+    command::run("chrt", &["--fifo", "--pid", &priority, &thread]).map(drop)
+}
+
+/// How many cores this machine has.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A command that starts `program` on `cores` (a list such as `0` or `0-1`) and that is sent SIGTERM
+/// when the thread that started it ends.
+pub fn on_cores(cores: &str, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "taskset", "--cpu-list", cores, program]);
+    command
+}

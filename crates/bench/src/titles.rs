@@ -1,0 +1,171 @@
+//! The titles that are delivered: files of a known size, each in a directory of its own.
+//!
+//! Promise: every block holds data that was written (no holes), so a cold read reaches the device;
+//! "cold" is checked page by page, and so is "hot". On an emulated disk each 4 KiB block repeats one
+//! word, which names title and block; such a block costs the disk's store eight bytes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
+use tactus_core::units::{Bytes, MIB};
+
+use crate::command;
+
+/// Titles below one directory.
+#[derive(Clone, Debug)]
+pub struct Titles {
+    root: PathBuf,
+    count: usize,
+    size: Bytes,
+}
+
+/// The unit in which titles are written.
+const PIECE: u64 = MIB;
+/// A block of one repeated word.
+const BLOCK: usize = 4096;
+const NAME: &str = "title.bin";
+
+impl Titles {
+    /// Finds `count` titles of at least `size` below `root`, and lays down those that are missing.
+    pub fn lay(root: &Path, count: usize, size: Bytes) -> Result<Self> {
+        let size = Bytes(size.0.next_multiple_of(PIECE));
+        let titles = Self { root: root.to_owned(), count, size };
+        let mut piece = Piece::new();
+        for number in 0..count {
+            let path = titles.path(number);
+            if fs::metadata(&path).is_ok_and(|found| found.len() >= size.0) {
+                continue;
+            }
+            fs::create_dir_all(path.parent().context("a title has a directory")?)?;
+            write(&path, number, size, &mut piece)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(titles)
+    }
+
+    /// The directory that a server shall serve.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The size of each, at least.
+    pub fn size(&self) -> Bytes {
+        self.size
+    }
+
+    /// The path of title `number` as a request names it.
+    pub fn target(&self, number: usize) -> String {
+        format!("/{}/{NAME}", directory(number))
+    }
+
+    /// Drops all titles from the page cache, and checks that they are gone.
+    pub fn chill(&self) -> Result<()> {
+        for number in 0..self.count {
+            let file = File::open(self.path(number))?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        fs::write("/proc/sys/vm/drop_caches", "1").context("cannot drop the page cache")?;
+        let resident = self.resident()?;
+        ensure!(resident.0 == 0, "{resident} of the titles are still in the page cache");
+        Ok(())
+    }
+
+    /// Reads all titles into the page cache, and checks that they are there.
+    pub fn warm(&self) -> Result<()> {
+        for number in 0..self.count {
+            std::io::copy(&mut File::open(self.path(number))?, &mut std::io::sink())?;
+        }
+        let (resident, wanted) = (self.resident()?, Bytes(self.size.0 * self.count as u64));
+        ensure!(resident >= wanted, "only {resident} of {wanted} stay in the page cache");
+        Ok(())
+    }
+
+    /// How much of the titles the page cache holds.
+    pub fn resident(&self) -> Result<Bytes> {
+        let mut resident = Bytes::ZERO;
+        for numbers in (0..self.count).collect::<Vec<_>>().chunks(256) {
+            let paths: Vec<String> =
+                numbers.iter().map(|number| self.path(*number).display().to_string()).collect();
+            let mut arguments = vec!["--bytes", "--noheadings", "--output", "RES"];
+            arguments.extend(paths.iter().map(String::as_str));
+            for line in command::run("fincore", &arguments)?.lines() {
+                resident += Bytes(line.trim().parse().context("fincore printed no number")?);
+            }
+        }
+        Ok(resident)
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.root.join(directory(number)).join(NAME)
+    }
+}
+
+/// Directories spread over an ext4 volume as in a library that fills its disk; files of one
+/// directory lie side by side.
+fn directory(number: usize) -> String {
+    format!("t{number:05}")
+}
+
+fn write(path: &Path, number: usize, size: Bytes, piece: &mut Piece) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(path)?;
+    // In one stretch, as a library written once and in order.
+    fallocate(&file, FallocateFlags::empty(), 0, size.0)?;
+    for at in (0..size.0).step_by(PIECE as usize) {
+        file.write_all(piece.fill(number, at))?;
+    }
+    file.sync_all()?;
+    Ok(())
+}
+
+/// A buffer for direct writes: one mebibyte that starts at a multiple of a block.
+struct Piece {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Piece {
+    fn new() -> Self {
+        let memory = vec![0; PIECE as usize + BLOCK];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        Self { memory, start }
+    }
+
+    fn fill(&mut self, title: usize, at: u64) -> &[u8] {
+        let piece = &mut self.memory[self.start..self.start + PIECE as usize];
+        for (place, block) in piece.chunks_exact_mut(BLOCK).enumerate() {
+            let block_number = at / BLOCK as u64 + place as u64;
+            let word = ((title as u64 + 1) << 40 | block_number).to_le_bytes();
+            block.as_chunks_mut().0.fill(word);
+        }
+        piece
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_repeats_the_word_that_names_it() {
+        let mut piece = Piece::new();
+        let bytes = piece.fill(6, PIECE);
+        assert_eq!(bytes.len(), PIECE as usize);
+        assert_eq!(bytes[..8], (7_u64 << 40 | 256).to_le_bytes());
+        assert_eq!(bytes[BLOCK - 8..BLOCK], bytes[..8]);
+        assert_eq!(bytes[BLOCK..BLOCK + 8], (7_u64 << 40 | 257).to_le_bytes());
+    }
+}
