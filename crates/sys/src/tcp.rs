@@ -1,0 +1,230 @@
+//! The link port for plain TCP: gives the kernel what is due, and takes no for an answer.
+//!
+//! Promise: a send never waits, never raises a signal, and never sends more than it was offered. It
+//! knows no pace; sockets are prepared by the control side and come here connected.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+use tactus_core::ports::{LinkPort, Sent, SocketHandle};
+use tactus_core::units::MonoTime;
+
+/// Most parts taken in one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
+/// than a socket's buffer takes at once.
+pub const PARTS_MAX: usize = 16;
+
+/// A link port whose handles are file descriptors of connected sockets.
+#[derive(Debug, Default)]
+pub struct TcpLink(());
+
+impl TcpLink {
+    /// The port; it holds nothing.
+    pub fn new() -> Self {
+        Self(())
+    }
+}
+
+impl LinkPort for TcpLink {
+    fn send(&mut self, _now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+        let offered: usize = parts.iter().take(PARTS_MAX).map(|part| part.len()).sum();
+        assert!(offered > 0, "a send of nothing has no answer");
+        let taken = match parts {
+            [part] => send_one(socket, part),
+            _ => send_parts(socket, parts),
+        };
+        match taken {
+            Ok(0) => Sent::Blocked,
+            Ok(taken) => {
+                assert!(taken <= offered, "the kernel takes at most what it is offered");
+                Sent::Some(u32::try_from(taken).expect("a send takes less than 2 GiB"))
+            }
+            Err(errno) => refused(errno),
+        }
+    }
+}
+
+/// What a refused send means for the stream.
+fn refused(errno: i32) -> Sent {
+    match errno {
+        // ENOBUFS and ENOMEM: the kernel is short of memory for a moment, the connection is whole.
+        // EINTR: a signal came before the first byte.
+        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Sent::Blocked,
+        errno => Sent::Broken(errno),
+    }
+}
+
+const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+fn send_one(socket: SocketHandle, part: &[u8]) -> Result<usize, i32> {
+    // SAFETY: the slice is readable for its length; a wrong descriptor is an error, not a danger.
+    let taken = unsafe { libc::send(socket.0, part.as_ptr().cast(), part.len(), FLAGS) };
+    usize::try_from(taken).map_err(|_| last_errno())
+}
+
+fn send_parts(socket: SocketHandle, parts: &[&[u8]]) -> Result<usize, i32> {
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PARTS_MAX];
+    let count = parts.len().min(PARTS_MAX);
+    for (vector, part) in vectors.iter_mut().zip(parts) {
+        vector
+            .write(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    }
+    // SAFETY: `msghdr` is plain data, for which zero means absent.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr().cast();
+    message.msg_iovlen = count;
+    // SAFETY: the first `count` vectors were written above, and describe slices that live through
+    // the call, which only reads them.
+    let taken = unsafe { libc::sendmsg(socket.0, &raw const message, FLAGS) };
+    usize::try_from(taken).map_err(|_| last_errno())
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// How a socket for paced delivery is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preparation {
+    /// The kernel holds at most about this many bytes that it has not sent yet: two ticks' worth, so
+    /// that a slow peer is seen early and little waits behind a rate change.
+    pub not_sent_max: Option<u32>,
+    /// Size of the send buffer in bytes, as asked of the kernel, which doubles it for its own use and
+    /// stops tuning it; `None` leaves it to the kernel.
+    pub send_buffer: Option<u32>,
+}
+
+/// What a socket got besides what it must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    /// Whether cubic is its congestion control. A default of bbr would pace a second time.
+    pub cubic: bool,
+}
+
+/// Prepares a connected socket for paced delivery: no delay for small segments, little unsent data in
+/// the kernel, and a congestion control that does not pace by itself. `SO_MAX_PACING_RATE` is left
+/// alone: pacing is ours.
+///
+/// # Errors
+/// When it is not a TCP socket.
+pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<Prepared> {
+    let socket = socket.as_fd();
+    rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
+    if let Some(limit) = wanted.not_sent_max {
+        set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, limit)?;
+    }
+    if let Some(size) = wanted.send_buffer {
+        rustix::net::sockopt::set_socket_send_buffer_size(socket, size as usize)?;
+    }
+    let cubic = rustix::net::sockopt::set_tcp_congestion(socket, "cubic").is_ok();
+    Ok(Prepared { cubic })
+}
+
+fn set_option(socket: i32, level: i32, name: i32, value: u32) -> io::Result<()> {
+    let len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the value lives through the call, which reads `len` bytes of it.
+    match unsafe { libc::setsockopt(socket, level, name, (&raw const value).cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    const NOW: MonoTime = MonoTime(0);
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (ours, listener.accept().unwrap().0)
+    }
+
+    fn handle(socket: &TcpStream) -> SocketHandle {
+        SocketHandle(socket.as_raw_fd())
+    }
+
+    #[test]
+    fn parts_arrive_in_order_and_whole() {
+        let (ours, mut peer) = pair();
+        let mut link = TcpLink::new();
+        assert_eq!(link.send(NOW, handle(&ours), &[b"one"]), Sent::Some(3));
+        assert_eq!(link.send(NOW, handle(&ours), &[b"", b" two", b" three"]), Sent::Some(10));
+        let many: Vec<&[u8]> = vec![b"x"; PARTS_MAX + 3];
+        assert_eq!(link.send(NOW, handle(&ours), &many), Sent::Some(PARTS_MAX as u32));
+        drop(ours);
+        let mut got = String::new();
+        peer.read_to_string(&mut got).unwrap();
+        assert_eq!(got, format!("one two three{}", "x".repeat(PARTS_MAX)));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_blocks_and_nothing_is_lost() {
+        let (ours, mut peer) = pair();
+        let wanted = Preparation { not_sent_max: Some(65_536), send_buffer: Some(32_768) };
+        prepare(&ours, wanted).unwrap();
+        let mut link = TcpLink::new();
+        let data: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut sent = 0;
+        let mut blocked = 0;
+        let mut got = Vec::new();
+        // Also a blocking socket must answer at once.
+        while sent < data.len() {
+            let end = data.len().min(sent + 100_000);
+            let middle = sent + (end - sent) / 2;
+            match link.send(NOW, handle(&ours), &[&data[sent..middle], &data[middle..end]]) {
+                Sent::Some(taken) => sent += taken as usize,
+                Sent::Blocked => {
+                    blocked += 1;
+                    let mut some = [0; 50_000];
+                    let read = peer.read(&mut some).unwrap();
+                    got.extend_from_slice(&some[..read]);
+                }
+                Sent::Broken(errno) => panic!("errno {errno}"),
+            }
+        }
+        drop(ours);
+        peer.read_to_end(&mut got).unwrap();
+        assert!(blocked > 0, "the buffers are smaller than the data");
+        assert!(got == data);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_reported_without_a_signal() {
+        let (ours, peer) = pair();
+        drop(peer);
+        let mut link = TcpLink::new();
+        let broken = (0..1000).find_map(|_| match link.send(NOW, handle(&ours), &[b"data"]) {
+            Sent::Broken(errno) => Some(errno),
+            _ => None,
+        });
+        assert!(matches!(broken, Some(libc::EPIPE | libc::ECONNRESET)), "{broken:?}");
+        assert_eq!(link.send(NOW, SocketHandle(-1), &[b"data"]), Sent::Broken(libc::EBADF));
+    }
+
+    #[test]
+    fn a_prepared_socket_holds_little_unsent_data() {
+        let (ours, _peer) = pair();
+        let wanted = Preparation { not_sent_max: Some(16_384), send_buffer: None };
+        prepare(&ours, wanted).unwrap();
+        assert!(ours.nodelay().unwrap());
+        let mut value = 0_u32;
+        let mut len = size_of::<u32>() as libc::socklen_t;
+        // SAFETY: value and length live through the call, which writes at most `len` bytes.
+        let asked = unsafe {
+            libc::getsockopt(
+                ours.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NOTSENT_LOWAT,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        assert_eq!((asked, value), (0, 16_384));
+        let not_tcp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(prepare(&not_tcp, wanted).is_err());
+    }
+}

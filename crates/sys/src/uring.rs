@@ -1,0 +1,371 @@
+//! The disk port on io_uring: direct reads into registered blocks, completions by looking.
+//!
+//! Promise: the kernel-memory rule. A block given to the kernel comes back with its completion and
+//! not before; dropping the port asks the kernel to cancel and waits for every completion, and where
+//! it cannot wait it leaks the arena rather than free memory that may still be written. Completions
+//! cannot overflow: there are never more transfers than places for them. After [`DiskRing::open`]
+//! nothing is allocated. It decides no order and knows no cycle.
+//!
+//! ```text
+//!    submit --> [ table of depth ] --> submission queue --kick--> kernel --> completion queue
+//!                      ^    |                                                     |
+//!                      |    +------- again: interrupted or short ------<----------+
+//!                      +------------ done: landed, place free <------- poll_completion
+//! ```
+//!
+//! **Threads.** The ring is made disabled on any thread, with all its memory; the first thread that
+//! kicks it enables it and becomes its only issuer (`SINGLE_ISSUER`), so that completions are worked
+//! off when that thread looks (`DEFER_TASKRUN`) and at no other time. To move the port to another
+//! thread: stop submitting, poll until [`DiskRing::in_flight`] is zero, [`DiskRing::renew`], move. No
+//! transfer is lost and nobody waits. A kick from a thread that is not the issuer stops the program.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use io_uring::register::Restriction;
+use io_uring::{IoUring, opcode, squeue, types};
+use tactus_core::ports::{Completion, DiskPort, Transfer};
+use tactus_core::units::MonoTime;
+use tactus_ring::arena::{BlockRef, View};
+
+use crate::progress::{Progress, Step};
+
+/// The disk port on io_uring.
+pub struct DiskRing {
+    ring: IoUring,
+    view: View,
+    facts: RingFacts,
+    /// No thread has kicked it yet.
+    disabled: bool,
+    /// Bytes in a registered buffer; `None` when registration was refused.
+    chunk: Option<usize>,
+    table: Table,
+}
+
+/// What the kernel granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingFacts {
+    /// Most transfers in flight.
+    pub depth: u32,
+    /// Completions are worked off only when the port looks (Linux 6.1).
+    pub deferred: bool,
+    /// The arena is registered, so the kernel does not look up its pages for each read; or the error
+    /// number by which that was refused (`ENOMEM`: `RLIMIT_MEMLOCK` is too small).
+    pub registered: Result<(), i32>,
+    /// The ring can do nothing but read and cancel.
+    pub restricted: bool,
+}
+
+/// Whether the arena is offered to the kernel for registration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registration {
+    /// Yes; reads go on without it when it is refused.
+    Wanted,
+    /// No.
+    NotWanted,
+}
+
+/// Most transfers in flight on one ring: far above what any device gains from.
+pub const DEPTH_MAX: u32 = 4096;
+
+/// The kernel's limit for one registered buffer.
+const CHUNK_MAX: usize = 1 << 30;
+
+/// How long a dropped port waits for its completions before it leaks the arena: as long as a disk may
+/// take to reset its link and answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Marks the completion of a cancel; no transfer's tag looks so, as tables are smaller than 2^32.
+const CANCEL: u64 = u64::MAX;
+
+impl DiskRing {
+    /// Makes the ring with all its memory, for at most `depth` transfers at a time.
+    ///
+    /// # Errors
+    /// `ENOSYS` or `EPERM` where io_uring is not there or not allowed; `ENOMEM`, `EMFILE` when
+    /// resources are short; `EINVAL` when `depth` is zero or above [`DEPTH_MAX`].
+    pub fn open(view: View, depth: u32, registration: Registration) -> io::Result<Self> {
+        if depth == 0 || depth > DEPTH_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let (ring, deferred) = set_up(depth)?;
+        let restricted = restrict(&ring).is_ok();
+        let registered = match registration {
+            Registration::Wanted => register(&ring, &view),
+            Registration::NotWanted => Err(io::Error::from_raw_os_error(libc::ENOTSUP)),
+        };
+        let chunk = registered.as_ref().ok().copied();
+        let registered = registered.map(|_| ()).map_err(|refused| errno_of(&refused));
+        let facts = RingFacts { depth, deferred, registered, restricted };
+        let table = Table::new(depth);
+        Ok(Self { ring, view, facts, disabled: true, chunk, table })
+    }
+
+    /// What the kernel granted.
+    pub fn facts(&self) -> RingFacts {
+        self.facts
+    }
+
+    /// How many transfers were submitted and not yet polled.
+    pub fn in_flight(&self) -> u32 {
+        self.table.in_flight()
+    }
+
+    /// Makes the ring anew, so that the next thread that kicks it becomes its issuer. Allocates:
+    /// call it between two servers' lives, not between two turns.
+    ///
+    /// # Errors
+    /// As [`DiskRing::open`]; the ring is then as before.
+    ///
+    /// # Panics
+    /// When transfers are in flight: they would be lost.
+    pub fn renew(&mut self) -> io::Result<()> {
+        assert_eq!(self.in_flight(), 0, "a ring with transfers in flight stays where it is");
+        let wanted = match self.facts.registered {
+            Ok(()) => Registration::Wanted,
+            Err(_) => Registration::NotWanted,
+        };
+        let mut fresh = Self::open(self.view.clone(), self.facts.depth, wanted)?;
+        if wanted == Registration::NotWanted {
+            fresh.facts.registered = self.facts.registered;
+        }
+        *self = fresh;
+        Ok(())
+    }
+
+    /// Puts the next request of a transfer into the submission queue.
+    fn push(&mut self, tag: u64) {
+        let running = self.table.running(tag);
+        let rest = running.progress.rest();
+        // SAFETY: `from < len`, and `View::target` has checked that `len` bytes lie in the block.
+        let target = unsafe { running.target.add(rest.from as usize) };
+        let file = types::Fd(running.progress.transfer.file.0);
+        let entry = match self.chunk {
+            Some(chunk) => {
+                let from_base = target.as_ptr() as usize - self.view.region().0.as_ptr() as usize;
+                let buffer = u16::try_from(from_base / chunk).expect("checked by `register`");
+                opcode::ReadFixed::new(file, target.as_ptr(), rest.len, buffer)
+                    .offset(rest.offset)
+                    .build()
+            }
+            None => opcode::Read::new(file, target.as_ptr(), rest.len).offset(rest.offset).build(),
+        };
+        self.push_entry(&entry.user_data(tag));
+    }
+
+    fn push_entry(&mut self, entry: &squeue::Entry) {
+        // SAFETY: a read's target lies in the arena, which `self.view` keeps alive, and its block
+        // stays InKernel until `landed`; a cancel has no memory. `drop` waits for both.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the queue has a place for each transfer in flight and for a cancel");
+    }
+
+    /// Gives the queue to the kernel and lets it work off completions.
+    fn enter(&mut self) {
+        self.enable();
+        match self.ring.submit() {
+            Ok(_) => (),
+            Err(refused) => match errno_of(&refused) {
+                // Interrupted, or short of memory for now: what is left goes with the next kick.
+                libc::EINTR | libc::EAGAIN | libc::EBUSY => (),
+                libc::EEXIST => panic!("a ring is kicked by one thread only: renew it first"),
+                errno => panic!("the ring is set up and its entries are valid: errno {errno}"),
+            },
+        }
+    }
+
+    /// Makes the calling thread the issuer, once.
+    fn enable(&mut self) {
+        if self.disabled {
+            let enabled = self.ring.submitter().register_enable_rings();
+            enabled.expect("a ring that was made disabled can be enabled");
+            self.disabled = false;
+        }
+    }
+
+    /// The next completion that the kernel has posted, if it is a transfer's.
+    fn next_posted(&mut self) -> Option<(u64, i32)> {
+        let mut posted = self.ring.completion();
+        let entry = posted.find(|entry| entry.user_data() != CANCEL)?;
+        Some((entry.user_data(), entry.result()))
+    }
+
+    /// Ends a transfer: its block may leave the kernel, its place is free.
+    fn land(&mut self, tag: u64) -> Transfer {
+        let transfer = self.table.end(tag).progress.transfer;
+        // SAFETY: the kernel has posted the completion of the last request for this target, or was
+        // never told of it.
+        unsafe { self.view.landed(block_of(transfer)) };
+        transfer
+    }
+}
+
+impl DiskPort for DiskRing {
+    fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        if self.table.is_full() {
+            return Err(transfer);
+        }
+        let progress = Progress::new(transfer);
+        let target = self.view.target(block_of(transfer), transfer.at, transfer.len);
+        let tag = self.table.begin(Running { progress, target });
+        self.push(tag);
+        Ok(())
+    }
+
+    fn kick(&mut self, _now: MonoTime) {
+        if !self.ring.submission().is_empty() {
+            self.enter();
+        }
+    }
+
+    fn poll_completion(&mut self, _now: MonoTime) -> Option<Completion> {
+        // At most one look into the kernel per call, and none while completions are posted.
+        let mut looked = false;
+        while self.in_flight() > 0 {
+            let Some((tag, result)) = self.next_posted() else {
+                let waiting = self.ring.submission();
+                let worth_it = !waiting.is_empty() || waiting.taskrun() || waiting.cq_overflow();
+                drop(waiting);
+                if looked || self.disabled || !worth_it {
+                    return None;
+                }
+                looked = true;
+                self.enter();
+                continue;
+            };
+            match self.table.running(tag).progress.handle_result(result) {
+                Step::Again => self.push(tag),
+                Step::Done(result) => return Some(Completion { transfer: self.land(tag), result }),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for DiskRing {
+    fn drop(&mut self) {
+        if self.in_flight() > 0 && !self.settle(Instant::now() + PATIENCE) {
+            // Closing the ring lets the kernel finish by itself, some time. Until then the arena
+            // must stay mapped, so it stays for ever.
+            std::mem::forget(self.view.clone());
+        }
+    }
+}
+
+impl DiskRing {
+    /// Cancels everything and waits for every completion. False when that cannot be done: the device
+    /// hangs, or this is not the issuer's thread.
+    fn settle(&mut self, deadline: Instant) -> bool {
+        if self.disabled {
+            // The kernel was never told of any.
+            while let Some(tag) = self.table.any() {
+                self.land(tag);
+            }
+            return true;
+        }
+        // First empty the queue: it has places for every transfer, then the cancel fits as well.
+        let mut cancelled = false;
+        while self.in_flight() > 0 {
+            if !cancelled && self.ring.submission().is_empty() {
+                let all = types::CancelBuilder::any().all();
+                self.push_entry(&opcode::AsyncCancel2::new(all).build().user_data(CANCEL));
+                cancelled = true;
+            }
+            while let Some((tag, _)) = self.next_posted() {
+                self.land(tag);
+            }
+            if self.in_flight() > 0 && (Instant::now() >= deadline || !self.wait_briefly()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for a completion for at most some milliseconds. False when this thread may not.
+    fn wait_briefly(&self) -> bool {
+        let span = types::Timespec::new().nsec(20_000_000);
+        let wait = types::SubmitArgs::new().timespec(&span);
+        let entered = match self.ring.params().is_feature_ext_arg() {
+            true => self.ring.submitter().submit_with_args(1, &wait),
+            // Before Linux 5.11: no time limit.
+            false => self.ring.submit_and_wait(1),
+        };
+        match entered {
+            Ok(_) => true,
+            Err(refused) => {
+                let passing = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
+                passing.contains(&errno_of(&refused))
+            }
+        }
+    }
+}
+
+/// Sets up a disabled ring, with what this kernel has: whether completions are deferred.
+fn set_up(depth: u32) -> io::Result<(IoUring, bool)> {
+    // Linux 6.1.
+    let newest = IoUring::builder()
+        .setup_r_disabled()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .build(depth);
+    if let Ok(ring) = newest {
+        return Ok((ring, true));
+    }
+    // Linux 5.19: at least no interrupts of this thread by completions.
+    let newer = IoUring::builder()
+        .setup_r_disabled()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .build(depth);
+    if let Ok(ring) = newer {
+        return Ok((ring, false));
+    }
+    // Linux 5.10.
+    Ok((IoUring::builder().setup_r_disabled().build(depth)?, false))
+}
+
+/// Lets the ring read and cancel, and nothing else: whoever takes over this thread cannot use it to
+/// write, to connect or to open.
+fn restrict(ring: &IoUring) -> io::Result<()> {
+    let allowed = [opcode::Read::CODE, opcode::ReadFixed::CODE, opcode::AsyncCancel2::CODE];
+    ring.submitter().register_restrictions(&mut allowed.map(Restriction::sqe_op))
+}
+
+/// Registers the arena in chunks of whole blocks, so that no block lies in two. Returns their size.
+fn register(ring: &IoUring, view: &View) -> io::Result<usize> {
+    let (base, _) = view.region();
+    let block = view.block_size() as usize;
+    let used = view.places() as usize * block;
+    let chunk = (CHUNK_MAX / block).max(1) * block;
+    let vectors: Vec<_> = (0..used)
+        .step_by(chunk)
+        .map(|from| {
+            let len = chunk.min(used - from);
+            libc::iovec { iov_base: base.as_ptr().wrapping_add(from).cast(), iov_len: len }
+        })
+        .collect();
+    if u16::try_from(vectors.len()).is_err() {
+        return Err(io::Error::from_raw_os_error(libc::E2BIG));
+    }
+    // SAFETY: the vectors describe the arena, which the port's view keeps mapped as long as the ring
+    // lives; the kernel itself writes nothing until a block is given to it.
+    unsafe { ring.submitter().register_buffers(&vectors) }?;
+    Ok(chunk)
+}
+
+fn block_of(transfer: Transfer) -> BlockRef {
+    BlockRef { place: transfer.block.place, generation: transfer.block.generation }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+mod table;
+use table::{Running, Table};
+
+#[cfg(test)]
+mod tests;
