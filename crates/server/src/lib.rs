@@ -2,3 +2,11 @@
 //!
 //! The binary is thin: it reads the command line and calls in here, and so do the tests. Modules are
 //! listed from the lowest up; each uses only those above it.
+
+pub mod config;
+pub mod media;
+
+pub mod catalogue;
+
+pub mod broker;
+pub mod engine;

@@ -1,0 +1,401 @@
+//! The broker: the only place that admits or refuses, and the way to the engine.
+//!
+//! Promise: what it grants the ledger has room for; a refusal names the short resource and changes
+//! nothing; whatever becomes of a request (finished, cancelled, connection lost), its grant returns
+//! when the engine has retired the stream, and not before. A socket that is handed over belongs to
+//! the engine until it reports the stream as finished.
+
+use std::fmt;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tactus_core::ledger::{Demand, Ledger, Level, Resource, Short, Wish};
+use tactus_core::ports::{Bell, FileHandle, SocketHandle};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_engine::message::{Command, Outcome, Pace, Report, Start, StreamId, VolumeId};
+use tactus_ring::spsc::{Consumer, Producer};
+use tokio::sync::oneshot;
+
+use crate::catalogue::OpenTitle;
+
+/// Admits deliveries and hands them to the engine.
+#[derive(Clone)]
+pub struct Broker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    book: Mutex<Book>,
+    rules: BrokerRules,
+}
+
+/// What the broker goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BrokerRules {
+    /// Most best-effort deliveries at once.
+    pub best_effort_max: u32,
+    /// What a refused client is told to wait.
+    pub retry_after: Duration,
+}
+
+struct Book {
+    ledger: Ledger,
+    commands: Producer<Command>,
+    bell: Box<dyn Bell>,
+    /// Free places of the delivery table.
+    free: Vec<u32>,
+    places: Vec<Place>,
+    best_effort: u32,
+    refusals: Refusals,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    /// Who waits for the socket.
+    finished: Option<oneshot::Sender<Delivered>>,
+    /// Who waits for the place to be used again for the same grant.
+    retired: Option<oneshot::Sender<()>>,
+    /// The socket, while the engine sends on it.
+    socket: Option<TcpStream>,
+    /// Keeps the file open until no read of it is under way.
+    title: Option<Arc<OpenTitle>>,
+    /// The grant is gone: returned when the stream retires.
+    release: Option<Demand>,
+    best_effort: bool,
+}
+
+/// What somebody would like to have delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The disk that the title lies on.
+    pub volume: VolumeId,
+    /// How fast; the tick is lengthened or shortened to suit the rate.
+    pub pace: Pace,
+    /// Bytes to deliver in all.
+    pub len: Bytes,
+}
+
+/// Room for one delivery at a time. Returned when dropped.
+pub struct Grant {
+    shared: Arc<Shared>,
+    place: u32,
+    demand: Demand,
+    pace: Pace,
+    /// A stream of this grant that has finished but perhaps not retired.
+    retiring: Option<oneshot::Receiver<()>>,
+    in_engine: bool,
+}
+
+/// What became of a delivery.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The socket, for the next request; none when the connection is of no more use.
+    pub socket: Option<TcpStream>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Bytes that the socket has taken.
+    pub sent: u64,
+}
+
+/// Why a delivery was not admitted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// What is short.
+    pub resource: Resource,
+    /// When it may be worth asking again.
+    pub retry_after: Duration,
+    /// One sentence for people.
+    pub message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Refused requests, by what was short.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Refusals([u64; RESOURCES.len()]);
+
+/// Every resource, in the order in which they are listed.
+pub const RESOURCES: [Resource; 5] =
+    [Resource::Disk, Resource::Arena, Resource::Link, Resource::Cpu, Resource::Streams];
+
+impl Refusals {
+    /// Each resource and how many requests were refused for it.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
+        RESOURCES.into_iter().zip(self.0)
+    }
+
+    fn count(&mut self, resource: Resource) {
+        let at = RESOURCES.iter().position(|&each| each == resource).expect("all are listed");
+        self.0[at] += 1;
+    }
+}
+
+impl Broker {
+    /// A broker over `ledger`, whose streams go to the engine through `commands`, waking it by
+    /// `bell`.
+    pub fn new(
+        ledger: Ledger,
+        commands: Producer<Command>,
+        bell: Box<dyn Bell>,
+        rules: BrokerRules,
+    ) -> Self {
+        let streams = ledger.terms().streams;
+        let book = Book {
+            ledger,
+            commands,
+            bell,
+            free: (0..streams).rev().collect(),
+            places: (0..streams).map(|_| Place::default()).collect(),
+            best_effort: 0,
+            refusals: Refusals::default(),
+        };
+        Self { shared: Arc::new(Shared { book: Mutex::new(book), rules }) }
+    }
+
+    /// Reserves what `wanted` needs.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit(&self, wanted: &Wanted) -> Result<Grant, Refusal> {
+        let rules = self.shared.rules;
+        let mut book = self.shared.book();
+        let is_best_effort = wanted.pace == Pace::BestEffort;
+        let pace = suited(wanted.pace);
+        let demand =
+            book.ledger.demand(u32::from(wanted.volume.0), wish_of(pace), wanted.len);
+        let limit = u64::from(rules.best_effort_max);
+        let admitted = if is_best_effort && book.best_effort >= rules.best_effort_max {
+            Err(Short { resource: Resource::Streams, needed: limit + 1, limit })
+        } else {
+            book.ledger.admit(demand)
+        };
+        if let Err(short) = admitted {
+            book.refusals.count(short.resource);
+            drop(book);
+            return Err(refusal(short, wanted.pace, rules.retry_after));
+        }
+        let place = book.free.pop().expect("the ledger counts the places of the table");
+        book.places[place as usize].best_effort = is_best_effort;
+        book.best_effort += u32::from(is_best_effort);
+        drop(book);
+        let shared = Arc::clone(&self.shared);
+        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
+    }
+
+    /// Delivers `range` of `title` to `socket`, which must be non-blocking and prepared for the
+    /// link. When the future is dropped, the delivery is stopped with its grant.
+    ///
+    /// # Panics
+    /// When the range is empty.
+    pub async fn deliver(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        socket: TcpStream,
+    ) -> Delivered {
+        assert!(range.start < range.end, "an empty range is answered without the engine");
+        if let Some(retiring) = grant.retiring.take() {
+            // A closed channel says the same: the place is empty.
+            drop(retiring.await);
+        }
+        let (finished, delivered) = oneshot::channel();
+        let (retired, retiring) = oneshot::channel();
+        {
+            let mut book = self.shared.book();
+            let place = &mut book.places[grant.place as usize];
+            place.generation = place.generation.wrapping_add(1);
+            place.finished = Some(finished);
+            place.retired = Some(retired);
+            place.title = Some(Arc::clone(title));
+            let handle = SocketHandle(socket.as_raw_fd());
+            place.socket = Some(socket);
+            let start = Start {
+                stream: StreamId { index: grant.place, generation: place.generation },
+                volume: title.volume,
+                title: title.id,
+                file: FileHandle(title.file.as_raw_fd()),
+                position: title.position,
+                title_len: title.len,
+                first: Bytes(range.start),
+                end: Bytes(range.end),
+                pace: grant.pace,
+                window: grant.demand.window(),
+                socket: handle,
+            };
+            grant.in_engine = true;
+            grant.retiring = Some(retiring);
+            book.command(Command::Start(start));
+        }
+        let delivered = delivered.await;
+        delivered.unwrap_or(Delivered { socket: None, outcome: Outcome::Stopped, sent: 0 })
+    }
+
+    /// How full everything is.
+    pub fn levels(&self) -> Vec<Level> {
+        self.shared.book().ledger.levels().collect()
+    }
+
+    /// How many more streams of `rate` would be admitted from `volume`.
+    pub fn room_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> u32 {
+        let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick) };
+        self.shared.book().ledger.room_for(u32::from(volume.0), wish)
+    }
+
+    /// Volumes, streams and refusals so far.
+    pub fn refusals(&self) -> Refusals {
+        self.shared.book().refusals
+    }
+
+    /// Deliveries that hold a grant.
+    pub fn streams(&self) -> u32 {
+        self.shared.book().ledger.streams()
+    }
+
+    /// How many disks there are.
+    pub fn volumes(&self) -> u16 {
+        self.shared.book().ledger.terms().disks.len() as u16
+    }
+
+    /// Ends every running delivery.
+    pub fn stop_all(&self) {
+        let mut book = self.shared.book();
+        for index in 0..book.places.len() as u32 {
+            let place = &book.places[index as usize];
+            if place.finished.is_some() || place.socket.is_some() {
+                let stream = StreamId { index, generation: place.generation };
+                book.command(Command::Stop(stream));
+            }
+        }
+    }
+
+    /// Passes on all reports that are there. Called by the one thread that waits for them.
+    pub fn handle_reports(&self, reports: &mut Consumer<Report>) {
+        while let Some(report) = reports.pop() {
+            match report {
+                Report::Finished { stream, outcome, sent } => {
+                    self.shared.book().finished(stream, outcome, sent);
+                }
+                Report::Retired { stream } => {
+                    // Closing a file may take long: not under the lock.
+                    drop(self.shared.book().retired(stream));
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // A panic while the book was open has already been reported; its sums are kept by single
+        // statements that cannot be half done.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn command(&mut self, command: Command) {
+        let pushed = self.commands.push(command);
+        assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
+        self.bell.ring();
+    }
+
+    fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) {
+        let place = &mut self.places[stream.index as usize];
+        assert!(place.generation == stream.generation, "a place is used again after it retired");
+        let usable = matches!(outcome, Outcome::Complete);
+        let socket = place.socket.take().filter(|_| usable);
+        if let Some(finished) = place.finished.take() {
+            // Whoever asked may have gone; then the socket closes here.
+            drop(finished.send(Delivered { socket, outcome, sent: sent.0 }));
+        }
+    }
+
+    fn retired(&mut self, stream: StreamId) -> Option<Arc<OpenTitle>> {
+        let place = &mut self.places[stream.index as usize];
+        let title = place.title.take();
+        if let Some(retired) = place.retired.take() {
+            drop(retired.send(()));
+        }
+        if let Some(demand) = place.release.take() {
+            self.release(stream.index, demand);
+        }
+        title
+    }
+
+    fn release(&mut self, index: u32, demand: Demand) {
+        let place = &mut self.places[index as usize];
+        self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
+        self.ledger.release(demand);
+        self.free.push(index);
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let mut book = self.shared.book();
+        let place = &mut book.places[self.place as usize];
+        if self.in_engine && place.title.is_some() {
+            // Not retired yet: the engine may still send or read for it.
+            place.release = Some(self.demand);
+            if place.socket.is_some() {
+                let stream = StreamId { index: self.place, generation: place.generation };
+                book.command(Command::Stop(stream));
+            }
+        } else {
+            book.release(self.place, self.demand);
+        }
+    }
+}
+
+fn suited(pace: Pace) -> Pace {
+    match pace {
+        Pace::Paced { rate, burst, tick } => {
+            Pace::Paced { rate, burst, tick: Tick::for_rate(rate, tick) }
+        }
+        Pace::BestEffort => Pace::BestEffort,
+    }
+}
+
+fn wish_of(pace: Pace) -> Wish {
+    match pace {
+        Pace::Paced { rate, tick, .. } => Wish::Paced { rate, tick },
+        Pace::BestEffort => Wish::BestEffort,
+    }
+}
+
+fn refusal(short: Short, pace: Pace, retry_after: Duration) -> Refusal {
+    let what = match pace {
+        Pace::Paced { rate, .. } => format!("a stream of {rate}"),
+        Pace::BestEffort => "a download without a rate".to_owned(),
+    };
+    let Short { resource, needed, limit } = short;
+    let (name, needed, limit) = match resource {
+        Resource::Disk => {
+            ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string())
+        }
+        Resource::Cpu => {
+            ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
+        }
+        Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
+        Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
+        Resource::Streams => ("the table", format!("{needed} streams"), format!("{limit} streams")),
+    };
+    let message = format!("no room for {what}: {needed} of {name} would be promised, of {limit}");
+    Refusal { resource, retry_after, message }
+}
+
+#[cfg(test)]
+#[path = "broker/tests.rs"]
+mod tests;

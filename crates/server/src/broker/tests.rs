@@ -1,0 +1,176 @@
+//! The broker against its promises, with an engine played by the test.
+
+use super::*;
+use std::net::TcpListener;
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
+use tactus_core::units::{KIB, SECOND};
+use tactus_ring::spsc::ring;
+
+use crate::catalogue::{Catalogue, CatalogueRules, Found, Root};
+
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self) {}
+}
+
+struct Stage {
+    broker: Broker,
+    commands: Consumer<Command>,
+    to_control: Producer<Report>,
+    reports: Consumer<Report>,
+    title: Arc<OpenTitle>,
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Room for `streams` of 1 Mbit/s.
+    fn new(streams: u32) -> Self {
+        let disk = DiskTerms {
+            model: DiskModel::SLOWEST,
+            cycle: SECOND,
+            share_thousandths: 1000,
+            block: Bytes(256 * KIB),
+            blocks: 1000,
+        };
+        let cpu = CpuTerms { per_send: Nanos(0), per_mib: Nanos(0), budget: SECOND };
+        let link = BitRate(1_000_000 * u64::from(streams));
+        let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu, streams: 100 });
+        let (to_engine, commands) = ring(301);
+        let (to_control, reports) = ring(201);
+        let rules = BrokerRules { best_effort_max: 2, retry_after: Duration::from_secs(1) };
+        let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules);
+        let dir = tempfile::tempdir().expect("a directory for the title");
+        std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");
+        let title = open_title(dir.path(), "/a.ts");
+        Self { broker, commands, to_control, reports, title, _dir: dir }
+    }
+
+    fn report(&mut self, report: Report) {
+        self.to_control.push(report).expect("room for the report");
+        self.broker.handle_reports(&mut self.reports);
+    }
+
+    fn started(&mut self) -> Start {
+        match self.commands.pop() {
+            Some(Command::Start(start)) => start,
+            other => panic!("expected a start, found {other:?}"),
+        }
+    }
+}
+
+fn open_title(root: &std::path::Path, path: &str) -> Arc<OpenTitle> {
+    let catalogue = Catalogue::new(&[Root { mount: "/".into(), directory: root.into() }], CatalogueRules::default()).expect("a volume");
+    let path = tactus_core::path::RequestPath::parse(path.as_bytes()).expect("a plain path");
+    match catalogue.find_blocking(&path).expect("the title is there") {
+        Found::Title(title) => title,
+        Found::Directory(_) => panic!("the title is a file"),
+    }
+}
+
+fn wanted() -> Wanted {
+    let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
+    Wanted { volume: VolumeId(0), pace, len: Bytes(10_000) }
+}
+
+fn socket() -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection")
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
+    let stage = Stage::new(2);
+    let first = stage.broker.admit(&wanted()).expect("room for two");
+    let second = stage.broker.admit(&wanted()).expect("room for two");
+    let before = stage.broker.levels();
+    let refusal = stage.broker.admit(&wanted()).err().expect("no room for three");
+    assert_eq!(refusal.resource, Resource::Link);
+    assert!(refusal.message.contains("the link"), "{}", refusal.message);
+    assert_eq!(stage.broker.levels(), before);
+    drop(first);
+    assert!(stage.broker.admit(&wanted()).is_ok());
+    drop(second);
+    assert_eq!(stage.broker.streams(), 0);
+}
+
+#[tokio::test]
+async fn downloads_without_a_rate_are_bounded_by_number() {
+    let stage = Stage::new(2);
+    let want = Wanted { pace: Pace::BestEffort, ..wanted() };
+    let grants: Vec<_> = (0..2).map(|_| stage.broker.admit(&want).expect("two fit")).collect();
+    assert_eq!(stage.broker.admit(&want).err().map(|r| r.resource), Some(Resource::Streams));
+    drop(grants);
+    assert!(stage.broker.admit(&want).is_ok());
+}
+
+#[tokio::test]
+async fn a_socket_comes_back_when_its_stream_has_finished() {
+    let mut stage = Stage::new(1);
+    let mut grant = stage.broker.admit(&wanted()).expect("room");
+    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let delivery = tokio::spawn(async move {
+        let delivered = broker.deliver(&mut grant, &title, 10..20, socket()).await;
+        (grant, delivered)
+    });
+    tokio::task::yield_now().await;
+    let start = stage.started();
+    assert_eq!((start.first, start.end), (Bytes(10), Bytes(20)));
+    let (stream, sent) = (start.stream, Bytes(10));
+    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
+    let (grant, delivered) = delivery.await.expect("no panic");
+    assert!(delivered.socket.is_some() && delivered.sent == 10);
+    drop(grant);
+    assert_eq!(stage.broker.streams(), 1, "not retired yet");
+    stage.report(Report::Retired { stream });
+    assert_eq!(stage.broker.streams(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired() {
+    let mut stage = Stage::new(1);
+    let mut grant = stage.broker.admit(&wanted()).expect("room");
+    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let delivery = tokio::spawn(async move {
+        broker.deliver(&mut grant, &title, 0..10_000, socket()).await.outcome
+    });
+    tokio::task::yield_now().await;
+    let stream = stage.started().stream;
+    delivery.abort();
+    assert!(delivery.await.is_err_and(|error| error.is_cancelled()));
+    assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
+    assert!(stage.broker.admit(&wanted()).is_err(), "the engine still sends");
+    stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
+    assert!(stage.broker.admit(&wanted()).is_err(), "the engine still reads");
+    stage.report(Report::Retired { stream });
+    assert!(stage.broker.admit(&wanted()).is_ok());
+}
+
+#[tokio::test]
+async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
+    let mut stage = Stage::new(1);
+    let mut grant = stage.broker.admit(&wanted()).expect("room");
+    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let delivery = tokio::spawn(async move {
+        for range in [0..10, 50..60] {
+            let delivered = broker.deliver(&mut grant, &title, range, socket()).await;
+            assert_eq!(delivered.outcome, Outcome::Complete);
+        }
+    });
+    let mut lives = vec![];
+    for _ in 0..2 {
+        tokio::task::yield_now().await;
+        let stream = stage.started().stream;
+        lives.push(stream.generation);
+        let sent = Bytes(10);
+        stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
+        tokio::task::yield_now().await;
+        assert_eq!(stage.commands.pop(), None, "the next part waits until the place is empty");
+        stage.report(Report::Retired { stream });
+    }
+    delivery.await.expect("both parts were delivered");
+    assert_eq!(lives, [1, 2]);
+    assert_eq!(stage.broker.streams(), 0);
+}

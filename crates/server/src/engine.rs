@@ -1,0 +1,238 @@
+//! The engine's start: from the configuration and the host to running cores.
+//!
+//! It opens each volume's device, takes all memory, makes the ledger's terms, places the servers and
+//! starts the pinned threads. What the host refuses (real-time rights, huge pages, locked memory,
+//! io_uring) is not an error: the engine starts with less, promises less, and says so.
+
+mod host;
+mod terms;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use tactus_core::ledger::Ledger;
+use tactus_core::units::Nanos;
+use tactus_engine::assembly::{self, Control, Counters, Placement, Setup, VolumeSetup};
+use tactus_engine::cores::Core;
+use tactus_engine::link::Patience;
+use tactus_engine::message::Report;
+use tactus_ring::arena;
+use tactus_ring::spsc::Consumer;
+use tactus_sys::bell::{self, Bell, Sleeper};
+use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions};
+use tactus_sys::region::{HugeRegion, Locking, Pages};
+use tactus_sys::tcp::TcpLink;
+use tactus_sys::thread;
+
+use crate::broker::{Broker, BrokerRules};
+use crate::config::placement::{self, CorePlan, Job};
+use crate::config::{Auto, Config};
+use crate::engine::host::{Bells, CoreHost, Rights};
+use crate::engine::terms::VolumeTerms;
+
+pub use crate::engine::terms::{CPU_TERMS, VolumeFacts};
+
+/// A running engine. Dropping it stops the cores.
+pub struct Engine {
+    /// Admits and starts deliveries.
+    pub broker: Broker,
+    /// What the servers count.
+    pub counters: Counters,
+    /// What was found out about each volume.
+    pub volumes: Vec<VolumeFacts>,
+    /// Which server sits on which core.
+    pub placement: Vec<CorePlan>,
+    /// What the host refused, in words, each with what it costs.
+    pub degraded: Vec<String>,
+    stopping: Arc<AtomicBool>,
+    bells: Vec<Bell>,
+    report_bell: Bell,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts the engine for `config`, whose volumes are in order.
+///
+/// # Errors
+/// When a volume cannot be opened, or there is no memory for one block of each.
+pub fn start(config: &Config) -> io::Result<Engine> {
+    let cpus = thread::allowed_cores()?;
+    let count = u16::try_from(config.volumes.len()).expect("a host has fewer disks");
+    let plan = match &config.cores.placement {
+        Auto::Set(plan) => plan.clone(),
+        Auto::Auto => placement::default_placement(&cpus, count),
+    };
+    let mut degraded = vec![];
+    let facts = terms::volumes(config)?;
+    let mut setups = vec![];
+    for volume in &facts {
+        setups.push(open_volume(config, volume, &mut degraded)?);
+    }
+    let (report_bell, sleeper) = bell::bell()?;
+    let setup = Setup {
+        volumes: setups,
+        link: TcpLink::new(),
+        streams: config.memory.streams_max,
+        patience: Patience {
+            behind_max: config.slow_reader.behind_max,
+            drain_window: config.slow_reader.download_window,
+            drain_min: config.slow_reader.download_rate_min.bytes_in(config.slow_reader.download_window),
+        },
+        placement: placement_of(&plan, facts.len()),
+        report_bell: Box::new(Bells(vec![report_bell.clone()])),
+    };
+    let (cores, control) = assembly::assemble(setup);
+    let Control { commands, reports, counters } = control;
+
+    let stopping = Arc::new(AtomicBool::new(false));
+    let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
+    let fifo = started.real_time;
+    let ledger = Ledger::new(terms::of(config, &facts, &plan, fifo));
+    let rules = BrokerRules {
+        best_effort_max: config.best_effort_streams_max,
+        retry_after: terms::RETRY_AFTER,
+    };
+    let all = Bells(started.bells.clone());
+    let broker = Broker::new(ledger, commands, Box::new(all), rules);
+    let mut threads = started.threads;
+    threads.push(start_reports(broker.clone(), reports, sleeper, Arc::clone(&stopping))?);
+    Ok(Engine {
+        broker,
+        counters,
+        volumes: facts,
+        placement: plan,
+        degraded,
+        stopping,
+        bells: started.bells,
+        report_bell,
+        threads,
+    })
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        for bell in self.bells.iter().chain([&self.report_bell]) {
+            bell.ring();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a core ended with a panic");
+            }
+        }
+    }
+}
+
+fn open_volume(
+    config: &Config,
+    volume: &VolumeFacts,
+    degraded: &mut Vec<String>,
+) -> io::Result<VolumeSetup<DiskDevice>> {
+    let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
+    let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
+    let region = HugeRegion::new(size.0 as usize, locking)?;
+    if region.pages() == (Pages::Transparent { huge: 0 }) {
+        degraded.push("no huge pages: each block costs more address translations".to_owned());
+    }
+    if config.memory.lock && region.locked().is_err() {
+        degraded.push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
+    }
+    let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
+    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
+    let depth = volume.model.depth;
+    let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
+    degraded.extend(refused_by(port.facts()));
+    Ok(VolumeSetup { port, keeper, view, cycle, model: volume.model, best_effort_depth })
+}
+
+fn refused_by(facts: DiskFacts) -> Option<String> {
+    match facts {
+        DiskFacts::Threads { refused: Some(errno), .. } => {
+            let error = io::Error::from_raw_os_error(errno);
+            Some(format!("no io_uring ({error}): reads go through threads and cost more"))
+        }
+        DiskFacts::Threads { refused: None, .. } => None,
+        DiskFacts::Ring(ring) => ring.registered.is_err().then(|| {
+            "blocks are not registered with the kernel: each read costs more".to_owned()
+        }),
+    }
+}
+
+/// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind it.
+const BEST_EFFORT_DEPTH: u32 = 4;
+
+/// The engine numbers its cores in the order of the plan.
+fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
+    let core_of = |job: Job, index: usize| {
+        let sits = |core: &CorePlan| {
+            core.servers.iter().any(|name| name.job == job && usize::from(name.index) == index)
+        };
+        plan.iter().position(sits)
+    };
+    let place = |job, index| core_of(job, index).or_else(|| core_of(job, 0)).unwrap_or(0);
+    Placement {
+        disks: (0..volumes).map(|volume| place(Job::Disk, volume)).collect(),
+        blocks: (0..volumes).map(|volume| place(Job::Block, volume)).collect(),
+        delivery: place(Job::Delivery, 0),
+        link: place(Job::Link, 0),
+    }
+}
+
+struct Started {
+    threads: Vec<JoinHandle<()>>,
+    bells: Vec<Bell>,
+    real_time: bool,
+}
+
+fn start_cores(
+    cores: Vec<Core>,
+    plan: &[CorePlan],
+    config: &Config,
+    stopping: &Arc<AtomicBool>,
+    degraded: &mut Vec<String>,
+) -> io::Result<Started> {
+    let mut started = Started { threads: vec![], bells: vec![], real_time: true };
+    let (tell, told) = std::sync::mpsc::channel();
+    for (core, plan) in cores.into_iter().zip(plan) {
+        let (bell, sleeper) = bell::bell()?;
+        started.bells.push(bell);
+        let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
+        let priority = config.cores.realtime.then_some(config.cores.priority as u8);
+        let body = move || {
+            let rights = Rights::take(cpu, priority);
+            // Nobody listens any more when another core has failed to start.
+            drop(tell.send(rights));
+            drop(tell);
+            core.run(&mut CoreHost::new(sleeper, stopping));
+        };
+        let name = format!("tactus-core-{cpu}");
+        started.threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+    }
+    drop(tell);
+    for rights in told {
+        started.real_time &= rights.real_time;
+        degraded.extend(rights.refused);
+    }
+    degraded.sort();
+    degraded.dedup();
+    Ok(started)
+}
+
+fn start_reports(
+    broker: Broker,
+    mut reports: Consumer<Report>,
+    mut sleeper: Sleeper,
+    stopping: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    let body = move || {
+        while !stopping.load(Ordering::Acquire) {
+            broker.handle_reports(&mut reports);
+            sleeper.wait_until(Some(tactus_sys::clock::now() + REPORTS_LOOK));
+        }
+    };
+    std::thread::Builder::new().name("tactus-reports".to_owned()).spawn(body)
+}
+
+/// The bell wakes the thread; this is only how soon it sees that the engine stops.
+const REPORTS_LOOK: Nanos = Nanos::from_millis(500);

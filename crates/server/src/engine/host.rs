@@ -1,0 +1,86 @@
+//! The thread under a core: pinned, real-time when the host allows it, asleep until the next deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tactus_core::ports;
+use tactus_core::units::{MonoTime, Nanos};
+use tactus_engine::cores::Host;
+use tactus_sys::bell::{Bell, Sleeper};
+use tactus_sys::{clock, thread};
+
+/// What a core's thread was allowed.
+pub(super) struct Rights {
+    pub(super) real_time: bool,
+    /// What the host refused, with what it costs.
+    pub(super) refused: Vec<String>,
+}
+
+impl Rights {
+    /// Pins the calling thread and makes it real-time with `priority`, as far as the host allows.
+    pub(super) fn take(cpu: u32, priority: Option<u8>) -> Self {
+        let mut refused = vec![];
+        if let Err(error) = thread::pin(cpu) {
+            refused.push(format!("core {cpu} cannot be had for real-time work ({error})"));
+        }
+        let real_time = match priority.map(thread::run_fifo) {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                refused.push(format!(
+                    "no real-time priority ({error}): other programs may delay streams, so half as \
+                     many are admitted"
+                ));
+                false
+            }
+            None => {
+                refused.push("real-time priority is switched off by the configuration".to_owned());
+                false
+            }
+        };
+        if !real_time && let Err(error) = thread::tighten_timer() {
+            refused.push(format!("timers stay 50 us coarse ({error})"));
+        }
+        Self { real_time, refused }
+    }
+}
+
+/// A core's thread.
+pub(super) struct CoreHost {
+    sleeper: Sleeper,
+    stopping: Arc<AtomicBool>,
+}
+
+impl CoreHost {
+    pub(super) fn new(sleeper: Sleeper, stopping: Arc<AtomicBool>) -> Self {
+        Self { sleeper, stopping }
+    }
+}
+
+impl Host for CoreHost {
+    fn now(&mut self) -> MonoTime {
+        clock::now()
+    }
+
+    fn sleep(&mut self, until: Option<MonoTime>) {
+        let until = until.unwrap_or_else(|| clock::now() + IDLE_LOOK);
+        self.sleeper.wait_until(Some(until));
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// The bells of all cores: a command may concern any of them.
+pub(super) struct Bells(pub(super) Vec<Bell>);
+
+impl ports::Bell for Bells {
+    fn ring(&self) {
+        for bell in &self.0 {
+            bell.ring();
+        }
+    }
+}
+
+/// A core without work is woken by its bell; this only bounds what a lost wake-up could cost.
+const IDLE_LOOK: Nanos = Nanos::from_millis(200);

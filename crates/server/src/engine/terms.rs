@@ -1,0 +1,132 @@
+//! The terms of admission: what the ledger may promise on this host.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
+use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+
+use crate::config::placement::CorePlan;
+use crate::config::{ARENA_MAX_AUTO, Auto, Config, Volume};
+
+/// One volume as it was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeFacts {
+    /// The directory.
+    pub path: PathBuf,
+    /// What the disk can do.
+    pub model: DiskModel,
+    /// Whether the model was measured by `tactus measure`, or only quickly at start.
+    pub model_is_measured: bool,
+    pub(super) terms: VolumeTerms,
+}
+
+/// How a volume's disk turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct VolumeTerms {
+    pub(super) cycle: Nanos,
+    pub(super) block: Bytes,
+    pub(super) arena: Bytes,
+    pub(super) share_thousandths: u32,
+}
+
+impl VolumeFacts {
+    /// One turn of the disk.
+    pub fn cycle(&self) -> Nanos {
+        self.terms.cycle
+    }
+
+    /// Size of a block.
+    pub fn block(&self) -> Bytes {
+        self.terms.block
+    }
+
+    /// Memory for its blocks.
+    pub fn arena(&self) -> Bytes {
+        self.terms.arena
+    }
+}
+
+/// What a refused client is told to wait: streams end all the time, but seldom within a second.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// What sending costs a core, with a margin of a half over what was measured on a virtual machine
+/// (`docs/benchmarks.md`): a copying send of data that is not in the cache, and the read before it.
+pub const CPU_TERMS: CpuTerms = CpuTerms {
+    per_send: Nanos::from_micros(7),
+    per_mib: Nanos::from_micros(330),
+    budget: Nanos(0),
+};
+
+/// Share of a core's time that streams may fill; the scheduler takes a real-time thread off its core
+/// when it uses more than 95 %.
+const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
+const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
+const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
+const ARM_BLOCK: Bytes = Bytes(MIB);
+
+/// Finds out what each volume of `config` can do.
+pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {
+    let arena = match config.memory.arena {
+        Auto::Set(size) => size,
+        Auto::Auto => Bytes(available_memory().0 / 4).min(ARENA_MAX_AUTO),
+    };
+    let each = Bytes(arena.0 / config.volumes.len().max(1) as u64);
+    config.volumes.iter().map(|volume| facts(volume, each)).collect()
+}
+
+fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
+    let (model, model_is_measured) = model_of(volume);
+    let model = match volume.depth {
+        Auto::Set(depth) => DiskModel { depth, ..model },
+        Auto::Auto => model,
+    };
+    let (cycle, block) =
+        if model.has_arm() { (ARM_CYCLE, ARM_BLOCK) } else { (FLASH_CYCLE, FLASH_BLOCK) };
+    let terms = VolumeTerms {
+        cycle: volume.cycle.or_else(|| cycle),
+        block: volume.block.or_else(|| block),
+        arena,
+        share_thousandths: (volume.budget.of(1000)) as u32,
+    };
+    Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, terms })
+}
+
+/// The limits of everything together. Without real-time priority half is promised: what else runs on
+/// the cores is then in the way.
+pub(super) fn of(
+    config: &Config,
+    volumes: &[VolumeFacts],
+    cores: &[CorePlan],
+    real_time: bool,
+) -> Terms {
+    let derate = if real_time { 1 } else { 2 };
+    let disks = volumes.iter().map(|volume| DiskTerms {
+        model: volume.model,
+        cycle: volume.terms.cycle,
+        share_thousandths: volume.terms.share_thousandths / derate,
+        block: volume.terms.block,
+        blocks: (volume.terms.arena.0 / volume.terms.block.0) as u32,
+    });
+    let all_of_it = link_rate(config);
+    let link = BitRate(config.link.budget.of(all_of_it.0));
+    let second = SECOND.times(cores.len() as u64);
+    let budget = Nanos(config.cpu_budget.of(second.0) / u64::from(derate));
+    Terms {
+        disks: disks.collect(),
+        link,
+        cpu: CpuTerms { budget, ..CPU_TERMS },
+        streams: config.memory.streams_max,
+    }
+}
+
+fn model_of(_volume: &Volume) -> (DiskModel, bool) {
+    let model = DiskModel { visit: Nanos(30_000), sweep: Nanos(0), read_mib: Nanos(600_000), write_mib: Nanos(600_000), depth: 16 };
+    (model, false)
+}
+fn link_rate(config: &Config) -> BitRate {
+    config.link.rate.or_else(|| BitRate(40_000_000_000))
+}
+fn available_memory() -> Bytes { Bytes(8 << 30) }

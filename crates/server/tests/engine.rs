@@ -1,0 +1,98 @@
+//! From disk to socket through the real servers, without HTTP.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use tactus::broker::Wanted;
+use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle, Root};
+use tactus::config::{Auto, Config};
+use tactus::engine::{self, Engine};
+use tactus_core::path::RequestPath;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB};
+use tactus_engine::message::{Outcome, Pace, VolumeId};
+
+struct Stage {
+    engine: Engine,
+    title: Arc<OpenTitle>,
+    content: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+fn stage(len: usize) -> Stage {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
+    let content: Vec<u8> = (0..len as u32).map(byte).collect();
+    std::fs::write(dir.path().join("title.ts"), &content).expect("a title");
+    let title = open(dir.path(), "/title.ts");
+    let mut config = Config::unconfigured();
+    config.serve_only(dir.path());
+    config.memory.arena = Auto::Set(Bytes(64 * MIB));
+    let engine = engine::start(&config).expect("the engine starts");
+    Stage { engine, title, content, _dir: dir }
+}
+
+fn open(root: &Path, path: &str) -> Arc<OpenTitle> {
+    let root = Root { mount: "/".to_owned(), directory: root.to_owned() };
+    let catalogue = Catalogue::new(&[root], CatalogueRules::default()).expect("a volume");
+    let path = RequestPath::parse(path.as_bytes()).expect("a plain path");
+    match catalogue.find_blocking(&path).expect("the title is there") {
+        Found::Title(title) => title,
+        Found::Directory(_) => panic!("the title is a file"),
+    }
+}
+
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+    let (server, _) = listener.accept().expect("the same connection");
+    server.set_nonblocking(true).expect("non-blocking");
+    (server, client)
+}
+
+fn pace(rate: u64) -> Pace {
+    Pace::Paced { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms62 }
+}
+
+async fn deliver(stage: &Stage, pace: Pace, first: usize, end: usize) {
+    let wanted = Wanted { volume: VolumeId(0), pace, len: Bytes((end - first) as u64) };
+    let broker = stage.engine.broker.clone();
+    let mut grant = broker.admit(&wanted).expect("an empty server has room");
+    let (server, mut client) = connection();
+    let len = end - first;
+    let received = tokio::task::spawn_blocking(move || {
+        let mut bytes = vec![0; len];
+        client.read_exact(&mut bytes).expect("all bytes arrive");
+        bytes
+    });
+    let range = first as u64..end as u64;
+    let delivered = broker.deliver(&mut grant, &stage.title, range, server).await;
+    assert_eq!(delivered.outcome, Outcome::Complete);
+    assert_eq!(delivered.sent, len as u64);
+    assert!(received.await.expect("no panic") == stage.content[first..end], "bytes differ");
+}
+
+#[tokio::test]
+async fn bytes_arrive_as_they_lie_on_the_disk() {
+    let stage = stage(3_000_001);
+    let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
+    for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
+        deliver(&stage, Pace::BestEffort, first, end).await;
+        deliver(&stage, pace(400_000_000), first, end).await;
+    }
+}
+
+#[tokio::test]
+async fn all_resources_are_back_when_all_streams_have_ended() {
+    let stage = stage(1_000_000);
+    for _ in 0..20 {
+        deliver(&stage, pace(1_000_000_000), 0, 1_000_000).await;
+    }
+    while stage.engine.broker.streams() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
+    assert_eq!(stage.engine.counters.blocks[0].leased.value(), 0);
+}
