@@ -326,7 +326,8 @@ impl Book {
         let place = &mut self.places[stream.index as usize];
         let title = place.title.take();
         if let Some(retired) = place.retired.take() {
-            drop(retired.send(()));
+            // The grant may have gone with its request.
+            retired.send(()).ok();
         }
         if let Some(demand) = place.release.take() {
             self.release(stream.index, demand);

@@ -6,6 +6,8 @@
 pub mod config;
 pub mod media;
 
+pub mod measure;
+
 pub mod catalogue;
 
 pub mod broker;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tactus::broker::Wanted;
-use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle, Root};
+use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus_core::path::RequestPath;
@@ -35,8 +35,7 @@ fn stage(len: usize) -> Stage {
 }
 
 fn open(root: &Path, path: &str) -> Arc<OpenTitle> {
-    let root = Root { mount: "/".to_owned(), directory: root.to_owned() };
-    let catalogue = Catalogue::new(&[root], CatalogueRules::default()).expect("a volume");
+    let catalogue = Catalogue::new(root, CatalogueRules::default()).expect("a volume");
     let path = RequestPath::parse(path.as_bytes()).expect("a plain path");
     match catalogue.find_blocking(&path).expect("the title is there") {
         Found::Title(title) => title,

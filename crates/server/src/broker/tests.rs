@@ -8,7 +8,7 @@ use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
 use tactus_core::units::{KIB, SECOND};
 use tactus_ring::spsc::ring;
 
-use crate::catalogue::{Catalogue, CatalogueRules, Found, Root};
+use crate::catalogue::{Catalogue, CatalogueRules, Found};
 
 struct Silent;
 
@@ -62,7 +62,7 @@ impl Stage {
 }
 
 fn open_title(root: &std::path::Path, path: &str) -> Arc<OpenTitle> {
-    let catalogue = Catalogue::new(&[Root { mount: "/".into(), directory: root.into() }], CatalogueRules::default()).expect("a volume");
+    let catalogue = Catalogue::new(root, CatalogueRules::default()).expect("a volume");
     let path = tactus_core::path::RequestPath::parse(path.as_bytes()).expect("a plain path");
     match catalogue.find_blocking(&path).expect("the title is there") {
         Found::Title(title) => title,
