@@ -1,1 +1,210 @@
-//! file
+//! Opens titles for reading, beneath their volume's directory and nowhere else, and finds out where
+//! they lie on the device.
+//!
+//! Promise: a name cannot lead out of the directory, through a link, into another file system, or to
+//! anything but a regular file; opening never waits for the other end of a pipe. It writes nothing
+//! and keeps no state.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+
+mod extents;
+pub use extents::{Extent, extents, first_position};
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads past the page cache, where the file system has them.
+    Direct,
+    /// Reads through the page cache.
+    Cached,
+    /// A directory: to open what lies beneath it, or to list it.
+    Directory,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct Opened {
+    /// Open for reading.
+    pub file: OwnedFd,
+    /// Whether reads go past the page cache. False for [`Access::Direct`] means that the file system
+    /// refuses them: reading works, but its time cannot be bounded and the page cache fills.
+    pub direct: bool,
+}
+
+/// How direct reads of a file must be aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAlignment {
+    /// Of the memory, in bytes.
+    pub memory: u32,
+    /// Of offset and length, in bytes.
+    pub offset: u32,
+}
+
+/// The kernel asks to try again when a directory was renamed while a name with `..` was resolved.
+const TRIES_MAX: u32 = 8;
+
+/// Opens `path`, relative to `root`, by `openat2` (Linux 5.6). A regular file is opened so that
+/// io_uring may wait for it; anything else but the wanted kind is refused.
+///
+/// # Errors
+/// `EXDEV` when the name leads out of `root` or into another file system, `ELOOP` when it meets a
+/// link, `EISDIR` or `EINVAL` when it is no regular file, `ENOTDIR` when it is no directory, `ENOSYS`
+/// where the kernel is older; and all that opening can fail by.
+pub fn open_beneath(root: impl AsFd, path: &Path, access: Access) -> io::Result<Opened> {
+    let root = root.as_fd();
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
+    let base = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let (file, direct) = match access {
+        Access::Directory => {
+            return Ok(Opened {
+                file: open_at(root, path, base | OFlags::DIRECTORY)?,
+                direct: false,
+            });
+        }
+        Access::Cached => (open_at(root, path, base)?, false),
+        Access::Direct => match open_at(root, path, base | OFlags::DIRECT) {
+            Ok(file) => (file, true),
+            Err(Errno::INVAL) => (open_at(root, path, base)?, false),
+            Err(refused) => return Err(refused.into()),
+        },
+    };
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => (),
+        FileType::Directory => return Err(Errno::ISDIR.into()),
+        _ => return Err(Errno::INVAL.into()),
+    }
+    // io_uring takes O_NONBLOCK as "do not wait for the device" on file systems without asynchronous
+    // reads (FUSE), and would answer EAGAIN for ever.
+    let kept = if direct { OFlags::DIRECT } else { OFlags::empty() };
+    rustix::fs::fcntl_setfl(&file, kept)?;
+    Ok(Opened { file, direct })
+}
+
+fn open_at(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let mut tries = 1;
+    loop {
+        match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES_MAX => tries += 1,
+            answer => return answer,
+        }
+    }
+}
+
+/// How direct reads of this file must be aligned; `None` where the kernel (before 6.1) or the file
+/// system does not tell.
+///
+/// # Errors
+/// When the file cannot be asked at all.
+pub fn direct_alignment(file: impl AsFd) -> io::Result<Option<DirectAlignment>> {
+    let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    let told = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    // Zero means that this file has no direct reads.
+    Ok((told && facts.stx_dio_offset_align > 0).then_some(DirectAlignment {
+        memory: facts.stx_dio_mem_align,
+        offset: facts.stx_dio_offset_align,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tactus-{name}-{}", std::process::id()));
+            fs::create_dir_all(path.join("inner")).unwrap();
+            fs::write(path.join("inner/title"), "content").unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn errno(opened: io::Result<Opened>) -> i32 {
+        opened.expect_err("must be refused").raw_os_error().unwrap()
+    }
+
+    #[test]
+    fn a_title_beneath_its_directory_opens() {
+        let directory = Directory::new("open");
+        let root = File::open(&directory.0).unwrap();
+        for access in [Access::Direct, Access::Cached] {
+            let opened = open_beneath(&root, Path::new("inner/title"), access).unwrap();
+            assert!(access == Access::Direct || !opened.direct);
+            let flags = rustix::fs::fcntl_getfl(&opened.file).unwrap();
+            assert!(!flags.contains(OFlags::NONBLOCK));
+            assert_eq!(flags.contains(OFlags::DIRECT), opened.direct);
+        }
+        let inner = open_beneath(&root, Path::new("inner"), Access::Directory).unwrap().file;
+        assert!(open_beneath(&inner, Path::new("title"), Access::Cached).is_ok());
+        assert!(open_beneath(&root, Path::new("inner/../inner/title"), Access::Cached).is_ok());
+    }
+
+    #[test]
+    fn no_name_leads_out_or_through_a_link() {
+        let directory = Directory::new("beneath");
+        let root = File::open(&directory.0).unwrap();
+        symlink("inner/title", directory.0.join("link")).unwrap();
+        symlink("inner", directory.0.join("way")).unwrap();
+        symlink("/etc", directory.0.join("out")).unwrap();
+        let open = |path: &str| errno(open_beneath(&root, Path::new(path), Access::Cached));
+        for out in ["/etc/passwd", "../x", "inner/../../x", ".."] {
+            assert_eq!(open(out), libc::EXDEV, "{out}");
+        }
+        for link in ["link", "way/title", "out/passwd"] {
+            assert_eq!(open(link), libc::ELOOP, "{link}");
+        }
+        let proc = File::open("/proc/self").unwrap();
+        assert_eq!(errno(open_beneath(&proc, Path::new("cwd"), Access::Directory)), libc::ELOOP);
+        let slash = File::open("/").unwrap();
+        let other = open_beneath(&slash, Path::new("proc/version"), Access::Cached);
+        assert_eq!(errno(other), libc::EXDEV, "another file system");
+    }
+
+    #[test]
+    fn only_regular_files_are_titles_and_a_pipe_does_not_wait() {
+        let directory = Directory::new("kinds");
+        let root = File::open(&directory.0).unwrap();
+        rustix::fs::mkfifoat(&root, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
+        let open = |path: &str, access| errno(open_beneath(&root, Path::new(path), access));
+        assert_eq!(open("inner", Access::Cached), libc::EISDIR);
+        assert_eq!(open("pipe", Access::Cached), libc::EINVAL);
+        assert_eq!(open("pipe", Access::Direct), libc::EINVAL);
+        assert_eq!(open("inner/title", Access::Directory), libc::ENOTDIR);
+        assert_eq!(open("none", Access::Direct), libc::ENOENT);
+        assert_eq!(open("", Access::Cached), libc::ENOENT);
+        assert_eq!(open("zero\0byte", Access::Cached), libc::EINVAL);
+    }
+
+    #[test]
+    fn a_file_says_how_direct_reads_are_aligned() {
+        let directory = Directory::new("align");
+        let root = File::open(&directory.0).unwrap();
+        let opened = open_beneath(&root, Path::new("inner/title"), Access::Direct).unwrap();
+        match direct_alignment(&opened.file).unwrap() {
+            Some(alignment) => {
+                assert!(alignment.offset.is_power_of_two() && alignment.memory.is_power_of_two());
+                assert!(u64::from(alignment.offset) <= tactus_core::units::SECTOR);
+            }
+            None => println!("skipped: this file system does not tell"),
+        }
+    }
+}
