@@ -107,7 +107,7 @@ pub struct Volume {
     /// One turn of the disk: divides a second, or is a whole number of them. By default 250 ms on
     /// flash, 4 s on a disk with an arm.
     pub cycle: Auto<Nanos>,
-    /// Size of a read. By default 256 KiB on flash, 4 MiB on a disk with an arm.
+    /// Size of a read. By default 256 KiB on flash, 1 MiB on a disk with an arm.
     pub block: Auto<Bytes>,
     /// Requests in flight; by default what the disk model says.
     pub depth: Auto<u32>,

@@ -174,7 +174,7 @@ fn block_fits(block: Bytes) -> bool {
 }
 
 const BLOCKS: &str = "a block is a power of two from 64 KiB to 16 MiB; \
-                      write \"256 KiB\" for flash, \"4 MiB\" for a spinning disk";
+                      write \"256 KiB\" for flash, \"1 MiB\" for a spinning disk";
 
 /// `/`, or `/name/` with one or more plain names.
 fn mount(text: &str) -> Result<String, String> {

@@ -1,0 +1,56 @@
+//! What a volume's disk can do: measured thoroughly by `tactus measure`, or cautiously at each start.
+//!
+//! Promise: no title is ever written to. Reads and writes go past the page cache (`O_DIRECT`), and
+//! scratch data has no name, so that the kernel removes it however the program ends. The result is a
+//! [`DiskModel`] that lies above every mean that was measured. It promises nothing about a disk that
+//! is busy with other work meanwhile: measure on a quiet host.
+
+pub mod device;
+pub mod fit;
+pub mod model_file;
+pub mod profile;
+
+mod quick;
+mod rig;
+mod scratch;
+
+use std::io;
+
+use tactus_core::disk_model::DiskModel;
+
+use crate::config::{MODEL_FILE, Volume};
+
+pub use quick::quick;
+
+/// The model of a volume's disk, and whether it comes from `tactus measure`.
+///
+/// # Errors
+/// When there is a model file that cannot be used, or the configuration names one that is not there.
+pub fn model_of(volume: &Volume) -> io::Result<(DiskModel, bool)> {
+    match model_file::read(&volume.model) {
+        Ok(file) => {
+            let now = device::of(&volume.path).map(|device| device.name);
+            if now.as_ref().is_some_and(|now| *now != file.device) {
+                tracing::warn!(
+                    "{} was measured on {}, not on this disk; run `tactus measure {}` again",
+                    volume.model.display(),
+                    file.device,
+                    volume.path.display()
+                );
+            }
+            Ok((file.model, true))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if volume.model != volume.path.join(MODEL_FILE) {
+                let message = format!(
+                    "{} is not there; run `tactus measure {}`, or leave `model` out",
+                    volume.model.display(),
+                    volume.path.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::NotFound, message));
+            }
+            Ok((quick(&volume.path), false))
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,199 @@
+//! From times to a model: least squares, then raised until it lies above everything measured.
+//!
+//! Promise: for every point given, the model's time is at least the point's. Floats are used to fit;
+//! the model itself is integers, rounded up.
+
+use tactus_core::disk_model::{DiskModel, MilliVisits};
+use tactus_core::units::{Bytes, MIB, Nanos};
+
+/// One measured sweep or batch: so many visits, so many bytes, so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// Places that were read.
+    pub visits: u64,
+    /// Bytes in all.
+    pub bytes: Bytes,
+    /// Time in all.
+    pub time: Nanos,
+}
+
+/// Throughput at one depth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtDepth {
+    /// Requests at the device.
+    pub depth: u32,
+    /// Wall time for each.
+    pub per_request: Nanos,
+}
+
+/// The model of a disk without an arm, from random reads of several sizes at its `depth`.
+pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
+    // time per visit = visit + size * per byte
+    let per_visit = |p: &Point| {
+        let visits = p.visits.max(1) as f64;
+        (p.bytes.0 as f64 / visits / MIB as f64, p.time.0 as f64 / visits)
+    };
+    let points: Vec<_> = reads.iter().map(per_visit).collect();
+    let (visit, read_mib) = line(&points);
+    let model = DiskModel {
+        visit: Nanos(visit.max(0.0).ceil() as u64),
+        sweep: Nanos(0),
+        read_mib: Nanos(read_mib.max(1.0).ceil() as u64),
+        write_mib,
+        depth,
+    };
+    above(model, reads)
+}
+
+/// The model of a disk with an arm: from sweeps, when one long read takes `read_mib` for each MiB.
+/// `span` is the part of the disk that the sweeps went over, in thousandths: the way of the arm
+/// grows with its root.
+pub fn spinning(
+    sweeps: &[Point],
+    read_mib: Nanos,
+    write_mib: Nanos,
+    depth: u32,
+    span: u32,
+) -> DiskModel {
+    // (time - bytes) / n = visit + sweep / sqrt(n): a line over 1 / sqrt(n).
+    let moving = |p: &Point| read_mib.0 as f64 * p.bytes.0 as f64 / MIB as f64;
+    let points: Vec<_> = sweeps
+        .iter()
+        .map(|p| {
+            let visits = p.visits.max(1) as f64;
+            (1.0 / visits.sqrt(), (p.time.0 as f64 - moving(p)).max(0.0) / visits)
+        })
+        .collect();
+    let (visit, sweep) = line(&points);
+    let model = DiskModel {
+        visit: Nanos(visit.max(0.0).ceil() as u64),
+        sweep: Nanos(sweep.max(SWEEP_MIN).ceil() as u64),
+        read_mib,
+        write_mib,
+        depth,
+    };
+    let model = above(model, sweeps);
+    let whole = (1000.0 / f64::from(span.clamp(1, 1000))).sqrt();
+    DiskModel { sweep: Nanos((model.sweep.0 as f64 * whole).ceil() as u64), ..model }
+}
+
+/// A disk with an arm has a part that depends on the order, however small it was measured.
+const SWEEP_MIN: f64 = 1e6;
+
+/// The smallest depth that gives nearly all of the throughput: deeper queues only spoil the order
+/// and make each request wait longer.
+pub fn depth(measured: &[AtDepth]) -> u32 {
+    let best = measured.iter().map(|at| at.per_request).min().unwrap_or_default();
+    let enough = best.0 as f64 * NEARLY;
+    let fits = measured.iter().filter(|at| at.per_request.0 as f64 <= enough);
+    fits.map(|at| at.depth).min().unwrap_or(1)
+}
+
+/// Within 8 % of the best: less than two runs on one disk differ by.
+const NEARLY: f64 = 1.08;
+
+/// Least squares: `(a, b)` of `y = a + b x`. Points at one `x` give a flat line.
+fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    let count = points.len().max(1) as f64;
+    let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;
+    let mean_y = points.iter().map(|p| p.1).sum::<f64>() / count;
+    let spread: f64 = points.iter().map(|p| (p.0 - mean_x).powi(2)).sum();
+    let common: f64 = points.iter().map(|p| (p.0 - mean_x) * (p.1 - mean_y)).sum();
+    let slope = if spread > 0.0 { common / spread } else { 0.0 };
+    (mean_y - slope * mean_x, slope)
+}
+
+/// Raises all times of a model by one factor, until no point lies above it.
+fn above(model: DiskModel, points: &[Point]) -> DiskModel {
+    let short = |p: &Point| {
+        let said = model.reading(MilliVisits(p.visits * 1000), p.bytes).0.max(1);
+        p.time.0 as f64 / said as f64
+    };
+    let factor = points.iter().map(short).fold(1.0, f64::max);
+    let raise = |time: Nanos| Nanos((time.0 as f64 * factor).ceil() as u64);
+    DiskModel {
+        visit: raise(model.visit),
+        sweep: raise(model.sweep),
+        read_mib: raise(model.read_mib),
+        ..model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tactus_core::units::KIB;
+
+    const WRITE: Nanos = Nanos::from_millis(1);
+
+    fn batch(visits: u64, size: u64, time: f64) -> Point {
+        Point { visits, bytes: Bytes(visits * size), time: Nanos(time as u64) }
+    }
+
+    fn near(found: Nanos, expected: u64) -> bool {
+        found.0.abs_diff(expected) <= expected / 20
+    }
+
+    #[test]
+    fn a_flash_disk_is_recognised() {
+        // 60 us a visit and 2 GB/s.
+        let time = |size: u64| 60e3 + size as f64 / 2.0;
+        let sizes = [64 * KIB, 256 * KIB, MIB, 4 * MIB];
+        let reads: Vec<_> =
+            sizes.iter().map(|&size| batch(100, size, 100.0 * time(size))).collect();
+        let model = flash(&reads, WRITE, 8);
+        assert!(near(model.visit, 60_000) && near(model.read_mib, MIB / 2), "{model:?}");
+        assert!(!model.has_arm());
+    }
+
+    /// The emulated disk of the bench: seek 1.5 ms + 14.5 ms * sqrt(distance), rotation 0 to 8.3 ms,
+    /// 150 MB/s.
+    fn sweep_time(visits: u64, size: u64) -> f64 {
+        let n = visits as f64;
+        n * (1.5e6 + 4.15e6 + 14.5e6 * (1.0 / n).sqrt() + size as f64 / 0.15)
+    }
+
+    #[test]
+    fn a_spinning_disk_is_recognised() {
+        let read_mib = Nanos((MIB as f64 / 0.15) as u64);
+        let sweeps: Vec<_> =
+            [4, 16, 64, 256].iter().map(|&n| batch(n, 64 * KIB, sweep_time(n, 64 * KIB))).collect();
+        let model = spinning(&sweeps, read_mib, WRITE, 2, 1000);
+        assert!(near(model.visit, 5_650_000), "{model:?}");
+        assert!(near(model.sweep, 14_500_000), "{model:?}");
+        // Measured on a sixteenth of the disk the arm has to go four times as far on all of it.
+        let part = spinning(&sweeps, read_mib, WRITE, 2, 1000 / 16);
+        assert!(part.sweep.0 > 39 * model.sweep.0 / 10);
+    }
+
+    #[test]
+    fn the_smallest_depth_that_is_nearly_best_is_chosen() {
+        let at = |depth, micros| AtDepth { depth, per_request: Nanos::from_micros(micros) };
+        assert_eq!(depth(&[at(1, 400), at(2, 210), at(4, 120), at(8, 101), at(16, 100)]), 8);
+        assert_eq!(depth(&[at(1, 100), at(2, 99), at(4, 103)]), 1);
+        assert_eq!(depth(&[]), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_measured_point_lies_above_the_model(
+            points in prop::collection::vec((1u64..500, 1u64..2000, 1u64..10_000_000_000), 1..12),
+        ) {
+            let points: Vec<_> = points
+                .into_iter()
+                .map(|(visits, sectors, time)| Point {
+                    visits,
+                    bytes: Bytes(visits * sectors * 4096),
+                    time: Nanos(time),
+                })
+                .collect();
+            for model in [flash(&points, WRITE, 4), spinning(&points, Nanos(1), WRITE, 2, 1000)] {
+                for p in &points {
+                    let said = model.reading(MilliVisits(p.visits * 1000), p.bytes);
+                    prop_assert!(said.0 + 1 >= p.time.0, "{model:?} {p:?} {said}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The whole profile of a volume: service times by size, depth and direction, the seek curve where
+//! there is an arm, and the model that follows.
+//!
+//! Promise: it takes about as long as its steps' budgets say, whatever the disk; each budget ends
+//! with the requests that are under way.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
+
+use super::device::{self, Device};
+use super::fit::{self, AtDepth, Point};
+use super::rig::{self, Load, Order, Timing};
+use super::scratch::{PIECE, Scratch};
+
+/// Everything that was measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// What follows from it.
+    pub model: DiskModel,
+    /// The day and time, as in HTTP.
+    pub measured: String,
+    /// The device; `None` for file systems without one.
+    pub device: Option<Device>,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The file system's kind.
+    pub file_system: String,
+    /// Size of the scratch file.
+    pub scratch: Bytes,
+    /// Times by size, depth and direction.
+    pub services: Vec<Service>,
+    /// The seek curve; empty without an arm.
+    pub seeks: Vec<Seek>,
+}
+
+/// Random requests of one size at one depth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// Writes, or reads.
+    pub writes: bool,
+    /// Bytes of each request.
+    pub size: Bytes,
+    /// Requests at the device.
+    pub depth: u32,
+    /// Half of the requests were faster.
+    pub p50: Nanos,
+    /// 99 of 100 were faster.
+    pub p99: Nanos,
+    /// All together.
+    pub rate: BitRate,
+}
+
+/// One point of the seek curve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seek {
+    /// How far the arm goes, in thousandths of the disk.
+    pub distance_thousandths: u32,
+    /// Half of the reads were faster: seek, rotation and a short transfer.
+    pub time: Nanos,
+}
+
+/// What to measure with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Scratch file at most.
+    pub scratch: Bytes,
+    /// Time for each size and depth.
+    pub each: Duration,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { scratch: Bytes(1024 * MIB), each: Duration::from_millis(400) }
+    }
+}
+
+/// What is told to somebody who watches.
+pub trait Watch {
+    /// Another step begins; `share` of the whole is done.
+    fn step(&mut self, what: &str, share: f64);
+}
+
+/// Sizes of random requests.
+const SIZES: [u64; 7] = [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB];
+/// Depths at which they are measured.
+const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Depths of writes: the engine never has more than four at a device.
+const WRITE_DEPTHS: [u32; 2] = [1, 4];
+/// The size at which the depth is chosen: a block on flash.
+const BLOCK: u64 = 256 * KIB;
+/// Places of a measured sweep.
+const SWEEPS: [u64; 4] = [4, 16, 64, 192];
+/// Distances of the seek curve, in thousandths of the disk.
+const DISTANCES: [u32; 8] = [1, 4, 16, 62, 125, 250, 500, 1000];
+/// Bounds the list of places of one load.
+const REQUESTS_MAX: usize = 4096;
+/// Places side by side and far apart that differ by this much are an arm's: see `quick`.
+const ARM_MIN: Nanos = Nanos::from_millis(2);
+
+/// Measures the volume of `dir`.
+///
+/// # Errors
+/// When there is no room for scratch data, or no O_DIRECT, or the disk fails.
+pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<Profile> {
+    let device = device::of(dir);
+    let (_, file_system) = device::mount_of(dir).unwrap_or_default();
+    let mut filled = 0;
+    let (scratch, written) = Scratch::fill(dir, effort.scratch, &mut |bytes| {
+        filled += bytes;
+        let share = filled as f64 / effort.scratch.0.max(1) as f64;
+        watch.step("writing scratch data", 0.2 * share.min(1.0));
+    })?;
+    let write_mib = Nanos(written.per_request().0 * MIB / PIECE);
+    let mut run = Run { scratch, effort, watch, services: vec![], done: 0, seed: 1 };
+    let has_arm = run.has_arm()?;
+    run.reads(has_arm)?;
+    run.writes()?;
+    let (model, seeks) =
+        if has_arm { run.arm(device.as_ref(), write_mib)? } else { (run.flash(write_mib), vec![]) };
+    run.watch.step("done", 1.0);
+    Ok(Profile {
+        model,
+        measured: httpdate::fmt_http_date(SystemTime::now()),
+        device,
+        kernel: device::kernel(),
+        file_system,
+        scratch: run.scratch.size,
+        services: run.services,
+        seeks,
+    })
+}
+
+struct Run<'a> {
+    scratch: Scratch,
+    effort: Effort,
+    watch: &'a mut dyn Watch,
+    services: Vec<Service>,
+    done: u32,
+    seed: u64,
+}
+
+impl Run<'_> {
+    fn step(&mut self, what: &str) {
+        let steps = (SIZES.len() * (DEPTHS.len() + WRITE_DEPTHS.len())) as f64;
+        self.watch.step(what, 0.2 + 0.7 * (f64::from(self.done) / steps).min(1.0));
+        self.done += 1;
+    }
+
+    fn has_arm(&mut self) -> io::Result<bool> {
+        let time = |order| -> io::Result<Nanos> {
+            let offsets = self.scratch.offsets(order, 64 * KIB, 48, 5);
+            let load = Load::reads(&self.scratch.file, offsets, 64 * KIB, 1);
+            Ok(rig::run(&load, None)?.quantile(0.5))
+        };
+        let (near, far) = (time(Order::Sequential)?, time(Order::Random)?);
+        Ok(far > near.times(3) && far > near + ARM_MIN)
+    }
+
+    fn reads(&mut self, has_arm: bool) -> io::Result<()> {
+        // An arm gains nothing from deep queues, and each of its requests takes long.
+        let deepest = if has_arm { 4 } else { 32 };
+        for size in SIZES {
+            for depth in DEPTHS.into_iter().filter(|&depth| depth <= deepest) {
+                self.step(&format!("reading {} at depth {depth}", Bytes(size)));
+                self.service(size, depth, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn writes(&mut self) -> io::Result<()> {
+        for size in SIZES {
+            for depth in WRITE_DEPTHS {
+                self.step(&format!("writing {} at depth {depth}", Bytes(size)));
+                self.service(size, depth, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, size: u64, depth: u32, writes: bool) -> io::Result<()> {
+        self.seed += 1;
+        let offsets = self.scratch.offsets(Order::Random, size, REQUESTS_MAX, self.seed);
+        let file = &self.scratch.file;
+        let load = match writes {
+            true => Load::writes(file, offsets, size, depth as usize),
+            false => Load::reads(file, offsets, size, depth as usize),
+        };
+        let timing = rig::run(&load, Some(self.effort.each))?;
+        let nanos = timing.wall.as_nanos().max(1);
+        self.services.push(Service {
+            writes,
+            size: Bytes(size),
+            depth,
+            p50: timing.quantile(0.5),
+            p99: timing.quantile(0.99),
+            rate: BitRate((u128::from(timing.bytes) * 8_000_000_000 / nanos) as u64),
+        });
+        Ok(())
+    }
+
+    fn flash(&self, write_mib: Nanos) -> DiskModel {
+        let reads = || self.services.iter().filter(|service| !service.writes);
+        let depth = chosen_depth(reads());
+        let point = |service: &Service| Point {
+            visits: 1,
+            bytes: service.size,
+            time: service.rate.time_for(service.size),
+        };
+        let at_depth = reads().filter(|service| service.depth == depth && service.rate.0 > 0);
+        let points: Vec<_> = at_depth.map(point).collect();
+        fit::flash(&points, write_mib, depth)
+    }
+
+    /// Sweeps and the seek curve, on the whole disk where it may be read, else on the scratch file.
+    fn arm(
+        &mut self,
+        device: Option<&Device>,
+        write_mib: Nanos,
+    ) -> io::Result<(DiskModel, Vec<Seek>)> {
+        let whole = device.and_then(|device| {
+            let disk = rig::open_direct(&Path::new("/dev").join(&device.name)).ok()?;
+            Some((disk, device.size))
+        });
+        let (file, span, share) = match &whole {
+            Some((disk, size)) => (disk, *size, 1000),
+            None => {
+                let disk = device.map_or(self.scratch.size, |device| device.size);
+                let share = self.scratch.size.0 as u128 * 1000 / u128::from(disk.0.max(1));
+                (&self.scratch.file, self.scratch.size, share.clamp(1, 1000) as u32)
+            }
+        };
+        let offsets = rig::offsets(Order::Sequential, self.scratch.size, MIB, 128, 0);
+        let long = rig::run(
+            &Load::reads(&self.scratch.file, offsets, MIB, 2),
+            Some(self.effort.each * 5),
+        )?;
+        let mut points = vec![];
+        for (index, visits) in SWEEPS.into_iter().enumerate() {
+            self.watch.step(&format!("sweeping over {visits} places"), 0.9 + 0.02 * index as f64);
+            points.push(slowest_sweep(file, span, visits)?);
+        }
+        let mut seeks = vec![];
+        for distance_thousandths in DISTANCES {
+            self.watch.step("following the seek curve", 0.98);
+            let time = seek(file, span, distance_thousandths)?.quantile(0.5);
+            seeks.push(Seek { distance_thousandths, time });
+        }
+        // Two: the next place is known to the disk while it reads this one.
+        let model = fit::spinning(&points, long.per_request(), write_mib, ARM_DEPTH, share);
+        Ok((model, seeks))
+    }
+}
+
+/// Requests at a disk with an arm: one being read, one known.
+const ARM_DEPTH: u32 = 2;
+
+fn chosen_depth<'a>(reads: impl Iterator<Item = &'a Service>) -> u32 {
+    let blocks = reads.filter(|service| service.size == Bytes(BLOCK) && service.rate.0 > 0);
+    let at: Vec<_> =
+        blocks.map(|s| AtDepth { depth: s.depth, per_request: s.rate.time_for(s.size) }).collect();
+    fit::depth(&at)
+}
+
+/// The slowest of several sweeps over `visits` places: a model is a bound.
+fn slowest_sweep(file: &File, span: Bytes, visits: u64) -> io::Result<Point> {
+    let rounds = if visits > 64 { 2 } else { 4 };
+    let mut slowest = Point { visits, bytes: Bytes(visits * LOOK), time: Nanos(0) };
+    for seed in 0..rounds {
+        let offsets = rig::offsets(Order::Sweep, span, LOOK, visits as usize, 100 + seed);
+        let timing = rig::run(&Load::reads(file, offsets, LOOK, ARM_DEPTH as usize), None)?;
+        slowest.time = slowest.time.max(Nanos(timing.wall.as_nanos() as u64));
+    }
+    Ok(slowest)
+}
+
+/// Reads that go to and fro over a distance, each time at another place.
+fn seek(file: &File, span: Bytes, distance_thousandths: u32) -> io::Result<Timing> {
+    let room = span.0 - LOOK;
+    let distance = (u128::from(room) * u128::from(distance_thousandths) / 1000) as u64;
+    let sector = |at: u64| at / 4096 * 4096;
+    let offsets = (0..SEEKS).flat_map(|index| {
+        let start = (room - distance) / SEEKS * index;
+        [sector(start), sector(start + distance)]
+    });
+    rig::run(&Load::reads(file, offsets.collect(), LOOK, 1), Some(Duration::from_secs(1)))
+}
+
+const LOOK: u64 = 64 * KIB;
+const SEEKS: u64 = 16;
+
+impl Profile {
+    /// The device's name, or `unknown`.
+    pub fn device_name(&self) -> &str {
+        self.device.as_ref().map_or("unknown", |device| device.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Steps(Vec<f64>);
+
+    impl Watch for Steps {
+        fn step(&mut self, _: &str, share: f64) {
+            self.0.push(share);
+        }
+    }
+
+    #[test]
+    fn a_whole_profile_covers_all_sizes_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut steps = Steps(vec![]);
+        let effort = Effort { scratch: Bytes(32 * MIB), each: Duration::from_millis(2) };
+        let profile = measure(dir.path(), effort, &mut steps).unwrap();
+        for size in SIZES {
+            let of_size = |writes| {
+                profile.services.iter().filter(move |s| s.size.0 == size && s.writes == writes)
+            };
+            assert!(of_size(false).count() >= 3 && of_size(true).count() == 2);
+        }
+        assert!(profile.services.iter().all(|s| s.rate.0 > 0 && s.p50 <= s.p99));
+        assert!(profile.model.read_mib > Nanos(0) && profile.model.write_mib > Nanos(0));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(steps.0.is_sorted() && steps.0.last() == Some(&1.0), "{:?}", steps.0);
+    }
+}
