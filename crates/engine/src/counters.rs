@@ -66,6 +66,9 @@ pub struct LinkCounters {
     pub stalls: Counter,
     /// How late each send left its slot, in ns.
     pub lateness: Histogram,
+    /// How far each whole second of each stream was from its rate, in millionths; seconds in which
+    /// the peer did not take all are left out. The mean is the figure J over one second.
+    pub deviation: Histogram,
 }
 
 /// One place of the delivery table, as the link sees it.
@@ -77,6 +80,10 @@ pub struct StreamCounters {
     pub underruns: Counter,
     /// Latest send so far, in ns after its slot.
     pub lateness_max: Counter,
+    /// Payload bytes of the last whole second; zero before there was one.
+    pub second_bytes: Counter,
+    /// How far that second was from the rate, in millionths.
+    pub deviation: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
 }

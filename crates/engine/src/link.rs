@@ -7,13 +7,14 @@
 mod best_effort;
 mod entry;
 mod roster;
+mod window;
 
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::ports::{LinkPort, Sent};
 use tactus_core::stagger::{SLOT, Slot, Tick};
-use tactus_core::units::{Bytes, KIB, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::arena::View;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -22,6 +23,7 @@ use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::entry::{Entry, Fed};
 use crate::link::roster::Roster;
+use crate::link::window::Second;
 use crate::message::{Outcome, Pace, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
@@ -102,6 +104,8 @@ impl<P: LinkPort> LinkServer<P> {
         counters.bytes.set(0);
         counters.underruns.set(0);
         counters.lateness_max.set(0);
+        counters.second_bytes.set(0);
+        counters.deviation.set(0);
         let entry = &mut self.entries[index as usize];
         *entry = Entry::new(open, now);
         let Pace::Paced { rate, burst, tick } = open.pace else {
@@ -152,6 +156,11 @@ impl<P: LinkPort> LinkServer<P> {
         if due == Bytes(0) {
             return;
         }
+        let second = entry.window.visit(now, entry.sent, entry.was_blocked);
+        if let Some(second) = second {
+            self.count_second(index, second);
+        }
+        let entry = &mut self.entries[index as usize];
         let lateness = now.since(slot.begin());
         self.counters.lateness.record(lateness.0);
         self.streams[index as usize].lateness_max.raise(lateness.0);
@@ -172,6 +181,16 @@ impl<P: LinkPort> LinkServer<P> {
                     self.close(index, Outcome::TooSlow);
                 }
             }
+        }
+    }
+
+    fn count_second(&self, index: u32, second: Second) {
+        let stream = &self.streams[index as usize];
+        stream.second_bytes.set(second.bytes.0);
+        if !second.was_blocked {
+            let deviation = second.deviation(BitRate(stream.rate.value()));
+            stream.deviation.set(deviation);
+            self.counters.deviation.record(deviation);
         }
     }
 

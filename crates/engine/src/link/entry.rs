@@ -7,6 +7,7 @@ use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
 use crate::internal::Open;
+use crate::link::window::Window;
 use crate::message::StreamId;
 use crate::pool::List;
 
@@ -34,6 +35,8 @@ pub(super) struct Entry {
     pub(super) len: Bytes,
     /// The socket did not take all of the last send: what is missing is the peer's doing.
     pub(super) was_blocked: bool,
+    /// The running second.
+    pub(super) window: Window,
     /// Best effort: when the running drain window began, and what had been sent by then.
     pub(super) drained: (MonoTime, Bytes),
     /// Best effort: not offered anything before this slot.
@@ -53,6 +56,7 @@ impl Entry {
             sent: Bytes(0),
             len: Bytes(0),
             was_blocked: false,
+            window: Window::default(),
             drained: (MonoTime(0), Bytes(0)),
             not_before: Slot(0),
         }
