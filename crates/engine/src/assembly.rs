@@ -152,7 +152,8 @@ where
         parts.push(made.part);
         views.push(made.view);
     }
-    let (commands, delivery_commands) = ring(2 * streams + 1);
+    // A start, the stop of its grant, and one stop of all.
+    let (commands, delivery_commands) = ring(3 * streams + 1);
     let (delivery_reports, reports) = ring(2 * streams + 1);
     let (to_link, link_requests) = ring(places + 2 * streams + 1);
     let (link_answers, from_link) = ring(places + 3 * streams + 1);
