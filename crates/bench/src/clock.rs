@@ -14,10 +14,8 @@ pub fn now() -> MonoTime {
 
 /// Sleeps until `at`; returns at once when that has passed.
 pub fn sleep_until(at: MonoTime) {
-    let until = Timespec {
-        tv_sec: (at.0 / 1_000_000_000) as i64,
-        tv_nsec: (at.0 % 1_000_000_000) as i64,
-    };
+    let until =
+        Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000) as i64 };
     // An interrupted sleep starts again; any other error means that the instant has passed.
     while clock_nanosleep_absolute(SleepClock::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
 }

@@ -1,6 +1,6 @@
 //! The gap detector: when did this machine stand still?
 //!
-//! Promise: a FIFO thread on the receiver's core looks at the clock every 50 us, sleeping in between;
+//! Promise: a FIFO thread on the receiver's core looks at the clock every 200 us, sleeping in between;
 //! a step of more than a millisecond is a gap, and the windows in which it lies do not count. Without
 //! SCHED_FIFO it cannot tell a standstill from its own turn, so it then reports that it is blind.
 //! The server's core is not watched: there a server's own kernel work, which no priority interrupts,
@@ -24,8 +24,9 @@ pub const DROPPED_MAX: f64 = 0.10;
 
 /// Higher than every thread of a server or receiver.
 const PRIORITY: u32 = 60;
-/// How often it looks.
-const PERIOD: Nanos = Nanos::from_micros(50);
+/// How often it looks: often enough to see every standstill of a millisecond, and not more, since a
+/// wake-up takes up to 20 us of the receiver's core on a virtual machine.
+const PERIOD: Nanos = Nanos::from_micros(200);
 
 /// A running detector.
 #[derive(Debug)]

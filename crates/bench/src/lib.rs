@@ -21,5 +21,9 @@ pub mod netns;
 pub mod sink;
 pub mod titles;
 
+pub mod floors;
 pub mod peers;
+pub mod report;
 pub mod run;
+
+pub mod benches;

@@ -8,6 +8,7 @@ mod process;
 mod tactus;
 
 use std::net::SocketAddrV4;
+use std::path::Path;
 
 use anyhow::Result;
 use tactus_core::units::BitRate;
@@ -32,6 +33,8 @@ pub struct Setting<'a> {
     pub cores: &'a str,
     /// How many streams at most.
     pub streams: usize,
+    /// A group of processes (a directory of the control group file system) that it joins first.
+    pub group: Option<&'a Path>,
 }
 
 /// A server under test.

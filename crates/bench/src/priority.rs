@@ -3,6 +3,7 @@
 //! Promise: a refused SCHED_FIFO is told to the caller, who says so in the report; it never stops a
 //! run.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -28,10 +29,15 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A command that starts `program` on `cores` (a list such as `0` or `0-1`) and that is sent SIGTERM
-/// when the thread that started it ends.
-pub fn on_cores(cores: &str, program: &str) -> Command {
+/// A command that starts `program` on `cores` (a list such as `0` or `0-1`) in the control group
+/// `group`, and that is sent SIGTERM when the thread that started it ends.
+pub fn on_cores(cores: &str, group: Option<&Path>, program: &str) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "taskset", "--cpu-list", cores, program]);
+    command.args(["--pdeathsig", "TERM"]);
+    if let Some(group) = group {
+        let join = "echo $$ > \"$0\" && exec \"$@\"";
+        command.args(["sh", "-c", join]).arg(group.join("cgroup.procs"));
+    }
+    command.args(["taskset", "--cpu-list", cores, program]);
     command
 }

@@ -1,10 +1,12 @@
 //! One measured run: a server, N streams, and what they cost and were.
 //!
 //! Promise: the measured span begins when all streams have been asked for and the warm-up is over;
-//! cost and payload are of the same span. A run in which the machine stood still too often, or the
-//! server ended, is an error and no result.
+//! cost and payload are of the same span. A run in which the machine stood still too often is no
+//! result; one in which the server ended is an error.
 
-use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 
@@ -51,9 +53,6 @@ pub struct Scene<'a> {
     pub receiver_core: usize,
     /// What the machine did without a server, if known.
     pub idle: Option<&'a Spent>,
-    /// Count the windows in which the machine stood still too: for trying a bench out while other
-    /// work shares the cores. Such a report says so and is no result.
-    pub accept_noise: bool,
 }
 
 impl Scene<'_> {
@@ -70,6 +69,7 @@ impl Scene<'_> {
             rate: self.rate,
             cores: self.server_cores,
             streams: self.streams,
+            group: None,
         }
     }
 }
@@ -85,10 +85,14 @@ pub struct Outcome {
     pub traces: Vec<Trace>,
     /// One per stream.
     pub answers: Vec<Answer>,
+    /// One per further request.
+    pub extra_answers: Vec<Answer>,
     /// When the receiver stopped.
     pub stopped_at: MonoTime,
     /// CPU time in the measured span.
     pub spent: Spent,
+    /// The most memory that the server's first process held, in bytes.
+    pub memory_peak: Option<Bytes>,
     /// Things to know about this run.
     pub notes: Vec<String>,
 }
@@ -132,20 +136,38 @@ pub struct Figures {
     pub spent: Spent,
 }
 
+/// What else happens in a run.
+#[derive(Clone, Copy, Default)]
+pub struct Extra<'a> {
+    /// Further requests, at instants after the start of the receiver; they are not streams.
+    pub asks: &'a [Ask],
+    /// Done beside the run; it is told when the measured span begins.
+    pub beside: Option<&'a (dyn Fn(MonoTime) -> Result<()> + Sync)>,
+    /// A group of processes that the server joins before it starts.
+    pub group: Option<&'a Path>,
+}
+
 /// Runs `peer` in `scene`.
 pub fn run(peer: &dyn Peer, scene: &Scene<'_>) -> Result<Outcome> {
+    run_with(peer, scene, Extra::default())
+}
+
+/// Runs `peer` in `scene` with something besides.
+pub fn run_with(peer: &dyn Peer, scene: &Scene<'_>, extra: Extra<'_>) -> Result<Outcome> {
     interrupt::check()?;
     match scene.cold {
         true => scene.titles.chill()?,
         false => scene.titles.warm()?,
     }
-    let server = peer.start(&scene.setting()).with_context(|| peer.name())?;
-    let asks = evenly(scene, |number| peer.target(scene.titles, number, scene.rate));
-    watch(server, scene, asks).with_context(|| peer.name())
+    let setting = Setting { group: extra.group, ..scene.setting() };
+    let server = peer.start(&setting).with_context(|| peer.name())?;
+    let mut asks = evenly(scene, |number| peer.target(scene.titles, number, scene.rate));
+    asks.extend_from_slice(extra.asks);
+    watch(server, scene, asks, extra).with_context(|| peer.name())
 }
 
 /// Requests spread evenly over the stagger.
-pub fn evenly(scene: &Scene<'_>, target: impl Fn(usize) -> String) -> Vec<Ask> {
+fn evenly(scene: &Scene<'_>, target: impl Fn(usize) -> String) -> Vec<Ask> {
     let step = Nanos(scene.stagger.0 / scene.streams.max(1) as u64);
     let titles = scene.titles.count();
     (0..scene.streams)
@@ -153,23 +175,29 @@ pub fn evenly(scene: &Scene<'_>, target: impl Fn(usize) -> String) -> Vec<Ask> {
         .collect()
 }
 
-fn watch(mut server: Server, scene: &Scene<'_>, asks: Vec<Ask>) -> Result<Outcome> {
-    let streams = asks.len();
-    let plan = Plan {
-        server: address(scene.wire),
-        asks,
-        room: room(scene),
-        core: scene.receiver_core,
-    };
+fn watch(
+    mut server: Server,
+    scene: &Scene<'_>,
+    asks: Vec<Ask>,
+    extra: Extra<'_>,
+) -> Result<Outcome> {
+    let requests = asks.len();
+    let plan =
+        Plan { server: address(scene.wire), asks, room: room(scene), core: scene.receiver_core };
     let detector = Detector::start(scene.receiver_core);
     let sink = Sink::start(scene.wire.receiver_side(), plan)?;
-    let asked_all_at = wait_until_asked(&sink, &mut server)?;
-    let from = asked_all_at + scene.warm_up;
-    interrupt::sleep_until(from)?;
-    let before = Look::take()?;
-    interrupt::sleep_until(from + scene.length)?;
-    let spent = Look::take()?.since(&before, server.process());
-    server.check()?;
+    let from = wait_until_started(&sink, &mut server)? + scene.stagger + scene.warm_up;
+    let measured = Span { from, to: from + scene.length };
+    let spent = std::thread::scope(|scope| {
+        let beside = extra.beside.map(|act| scope.spawn(move || act(from)));
+        let spent = measure(&mut server, measured);
+        match beside.map(|act| act.join()) {
+            Some(Err(_)) => Err(anyhow!("what ran beside the run panicked")),
+            Some(Ok(Err(error))) => Err(error),
+            Some(Ok(Ok(()))) | None => spent,
+        }
+    })?;
+    let memory_peak = server.memory_peak();
     let Harvest { answers, record, stopped_at, refused_fifo } = sink.stop()?;
     let mut notes = vec![format!("load average {}", machine::load())];
     let gaps = match detector.and_then(Detector::stop) {
@@ -185,20 +213,47 @@ fn watch(mut server: Server, scene: &Scene<'_>, asks: Vec<Ask>) -> Result<Outcom
     if record.outgrew_its_room() {
         notes.push("the receiver's record had to grow".into());
     }
-    let measured = Span { from, to: from + scene.length };
-    let traces = record.traces(streams);
-    Ok(Outcome { measured, gaps, traces, answers, stopped_at, spent, notes })
+    let mut traces = record.traces(requests);
+    let mut answers = answers;
+    let extra_traces = traces.split_off(scene.streams);
+    let extra_answers = answers.split_off(scene.streams.min(answers.len()));
+    ensure!(extra_traces.len() == extra_answers.len(), "not all requests were made in time");
+    if answers.iter().any(|answer| answer.opened_at > from) {
+        notes.push("the last streams were asked for after the measured span had begun".into());
+    }
+    Ok(Outcome {
+        measured,
+        gaps,
+        traces,
+        answers,
+        extra_answers,
+        stopped_at,
+        spent,
+        memory_peak,
+        notes,
+    })
 }
 
-fn wait_until_asked(sink: &Sink, server: &mut Server) -> Result<MonoTime> {
+/// Sleeps through the measured span and answers what ran in it.
+fn measure(server: &mut Server, span: Span) -> Result<Spent> {
+    interrupt::sleep_until(span.from)?;
+    server.check()?;
+    let before = Look::take()?;
+    interrupt::sleep_until(span.to)?;
+    let spent = Look::take()?.since(&before, server.process());
+    server.check()?;
+    Ok(spent)
+}
+
+fn wait_until_started(sink: &Sink, server: &mut Server) -> Result<MonoTime> {
     loop {
         interrupt::check()?;
         server.check()?;
-        if let Some(at) = sink.asked_all_at() {
+        if let Some(at) = sink.started_at() {
             return Ok(at);
         }
         ensure!(!sink.is_finished(), "the receiver gave up");
-        clock::sleep(Nanos::from_millis(10));
+        clock::sleep(Nanos::from_millis(5));
     }
 }
 
@@ -210,15 +265,20 @@ fn room(scene: &Scene<'_>) -> usize {
 }
 
 impl Outcome {
-    /// Computes the figures.
+    /// Why this run is no result, if the machine stood still too often.
+    pub fn refusal(&self) -> Option<String> {
+        let seconds = Grid::new(self.measured, SECOND, &self.gaps);
+        let (dropped, all) = (seconds.dropped(), seconds.count());
+        (dropped as f64 > DROPPED_MAX * all as f64)
+            .then(|| format!("the machine stood still in {dropped} of {all} seconds"))
+    }
+
+    /// Computes the figures over the measured span.
     pub fn figures(&self, scene: &Scene<'_>) -> Result<Figures> {
         let seconds = Grid::new(self.measured, SECOND, &self.gaps);
-        let dropped = (seconds.dropped(), seconds.len());
-        let too_many = dropped.0 as f64 > DROPPED_MAX * dropped.1 as f64;
-        if too_many && !scene.accept_noise {
-            bail!("the machine stood still in {} of {} seconds: no result", dropped.0, dropped.1);
-        }
-        let gaps = if too_many { &[] } else { &self.gaps[..] };
+        let dropped = (seconds.dropped(), seconds.count());
+        // A refused run that is looked at all the same counts every window.
+        let gaps = if self.refusal().is_some() { &[] } else { &self.gaps[..] };
         let grid = |window| Grid::new(self.measured, window, gaps);
         let second = grid(SECOND);
         let traces = &self.traces;
@@ -283,10 +343,16 @@ impl Outcome {
     }
 }
 
-/// Watches the machine without a server, for X.
-pub fn idle(length: Nanos) -> Result<Spent> {
+/// Watches the machine without a server, for X. The gap detector runs as in a measured run: its
+/// timer interrupts are a part of what happens outside threads.
+pub fn idle(length: Nanos, receiver_core: usize) -> Result<Spent> {
+    let detector = Detector::start(receiver_core)?;
     let before = Look::take()?;
-    interrupt::sleep_until(clock::now() + length)?;
+    let slept = interrupt::sleep_until(clock::now() + length);
+    let after = Look::take()?;
+    // Without SCHED_FIFO there is no detector, here as in the runs; they note it.
+    drop(detector.stop());
+    slept?;
     // No process has this number, so the tree is empty.
-    Ok(Look::take()?.since(&before, u32::MAX))
+    Ok(after.since(&before, u32::MAX))
 }

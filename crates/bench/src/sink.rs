@@ -90,8 +90,8 @@ pub struct Sink {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// When the last request went out; zero while some are to come.
-    asked_all_at: AtomicU64,
+    /// When the plan began; zero before.
+    started_at: AtomicU64,
     /// Connections that have ended.
     ended: AtomicUsize,
     /// Answers other than 200 and 206.
@@ -117,9 +117,9 @@ impl Sink {
         Ok(Self { shared, thread })
     }
 
-    /// When the last request went out, once it has.
-    pub fn asked_all_at(&self) -> Option<MonoTime> {
-        match self.shared.asked_all_at.load(Ordering::Acquire) {
+    /// When the plan began, once it has.
+    pub fn started_at(&self) -> Option<MonoTime> {
+        match self.shared.started_at.load(Ordering::Acquire) {
             0 => None,
             at => Some(MonoTime(at)),
         }
@@ -177,6 +177,7 @@ impl<'a> Receiver<'a> {
         self.refused_fifo = priority::fifo(PRIORITY).is_err();
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         self.started_at = clock::now();
+        self.shared.started_at.store(self.started_at.0, Ordering::Release);
         let mut events = Vec::with_capacity(EVENTS);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let wait = self.ask_what_is_due()?;
@@ -212,9 +213,6 @@ impl<'a> Receiver<'a> {
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&self.epoll, connection.socket(), data, epoll::EventFlags::OUT)?;
             self.connections.push(connection);
-            if self.connections.len() == self.plan.asks.len() {
-                self.shared.asked_all_at.store(now.0, Ordering::Release);
-            }
             // With everything due at once, what arrives must still be stamped in time.
             if now.since(due) > MILLISECOND {
                 return Ok(Nanos::ZERO);

@@ -55,7 +55,7 @@ impl Grid {
     }
 
     /// How many windows there are, kept or dropped.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.kept.len()
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_gap_drops_each_window_it_touches_and_the_last_partial_window_never_counts() {
         let grid = Grid::new(span(100, 195), Nanos(10), &[span(118, 121), span(140, 141)]);
-        assert_eq!(grid.len(), 9);
+        assert_eq!(grid.count(), 9);
         assert_eq!(grid.dropped(), 3);
         let kept: Vec<Span> = grid.kept().collect();
         assert_eq!(kept[..2], [span(100, 110), span(130, 140)]);

@@ -59,7 +59,7 @@ impl Peer for Nginx {
         let folder = tempfile::Builder::new().prefix("tactus-bench-nginx-").tempdir()?;
         let file = folder.path().join("nginx.conf");
         fs::write(&file, self.configuration(folder.path(), setting))?;
-        let mut command = priority::on_cores(setting.cores, "nginx");
+        let mut command = priority::on_cores(setting.cores, setting.group, "nginx");
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file);
         command.arg("-e").arg(folder.path().join("error.log"));
         Server::start(&command, folder, setting.wire, address(setting.wire))

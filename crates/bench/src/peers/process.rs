@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use tactus_core::units::{MonoTime, Nanos, SECOND};
+use tactus_core::units::{Bytes, KIB, MonoTime, Nanos, SECOND};
 use tempfile::TempDir;
 
 use crate::clock;
@@ -57,6 +57,14 @@ impl Server {
     /// What it printed so far.
     pub fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("output.log")).unwrap_or_default()
+    }
+
+    /// The most memory that it held so far, shared pages included.
+    pub fn memory_peak(&self) -> Option<Bytes> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(Bytes(kib * KIB))
     }
 
     /// Fails when it has ended by itself.

@@ -70,7 +70,8 @@ impl Peer for Tactus {
         let folder = tempfile::Builder::new().prefix("tactus-bench-tactus-").tempdir()?;
         let file = folder.path().join("tactus.toml");
         fs::write(&file, self.configuration(setting))?;
-        let mut command = priority::on_cores(setting.cores, &binary.to_string_lossy());
+        let mut command =
+            priority::on_cores(setting.cores, setting.group, &binary.to_string_lossy());
         command.arg("serve").arg("--config").arg(&file);
         Server::start(&command, folder, setting.wire, address(setting.wire))
     }
@@ -121,10 +122,7 @@ impl Tactus {
         section("\n[cpu]\n", &[("budget", tuning.cpu_budget.map(percent))]);
         section(
             "\n[rate.asked]\n",
-            &[
-                ("tick", tuning.tick.map(nanos)),
-                ("start_burst", tuning.start_burst.map(nanos)),
-            ],
+            &[("tick", tuning.tick.map(nanos)), ("start_burst", tuning.start_burst.map(nanos))],
         );
         let path = format!("\"{}\"", setting.titles.root().display());
         section(

@@ -1,0 +1,255 @@
+//! The benches, and the stage on which each of them plays.
+//!
+//! Promise: a bench interleaves its peers (A B A B), repeats a round in which the machine stood still,
+//! and compares only values of one round. It publishes one report whatever came out.
+
+mod http_cold;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde_json::json;
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+
+use crate::cpu::Spent;
+use crate::floors::{self, Floor};
+use crate::netns::{CONGESTION_CONTROL, Wire};
+use crate::peers::{Peer, Setting};
+use crate::report::Report;
+use crate::run::{self, Figures, Scene};
+use crate::titles::Titles;
+
+/// A bench by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Bench {
+    /// The physical limits of this machine.
+    Limits,
+    /// 200 cold streams of 8.8 Mbit/s: evenness and CPU per byte against nginx.
+    HttpCold,
+}
+
+/// What the command line says about a run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Rounds of each peer; a claim of 1.2x needs 5, one of 1.5x needs 3.
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Seconds that are measured in each run.
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Try the bench out: few rounds, short runs, no result.
+    #[arg(long)]
+    pub quick: bool,
+    /// Count runs in which the machine stood still too: for trying a bench out on a busy machine.
+    #[arg(long)]
+    pub accept_noise: bool,
+    /// Where titles are laid down; they are kept for the next run.
+    #[arg(long, default_value = "target/bench/data")]
+    pub data: PathBuf,
+    /// Where reports are written.
+    #[arg(long, default_value = "target/bench")]
+    pub out: PathBuf,
+}
+
+/// How often a round is repeated because the machine stood still.
+const REPEATS: usize = 2;
+/// The core of the servers, and that of the receiver.
+const SERVER_CORES: &str = "0";
+const RECEIVER_CORE: usize = 1;
+/// What every player gathers before it starts: nginx's bursts of a second must fit.
+const START_UP: Nanos = SECOND.times(2);
+
+/// Runs `bench`.
+pub fn run_bench(bench: Bench, options: Options) -> Result<()> {
+    let stage = Stage::set(options)?;
+    let report = match bench {
+        Bench::Limits => stage.report("limits", "what can no server beat on this machine, now?"),
+        Bench::HttpCold => http_cold::bench(&stage)?,
+    };
+    report.publish(&stage.options.out).map(drop)
+}
+
+/// Wire, limits and idle stretch, shared by all rounds of a bench.
+pub(crate) struct Stage {
+    pub(crate) options: Options,
+    pub(crate) wire: Wire,
+    limits: Vec<Floor>,
+    idle: Spent,
+}
+
+/// One judged run.
+pub(crate) struct Judged {
+    pub(crate) peer: usize,
+    pub(crate) round: usize,
+    pub(crate) figures: Figures,
+}
+
+impl Stage {
+    fn set(options: Options) -> Result<Self> {
+        std::fs::create_dir_all(&options.data)?;
+        let data = options.data.canonicalize()?;
+        let options = Options { data, ..options };
+        let wire = Wire::lay()?;
+        say("measuring the physical limits");
+        let limits = floors::measure(&options.data)?;
+        let idle = SECOND.times(if options.quick { 5 } else { 60 });
+        say(&format!("watching the machine without a server for {idle}"));
+        let idle = run::idle(idle, RECEIVER_CORE)?;
+        Ok(Self { options, wire, limits, idle })
+    }
+
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        self.options.rounds.unwrap_or(if self.options.quick { 1 } else { usual })
+    }
+
+    pub(crate) fn seconds(&self, usual: u64) -> Nanos {
+        let seconds = if self.options.quick { usual.min(10) } else { usual };
+        SECOND.times(self.options.seconds.unwrap_or(seconds))
+    }
+
+    /// A report with everything that all benches have in common.
+    pub(crate) fn report(&self, name: &str, question: &str) -> Report {
+        let mut report = Report::new(name, question);
+        report.limits = self.limits.clone();
+        report.method = [
+            "Server and receiver live in two network namespaces joined by a veth pair, MTU 1500, \
+             and run on one core each, 0 and 1; the softirq work of receiving therefore runs \
+             inside the sender's time, for every peer alike.",
+            "Peers take turns (A B A B); a table shows the median of the rounds and, in \
+             brackets, their range. Ratios are taken within a round.",
+            "CPU = run time of the server's threads from the scheduler + kernel workers + X, the \
+             interrupt work outside threads; the latter two less what an idle stretch beside the \
+             run showed. The receiver's run time stands apart; it holds a part of the sending.",
+            "The receiver discards inside the kernel and stamps each recv. All streams share one \
+             window grid; windows in which a FIFO thread saw the clock step by more than a \
+             millisecond are dropped, and a run that loses more than 10 % of them is repeated.",
+        ]
+        .map(String::from)
+        .into();
+        let wire = format!("congestion control {CONGESTION_CONTROL} on both sides (by route)");
+        report.settings.push(("wire".into(), wire));
+        let idle = serde_json::to_string_pretty(&self.idle).unwrap_or_default();
+        report.settings.push(("idle stretch".into(), idle));
+        if self.options.quick || self.options.accept_noise {
+            report
+                .notes
+                .push("This run was a trial (--quick or --accept-noise): no result.".into());
+        }
+        report
+    }
+
+    /// The size of title that a usual scene needs.
+    pub(crate) fn title_size(&self, rate: BitRate) -> Bytes {
+        Scene::title_size(rate, SECOND, SECOND.times(2), self.seconds(20))
+    }
+
+    /// A scene of `streams` cold streams; the caller changes what differs.
+    pub(crate) fn scene<'a>(
+        &'a self,
+        titles: &'a Titles,
+        rate: BitRate,
+        streams: usize,
+    ) -> Scene<'a> {
+        Scene {
+            wire: &self.wire,
+            titles,
+            rate,
+            streams,
+            stagger: SECOND,
+            warm_up: SECOND.times(2),
+            length: self.seconds(20),
+            start_up: START_UP,
+            cold: true,
+            server_cores: SERVER_CORES,
+            receiver_core: RECEIVER_CORE,
+            idle: Some(&self.idle),
+        }
+    }
+
+    /// Runs all `peers` in turns for `rounds` rounds. A peer that cannot be run at all is noted and
+    /// left out.
+    pub(crate) fn interleave(
+        &self,
+        peers: &[Box<dyn Peer>],
+        scene: &Scene<'_>,
+        rounds: usize,
+        report: &mut Report,
+    ) -> Result<Vec<Judged>> {
+        let mut judged = Vec::new();
+        let mut broken = vec![false; peers.len()];
+        self.note_settings(peers, scene, report)?;
+        for round in 0..rounds {
+            for (place, peer) in peers.iter().enumerate() {
+                if broken[place] {
+                    continue;
+                }
+                say(&format!("round {} of {rounds}: {}", round + 1, peer.name()));
+                match self.judge(peer.as_ref(), scene, report) {
+                    Ok(figures) => judged.push(Judged { peer: place, round, figures }),
+                    Err(error) => {
+                        crate::interrupt::check()?;
+                        report.notes.push(format!("{}: {error:#}", peer.name()));
+                        broken[place] = round == 0;
+                    }
+                }
+            }
+        }
+        Ok(judged)
+    }
+
+    /// Runs `peer` until the machine stood still little enough, a few times at most.
+    pub(crate) fn judge(
+        &self,
+        peer: &dyn Peer,
+        scene: &Scene<'_>,
+        report: &mut Report,
+    ) -> Result<Figures> {
+        let mut refusal = String::new();
+        for _ in 0..=REPEATS {
+            let outcome = run::run(peer, scene)?;
+            let reasons = outcome.reasons();
+            let figures = outcome.figures(scene)?;
+            report.runs.push(json!({
+                "name": peer.name(),
+                "streams": scene.streams,
+                "figures": &figures,
+                "refusal": outcome.refusal(),
+                "failed": &reasons,
+                "notes": &outcome.notes,
+            }));
+            match outcome.refusal() {
+                Some(reason) if !self.options.accept_noise => refusal = reason,
+                _ => return Ok(figures),
+            }
+            say(&format!("{refusal}: once more"));
+        }
+        bail!("{refusal}, {} times", REPEATS + 1)
+    }
+
+    fn note_settings(
+        &self,
+        peers: &[Box<dyn Peer>],
+        scene: &Scene<'_>,
+        report: &mut Report,
+    ) -> Result<()> {
+        for peer in peers {
+            let setting = Setting {
+                wire: scene.wire,
+                titles: scene.titles,
+                rate: scene.rate,
+                cores: scene.server_cores,
+                streams: scene.streams,
+                group: None,
+            };
+            let text = peer.settings(&setting).context("settings")?;
+            report.settings.push((peer.name(), text));
+        }
+        Ok(())
+    }
+}
+
+/// Tells the person who waits what happens.
+pub(crate) fn say(sentence: &str) {
+    eprintln!("bench: {sentence}");
+}

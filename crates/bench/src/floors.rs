@@ -1,0 +1,56 @@
+//! The physical limits of this machine in this hour: what no server can beat.
+//!
+//! Promise: each is measured alone, within about a second, and printed with every result, since
+//! absolute figures of different hours cannot be compared. What cannot be measured says why.
+
+mod memory;
+mod network;
+mod storage;
+mod wake;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use tactus_core::units::{Bytes, MIB};
+
+use crate::interrupt;
+use crate::titles::Titles;
+
+/// One limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Floor {
+    /// What is limited.
+    pub name: String,
+    /// The figures as text, with units.
+    pub value: String,
+    /// The figures by unit, for programs.
+    pub figures: Vec<(String, f64)>,
+}
+
+impl Floor {
+    fn new(name: &str, value: String, figures: &[(&str, f64)]) -> Self {
+        let figures = figures.iter().map(|&(unit, figure)| (unit.to_owned(), figure)).collect();
+        Self { name: name.into(), value, figures }
+    }
+}
+
+/// The size of the file that is read and sent.
+const FILE_SIZE: Bytes = Bytes(1024 * MIB);
+
+/// Measures all limits; `data` is a directory on the disk in question.
+pub fn measure(data: &Path) -> Result<Vec<Floor>> {
+    let file = Titles::lay(&data.join("floors"), 1, FILE_SIZE)?;
+    let mut floors = memory::measure();
+    let mut add = |name: &str, found: Result<Vec<Floor>>| {
+        match found {
+            Ok(found) => floors.extend(found),
+            Err(error) => floors.push(Floor::new(name, format!("not measured: {error:#}"), &[])),
+        }
+        interrupt::check()
+    };
+    add("waking up", wake::measure())?;
+    add("sockets", network::measure(&file))?;
+    add("disk", storage::measure(&file))?;
+    Ok(floors)
+}
