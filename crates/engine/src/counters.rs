@@ -66,8 +66,6 @@ pub struct LinkCounters {
     pub stalls: Counter,
     /// How late each send left its slot, in ns.
     pub lateness: Histogram,
-    /// J over each whole second of each stream, in millionths.
-    pub jitter: Histogram,
     /// How far each whole second of each stream was from its rate, in millionths; seconds in which
     /// the peer did not take all are left out. The mean is the figure J over one second.
     pub deviation: Histogram,
@@ -86,10 +84,6 @@ pub struct StreamCounters {
     pub second_bytes: Counter,
     /// How far that second was from the rate, in millionths.
     pub deviation: Counter,
-    /// Real rate of the last whole second, in bits per second.
-    pub real_rate: Counter,
-    /// J of the last whole second, in millionths.
-    pub jitter: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
 }

@@ -6,7 +6,6 @@
 
 mod best_effort;
 mod entry;
-mod meter;
 mod roster;
 mod window;
 
@@ -105,8 +104,6 @@ impl<P: LinkPort> LinkServer<P> {
         counters.bytes.set(0);
         counters.underruns.set(0);
         counters.lateness_max.set(0);
-        counters.real_rate.set(0);
-        counters.jitter.set(0);
         counters.second_bytes.set(0);
         counters.deviation.set(0);
         let entry = &mut self.entries[index as usize];
@@ -173,9 +170,6 @@ impl<P: LinkPort> LinkServer<P> {
             self.streams[index as usize].underruns.add(1);
         }
         let taken = self.send(now, index, ready);
-        if let Taken::Bytes(taken) = taken {
-            self.measure(now, index, taken, clock.rate());
-        }
         let entry = &mut self.entries[index as usize];
         match taken {
             Taken::Broken(errno) => self.close(index, Outcome::PeerGone(errno)),
@@ -197,16 +191,6 @@ impl<P: LinkPort> LinkServer<P> {
             let deviation = second.deviation(BitRate(stream.rate.value()));
             stream.deviation.set(deviation);
             self.counters.deviation.record(deviation);
-        }
-    }
-
-    fn measure(&mut self, now: MonoTime, index: u32, taken: Bytes, set: BitRate) {
-        let meter = &mut self.entries[index as usize].meter;
-        if let Some(reading) = meter.count(now, taken, set) {
-            self.counters.jitter.record(reading.jitter);
-            let counters = &self.streams[index as usize];
-            counters.real_rate.set(reading.real.0);
-            counters.jitter.set(reading.jitter);
         }
     }
 

@@ -6,7 +6,6 @@ use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
-use super::meter::Meter;
 use crate::internal::Open;
 use crate::link::window::Window;
 use crate::message::StreamId;
@@ -38,8 +37,6 @@ pub(super) struct Entry {
     pub(super) was_blocked: bool,
     /// The running second.
     pub(super) window: Window,
-    /// Its real rate by seconds.
-    pub(super) meter: Meter,
     /// Best effort: when the running drain window began, and what had been sent by then.
     pub(super) drained: (MonoTime, Bytes),
     /// Best effort: not offered anything before this slot.
@@ -60,7 +57,6 @@ impl Entry {
             len: Bytes(0),
             was_blocked: false,
             window: Window::default(),
-            meter: Meter::new(MonoTime(0)),
             drained: (MonoTime(0), Bytes(0)),
             not_before: Slot(0),
         }
@@ -72,7 +68,6 @@ impl Entry {
             volume: usize::from(open.volume.0),
             socket: Some(open.socket),
             len: open.len,
-            meter: Meter::new(now),
             drained: (now, Bytes(0)),
             ..Self::free()
         }
