@@ -1,1 +1,234 @@
-//! probe
+//! Facts about the machine, for `tactus doctor` and the status page: plain data, read once.
+//!
+//! Promise: looking changes nothing, needs no rights, and never fails as a whole: what cannot be
+//! found out is absent, or carries the error number by which it was refused. It judges nothing.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CapabilitySet;
+use tactus_core::units::Bytes;
+
+use crate::memory::{self, Memory, meminfo_bytes};
+use crate::{thread, uring};
+
+mod network;
+mod qdisc;
+mod volume;
+
+pub use network::{Interface, Network, network};
+pub use volume::{Device, DirectReads, Volume, volume};
+
+/// What the machine gives to this process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// Release of the kernel, as `uname -r` says it.
+    pub kernel: String,
+    /// Cores that this process may use.
+    pub cores: Vec<u32>,
+    /// Cores that the scheduler keeps free (`isolcpus`).
+    pub isolated: Vec<u32>,
+    /// How the cores choose their frequency; `None` where that is not the system's to set.
+    pub governor: Option<String>,
+    /// Where the time comes from.
+    pub clock_source: Option<String>,
+    /// Whether a thread may be real-time.
+    pub real_time: RealTime,
+    /// Bytes of memory that may be locked; no limit with the right `CAP_IPC_LOCK`.
+    pub lockable: Limit,
+    /// Files that may be open.
+    pub open_files: Limit,
+    /// Memory, and what limits it.
+    pub memory: Memory,
+    /// Huge pages.
+    pub huge_pages: HugePages,
+    /// What io_uring can do here, or the error number by which it is refused.
+    pub io_uring: Result<IoUringFacts, i32>,
+    /// The sysctl `kernel.io_uring_disabled`; `None` before Linux 6.6.
+    pub io_uring_disabled: Option<u32>,
+}
+
+/// Whether a thread may run under `SCHED_FIFO`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RealTime {
+    /// Granted, or the error number of the refusal.
+    pub fifo: Result<(), i32>,
+    /// This process' control group (version 1) has no real-time budget: the reason of a refusal that
+    /// no right can lift.
+    pub group_without_budget: bool,
+    /// Microseconds of each second that real-time threads may take together; `None` without a limit
+    /// or where the kernel has none.
+    pub budget_us: Option<u64>,
+}
+
+/// A resource limit; `None` is no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: Option<u64>,
+    /// What this process may raise it to.
+    pub hard: Option<u64>,
+}
+
+/// Huge pages of the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HugePages {
+    /// Bytes in a reserved one; zero where there are none.
+    pub size: Bytes,
+    /// How many are reserved.
+    pub reserved: u64,
+    /// How many of them are free.
+    pub free: u64,
+    /// When the kernel makes huge pages by itself: `always`, `madvise` or `never`.
+    pub transparent: Option<String>,
+}
+
+/// What io_uring can do on this kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoUringFacts {
+    /// Completions can be deferred to the thread that looks for them (Linux 6.1).
+    pub deferred: bool,
+    /// A ring can be restricted to what it is for.
+    pub restricted: bool,
+}
+
+/// Looks at the machine.
+pub fn machine() -> Machine {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cores = thread::allowed_cores().unwrap_or_default();
+    Machine {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        isolated: line("/sys/devices/system/cpu/isolated").map_or(vec![], |list| cores_of(&list)),
+        governor: cores.first().and_then(|core| {
+            line(format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"))
+        }),
+        cores,
+        clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        real_time: RealTime {
+            fifo: try_fifo(),
+            group_without_budget: is_without_budget(&groups, Path::new("/sys/fs/cgroup")),
+            budget_us: number("/proc/sys/kernel/sched_rt_runtime_us"),
+        },
+        lockable: lockable(),
+        open_files: limit(Resource::Nofile),
+        memory: memory::memory(),
+        huge_pages: huge_pages(),
+        io_uring: uring::try_out()
+            .map(|(deferred, restricted)| IoUringFacts { deferred, restricted }),
+        io_uring_disabled: number("/proc/sys/kernel/io_uring_disabled").map(|value| value as u32),
+    }
+}
+
+/// Asks for the lowest real-time priority, on a thread that ends at once.
+fn try_fifo() -> Result<(), i32> {
+    let asked = std::thread::Builder::new().spawn(|| thread::run_fifo(1));
+    let answer = asked.and_then(|thread| thread.join().expect("asking does not panic"));
+    answer.map_err(|refused| refused.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Whether the group of the `cpu` controller (version 1) has no real-time budget.
+fn is_without_budget(groups: &str, root: &Path) -> bool {
+    let group = groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let has_cpu = parts.next()?.split(',').any(|name| name == "cpu");
+        has_cpu.then_some(parts.next()?)
+    });
+    let budget = group.map(|group| {
+        let group = root.join("cpu").join(group.trim_start_matches('/'));
+        number(group.join("cpu.rt_runtime_us"))
+    });
+    budget.flatten() == Some(0)
+}
+
+fn lockable() -> Limit {
+    let rights = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    match rights {
+        Ok(rights) if rights.contains(CapabilitySet::IPC_LOCK) => Limit { soft: None, hard: None },
+        _ => limit(Resource::Memlock),
+    }
+}
+
+fn limit(resource: Resource) -> Limit {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    Limit { soft: current, hard: maximum }
+}
+
+fn huge_pages() -> HugePages {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    // These two are counts, without the unit that the reader of lines takes for granted.
+    let count = |name| meminfo_bytes(&meminfo, name) / 1024;
+    HugePages {
+        size: Bytes(meminfo_bytes(&meminfo, "Hugepagesize")),
+        reserved: count("HugePages_Total"),
+        free: count("HugePages_Free"),
+        transparent: line("/sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|list| chosen(&list).map(str::to_owned)),
+    }
+}
+
+/// The first line of a small file.
+fn line(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// The number that a small file holds; absent when it is none, or negative.
+fn number(path: impl AsRef<Path>) -> Option<u64> {
+    line(path)?.parse().ok()
+}
+
+/// The word in brackets: `always [madvise] never`.
+fn chosen(list: &str) -> Option<&str> {
+    list.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+/// A list of cores as the kernel writes it: `0-2,5`.
+fn cores_of(list: &str) -> Vec<u32> {
+    let ranges = list.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = machine();
+        assert!(!machine.kernel.is_empty() && !machine.cores.is_empty());
+        assert!(machine.memory.total > 0);
+        assert!(
+            machine.open_files.soft <= machine.open_files.hard || machine.open_files.hard.is_none()
+        );
+        assert!(machine.huge_pages.free <= machine.huge_pages.reserved);
+        assert!(!machine.real_time.group_without_budget || machine.real_time.fifo.is_err());
+    }
+
+    #[test]
+    fn lists_of_the_kernel_are_read() {
+        assert_eq!(cores_of("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(cores_of("7"), [7]);
+        assert_eq!(cores_of("x"), []);
+        assert_eq!(chosen("always [madvise] never"), Some("madvise"));
+        assert_eq!(chosen("none"), None);
+    }
+
+    #[test]
+    fn a_group_without_a_budget_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("cpu/outer/box");
+        fs::create_dir_all(&group).unwrap();
+        let groups = "5:memory:/box\n1:cpu,cpuacct:/outer/box\n0::/\n";
+        assert!(!is_without_budget(groups, root.path()), "not told");
+        for (text, without) in [("0\n", true), ("950000\n", false), ("-1\n", false)] {
+            fs::write(group.join("cpu.rt_runtime_us"), text).unwrap();
+            assert_eq!(is_without_budget(groups, root.path()), without);
+        }
+        assert!(!is_without_budget("0::/\n", root.path()));
+    }
+}

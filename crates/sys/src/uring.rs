@@ -300,6 +300,12 @@ impl DiskRing {
     }
 }
 
+/// Tries a small ring: whether completions are deferred, and whether it can be restricted.
+pub(crate) fn try_out() -> Result<(bool, bool), i32> {
+    let (ring, deferred) = set_up(2).map_err(|refused| errno_of(&refused))?;
+    Ok((deferred, restrict(&ring).is_ok()))
+}
+
 /// Sets up a disabled ring, with what this kernel has: whether completions are deferred.
 fn set_up(depth: u32) -> io::Result<(IoUring, bool)> {
     // Linux 6.1.
@@ -366,6 +372,3 @@ fn errno_of(error: &io::Error) -> i32 {
 
 mod table;
 use table::{Running, Table};
-
-#[cfg(test)]
-mod tests;

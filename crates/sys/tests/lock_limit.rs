@@ -1,0 +1,50 @@
+//! A limit for locked memory that is smaller than the arena: reads go on without registration.
+//!
+//! The limit holds for a whole process, so this test has one for itself.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
+
+use std::os::fd::AsRawFd;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use tactus_core::ports::{BlockRef, DiskPort, FileHandle, Transfer};
+use tactus_core::units::Bytes;
+use tactus_ring::arena::{HeapRegion, arena};
+use tactus_sys::clock;
+use tactus_sys::uring::{DiskRing, Registration};
+
+#[test]
+fn a_refused_registration_is_reported_and_reads_go_on() {
+    let mut rights = capabilities(None).unwrap();
+    rights.effective.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, rights).unwrap();
+    let little = Rlimit { current: Some(65_536), maximum: Some(65_536) };
+    setrlimit(Resource::Memlock, little).unwrap();
+
+    let (mut keeper, view) = arena(Box::new(HeapRegion::new(4 << 20)), 1 << 20);
+    let mut ring = DiskRing::open(view.clone(), 4, Registration::Wanted).unwrap();
+    assert_eq!(ring.facts().registered, Err(libc::ENOMEM));
+    ring.renew().unwrap();
+    assert_eq!(ring.facts().registered, Err(libc::ENOMEM), "the reason is kept");
+
+    let itself = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lock_limit.rs");
+    let open = std::fs::File::open(itself).unwrap();
+    let block = keeper.take().unwrap();
+    let port_block = BlockRef { place: block.place, generation: block.generation };
+    let file = FileHandle(open.as_raw_fd());
+    let transfer = Transfer { block: port_block, file, offset: Bytes(0), at: 0, len: 8192 };
+    ring.submit(clock::now(), transfer).unwrap();
+    let completion = loop {
+        ring.kick(clock::now());
+        if let Some(completion) = ring.poll_completion(clock::now()) {
+            break completion;
+        }
+        std::thread::yield_now();
+    };
+    let text = include_bytes!("lock_limit.rs");
+    assert_eq!(completion.result, Ok(text.len() as u32));
+    keeper.filled(block);
+    let lease = keeper.lend(block);
+    assert_eq!(&view.bytes(&lease)[..text.len()], text);
+}
