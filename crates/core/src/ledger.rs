@@ -63,8 +63,17 @@ pub enum Wish {
         /// How often it sends.
         tick: Tick,
     },
+    /// At an exact rate, of a title that is held in memory: needs no disk and shares its blocks.
+    Resident {
+        /// Payload rate.
+        rate: BitRate,
+        /// How often it sends.
+        tick: Tick,
+    },
     /// In the time left over: needs memory and a place, no rate.
     BestEffort,
+    /// A whole title kept in memory.
+    Hold,
 }
 
 /// What one stream has been promised.
@@ -76,12 +85,13 @@ pub struct Demand {
     blocks: u32,
     link: BitRate,
     cpu: Nanos,
+    window: u32,
 }
 
 impl Demand {
     /// Blocks that the stream may hold or wait for at once.
     pub const fn window(&self) -> u32 {
-        self.blocks
+        self.window
     }
 }
 
@@ -152,6 +162,10 @@ pub struct Ledger {
     streams: u32,
 }
 
+/// Most blocks that a stream of a held title has leased at once. Faster streams, over 25 Mbit/s with
+/// blocks of 256 KiB, are admitted as if their title were not held.
+pub const RESIDENT_WINDOW: u32 = 8;
+
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
 const BEST_EFFORT_BLOCKS: u32 = 3;
 
@@ -171,9 +185,16 @@ impl Ledger {
     pub fn demand(&self, disk: u32, wish: Wish, len: Bytes) -> Demand {
         let terms = &self.terms.disks[disk as usize];
         let whole = blocks_of(len, terms.block) + 1;
+        let of_memory = |blocks| Demand { disk, blocks, window: blocks, ..Demand::default() };
         match wish {
-            Wish::BestEffort => {
-                Demand { disk, blocks: BEST_EFFORT_BLOCKS.min(whole), ..Demand::default() }
+            Wish::BestEffort => of_memory(BEST_EFFORT_BLOCKS.min(whole)),
+            Wish::Hold => of_memory(blocks_of(len, terms.block)),
+            Wish::Resident { rate, tick } => {
+                let paced = self.demand(disk, Wish::Paced { rate, tick }, len);
+                if paced.window > RESIDENT_WINDOW {
+                    return paced;
+                }
+                Demand { visits: MilliVisits(0), per_cycle: Bytes(0), blocks: 0, ..paced }
             }
             Wish::Paced { rate, tick } => {
                 let per_cycle = rate.bytes_in(terms.cycle) + Bytes(1);
@@ -187,11 +208,13 @@ impl Ledger {
                 let sends = SECOND.0.div_ceil(tick.span().0);
                 let per_second = rate.bytes_in(SECOND);
                 let moving = self.terms.cpu.per_mib.0 as u128 * per_second.0 as u128;
+                let window = window(rate, terms).min(whole);
                 Demand {
                     disk,
                     visits,
                     per_cycle,
-                    blocks: window(rate, terms).min(whole),
+                    blocks: window,
+                    window,
                     link: rate,
                     cpu: Nanos((moving >> 20) as u64) + self.terms.cpu.per_send.times(sends),
                 }
@@ -227,7 +250,7 @@ impl Ledger {
             if needed <= limit { Ok(()) } else { Err(Short { resource, needed, limit }) }
         };
         fits(Resource::Streams, u64::from(self.streams) + 1, u64::from(self.terms.streams))?;
-        if paced {
+        if demand.per_cycle > Bytes(0) {
             let time = terms.model.reading(
                 MilliVisits(disk.visits.0 + demand.visits.0),
                 disk.per_cycle + demand.per_cycle,
@@ -370,6 +393,25 @@ mod tests {
         let demand = ledger.demand(0, paced(2_000_000_000), Bytes(1 << 40));
         assert!(ledger.admit(demand).is_err());
         assert_eq!(ledger.levels().collect::<Vec<_>>(), before);
+    }
+
+    #[test]
+    fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
+        let mut ledger = Ledger::new(terms());
+        let len = Bytes(100 * MIB);
+        ledger.admit(ledger.demand(0, Wish::Hold, len)).expect("a fifth of the arena");
+        let before: Vec<_> = ledger.levels().collect();
+        let wish = Wish::Resident { rate: BitRate(4_000_000), tick: Tick::Ms62 };
+        let demand = ledger.demand(0, wish, len);
+        ledger.admit(demand).expect("room on the link");
+        assert!(demand.window() > 0);
+        for (was, is) in before.iter().zip(ledger.levels()) {
+            let shared = matches!(is.resource, Resource::Disk | Resource::Arena);
+            assert_eq!(was.used == is.used, shared, "{is:?}");
+        }
+        // Too fast to live on shared blocks: as if it were not held.
+        let wish = Wish::Resident { rate: BitRate(400_000_000), tick: Tick::Ms62 };
+        assert!(ledger.demand(0, wish, len).window() > RESIDENT_WINDOW);
     }
 
     #[test]

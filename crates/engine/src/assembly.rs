@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tactus_core::cycle::CycleLimits;
 use tactus_core::disk_model::DiskModel;
+use tactus_core::ledger::RESIDENT_WINDOW;
 use tactus_core::ports::{Bell, DiskPort, LinkPort};
 use tactus_core::units::{Bytes, Nanos, SECOND};
 use tactus_ring::arena::{Keeper, View};
@@ -126,6 +127,8 @@ where
     let Setup { volumes, link, streams, patience, placement, report_bell } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
+    // Streams of titles that are held share blocks, so there may be more leases than places.
+    let leases = places + streams * RESIDENT_WINDOW as usize;
     let stream_counters: Arc<[StreamCounters]> =
         (0..streams).map(|_| StreamCounters::default()).collect();
     let delivery_counters = Arc::new(DeliveryCounters::default());
@@ -146,7 +149,7 @@ where
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
             "a cycle divides a second or is a multiple of one"
         );
-        let made = assemble_volume(volume, places, &mut counters);
+        let made = assemble_volume(volume, leases, &mut counters);
         placed.push((placement.disks[at], made.disk));
         placed.push((placement.blocks[at], made.block));
         parts.push(made.part);
@@ -154,12 +157,12 @@ where
     }
     // A start, the stop of its grant, and one stop of all.
     let (commands, delivery_commands) = ring(3 * streams + 1);
-    let (delivery_reports, reports) = ring(2 * streams + 1);
-    let (to_link, link_requests) = ring(places + 2 * streams + 1);
-    let (link_answers, from_link) = ring(places + 3 * streams + 1);
+    let (delivery_reports, reports) = ring(3 * streams + 1);
+    let (to_link, link_requests) = ring(leases + 2 * streams + 1);
+    let (link_answers, from_link) = ring(leases + 3 * streams + 1);
     let delivery = DeliveryServer::new(DeliveryParts {
         streams,
-        wants: places,
+        wants: leases,
         volumes: parts,
         commands: delivery_commands,
         reports: delivery_reports,
@@ -175,7 +178,7 @@ where
             requests: link_requests,
             answers: link_answers,
             patience,
-            leases: places,
+            leases,
             counters: link_counters,
             streams: stream_counters,
         },
@@ -214,8 +217,9 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     // Reads, promotions and commits: at most one of each for a place.
     let (to_disk, disk_requests) = ring(3 * places + 1);
     let (disk_filled, filled) = ring(places + 1);
-    let (to_block, requests) = ring(4 * places + 1);
-    let (answers, from_block) = ring(2 * places + 1);
+    // A want and a return for each, and commits: no more than wants.
+    let (to_block, requests) = ring(3 * wants + 1);
+    let (answers, from_block) = ring(wants + 1);
     let limits = CycleLimits {
         length: volume.cycle,
         model: volume.model,

@@ -22,7 +22,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, ToBlock, ToLink, Want};
-use crate::message::{Command, Outcome, Pace, Report, Start, StreamId};
+use crate::message::{Command, Hold, Outcome, Pace, Report, Start, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -115,6 +115,23 @@ impl DeliveryServer {
         *entry = Entry::new(start, block, self.active.len());
         self.active.push(index);
         self.counters.started.add(1);
+        self.begin(now, start);
+    }
+
+    /// A hold is a download that is never sent: its blocks stay where they are.
+    fn hold(&mut self, now: MonoTime, hold: Hold) {
+        let index = hold.stream.index;
+        let block = self.volumes[usize::from(hold.volume.0)].terms.block;
+        let entry = &mut self.entries[index as usize];
+        assert!(entry.is_free(), "the broker gives a place away once");
+        *entry = Entry::of_hold(hold, block, self.active.len());
+        self.active.push(index);
+        let start = entry.start;
+        self.begin(now, start);
+    }
+
+    fn begin(&mut self, now: MonoTime, start: Start) {
+        let index = start.stream.index;
         self.counters.streams.set(self.active.len() as u64);
         self.ask(now, index);
         self.commit(usize::from(start.volume.0));
@@ -213,6 +230,14 @@ impl DeliveryServer {
     /// begins once it holds what it needs until the reads of the next cycle are done.
     fn feed(&mut self, now: MonoTime, index: u32) {
         let entry = &mut self.entries[index as usize];
+        if let Some(ready) = &mut entry.held {
+            *ready += 1;
+            if entry.read.is_complete() && *ready == entry.read.out() {
+                let stream = entry.start.stream;
+                self.report(Report::Held { stream });
+            }
+            return;
+        }
         match entry.phase {
             Phase::Priming => {
                 let cycle = self.volumes[usize::from(entry.start.volume.0)].terms.cycle;
@@ -364,7 +389,7 @@ impl DeliveryServer {
 
     fn report(&mut self, report: Report) {
         let pushed = self.reports.push(report);
-        assert!(pushed.is_ok(), "the ring holds two reports for every stream");
+        assert!(pushed.is_ok(), "the ring holds three reports for every stream");
         self.reported = true;
     }
 }
@@ -410,6 +435,7 @@ impl Server for DeliveryServer {
             any = true;
             match command {
                 Command::Start(start) => self.start(now, start),
+                Command::Hold(hold) => self.hold(now, hold),
                 Command::Stop(stream) => self.stop(now, stream),
             }
         }

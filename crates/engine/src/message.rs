@@ -67,12 +67,33 @@ pub struct Start {
     pub socket: SocketHandle,
 }
 
+/// Asks to keep a whole title in memory, read in the time left over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// The place granted in the delivery table.
+    pub stream: StreamId,
+    /// The disk that holds the title.
+    pub volume: VolumeId,
+    /// What is kept.
+    pub title: TitleId,
+    /// The title, open for direct reads until `Report::Retired`.
+    pub file: FileHandle,
+    /// As in [`Start`].
+    pub position: u64,
+    /// Length of the title.
+    pub title_len: Bytes,
+    /// Its blocks, as reserved in the ledger.
+    pub window: u32,
+}
+
 /// From the control side to a delivery server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Begin a delivery.
     Start(Start),
-    /// End a delivery early; answered by the same reports.
+    /// Keep a title in memory until it is stopped.
+    Hold(Hold),
+    /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
 }
 
@@ -102,6 +123,11 @@ pub enum Report {
         outcome: Outcome,
         /// Bytes that the socket has taken.
         sent: Bytes,
+    },
+    /// All of the title is in memory and stays there.
+    Held {
+        /// Which hold.
+        stream: StreamId,
     },
     /// No block, transfer or entry of the stream is left; its file may be closed.
     Retired {

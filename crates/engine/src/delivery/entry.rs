@@ -6,7 +6,7 @@ use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Outcome, Pace, Start, StreamId, TitleId, VolumeId};
+use crate::message::{Hold, Outcome, Pace, Start, StreamId, TitleId, VolumeId};
 use crate::pool::List;
 
 /// Where a stream stands.
@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) at_link: u32,
     /// Abandoned wants that the block server has not answered.
     pub(super) waiting: u32,
+    /// For a hold, how many of its blocks are in memory.
+    pub(super) held: Option<u32>,
     pub(super) outcome: Option<Outcome>,
     pub(super) link_closed: bool,
     pub(super) finished: bool,
@@ -87,12 +89,30 @@ impl Entry {
             wanted: List::default(),
             at_link: 0,
             waiting: 0,
+            held: None,
             outcome: None,
             link_closed: false,
             finished: false,
             sent: Bytes(0),
             active_at,
         }
+    }
+
+    pub(super) fn of_hold(hold: Hold, block: Bytes, active_at: usize) -> Self {
+        let start = Start {
+            stream: hold.stream,
+            volume: hold.volume,
+            title: hold.title,
+            file: hold.file,
+            position: hold.position,
+            title_len: hold.title_len,
+            first: Bytes(0),
+            end: hold.title_len,
+            pace: Pace::BestEffort,
+            window: hold.window,
+            socket: SocketHandle(-1),
+        };
+        Self { held: Some(0), ..Self::new(start, block, active_at) }
     }
 
     pub(super) fn is_free(&self) -> bool {
