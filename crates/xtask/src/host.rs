@@ -101,6 +101,22 @@ const FOR_BENCHES: &[Need] = &[
         packages: &["iproute2"],
         why: "network namespaces between server and receivers",
     },
+    Need {
+        probe: &["ethtool", "--version"],
+        packages: &["ethtool"],
+        why: "offloads of the wire between them are set and printed",
+    },
+    Need {
+        probe: &["sysctl", "--version"],
+        packages: &["procps"],
+        why: "network settings inside the namespaces",
+    },
+    Need {
+        probe: &["fincore", "--version"],
+        packages: &["util-linux-extra"],
+        why: "shows that a cold title is not in the page cache",
+    },
+    Need { probe: &["fio", "--version"], packages: &["fio"], why: "the disk's physical limits" },
 ];
 
 /// Makes the programs available that the tests play against.
