@@ -12,3 +12,5 @@ pub mod catalogue;
 
 pub mod broker;
 pub mod engine;
+
+pub mod http;

@@ -1,0 +1,148 @@
+//! HTTP/1.1: strict requests in, exact streams out (RFC 9110, RFC 9112).
+//!
+//! Promise: what a client may hold, send and take is bounded ([`Limits`]); a request is understood in
+//! one way or refused and the connection closed; a title's bytes go from the engine to the socket and
+//! never through here. There is no TLS, no HTTP/2 and no upload here.
+//!
+//! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
+//! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `answer` → `title` (`conditional`,
+//! `rate`, `multipart`) or `listing` → `response`.
+
+mod addresses;
+mod calendar;
+mod counters;
+mod limits;
+
+mod fault;
+mod fields;
+mod query;
+
+mod chunked;
+mod framing;
+mod host;
+mod scan;
+mod target;
+
+mod request;
+
+mod inbox;
+
+mod response;
+
+mod internal;
+
+mod cmcd;
+mod conditional;
+mod multipart;
+mod rate;
+
+mod listing;
+mod title;
+
+mod answer;
+
+mod connection;
+
+mod accept;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::broker::Broker;
+use crate::catalogue::Catalogue;
+use crate::config;
+
+pub use counters::{Abuse, Counters};
+pub use internal::Internal;
+pub use limits::Limits;
+pub use response::Response;
+
+use addresses::{AddressRules, Addresses};
+
+/// What is served and by which terms: shared by all listeners and connections.
+pub struct Site {
+    limits: Limits,
+    counters: Arc<Counters>,
+    store: Option<Store>,
+    internal: Arc<dyn Internal>,
+    addresses: Mutex<Addresses>,
+    stop: watch::Sender<bool>,
+}
+
+/// Where titles come from.
+#[derive(Clone)]
+pub struct Store {
+    /// Finds them.
+    pub catalogue: Arc<Catalogue>,
+    /// Admits and delivers them.
+    pub broker: Broker,
+    /// How fast.
+    pub rates: config::Rate,
+    /// Whether directories are listed.
+    pub listing: bool,
+}
+
+impl Site {
+    /// A site that serves `store`, or only what `internal` answers when there is none.
+    pub fn new(
+        limits: Limits,
+        counters: Arc<Counters>,
+        store: Option<Store>,
+        internal: Arc<dyn Internal>,
+    ) -> Self {
+        let addresses = Addresses::new(AddressRules {
+            connections_max: limits.connections_per_address_max,
+            score_max: limits.abuse_score_max,
+            refusal: limits.abuse_refusal,
+        });
+        let (addresses, stop) = (Mutex::new(addresses), watch::channel(false).0);
+        Self { limits, counters, store, internal, addresses, stop }
+    }
+
+    /// Ends politely: no new connections, no new requests; running answers are finished.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    fn stopping(&self) -> Stopping {
+        Stopping(self.stop.subscribe())
+    }
+
+    fn abused(&self, peer: IpAddr, abuse: Abuse) {
+        self.counters.count(abuse);
+        if abuse.points() > 0 {
+            self.addresses().handle_abuse(Instant::now(), peer, abuse.points());
+        }
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, Addresses> {
+        // A panic elsewhere leaves at worst one connection too many in the book.
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves `listener` until [`Site::stop`], and then until the last of its connections has ended.
+/// Dropping the future ends them at once. One site can serve several listeners.
+pub async fn serve(listener: TcpListener, site: Arc<Site>) {
+    accept::serve(listener, site).await;
+}
+
+/// The wish to end.
+struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    async fn wait(&mut self) {
+        // The sender lives in the site, and whoever waits holds the site.
+        if self.0.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.0.borrow()
+    }
+}

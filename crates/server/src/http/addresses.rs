@@ -1,0 +1,183 @@
+//! Who is connected: connections and abuse per address.
+//!
+//! Promise: one address holds at most its share of connections, and none at all for a while after
+//! its score of abuse is full. The book itself is bounded. It knows no sockets; time is handed in.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// Addresses without an open connection whose score is still remembered.
+const SCORES_MAX: usize = 16 * 1024;
+
+/// Bits of an IPv6 address that name a customer; the rest is the customer's to choose from.
+const IPV6_NETWORK_BITS: u32 = 64;
+
+/// The bounds of one address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AddressRules {
+    pub(super) connections_max: usize,
+    pub(super) score_max: u32,
+    pub(super) refusal: Duration,
+}
+
+/// Whether a new connection may stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Welcome {
+    Yes,
+    /// The address has all its connections.
+    Full,
+    /// The address is refused for its score.
+    Refused,
+}
+
+#[derive(Debug)]
+pub(super) struct Addresses {
+    rules: AddressRules,
+    book: HashMap<IpAddr, Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    open: usize,
+    score: u32,
+    /// When the score was last brought up to date.
+    scored: Instant,
+    refused_until: Option<Instant>,
+}
+
+impl Addresses {
+    pub(super) fn new(rules: AddressRules) -> Self {
+        Self { rules, book: HashMap::new() }
+    }
+
+    /// Counts a new connection, when it may stay; answered by [`Self::left`].
+    pub(super) fn handle_connection(&mut self, now: Instant, address: IpAddr) -> Welcome {
+        let key = network(address);
+        let record = self.book.entry(key).or_insert_with(|| Record::new(now));
+        if record.refused_until.is_some_and(|until| now < until) {
+            return Welcome::Refused;
+        }
+        if record.open >= self.rules.connections_max {
+            return Welcome::Full;
+        }
+        record.open += 1;
+        Welcome::Yes
+    }
+
+    /// Takes back a connection that was welcome.
+    pub(super) fn left(&mut self, now: Instant, address: IpAddr) {
+        let key = network(address);
+        let Some(record) = self.book.get_mut(&key) else { return };
+        record.open = record.open.saturating_sub(1);
+        record.forgive(now);
+        if record.is_forgettable(now) {
+            self.book.remove(&key);
+        } else if self.book.len() > SCORES_MAX {
+            self.book.retain(|_, record| record.open > 0 || record.is_refused(now));
+        }
+    }
+
+    /// Adds to the score of an address; a full score refuses it for a while.
+    pub(super) fn handle_abuse(&mut self, now: Instant, address: IpAddr, points: u32) {
+        let Some(record) = self.book.get_mut(&network(address)) else { return };
+        record.forgive(now);
+        record.score = record.score.saturating_add(points);
+        if record.score >= self.rules.score_max {
+            record.score = 0;
+            record.refused_until = Some(now + self.rules.refusal);
+        }
+    }
+}
+
+impl Record {
+    fn new(now: Instant) -> Self {
+        Self { open: 0, score: 0, scored: now, refused_until: None }
+    }
+
+    /// One point is forgiven for each whole second that has passed.
+    fn forgive(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.scored).as_secs();
+        self.score = self.score.saturating_sub(u32::try_from(seconds).unwrap_or(u32::MAX));
+        self.scored += Duration::from_secs(seconds);
+    }
+
+    fn is_refused(&self, now: Instant) -> bool {
+        self.refused_until.is_some_and(|until| now < until)
+    }
+
+    fn is_forgettable(&self, now: Instant) -> bool {
+        self.open == 0 && self.score == 0 && !self.is_refused(now)
+    }
+}
+
+/// What counts as one address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book() -> Addresses {
+        let refusal = Duration::from_secs(60);
+        Addresses::new(AddressRules { connections_max: 2, score_max: 100, refusal })
+    }
+
+    #[test]
+    fn an_address_holds_at_most_its_share() {
+        let (mut book, now) = (book(), Instant::now());
+        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        assert_eq!(book.handle_connection(now, a), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, "::ffff:10.0.0.1".parse().unwrap()), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, a), Welcome::Full);
+        assert_eq!(book.handle_connection(now, b), Welcome::Yes);
+        book.left(now, a);
+        assert_eq!(book.handle_connection(now, a), Welcome::Yes);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_address() {
+        let (mut book, now) = (book(), Instant::now());
+        let mut welcome = |text: &str| book.handle_connection(now, text.parse().unwrap());
+        assert_eq!(welcome("2001:db8:0:1::1"), Welcome::Yes);
+        assert_eq!(welcome("2001:db8:0:1:ffff::2"), Welcome::Yes);
+        assert_eq!(welcome("2001:db8:0:1::3"), Welcome::Full);
+        assert_eq!(welcome("2001:db8:0:2::1"), Welcome::Yes);
+    }
+
+    #[test]
+    fn a_full_score_refuses_for_a_while_and_points_are_forgiven() {
+        let (mut book, start) = (book(), Instant::now());
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(book.handle_connection(start, address), Welcome::Yes);
+        book.handle_abuse(start, address, 99);
+        book.handle_abuse(after(50), address, 50);
+        assert_eq!(book.handle_connection(after(50), address), Welcome::Yes, "50 were forgiven");
+        book.handle_abuse(after(50), address, 1);
+        assert_eq!(book.handle_connection(after(51), address), Welcome::Refused);
+        book.left(after(51), address);
+        book.left(after(51), address);
+        assert_eq!(book.handle_connection(after(109), address), Welcome::Refused);
+        assert_eq!(book.handle_connection(after(110), address), Welcome::Yes);
+    }
+
+    #[test]
+    fn who_left_without_guilt_is_forgotten() {
+        let (mut book, now) = (book(), Instant::now());
+        for bits in 0..100_000u32 {
+            let address = IpAddr::V4(bits.into());
+            assert_eq!(book.handle_connection(now, address), Welcome::Yes);
+            book.handle_abuse(now, address, bits % 2);
+            book.left(now, address);
+        }
+        assert!(book.book.len() <= SCORES_MAX + 1);
+    }
+}

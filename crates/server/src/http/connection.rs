@@ -1,0 +1,253 @@
+//! One connection's life: request, answer, request, until one of both sides has had enough.
+//!
+//! Promise: requests are served one after the other, so a client that sends more than it takes is
+//! held back by its own socket, and nothing is read for it meanwhile. Every wait has a bound. While
+//! the engine sends, the connection costs a task that sleeps.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tactus_core::units::{Bytes, KIB, MIB};
+use tactus_engine::message::{Outcome, Pace};
+use tactus_sys::tcp::{self, Preparation};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::answer::{self, Answer};
+use super::counters::Abuse;
+use super::fault::Fault;
+use super::framing::{Body, Version};
+use super::inbox::{Drained, Inbox, Next, Wait};
+use super::request::{Method, Request};
+use super::response::{Afterwards, Response};
+use super::title::Delivery;
+use super::{Site, Store};
+use crate::broker::{Refusal, Wanted};
+
+/// Serves `socket` until it is closed.
+pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: IpAddr) {
+    let mut connection = Connection { site, peer, inbox: Inbox::default() };
+    if let Some(socket) = connection.requests(socket).await {
+        linger(socket, &connection.site).await;
+    }
+}
+
+struct Connection {
+    site: Arc<Site>,
+    peer: IpAddr,
+    inbox: Inbox,
+}
+
+/// What the head of an answer has to know of its request.
+#[derive(Clone, Copy)]
+struct Manner {
+    version: Version,
+    afterwards: Afterwards,
+    /// HEAD: everything but the content.
+    head_only: bool,
+}
+
+impl Connection {
+    /// Answers requests; gives the socket back when it is to be closed politely.
+    async fn requests(&mut self, mut socket: TcpStream) -> Option<TcpStream> {
+        let mut wait = Wait::First;
+        let mut stop = self.site.stopping();
+        loop {
+            let next = tokio::select! {
+                next = self.inbox.next(&mut socket, wait, &self.site.limits) => next,
+                () = stop.wait() => return Some(socket),
+            };
+            let request = match next {
+                Next::Request(request) => request,
+                Next::Fault(fault) => return self.refuse(socket, fault).await,
+                Next::Gone => return None,
+                Next::Silent => {
+                    if wait == Wait::First {
+                        self.abused(Abuse::IdleNew);
+                    }
+                    return None;
+                }
+            };
+            wait = Wait::Another;
+            self.site.counters.requested();
+            let mut afterwards = match request.keeps_alive && !stop.is_stopping() {
+                true => Afterwards::Keep,
+                false => Afterwards::Close,
+            };
+            match self.body(&mut socket, &request).await {
+                Before::Answer(drained) => afterwards = drained.unwrap_or(afterwards),
+                Before::Fault(fault) => return self.refuse(socket, fault).await,
+                Before::Gone => return None,
+            }
+            let head_only = request.method == Method::Head;
+            let manner = Manner { version: request.version, afterwards, head_only };
+            let answer = answer::answer(&self.site, &request).await;
+            drop(request);
+            socket = match answer {
+                Answer::Short(response) => self.send(socket, &response, manner).await?,
+                Answer::Delivery(delivery) => self.deliver(socket, *delivery, manner).await?,
+            };
+            if afterwards == Afterwards::Close {
+                return Some(socket);
+            }
+        }
+    }
+
+    /// Reads over the request's body before the answer, so that no byte of it can be a request.
+    async fn body(&mut self, socket: &mut TcpStream, request: &Request) -> Before {
+        let limits = &self.site.limits;
+        let too_large = matches!(request.body, Body::Length(len) if len > limits.body_bytes_max);
+        if request.body != Body::None && request.expects_continue && !too_large {
+            if !matches!(request.method, Method::Get | Method::Head) {
+                // The answer is final and comes at once; whether the body follows, nobody knows.
+                return Before::Answer(Some(Afterwards::Close));
+            }
+            let said = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+            if !matches!(timeout(limits.answer_time, said).await, Ok(Ok(()))) {
+                return Before::Gone;
+            }
+        }
+        match self.inbox.drain(socket, request.body, limits).await {
+            Drained::Whole => Before::Answer(None),
+            Drained::Fault(fault) => Before::Fault(fault),
+            Drained::Gone => Before::Gone,
+        }
+    }
+
+    /// Tells the client what was wrong, as the last thing.
+    async fn refuse(&self, socket: TcpStream, fault: Fault) -> Option<TcpStream> {
+        self.abused(fault.abuse());
+        let (version, afterwards) = (Version::Http11, Afterwards::Close);
+        let manner = Manner { version, afterwards, head_only: false };
+        self.send(socket, &Response::text(fault.status(), fault.to_string()), manner).await
+    }
+
+    async fn send(
+        &self,
+        mut socket: TcpStream,
+        response: &Response,
+        manner: Manner,
+    ) -> Option<TcpStream> {
+        self.site.counters.answered(response.status());
+        let mut bytes = response.head(manner.version, manner.afterwards, SystemTime::now());
+        if !manner.head_only {
+            bytes.extend_from_slice(response.content());
+        }
+        self.write(&mut socket, &bytes).await.then_some(socket)
+    }
+
+    /// Lets the engine send a title, when there is room for it.
+    async fn deliver(
+        &self,
+        mut socket: TcpStream,
+        delivery: Delivery,
+        manner: Manner,
+    ) -> Option<TcpStream> {
+        let Some(Store { broker, .. }) = &self.site.store else { return None };
+        let (volume, pace) = (delivery.title.volume, delivery.pace);
+        let wanted = Wanted { volume, pace, len: Bytes(delivery.len()) };
+        let mut grant = match broker.admit(&wanted) {
+            Ok(grant) => grant,
+            Err(refusal) => return self.send(socket, &refused(&refusal), manner).await,
+        };
+        self.site.counters.answered(delivery.head.status());
+        let mut words = delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
+        for (before, part) in delivery.parts {
+            words.extend(before);
+            if !self.write(&mut socket, &words).await {
+                return None;
+            }
+            words.clear();
+            let engines = prepare(socket, pace).ok()?;
+            let delivered = broker.deliver(&mut grant, &delivery.title, part, engines).await;
+            if delivered.outcome == Outcome::TooSlow {
+                self.abused(Abuse::SlowReader);
+            }
+            socket = match (delivered.outcome, delivered.socket) {
+                (Outcome::Complete, Some(socket)) => TcpStream::from_std(socket).ok()?,
+                // The announced length is not reached: closing is how HTTP/1.1 says so.
+                _ => return None,
+            };
+        }
+        drop(grant);
+        words.extend(delivery.tail);
+        self.write(&mut socket, &words).await.then_some(socket)
+    }
+
+    async fn write(&self, socket: &mut TcpStream, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        match timeout(self.site.limits.answer_time, socket.write_all(bytes)).await {
+            Ok(written) => written.is_ok(),
+            Err(_) => {
+                self.abused(Abuse::SlowReader);
+                false
+            }
+        }
+    }
+
+    fn abused(&self, abuse: Abuse) {
+        self.site.abused(self.peer, abuse);
+    }
+}
+
+/// What is to be done before the answer.
+enum Before {
+    /// Answer; perhaps for the last time.
+    Answer(Option<Afterwards>),
+    Fault(Fault),
+    Gone,
+}
+
+/// 503, with the name of what is short for programs and a sentence for people.
+fn refused(refusal: &Refusal) -> Response {
+    let seconds = refusal.retry_after.as_secs().max(1);
+    let body = serde_json::json!({
+        "error": "refused",
+        "resource": refusal.resource.to_string(),
+        "message": refusal.message,
+        "retry_after_seconds": seconds,
+    });
+    Response::json(503, &body).with("Retry-After", seconds.to_string())
+}
+
+/// Takes the socket out of the control side's hands, ready for the link.
+fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
+    let not_sent_max = match pace {
+        Pace::Paced { rate, burst, tick } => {
+            let due = rate.bytes_in(tick.span().times(2)).0.max(burst.0);
+            Some(due.clamp(NOT_SENT_MIN, NOT_SENT_MAX) as u32)
+        }
+        Pace::BestEffort => None,
+    };
+    let socket = socket.into_std()?;
+    tcp::prepare(&socket, Preparation { not_sent_max, send_buffer: None })?;
+    Ok(socket)
+}
+
+/// Less than this in the kernel, and a late wake-up of ours empties it.
+const NOT_SENT_MIN: u64 = 128 * KIB;
+
+/// More than this in the kernel, and a slow peer is seen late.
+const NOT_SENT_MAX: u64 = MIB;
+
+/// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
+/// nobody has read were still there (RFC 9112 section 9.6).
+async fn linger(mut socket: TcpStream, site: &Site) {
+    if socket.shutdown().await.is_err() {
+        return;
+    }
+    let end = Instant::now() + site.limits.linger_time;
+    let mut left = site.limits.linger_bytes_max;
+    let mut thrown_away = [0; 4096];
+    while left > 0 {
+        match timeout_at(end, socket.read(&mut thrown_away)).await {
+            Ok(Ok(read @ 1..)) => left = left.saturating_sub(read as u64),
+            Ok(Ok(0) | Err(_)) | Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A request's fields, in the bytes in which they came.
+
+use std::ops::Range;
+
+use super::fault::Fault;
+
+/// Names and values, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    head: Vec<u8>,
+    places: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// Fields that are understood here; no other may imitate their names.
+const KNOWN: &[&str] = &[
+    "accept",
+    "cmcd-object",
+    "cmcd-request",
+    "cmcd-session",
+    "cmcd-status",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "range",
+    "transfer-encoding",
+];
+
+/// Of these, those whose value is no list (RFC 9110 section 5.3). What frames the body or names the
+/// host is not here: that has its own rules.
+const SINGLE: &[&str] =
+    &["expect", "if-modified-since", "if-range", "if-unmodified-since", "range"];
+
+impl Fields {
+    /// Keeps `head` and remembers where in it `parsed` lie.
+    pub(super) fn new(head: Vec<u8>, places: Vec<(Range<usize>, Range<usize>)>) -> Self {
+        Self { head, places }
+    }
+
+    /// Refuses names that some other program could take for one another, and singles that repeat.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        for (name, _) in self.iter() {
+            if name.contains(&b'_') && self.has_twin(name) {
+                return Err(Fault::Underscore);
+            }
+        }
+        match SINGLE.iter().any(|name| self.all(name).nth(1).is_some()) {
+            true => Err(Fault::Repeated),
+            false => Ok(()),
+        }
+    }
+
+    /// The values of every field of this name.
+    pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.iter()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+
+    /// The value of a field that stands at most once.
+    pub(super) fn one(&self, name: &str) -> Option<&[u8]> {
+        self.all(name).next()
+    }
+
+    /// The elements of a list that may stand in several fields (RFC 9110 section 5.6.1), trimmed.
+    pub(super) fn list<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.all(name)
+            .flat_map(|value| value.split(|&byte| byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .filter(|element| !element.is_empty())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.places
+            .iter()
+            .map(|(name, value)| (&self.head[name.clone()], self.head[value.clone()].trim_ascii()))
+    }
+
+    /// Whether another field of the request, or one that is understood, differs only by `-` for `_`.
+    fn has_twin(&self, name: &[u8]) -> bool {
+        KNOWN.iter().any(|known| same_but_for_dashes(name, known.as_bytes()))
+            || self.iter().any(|(other, _)| {
+                !other.eq_ignore_ascii_case(name) && same_but_for_dashes(name, other)
+            })
+    }
+}
+
+fn same_but_for_dashes(a: &[u8], b: &[u8]) -> bool {
+    let plain = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| plain(a) == plain(b))
+}

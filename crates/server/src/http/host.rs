@@ -1,0 +1,104 @@
+//! Which host a request is for (RFC 9112 section 3.2): one, well formed, and one of ours.
+//!
+//! Promise: with a list of allowed names, no page of another site can reach this server under a name
+//! that it made point here (DNS rebinding).
+
+use super::fault::Fault;
+use super::framing::Version;
+
+/// Checks the values of all `Host` fields, and the authority of an absolute target, which overrides
+/// them (section 3.2.2), against the `allowed` names; all names are allowed when there are none.
+pub(super) fn check<'a>(
+    version: Version,
+    mut hosts: impl Iterator<Item = &'a [u8]>,
+    authority: Option<&[u8]>,
+    allowed: &[String],
+) -> Result<(), Fault> {
+    let host = match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => return Err(Fault::TwoHosts),
+        (Some(host), None) => Some(host),
+        // HTTP/1.0 knows no hosts; but then it cannot name an allowed one.
+        (None, None) if version == Version::Http10 && allowed.is_empty() => None,
+        (None, None) => return Err(Fault::NoHost),
+    };
+    for named in [host, authority].into_iter().flatten() {
+        let name = name_of(named).ok_or(Fault::BadHost)?;
+        let decides = authority.is_none_or(|authority| std::ptr::eq(authority, named));
+        let is_ours = |ours: &String| ours.as_bytes().eq_ignore_ascii_case(name);
+        if decides && !allowed.is_empty() && !allowed.iter().any(is_ours) {
+            return Err(Fault::OtherHost);
+        }
+    }
+    Ok(())
+}
+
+/// The name without its port; `None` when it is not well formed. An address keeps its brackets.
+fn name_of(host: &[u8]) -> Option<&[u8]> {
+    let (name, rest) = match host.strip_prefix(b"[") {
+        Some(inner) => {
+            let end = inner.iter().position(|&byte| byte == b']')?;
+            let address = std::str::from_utf8(&inner[..end]).ok()?;
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            host.split_at(end + 2)
+        }
+        None => host.split_at(host.iter().position(|&byte| byte == b':').unwrap_or(host.len())),
+    };
+    let is_port = |port: &[u8]| port.len() <= 5 && port.iter().all(u8::is_ascii_digit);
+    let port_fits = rest.is_empty() || rest.strip_prefix(b":").is_some_and(is_port);
+    let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
+    let name_fits = name.starts_with(b"[") || (!name.is_empty() && name.iter().all(is_name_byte));
+    (port_fits && name_fits).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(hosts: &[&str], authority: Option<&str>, allowed: &[&str]) -> Result<(), Fault> {
+        let allowed: Vec<_> = allowed.iter().map(|&name| name.to_owned()).collect();
+        let hosts = hosts.iter().map(|host| host.as_bytes());
+        super::check(Version::Http11, hosts, authority.map(str::as_bytes), &allowed)
+    }
+
+    #[test]
+    fn one_well_formed_host_passes() {
+        for host in ["a", "a.b:80", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:80", "a_b", "a:"]
+        {
+            assert_eq!(check(&[host], None, &[]), Ok(()), "{host}");
+        }
+        let bad =
+            ["", ":80", "a b", "a:b", "a:123456", "[::1", "[x]", "[::1]x", "a/b", "u@h", "a,b"];
+        for host in bad {
+            assert_eq!(check(&[host], None, &[]), Err(Fault::BadHost), "{host}");
+        }
+        assert_eq!(check(&[], None, &[]), Err(Fault::NoHost));
+        assert_eq!(check(&["a", "a"], None, &[]), Err(Fault::TwoHosts));
+    }
+
+    #[test]
+    fn only_allowed_names_are_answered_when_there_are_any() {
+        let allowed = ["tv.example", "[::1]"];
+        for host in ["tv.example", "TV.Example:8080", "[::1]:80"] {
+            assert_eq!(check(&[host], None, &allowed), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "127.0.0.1", "tv.example.evil"] {
+            assert_eq!(check(&[host], None, &allowed), Err(Fault::OtherHost), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_authority_of_an_absolute_target_decides() {
+        assert_eq!(check(&["other"], Some("tv.example"), &["tv.example"]), Ok(()));
+        let other = check(&["tv.example"], Some("other"), &["tv.example"]);
+        assert_eq!(other, Err(Fault::OtherHost));
+        assert_eq!(check(&[], Some("tv.example"), &[]), Err(Fault::NoHost));
+    }
+
+    #[test]
+    fn http_1_0_needs_a_host_only_where_names_matter() {
+        let none = || std::iter::empty();
+        assert_eq!(super::check(Version::Http10, none(), None, &[]), Ok(()));
+        let ours = ["a".to_owned()];
+        assert_eq!(super::check(Version::Http10, none(), None, &ours), Err(Fault::NoHost));
+    }
+}

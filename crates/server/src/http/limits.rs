@@ -1,0 +1,129 @@
+//! Every bound of the HTTP side, in one place. All can be lowered; each says why it is what it is.
+
+use std::time::Duration;
+
+use tactus_core::units::{KIB, SECOND};
+
+/// Bounds on what clients may hold, send and take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of one listener. One more gets 503 and is closed.
+    pub connections_max: usize,
+    /// Connections of one address (an IPv6 network of 64 bits counts as one). One more is closed.
+    pub connections_per_address_max: usize,
+    /// Open files that are kept for titles, logs and the engine; without them accepting pauses.
+    pub descriptors_reserve: usize,
+    /// Time from the first wait for a request to the end of its head.
+    pub head_time: Duration,
+    /// Time that a kept connection may say nothing.
+    pub keep_alive_time: Duration,
+    /// Longest request line, in bytes.
+    pub request_line_max: usize,
+    /// Longest header section, in bytes.
+    pub fields_bytes_max: usize,
+    /// Most fields in a request.
+    pub fields_max: usize,
+    /// Most ranges of one request.
+    pub ranges_max: usize,
+    /// Longest request body that is read, and thrown away, in bytes.
+    pub body_bytes_max: u64,
+    /// A request body must bring `body_bytes_min` in every span of this length.
+    pub body_time: Duration,
+    /// See `body_time`.
+    pub body_bytes_min: u64,
+    /// Time in which a client must take a short answer.
+    pub answer_time: Duration,
+    /// Time for which a closed connection is still listened to, so that the answer arrives.
+    pub linger_time: Duration,
+    /// Bytes that are thrown away in that time.
+    pub linger_bytes_max: u64,
+    /// Points of abuse at which an address is refused; one point is forgiven every second.
+    pub abuse_score_max: u32,
+    /// For how long it is refused.
+    pub abuse_refusal: Duration,
+    /// Host names that are answered; all when empty.
+    pub hosts: Vec<String>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
+            descriptors_reserve: DESCRIPTORS_RESERVE,
+            head_time: HEAD_TIME,
+            keep_alive_time: KEEP_ALIVE_TIME,
+            request_line_max: REQUEST_LINE_MAX,
+            fields_bytes_max: FIELDS_BYTES_MAX,
+            fields_max: FIELDS_MAX,
+            ranges_max: tactus_core::range::RANGES_MAX,
+            body_bytes_max: BODY_BYTES_MAX,
+            body_time: BODY_TIME,
+            body_bytes_min: BODY_BYTES_MIN,
+            answer_time: ANSWER_TIME,
+            linger_time: LINGER_TIME,
+            linger_bytes_max: LINGER_BYTES_MAX,
+            abuse_score_max: ABUSE_SCORE_MAX,
+            abuse_refusal: ABUSE_REFUSAL,
+            hosts: Vec::new(),
+        }
+    }
+}
+
+impl From<&crate::config::Http> for Limits {
+    fn from(http: &crate::config::Http) -> Self {
+        Self {
+            connections_max: http.connections_max as usize,
+            connections_per_address_max: http.connections_per_address_max as usize,
+            head_time: Duration::from_nanos(http.head_timeout.0),
+            keep_alive_time: Duration::from_nanos(http.idle_timeout.0),
+            request_line_max: http.request_line_max.0 as usize,
+            fields_bytes_max: http.fields_size_max.0 as usize,
+            fields_max: http.fields_max as usize,
+            ranges_max: http.ranges_max as usize,
+            body_bytes_max: http.body_max.0,
+            hosts: http.allowed_hosts.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Ten thousand idle connections cost about 40 MB.
+const CONNECTIONS_MAX: usize = 10_000;
+/// A household with a player on every screen has a tenth of this.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 100;
+/// The known titles, twice over: in the catalogue, and held by streams after they were forgotten.
+const DESCRIPTORS_RESERVE: usize = 2 * crate::catalogue::KNOWN_TITLES_MAX;
+/// A head fits one or two packets; ten seconds bridge two lost ones on the worst path.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Longer than a segment of adaptive streaming, shorter than most middle boxes remember.
+const KEEP_ALIVE_TIME: Duration = Duration::from_secs(60);
+/// RFC 9112 section 3 recommends at least 8,000.
+const REQUEST_LINE_MAX: usize = 8 * KIB as usize;
+/// Four times what browsers with many cookies send.
+const FIELDS_BYTES_MAX: usize = 32 * KIB as usize;
+/// Browsers send about twenty.
+const FIELDS_MAX: usize = 100;
+/// No request that is served has a use for a body; this much is read over, out of courtesy.
+const BODY_BYTES_MAX: u64 = 64 * KIB;
+/// With `BODY_BYTES_MIN`: 1 KiB/s, a tenth of the slowest modem that plays anything.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// See `BODY_TIME`.
+const BODY_BYTES_MIN: u64 = 30 * KIB;
+/// A listing of 10,000 entries is about 2 MB: half a minute is 0.5 Mbit/s.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// One round trip of the longest path is below a second.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+/// What a client may have sent before it has seen the answer: a usual window.
+const LINGER_BYTES_MAX: u64 = 256 * KIB;
+/// Ten slow heads or five framing attacks.
+const ABUSE_SCORE_MAX: u32 = 100;
+/// Long enough to make an attack dull, short enough to forgive a broken client.
+const ABUSE_REFUSAL: Duration = Duration::from_secs(60);
+
+/// The size of one read, and of a fresh buffer.
+pub(super) const READ_BYTES: usize = 4 * KIB as usize;
+
+// Promise H01: a connection that has not finished its head holds at most 64 KiB.
+const _: () = assert!(REQUEST_LINE_MAX + FIELDS_BYTES_MAX + READ_BYTES <= 64 * KIB as usize);
+const _: () = assert!(HEAD_TIME.as_nanos() as u64 == 10 * SECOND.0);

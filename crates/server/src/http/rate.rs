@@ -1,0 +1,227 @@
+//! How fast a stream goes: whoever knows best decides, within the configured terms.
+//!
+//! Promise: an explicit `?rate=` goes before what the player says (CMCD `rtp`), that before the
+//! title's own rate, and that before the configured default. A rate in force never exceeds its
+//! class's ceiling. It finds out nothing itself: the title's rate is handed in.
+
+use tactus_core::units::BitRate;
+use tactus_engine::message::Pace;
+
+use crate::config::{Rate as RateTerms, RateClass};
+
+use super::fields::Fields;
+use super::{cmcd, query};
+
+/// What a request says about its rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wish {
+    /// `?rate=8800000`: this rate.
+    Exact(BitRate),
+    /// `?rate=max`: a download in the time that is left.
+    Max,
+    /// The player's rate.
+    Player(BitRate),
+    /// Nothing: the title's own rate.
+    Title,
+}
+
+/// Why a rate cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum RateFault {
+    #[error(
+        "`rate` is not understood: write bits per second as `rate=8800000` or `rate=8.8M` \
+         (k, M and G are decimal), or `rate=max`"
+    )]
+    Malformed,
+    #[error("`rate` stands twice in the query")]
+    Twice,
+    #[error("`rate` is below the slowest rate that is served here, {0}")]
+    TooLow(BitRate),
+}
+
+/// Reads what a request says about its rate.
+pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<Wish, RateFault> {
+    let mut asked = query::values(query, "rate");
+    match (asked.next(), asked.next()) {
+        (_, Some(_)) => Err(RateFault::Twice),
+        (Some(text), None) => match text.as_deref() {
+            Some("max") => Ok(Wish::Max),
+            text => Ok(Wish::Exact(text.and_then(bit_rate).ok_or(RateFault::Malformed)?)),
+        },
+        (None, None) => {
+            Ok(cmcd::requested_throughput(fields, query).map_or(Wish::Title, Wish::Player))
+        }
+    }
+}
+
+/// The pace in force for a wish. `own` is the title's rate, where the wish leaves it to that.
+pub(super) fn pace(wish: Wish, own: Option<BitRate>, terms: &RateTerms) -> Result<Pace, RateFault> {
+    match (wish, own, terms.default) {
+        (Wish::Max, ..) => Ok(Pace::BestEffort),
+        (Wish::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
+        (Wish::Exact(rate), ..) => Ok(paced(terms.asked.in_force(rate), &terms.asked)),
+        // A player cannot be told about its mistake; the slowest rate is nearest to what it wants.
+        (Wish::Player(rate), ..) => {
+            Ok(paced(terms.cmcd.in_force(rate.max(terms.min)), &terms.cmcd))
+        }
+        (Wish::Title, Some(own), _) if own.0 > 0 => {
+            Ok(paced(terms.title.in_force(own.max(terms.min)), &terms.title))
+        }
+        // The default is what the operator wrote, with nothing added.
+        (Wish::Title, _, Some(rate)) => Ok(paced(rate.min(terms.title.ceiling), &terms.title)),
+        (Wish::Title, _, None) => Ok(Pace::BestEffort),
+    }
+}
+
+/// A pace as the field `Tactus-Rate` says it.
+pub(super) fn in_words(pace: Pace) -> String {
+    match pace {
+        Pace::Paced { rate, .. } => rate.0.to_string(),
+        Pace::BestEffort => "max".to_owned(),
+    }
+}
+
+fn paced(rate: BitRate, class: &RateClass) -> Pace {
+    Pace::Paced { rate, burst: class.burst(rate), tick: class.tick }
+}
+
+/// A rate in bits per second: digits, perhaps a fraction, perhaps `k`, `M` or `G`; exact, above zero.
+fn bit_rate(text: &str) -> Option<BitRate> {
+    let (number, places) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 3),
+        b'M' => (&text[..text.len() - 1], 6),
+        b'G' => (&text[..text.len() - 1], 9),
+        _ => (text, 0),
+    };
+    let (whole, fraction) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, fraction)) => (whole, fraction.trim_end_matches('0')),
+        None => (number, ""),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    // A fraction of a bit per second is no rate.
+    let fits = !whole.is_empty() && digits(whole) && digits(fraction) && fraction.len() <= places;
+    let scaled = format!("{whole}{fraction:0<places$}");
+    let rate = scaled.parse::<u64>().ok().filter(|_| fits)?;
+    (rate > 0).then_some(BitRate(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use tactus_core::units::{Bytes, Nanos, SECOND};
+
+    fn terms() -> RateTerms {
+        let mut terms = Config::unconfigured().rate;
+        terms.default = Some(BitRate(4_000_000));
+        terms.min = BitRate(16_000);
+        for class in [&mut terms.title, &mut terms.asked, &mut terms.cmcd] {
+            class.headroom = crate::config::units::Percent(0);
+            class.ceiling = BitRate(100_000_000);
+            class.start_burst = Nanos(0);
+        }
+        terms
+    }
+
+    fn rate_of(wish: Wish, own: Option<u64>, terms: &RateTerms) -> Result<Option<u64>, RateFault> {
+        Ok(match pace(wish, own.map(BitRate), terms)? {
+            Pace::Paced { rate, .. } => Some(rate.0),
+            Pace::BestEffort => None,
+        })
+    }
+
+    #[test]
+    fn rates_are_read_exactly() {
+        for (text, rate) in [
+            ("8800000", 8_800_000),
+            ("8.8M", 8_800_000),
+            ("8.80M", 8_800_000),
+            ("0.5k", 500),
+            ("64K", 64_000),
+            ("1G", 1_000_000_000),
+            ("3.000001M", 3_000_001),
+            ("100.0", 100),
+        ] {
+            assert_eq!(bit_rate(text), Some(BitRate(rate)), "{text}");
+        }
+        for text in [
+            "",
+            "M",
+            "0",
+            "0.0M",
+            "-1",
+            "+1",
+            "1e6",
+            "8,8M",
+            "8.8",
+            "1.0001k",
+            ".5M",
+            "5.M",
+            "8.8m",
+            "8 M",
+            "8.8Mbit",
+            "99999999999999999999",
+            "99999999999G",
+            "1.2.3M",
+            "٣",
+        ] {
+            assert_eq!(bit_rate(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_what_it_wants_in_order_of_precedence() {
+        let said = |query: &str| wish(Some(query), &Fields::default());
+        assert_eq!(said("rate=8.8M&CMCD=rtp%3D100"), Ok(Wish::Exact(BitRate(8_800_000))));
+        assert_eq!(said("rate=max"), Ok(Wish::Max));
+        assert_eq!(said("CMCD=rtp%3D100"), Ok(Wish::Player(BitRate(100_000))));
+        assert_eq!(said("CMCD=rtp%3Dx"), Ok(Wish::Title));
+        assert_eq!(said("other=1"), Ok(Wish::Title));
+        for bad in ["rate=", "rate", "rate=fast", "rate=%zz", "rate=MAX"] {
+            assert_eq!(said(bad), Err(RateFault::Malformed), "{bad}");
+        }
+        assert_eq!(said("rate=1M&rate=1M"), Err(RateFault::Twice));
+    }
+
+    #[test]
+    fn the_rate_in_force_keeps_to_the_terms() {
+        let terms = terms();
+        let exact = |rate| rate_of(Wish::Exact(BitRate(rate)), Some(1_000_000), &terms);
+        assert_eq!(exact(8_800_000), Ok(Some(8_800_000)));
+        assert_eq!(exact(900_000_000), Ok(Some(100_000_000)));
+        assert_eq!(exact(15_999), Err(RateFault::TooLow(BitRate(16_000))));
+        let player = |rate| rate_of(Wish::Player(BitRate(rate)), Some(1_000_000), &terms);
+        assert_eq!(player(500_000), Ok(Some(500_000)), "also below the title's own");
+        assert_eq!(player(900_000_000), Ok(Some(100_000_000)));
+        assert_eq!(player(1_000), Ok(Some(16_000)));
+        let title = |own| rate_of(Wish::Title, own, &terms);
+        assert_eq!(title(Some(8_800_000)), Ok(Some(8_800_000)));
+        assert_eq!(title(Some(900_000_000)), Ok(Some(100_000_000)));
+        assert_eq!(title(None), Ok(Some(4_000_000)));
+        assert_eq!(title(Some(0)), Ok(Some(4_000_000)));
+        assert_eq!(rate_of(Wish::Max, Some(1), &terms), Ok(None));
+        let none = RateTerms { default: None, ..terms };
+        assert_eq!(rate_of(Wish::Title, None, &none), Ok(None));
+    }
+
+    #[test]
+    fn headroom_and_burst_come_from_the_class() {
+        let mut terms = terms();
+        terms.title.headroom = crate::config::units::Percent::whole(10);
+        terms.title.start_burst = SECOND;
+        let pace = pace(Wish::Title, Some(BitRate(8_000_000)), &terms);
+        let Ok(Pace::Paced { rate, burst, tick }) = pace else { panic!("{pace:?}") };
+        assert_eq!((rate, burst), (BitRate(8_800_000), Bytes(1_100_000)));
+        assert_eq!(tick, terms.title.tick);
+        assert_eq!(rate_of(Wish::Title, None, &terms), Ok(Some(4_000_000)), "no headroom on it");
+    }
+
+    #[test]
+    fn the_rate_in_force_is_said_in_bits_per_second() {
+        let terms = terms();
+        let pace = pace(Wish::Exact(BitRate(8_800_000)), None, &terms).unwrap();
+        assert_eq!(in_words(pace), "8800000");
+        assert_eq!(in_words(Pace::BestEffort), "max");
+    }
+}

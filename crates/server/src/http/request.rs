@@ -1,0 +1,123 @@
+//! One request, read strictly: what httparse makes of a head, and the rules it does not know.
+//!
+//! Promise: a request that comes out has one method, one target, one host, and a body of one length;
+//! anything else is a [`Fault`]. It reads bytes that are there and waits for nothing.
+
+use std::ops::Range;
+
+use super::fault::Fault;
+use super::fields::Fields;
+use super::framing::{self, Body, Version};
+use super::host;
+use super::limits::Limits;
+use super::scan::HeadEnd;
+use super::target::{self, Target};
+
+/// What a client wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    Get,
+    Head,
+    Options,
+    /// A method that exists, but not here.
+    Other,
+    /// A method nobody has heard of.
+    Unknown,
+}
+
+/// A request, without its body.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) target: Target,
+    pub(super) fields: Fields,
+    pub(super) body: Body,
+    /// The client waits before it sends the body.
+    pub(super) expects_continue: bool,
+    /// The client would send another request on this connection.
+    pub(super) keeps_alive: bool,
+}
+
+impl Request {
+    /// Reads a head that a [`HeadScan`](super::scan::HeadScan) has found complete.
+    pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, Fault> {
+        let mut parsed = vec![httparse::EMPTY_HEADER; end.fields];
+        let mut line = httparse::Request::new(&mut parsed);
+        match line.parse(&head) {
+            Ok(httparse::Status::Complete(len)) if len == end.len => {}
+            Ok(_) => return Err(Fault::Grammar),
+            Err(httparse::Error::TooManyHeaders) => return Err(Fault::ManyFields),
+            Err(httparse::Error::Version) => return Err(version_fault(&head)),
+            Err(_) => return Err(Fault::Grammar),
+        }
+        let (Some(method), Some(raw_target), Some(version)) =
+            (line.method, line.path, line.version)
+        else {
+            return Err(Fault::Grammar);
+        };
+        let version = if version == 0 { Version::Http10 } else { Version::Http11 };
+        let (target, authority) = target::parse(method, raw_target.as_bytes())?;
+        let method = Method::of(method);
+
+        let place = |part: &[u8]| place_within(&head, part);
+        let places = line.headers.iter().map(|f| (place(f.name.as_bytes()), place(f.value)));
+        let places = places.collect();
+        let authority = authority.map(<[u8]>::to_vec);
+        let fields = Fields::new(head, places);
+
+        fields.check()?;
+        host::check(version, fields.all("host"), authority.as_deref(), &limits.hosts)?;
+        let body = framing::body(version, &fields)?;
+        Ok(Self {
+            method,
+            version,
+            target,
+            body,
+            expects_continue: framing::expects_continue(version, &fields)?,
+            keeps_alive: framing::keeps_alive(version, &fields),
+            fields,
+        })
+    }
+}
+
+impl Method {
+    fn of(token: &str) -> Self {
+        match token {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "OPTIONS" => Self::Options,
+            // RFC 9110 section 9, RFC 5789 and RFC 4918. Methods are case-sensitive.
+            "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" | "CONNECT" | "PROPFIND"
+            | "PROPPATCH" | "MKCOL" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => Self::Other,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Whether a line whose version is not understood has another version, or none.
+fn version_fault(head: &[u8]) -> Fault {
+    let line = head.split(|&byte| byte == b'\r').next().unwrap_or(head);
+    let mut words = line.split(|&byte| byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']), None) => {
+            Fault::Version
+        }
+        _ => Fault::Grammar,
+    }
+}
+
+/// Where `part`, which was cut out of `whole`, lies in it.
+fn place_within(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
+    // An empty value may point anywhere.
+    if part.is_empty() {
+        return 0..0;
+    }
+    assert!(start + part.len() <= whole.len(), "a parsed field lies in the head");
+    start..start + part.len()
+}
+
+#[cfg(test)]
+#[path = "request/tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! Answers: the head of every answer, and whole answers that are short.
+//!
+//! Promise: every answer says its length, its date and that its type is not to be guessed; field
+//! values that come from names are encoded by whoever makes them.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::framing::Version;
+
+/// An answer that fits in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Response {
+    status: u16,
+    fields: Vec<(&'static str, String)>,
+    content: Content,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Content {
+    /// No content, and no length: 204 and 304.
+    Never,
+    Bytes(Vec<u8>),
+    /// Content of this length, sent by somebody else, or left out for HEAD.
+    Announced(u64),
+}
+
+/// What becomes of the connection behind an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Afterwards {
+    Keep,
+    Close,
+}
+
+impl Response {
+    /// An answer with content of any type.
+    pub fn new(status: u16, media_type: &str, content: impl Into<Vec<u8>>) -> Self {
+        Self { status, fields: Vec::new(), content: Content::Bytes(content.into()) }
+            .with("Content-Type", media_type)
+    }
+
+    /// One or more sentences for people.
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        text.push('\n');
+        Self::new(status, "text/plain; charset=utf-8", text)
+    }
+
+    /// A value as JSON.
+    pub fn json(status: u16, value: &impl Serialize) -> Self {
+        match serde_json::to_vec(value) {
+            Ok(json) => Self::new(status, "application/json", json),
+            Err(error) => Self::text(500, format!("the answer cannot be written: {error}")),
+        }
+    }
+
+    /// An answer that never has content: 204 or 304.
+    pub(super) fn empty(status: u16) -> Self {
+        Self { status, fields: Vec::new(), content: Content::Never }
+    }
+
+    /// The head of an answer whose content is sent apart, or not at all.
+    pub(super) fn announcing(status: u16, media_type: &str, len: u64) -> Self {
+        Self { status, fields: Vec::new(), content: Content::Announced(len) }
+            .with("Content-Type", media_type)
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// Its status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The content, as far as it is in memory.
+    pub fn content(&self) -> &[u8] {
+        match &self.content {
+            Content::Bytes(bytes) => bytes,
+            Content::Never | Content::Announced(_) => &[],
+        }
+    }
+
+    /// The head as it goes over the wire.
+    pub(super) fn head(
+        &self,
+        version: Version,
+        afterwards: Afterwards,
+        now: SystemTime,
+    ) -> Vec<u8> {
+        let mut head = String::with_capacity(HEAD_BYTES_USUAL);
+        let reason = reason(self.status);
+        // RFC 9112 section 2.3: a server answers with its own version.
+        let mut line = |name: &str, value: &str| {
+            debug_assert!(!value.contains(['\r', '\n']), "a field value is one line");
+            writeln!(head, "{name}{value}\r").expect("a string takes everything");
+        };
+        line("HTTP/1.1 ", &format!("{} {reason}", self.status));
+        line("Date: ", &httpdate::fmt_http_date(now));
+        line("Server: ", "tactus");
+        line("X-Content-Type-Options: ", "nosniff");
+        for (name, value) in &self.fields {
+            line(&format!("{name}: "), value);
+        }
+        match &self.content {
+            Content::Never => {}
+            Content::Bytes(bytes) => line("Content-Length: ", &bytes.len().to_string()),
+            Content::Announced(len) => line("Content-Length: ", &len.to_string()),
+        }
+        match (afterwards, version) {
+            (Afterwards::Close, _) => line("Connection: ", "close"),
+            (Afterwards::Keep, Version::Http10) => line("Connection: ", "keep-alive"),
+            (Afterwards::Keep, Version::Http11) => {}
+        }
+        line("", "");
+        head.into_bytes()
+    }
+}
+
+/// Most heads are shorter.
+const HEAD_BYTES_USUAL: usize = 512;
+
+/// The reason phrases of RFC 9110 section 15, of the statuses that are used.
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_says_length_date_and_that_types_are_not_guessed() {
+        let response = Response::text(404, "nothing here").with("X-A", "b");
+        let now = SystemTime::UNIX_EPOCH;
+        let head = response.head(Version::Http11, Afterwards::Close, now);
+        assert_eq!(
+            String::from_utf8(head).unwrap(),
+            "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: tactus\r\n\
+             X-Content-Type-Options: nosniff\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             X-A: b\r\nContent-Length: 13\r\nConnection: close\r\n\r\n"
+        );
+        assert_eq!(response.content(), b"nothing here\n");
+    }
+
+    #[test]
+    fn an_answer_without_content_has_no_length() {
+        let head = Response::empty(304).head(Version::Http11, Afterwards::Keep, SystemTime::now());
+        let head = String::from_utf8(head).unwrap();
+        assert!(!head.contains("Content-Length") && !head.contains("Connection"), "{head}");
+        let head = Response::announcing(200, "video/mp4", 7).head(
+            Version::Http10,
+            Afterwards::Keep,
+            SystemTime::now(),
+        );
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.contains("Content-Length: 7\r\nConnection: keep-alive\r\n\r\n"), "{head}");
+    }
+}

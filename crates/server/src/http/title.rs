@@ -1,0 +1,135 @@
+//! One title as an answer: preconditions, ranges, rate, and the fields that say so. It sends nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tactus_core::path::RequestPath;
+use tactus_core::range::{self, Asked};
+use tactus_engine::message::Pace;
+
+use super::answer::Answer;
+use super::conditional::{self, Validators, Verdict};
+use super::counters::Abuse;
+use super::multipart::{Multipart, content_range};
+use super::rate::{self, Wish};
+use super::request::{Method, Request};
+use super::response::Response;
+use super::{Site, Store};
+use crate::catalogue::OpenTitle;
+
+/// Parts of a title, each with the words before it.
+type Parts = Vec<(Vec<u8>, Range<u64>)>;
+
+/// An answer whose content the engine sends.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// The head, with the length of everything.
+    pub(super) head: Response,
+    /// What is sent.
+    pub(super) title: Arc<OpenTitle>,
+    /// How fast.
+    pub(super) pace: Pace,
+    /// The parts, none empty, each with the words before it.
+    pub(super) parts: Parts,
+    /// The words behind the last part.
+    pub(super) tail: Vec<u8>,
+}
+
+impl Delivery {
+    /// Bytes of the title that are sent.
+    pub(super) fn len(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.end - part.start).sum()
+    }
+}
+
+/// The answer to a GET or HEAD of `title`.
+pub(super) async fn answer(
+    site: &Site,
+    store: &Store,
+    request: &Request,
+    path: &RequestPath,
+    query: Option<&str>,
+    title: Arc<OpenTitle>,
+) -> Answer {
+    let now = SystemTime::now();
+    let modified = last_modified(&title, now);
+    let validators = Validators { etag: &title.etag, modified };
+    let described = |response: Response| {
+        response.with("ETag", &title.etag).with("Last-Modified", httpdate::fmt_http_date(modified))
+    };
+    match conditional::verdict(&request.fields, validators) {
+        Verdict::Send => {}
+        Verdict::NotModified => return Answer::Short(described(Response::empty(304))),
+        Verdict::Failed => {
+            return Answer::Short(Response::text(412, "the title is not the version asked for"));
+        }
+    }
+    let wish = match rate::wish(query, &request.fields) {
+        Ok(wish) => wish,
+        Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
+    };
+    let asked = match request.method {
+        // RFC 9110 section 14.2: a range means something for GET only.
+        Method::Get if conditional::range_counts(&request.fields, validators, now) => {
+            let field = request.fields.one("range");
+            field.map_or(Asked::Whole, |f| range::asked(f, title.len.0, site.limits.ranges_max))
+        }
+        _ => Asked::Whole,
+    };
+    if asked == Asked::Unsatisfiable {
+        site.counters.count(Abuse::BadRange);
+        let text = "the title has no such range, or too many ranges are asked for";
+        let whole = format!("bytes */{}", title.len.0);
+        return Answer::Short(Response::text(416, text).with("Content-Range", whole));
+    }
+    let own = match wish {
+        Wish::Title => store.catalogue.own_rate(&title, path).await,
+        Wish::Exact(_) | Wish::Max | Wish::Player(_) => None,
+    };
+    let pace = match rate::pace(wish, own, &store.rates) {
+        Ok(pace) => pace,
+        Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
+    };
+    let (head, parts, tail) = content(asked, &title);
+    let head =
+        described(head).with("Accept-Ranges", "bytes").with("Tactus-Rate", rate::in_words(pace));
+    // An empty title is all head, and so is every answer to HEAD.
+    match request.method == Method::Get && !parts.is_empty() {
+        true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail })),
+        false => Answer::Short(head),
+    }
+}
+
+/// The head for what is asked for, and the parts and words behind it.
+fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {
+    let (len, media_type) = (title.len.0, title.media_type);
+    match asked {
+        Asked::Parts(parts) if parts.len() > 1 => {
+            let words = Multipart::new(&parts, len, media_type);
+            let content: u64 = parts.iter().map(|part| part.end - part.start).sum();
+            let all = words.words_len() + content;
+            let head = Response::announcing(206, &words.media_type(), all);
+            let (heads, tail) = words.into_words();
+            (head, heads.into_iter().zip(parts).collect(), tail)
+        }
+        Asked::Parts(mut parts) => {
+            let part = parts.pop().expect("a satisfiable field has a part");
+            let head = Response::announcing(206, media_type, part.end - part.start)
+                .with("Content-Range", content_range(&part, len));
+            (head, vec![(Vec::new(), part)], Vec::new())
+        }
+        Asked::Whole | Asked::Unsatisfiable => {
+            let part = (len > 0).then(|| (Vec::new(), 0..len));
+            (Response::announcing(200, media_type, len), part.into_iter().collect(), Vec::new())
+        }
+    }
+}
+
+/// The modification time in whole seconds, and never in the future (RFC 9110 section 8.8.2.1).
+fn last_modified(title: &OpenTitle, now: SystemTime) -> SystemTime {
+    let seconds = |time: Duration| UNIX_EPOCH + Duration::from_secs(time.as_secs());
+    let modified = seconds(Duration::from_nanos(title.modified.0));
+    let now = now.duration_since(UNIX_EPOCH).map_or(UNIX_EPOCH, seconds);
+    modified.min(now)
+}
