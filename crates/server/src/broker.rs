@@ -5,6 +5,8 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod popular;
+
 use std::fmt;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -16,10 +18,13 @@ use tactus_core::ledger::{Demand, Ledger, Level, Resource, Short, Wish};
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
-use tactus_engine::message::{Command, Outcome, Pace, Report, Start, StreamId, VolumeId};
+use tactus_engine::message::{
+    Command, Hold, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+};
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
+use crate::broker::popular::Popular;
 use crate::catalogue::OpenTitle;
 
 /// Admits deliveries and hands them to the engine.
@@ -51,6 +56,7 @@ struct Book {
     places: Vec<Place>,
     best_effort: u32,
     refusals: Refusals,
+    popular: Popular,
 }
 
 #[derive(Default)]
@@ -67,6 +73,10 @@ struct Place {
     /// The grant is gone: returned when the stream retires.
     release: Option<Demand>,
     best_effort: bool,
+    /// Whose popularity the grant counts for, and whether it relies on the title being held.
+    watches: Option<(TitleId, bool)>,
+    /// The place keeps this title in memory.
+    holds: Option<TitleId>,
 }
 
 /// What somebody would like to have delivered.
@@ -159,6 +169,7 @@ impl Broker {
             places: (0..streams).map(|_| Place::default()).collect(),
             best_effort: 0,
             refusals: Refusals::default(),
+            popular: Popular::default(),
         };
         Self { shared: Arc::new(Shared { book: Mutex::new(book), rules }) }
     }
@@ -168,26 +179,45 @@ impl Broker {
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit(&self, wanted: &Wanted) -> Result<Grant, Refusal> {
+        self.admit_as(wanted, None)
+    }
+
+    /// Reserves what the delivery of `len` bytes of `title` needs. When several viewers watch it, it
+    /// is read into memory, and the next ones need no disk.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_title(
+        &self,
+        title: &Arc<OpenTitle>,
+        pace: Pace,
+        len: Bytes,
+    ) -> Result<Grant, Refusal> {
+        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title))
+    }
+
+    fn admit_as(&self, wanted: &Wanted, title: Option<&Arc<OpenTitle>>) -> Result<Grant, Refusal> {
         let rules = self.shared.rules;
-        let mut book = self.shared.book();
-        let is_best_effort = wanted.pace == Pace::BestEffort;
         let pace = suited(wanted.pace);
-        let demand =
-            book.ledger.demand(u32::from(wanted.volume.0), wish_of(pace), wanted.len);
-        let limit = u64::from(rules.best_effort_max);
-        let admitted = if is_best_effort && book.best_effort >= rules.best_effort_max {
-            Err(Short { resource: Resource::Streams, needed: limit + 1, limit })
-        } else {
-            book.ledger.admit(demand)
+        // Best effort neither makes a title popular nor relies on it.
+        let title = title.filter(|_| pace != Pace::BestEffort);
+        let mut book = self.shared.book();
+        let admitted = book.admit(wanted, pace, title.map(|title| title.id), rules);
+        let (place, demand) = match admitted {
+            Ok(admitted) => admitted,
+            Err(short) => {
+                book.refusals.count(short.resource);
+                drop(book);
+                return Err(refusal(short, wanted.pace, rules.retry_after));
+            }
         };
-        if let Err(short) = admitted {
-            book.refusals.count(short.resource);
-            drop(book);
-            return Err(refusal(short, wanted.pace, rules.retry_after));
+        if let Some(title) = title {
+            let relies = book.popular.is_held(title.id);
+            book.places[place as usize].watches = Some((title.id, relies));
+            if book.popular.enter(title.id, relies) {
+                book.hold(title);
+            }
         }
-        let place = book.free.pop().expect("the ledger counts the places of the table");
-        book.places[place as usize].best_effort = is_best_effort;
-        book.best_effort += u32::from(is_best_effort);
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
@@ -253,7 +283,12 @@ impl Broker {
         self.shared.book().ledger.room_for(u32::from(volume.0), wish)
     }
 
-    /// Volumes, streams and refusals so far.
+    /// Titles of which all is held in memory.
+    pub fn held_titles(&self) -> usize {
+        self.shared.book().popular.held()
+    }
+
+    /// Requests that were refused so far.
     pub fn refusals(&self) -> Refusals {
         self.shared.book().refusals
     }
@@ -287,6 +322,7 @@ impl Broker {
                 Report::Finished { stream, outcome, sent } => {
                     self.shared.book().finished(stream, outcome, sent);
                 }
+                Report::Held { stream } => self.shared.book().held(stream),
                 Report::Retired { stream } => {
                     // Closing a file may take long: not under the lock.
                     drop(self.shared.book().retired(stream));
@@ -322,6 +358,12 @@ impl Book {
         }
     }
 
+    fn held(&mut self, stream: StreamId) {
+        if let Some(title) = self.places[stream.index as usize].holds {
+            self.popular.complete_hold(title);
+        }
+    }
+
     fn retired(&mut self, stream: StreamId) -> Option<Arc<OpenTitle>> {
         let place = &mut self.places[stream.index as usize];
         let title = place.title.take();
@@ -329,15 +371,106 @@ impl Book {
             // The grant may have gone with its request.
             retired.send(()).ok();
         }
+        if let Some(held) = place.holds.take() {
+            // It ended by itself when the title could not be read.
+            if self.popular.place_of(held) == Some(stream.index)
+                && let Some(hold) = self.popular.end_hold(held)
+            {
+                self.ledger.release(hold.demand);
+            }
+            self.free.push(stream.index);
+            return title;
+        }
         if let Some(demand) = place.release.take() {
             self.release(stream.index, demand);
         }
         title
     }
 
+    /// A place and a promise for `wanted`, if need be in place of a title that nobody watches.
+    fn admit(
+        &mut self,
+        wanted: &Wanted,
+        pace: Pace,
+        title: Option<TitleId>,
+        rules: BrokerRules,
+    ) -> Result<(u32, Demand), Short> {
+        let is_best_effort = pace == Pace::BestEffort;
+        let limit = u64::from(rules.best_effort_max);
+        if is_best_effort && self.best_effort >= rules.best_effort_max {
+            return Err(Short { resource: Resource::Streams, needed: limit + 1, limit });
+        }
+        let is_held = title.is_some_and(|title| self.popular.is_held(title));
+        let wish = wish_of(pace, is_held);
+        let demand = self.ledger.demand(u32::from(wanted.volume.0), wish, wanted.len);
+        loop {
+            match self.ledger.check(demand) {
+                Ok(()) => break,
+                Err(Short { resource: Resource::Arena | Resource::Streams, .. })
+                    if self.give_up_one(title) => {}
+                Err(short) => return Err(short),
+            }
+        }
+        let streams = u64::from(self.ledger.terms().streams);
+        // A place whose hold was given up is free only when the engine has retired it.
+        let none_free = Short { resource: Resource::Streams, needed: streams + 1, limit: streams };
+        let place = self.free.pop().ok_or(none_free)?;
+        self.ledger.admit(demand)?;
+        self.places[place as usize].best_effort = is_best_effort;
+        self.best_effort += u32::from(is_best_effort);
+        Ok((place, demand))
+    }
+
+    /// Reads `title` into memory, when half of the arena stays for everybody else.
+    fn hold(&mut self, title: &Arc<OpenTitle>) {
+        let disk = u32::from(title.volume.0);
+        let demand = self.ledger.demand(disk, Wish::Hold, title.len);
+        let mut levels = self.ledger.levels();
+        let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
+        let leaves_half =
+            arena.is_some_and(|arena| arena.used + u64::from(demand.window()) <= arena.limit / 2);
+        drop(levels);
+        if !leaves_half || self.ledger.check(demand).is_err() {
+            return;
+        }
+        let Some(index) = self.free.pop() else { return };
+        self.ledger.admit(demand).expect("there was room for it");
+        let place = &mut self.places[index as usize];
+        place.generation = place.generation.wrapping_add(1);
+        place.title = Some(Arc::clone(title));
+        place.holds = Some(title.id);
+        let hold = Hold {
+            stream: StreamId { index, generation: place.generation },
+            volume: title.volume,
+            title: title.id,
+            file: FileHandle(title.file.as_raw_fd()),
+            position: title.position,
+            title_len: title.len,
+            window: demand.window(),
+        };
+        self.popular.begin_hold(title.id, index, demand);
+        self.command(Command::Hold(hold));
+    }
+
+    /// Gives up a held title that can be done without, but not `wanted`. Its memory may be promised
+    /// at once: the engine takes commands in order, and all its blocks are there to be returned.
+    fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
+        let Some(title) = self.popular.least_needed().filter(|&title| Some(title) != wanted) else {
+            return false;
+        };
+        let hold = self.popular.end_hold(title).expect("it is held");
+        self.ledger.release(hold.demand);
+        let generation = self.places[hold.place as usize].generation;
+        self.command(Command::Stop(StreamId { index: hold.place, generation }));
+        true
+    }
+
     fn release(&mut self, index: u32, demand: Demand) {
         let place = &mut self.places[index as usize];
         self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
+        if let Some((title, relied)) = place.watches.take() {
+            self.popular.leave(title, relied);
+        }
         self.ledger.release(demand);
         self.free.push(index);
     }
@@ -369,8 +502,9 @@ fn suited(pace: Pace) -> Pace {
     }
 }
 
-fn wish_of(pace: Pace) -> Wish {
+fn wish_of(pace: Pace, is_held: bool) -> Wish {
     match pace {
+        Pace::Paced { rate, tick, .. } if is_held => Wish::Resident { rate, tick },
         Pace::Paced { rate, tick, .. } => Wish::Paced { rate, tick },
         Pace::BestEffort => Wish::BestEffort,
     }
@@ -383,9 +517,7 @@ fn refusal(short: Short, pace: Pace, retry_after: Duration) -> Refusal {
     };
     let Short { resource, needed, limit } = short;
     let (name, needed, limit) = match resource {
-        Resource::Disk => {
-            ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string())
-        }
+        Resource::Disk => ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string()),
         Resource::Cpu => {
             ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
         }

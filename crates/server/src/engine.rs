@@ -77,7 +77,10 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         patience: Patience {
             behind_max: config.slow_reader.behind_max,
             drain_window: config.slow_reader.download_window,
-            drain_min: config.slow_reader.download_rate_min.bytes_in(config.slow_reader.download_window),
+            drain_min: config
+                .slow_reader
+                .download_rate_min
+                .bytes_in(config.slow_reader.download_window),
         },
         placement: placement_of(&plan, facts.len()),
         report_bell: Box::new(Bells(vec![report_bell.clone()])),
@@ -136,7 +139,8 @@ fn open_volume(
         degraded.push("no huge pages: each block costs more address translations".to_owned());
     }
     if config.memory.lock && region.locked().is_err() {
-        degraded.push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
+        degraded
+            .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
     }
     let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
     let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
@@ -153,9 +157,10 @@ fn refused_by(facts: DiskFacts) -> Option<String> {
             Some(format!("no io_uring ({error}): reads go through threads and cost more"))
         }
         DiskFacts::Threads { refused: None, .. } => None,
-        DiskFacts::Ring(ring) => ring.registered.is_err().then(|| {
-            "blocks are not registered with the kernel: each read costs more".to_owned()
-        }),
+        DiskFacts::Ring(ring) => ring
+            .registered
+            .is_err()
+            .then(|| "blocks are not registered with the kernel: each read costs more".to_owned()),
     }
 }
 

@@ -53,6 +53,21 @@ impl Stage {
         self.broker.handle_reports(&mut self.reports);
     }
 
+    fn used(&self, resource: Resource) -> u64 {
+        let levels = self.broker.levels();
+        levels.iter().find(|level| level.resource == resource).expect("it is listed").used
+    }
+
+    /// Plays the engine: the title that two viewers watch is read and stays.
+    fn hold_title(&mut self) -> (Grant, Grant, StreamId) {
+        let watch = || self.broker.admit_title(&self.title, wanted().pace, wanted().len);
+        let (first, second) = (watch().expect("room"), watch().expect("room"));
+        let Some(Command::Hold(hold)) = self.commands.pop() else { panic!("nothing is held") };
+        assert_eq!(hold.title, self.title.id);
+        self.report(Report::Held { stream: hold.stream });
+        (first, second, hold.stream)
+    }
+
     fn started(&mut self) -> Start {
         match self.commands.pop() {
             Some(Command::Start(start)) => start,
@@ -173,4 +188,50 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
     delivery.await.expect("both parts were delivered");
     assert_eq!(lives, [1, 2]);
     assert_eq!(stage.broker.streams(), 0);
+}
+
+#[tokio::test]
+async fn what_two_watch_is_held_and_the_third_needs_no_disk() {
+    let mut stage = Stage::new(10);
+    let (_first, _second, _) = stage.hold_title();
+    let before = stage.used(Resource::Disk);
+    let third = stage.broker.admit_title(&stage.title, wanted().pace, wanted().len);
+    assert!(third.is_ok());
+    assert_eq!(stage.used(Resource::Disk), before);
+    assert_eq!(stage.commands.pop(), None, "it is held once");
+}
+
+#[tokio::test]
+async fn a_held_title_that_nobody_watches_makes_room_for_others() {
+    let mut stage = Stage::new(1000);
+    let (first, second, hold) = stage.hold_title();
+    drop((first, second));
+    assert_eq!(stage.broker.held_titles(), 1);
+    let want = Wanted { len: Bytes(1 << 40), ..wanted() };
+    let mut grants = vec![];
+    let refusal = loop {
+        match stage.broker.admit(&want) {
+            Ok(grant) => grants.push(grant),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(stage.broker.held_titles(), 0, "{refusal}");
+    assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
+    // Its place is used again only when the engine has retired it.
+    stage.report(Report::Retired { stream: hold });
+    assert!(stage.broker.admit(&want).is_ok(), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_title_that_cannot_be_read_is_not_held() {
+    let mut stage = Stage::new(10);
+    let watch = |stage: &Stage| stage.broker.admit_title(&stage.title, wanted().pace, Bytes(9));
+    let _grants = (watch(&stage).expect("room"), watch(&stage).expect("room"));
+    let Some(Command::Hold(hold)) = stage.commands.pop() else { panic!("nothing is held") };
+    let before = stage.used(Resource::Arena);
+    let (stream, outcome) = (hold.stream, Outcome::DiskFailed(5));
+    stage.report(Report::Finished { stream, outcome, sent: Bytes(0) });
+    stage.report(Report::Retired { stream });
+    assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));
+    assert_eq!(stage.broker.held_titles(), 0);
 }

@@ -123,10 +123,18 @@ pub(super) fn of(
 }
 
 fn model_of(_volume: &Volume) -> (DiskModel, bool) {
-    let model = DiskModel { visit: Nanos(30_000), sweep: Nanos(0), read_mib: Nanos(600_000), write_mib: Nanos(600_000), depth: 16 };
+    let model = DiskModel {
+        visit: Nanos(30_000),
+        sweep: Nanos(0),
+        read_mib: Nanos(600_000),
+        write_mib: Nanos(600_000),
+        depth: 16,
+    };
     (model, false)
 }
 fn link_rate(config: &Config) -> BitRate {
     config.link.rate.or_else(|| BitRate(40_000_000_000))
 }
-fn available_memory() -> Bytes { Bytes(8 << 30) }
+fn available_memory() -> Bytes {
+    Bytes(8 << 30)
+}

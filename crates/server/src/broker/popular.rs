@@ -1,0 +1,163 @@
+//! Popular titles: what several viewers watch at once is held in memory.
+//!
+//! Promise: a title is held only while that leaves the other half of its arena to everybody else; a
+//! held title stays while one of its streams relies on it; when memory is short, titles that nobody
+//! watches go first, the one watched longest ago before the others. It decides; the broker does.
+
+use std::collections::HashMap;
+
+use tactus_core::ledger::Demand;
+use tactus_engine::message::TitleId;
+
+/// Viewers at once that make a title popular.
+const WATCHERS: u32 = 2;
+
+/// Who watches what, and what is held.
+#[derive(Default)]
+pub(super) struct Popular {
+    titles: HashMap<TitleId, Title>,
+    /// Counts uses, to tell which was longest ago.
+    uses: u64,
+}
+
+#[derive(Default)]
+struct Title {
+    watchers: u32,
+    /// Watchers that were admitted because the title is held.
+    relying: u32,
+    hold: Option<Holding>,
+    used: u64,
+}
+
+/// A hold in the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Holding {
+    /// Its place in the delivery table.
+    pub(super) place: u32,
+    pub(super) demand: Demand,
+    /// All of it is in memory.
+    pub(super) is_complete: bool,
+}
+
+impl Popular {
+    /// Whether all of the title is in memory.
+    pub(super) fn is_held(&self, title: TitleId) -> bool {
+        self.titles.get(&title).and_then(|t| t.hold).is_some_and(|hold| hold.is_complete)
+    }
+
+    /// Notes a new viewer; says whether the title should now be held.
+    pub(super) fn enter(&mut self, title: TitleId, relies: bool) -> bool {
+        self.uses += 1;
+        let entry = self.titles.entry(title).or_default();
+        entry.watchers += 1;
+        entry.relying += u32::from(relies);
+        entry.used = self.uses;
+        entry.watchers >= WATCHERS && entry.hold.is_none()
+    }
+
+    /// Notes that a viewer has gone.
+    pub(super) fn leave(&mut self, title: TitleId, relied: bool) {
+        let entry = self.titles.get_mut(&title).expect("only who has entered leaves");
+        entry.watchers -= 1;
+        entry.relying -= u32::from(relied);
+        if entry.watchers == 0 && entry.hold.is_none() {
+            self.titles.remove(&title);
+        }
+    }
+
+    /// Notes that the engine has begun to read the title into memory.
+    pub(super) fn begin_hold(&mut self, title: TitleId, place: u32, demand: Demand) {
+        let hold = Holding { place, demand, is_complete: false };
+        self.titles.entry(title).or_default().hold = Some(hold);
+    }
+
+    /// Notes that all of the title is in memory.
+    pub(super) fn complete_hold(&mut self, title: TitleId) {
+        if let Some(hold) = self.titles.get_mut(&title).and_then(|title| title.hold.as_mut()) {
+            hold.is_complete = true;
+        }
+    }
+
+    /// Notes that the title is no longer in memory, or could not be read.
+    pub(super) fn end_hold(&mut self, title: TitleId) -> Option<Holding> {
+        let entry = self.titles.get_mut(&title)?;
+        let hold = entry.hold.take();
+        if entry.watchers == 0 {
+            self.titles.remove(&title);
+        }
+        hold
+    }
+
+    /// Where the engine keeps the title, or reads it to keep it.
+    pub(super) fn place_of(&self, title: TitleId) -> Option<u32> {
+        self.titles.get(&title).and_then(|title| title.hold).map(|hold| hold.place)
+    }
+
+    /// The held title that can best be done without: all of it is in memory, nobody relies on it,
+    /// and it was used longest ago.
+    pub(super) fn least_needed(&self) -> Option<TitleId> {
+        let idle = self.titles.iter().filter(|(_, title)| {
+            title.relying == 0 && title.hold.is_some_and(|hold| hold.is_complete)
+        });
+        idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
+    }
+
+    /// Titles of which all is in memory.
+    pub(super) fn held(&self) -> usize {
+        self.titles.values().filter(|t| t.hold.is_some_and(|hold| hold.is_complete)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: TitleId = TitleId(1);
+    const B: TitleId = TitleId(2);
+
+    fn hold(popular: &mut Popular, title: TitleId) {
+        popular.begin_hold(title, 0, Demand::default());
+        popular.complete_hold(title);
+    }
+
+    #[test]
+    fn the_second_viewer_makes_a_title_popular_once() {
+        let mut popular = Popular::default();
+        assert!(!popular.enter(A, false));
+        assert!(popular.enter(A, false));
+        popular.begin_hold(A, 0, Demand::default());
+        assert!(!popular.is_held(A), "it is only being read");
+        assert!(!popular.enter(A, false));
+        popular.complete_hold(A);
+        assert!(popular.is_held(A));
+    }
+
+    #[test]
+    fn a_title_that_somebody_relies_on_is_never_given_up() {
+        let mut popular = Popular::default();
+        hold(&mut popular, A);
+        hold(&mut popular, B);
+        popular.enter(A, true);
+        popular.enter(B, false);
+        assert_eq!(popular.least_needed(), Some(B));
+        popular.end_hold(B);
+        assert_eq!(popular.least_needed(), None);
+        popular.leave(A, true);
+        assert_eq!(popular.least_needed(), Some(A));
+    }
+
+    #[test]
+    fn of_titles_that_nobody_watches_the_one_used_longest_ago_goes_first() {
+        let mut popular = Popular::default();
+        for title in [B, A] {
+            popular.enter(title, false);
+            hold(&mut popular, title);
+            popular.leave(title, false);
+        }
+        assert_eq!(popular.least_needed(), Some(B));
+        popular.end_hold(B);
+        popular.end_hold(A);
+        assert_eq!(popular.held(), 0);
+        assert!(popular.titles.is_empty());
+    }
+}
