@@ -7,9 +7,11 @@ use std::time::Duration;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
+use tactus_sys::probe;
 
 use crate::config::placement::CorePlan;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, Volume};
+use crate::measure;
 
 /// One volume as it was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,10 +62,11 @@ pub const CPU_TERMS: CpuTerms = CpuTerms {
     budget: Nanos(0),
 };
 
-/// Share of a core's time that streams may fill; the scheduler takes a real-time thread off its core
-/// when it uses more than 95 %.
+/// On flash, where a visit costs little: short cycles, so that streams begin soon.
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
 const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
+/// On a disk with an arm each visit costs 10 ms, so visits are few and long; the blocks are as large
+/// as one request may be.
 const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
 const ARM_BLOCK: Bytes = Bytes(MIB);
 
@@ -71,14 +74,14 @@ const ARM_BLOCK: Bytes = Bytes(MIB);
 pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {
     let arena = match config.memory.arena {
         Auto::Set(size) => size,
-        Auto::Auto => Bytes(available_memory().0 / 4).min(ARENA_MAX_AUTO),
+        Auto::Auto => Bytes(probe::machine().memory.available / 4).min(ARENA_MAX_AUTO),
     };
     let each = Bytes(arena.0 / config.volumes.len().max(1) as u64);
     config.volumes.iter().map(|volume| facts(volume, each)).collect()
 }
 
 fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
-    let (model, model_is_measured) = model_of(volume);
+    let (model, model_is_measured) = measure::model_of(volume)?;
     let model = match volume.depth {
         Auto::Set(depth) => DiskModel { depth, ..model },
         Auto::Auto => model,
@@ -122,19 +125,14 @@ pub(super) fn of(
     }
 }
 
-fn model_of(_volume: &Volume) -> (DiskModel, bool) {
-    let model = DiskModel {
-        visit: Nanos(30_000),
-        sweep: Nanos(0),
-        read_mib: Nanos(600_000),
-        write_mib: Nanos(600_000),
-        depth: 16,
-    };
-    (model, false)
-}
+/// What the link carries: as configured, or the fastest interface that is up and tells its speed.
 fn link_rate(config: &Config) -> BitRate {
-    config.link.rate.or_else(|| BitRate(40_000_000_000))
+    config.link.rate.or_else(|| {
+        let interfaces = probe::network().interfaces;
+        let speeds = interfaces.iter().filter(|each| each.up).filter_map(|each| each.speed);
+        speeds.max().unwrap_or(UNKNOWN_LINK)
+    })
 }
-fn available_memory() -> Bytes {
-    Bytes(8 << 30)
-}
+
+/// Virtual interfaces do not tell their speed; they are as fast as the cores.
+const UNKNOWN_LINK: BitRate = BitRate(40_000_000_000);

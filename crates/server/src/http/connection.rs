@@ -25,7 +25,7 @@ use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
 use super::title::Delivery;
 use super::{Site, Store};
-use crate::broker::{Refusal, Wanted};
+use crate::broker::Refusal;
 
 /// Serves `socket` until it is closed.
 pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: IpAddr) {
@@ -147,9 +147,8 @@ impl Connection {
         manner: Manner,
     ) -> Option<TcpStream> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
-        let (volume, pace) = (delivery.title.volume, delivery.pace);
-        let wanted = Wanted { volume, pace, len: Bytes(delivery.len()) };
-        let mut grant = match broker.admit(&wanted) {
+        let (pace, len) = (delivery.pace, Bytes(delivery.len()));
+        let mut grant = match broker.admit_title(&delivery.title, pace, len) {
             Ok(grant) => grant,
             Err(refusal) => return self.send(socket, &refused(&refusal), manner).await,
         };
