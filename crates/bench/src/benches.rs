@@ -8,7 +8,6 @@ mod http_cold;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 
@@ -21,12 +20,12 @@ use crate::run::{self, Figures, Scene};
 use crate::titles::Titles;
 
 /// A bench by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum Bench {
     /// The physical limits of this machine.
-    Limits,
+    Limits(Options),
     /// 200 cold streams of 8.8 Mbit/s: evenness and CPU per byte against nginx.
-    HttpCold,
+    HttpCold(Options),
 }
 
 /// What the command line says about a run.
@@ -61,13 +60,18 @@ const RECEIVER_CORE: usize = 1;
 const START_UP: Nanos = SECOND.times(2);
 
 /// Runs `bench`.
-pub fn run_bench(bench: Bench, options: Options) -> Result<()> {
-    let stage = Stage::set(options)?;
-    let report = match bench {
-        Bench::Limits => stage.report("limits", "what can no server beat on this machine, now?"),
-        Bench::HttpCold => http_cold::bench(&stage)?,
+pub fn run_bench(bench: Bench) -> Result<()> {
+    let (options, bench): (_, fn(&Stage) -> Result<Report>) = match bench {
+        Bench::Limits(options) => (options, limits),
+        Bench::HttpCold(options) => (options, http_cold::bench),
     };
+    let stage = Stage::set(options)?;
+    let report = bench(&stage)?;
     report.publish(&stage.options.out).map(drop)
+}
+
+fn limits(stage: &Stage) -> Result<Report> {
+    Ok(stage.report("limits", "what can no server beat on this machine, now?"))
 }
 
 /// Wire, limits and idle stretch, shared by all rounds of a bench.

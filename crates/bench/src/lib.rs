@@ -5,6 +5,7 @@
 //! `docs/benchmarks.md`.
 #![forbid(unsafe_code)]
 
+pub mod aligned;
 pub mod arrivals;
 pub mod clock;
 pub mod command;
@@ -17,6 +18,7 @@ pub mod cpu;
 pub mod figures;
 pub mod gaps;
 
+pub mod disk;
 pub mod netns;
 pub mod sink;
 pub mod titles;

@@ -1,22 +1,106 @@
 //! The command line of the bench.
 
-use anyhow::Result;
-use clap::Parser;
-use tactus_bench::benches::{self, Bench, Options};
-use tactus_bench::interrupt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use tactus_bench::benches::{self, Bench};
+use tactus_bench::disk::{self, Profile, Shape};
+use tactus_bench::{interrupt, netns, report};
+use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
-    /// What to measure.
-    bench: Bench,
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
     #[command(flatten)]
-    options: Options,
+    Bench(Bench),
+    /// Mounts an emulated disk and serves it until ctrl-c.
+    Disk(DiskOptions),
+    /// Reads an emulated disk and prints its rates beside those of its model.
+    DiskCheck(DiskOptions),
+    /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
+    Cleanup,
+}
+
+#[derive(clap::Args)]
+struct DiskOptions {
+    /// The timing.
+    #[arg(long, default_value = "hdd")]
+    profile: Profile,
+    /// The size, in bytes or with K, M or G (1024 each).
+    #[arg(long, default_value = "64G", value_parser = size)]
+    size: Bytes,
+    /// The seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The device's read-ahead.
+    #[arg(long, default_value_t = 128)]
+    read_ahead_kib: u64,
+    /// The I/O scheduler above the device.
+    #[arg(long, default_value = "mq-deadline")]
+    scheduler: String,
+    /// Where it is mounted.
+    #[arg(long, default_value = "/run/tactus-bench-disk")]
+    dir: PathBuf,
+    /// Take commands (fast, timed, asked) from standard input, and end with it.
+    #[arg(long, hide = true)]
+    commanded: bool,
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
     interrupt::listen()?;
-    benches::run_bench(cli.bench, cli.options)
+    match cli.task {
+        Task::Bench(bench) => benches::run_bench(bench),
+        Task::Disk(options) => disk::daemon::serve(&options.shape(), options.commanded),
+        Task::DiskCheck(options) => {
+            let table = disk::check::check(options.shape(), SECOND.times(8))?;
+            print!("{}", report::table_text(&table));
+            Ok(())
+        }
+        Task::Cleanup => cleanup(),
+    }
+}
+
+impl DiskOptions {
+    fn shape(&self) -> Shape {
+        Shape {
+            profile: self.profile,
+            size: self.size,
+            seed: self.seed,
+            read_ahead: Bytes(self.read_ahead_kib * KIB),
+            scheduler: self.scheduler.clone(),
+            mount: self.dir.clone(),
+        }
+    }
+}
+
+fn cleanup() -> Result<()> {
+    let mut found = disk::remove_leftovers()?;
+    found.extend(netns::remove_leftovers()?);
+    match found.is_empty() {
+        true => println!("nothing was left behind"),
+        false => found.iter().for_each(|name| println!("removed {name}")),
+    }
+    Ok(())
+}
+
+/// A size in bytes, or with a suffix of 1024s.
+fn size(text: &str) -> Result<Bytes> {
+    let (digits, shift) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) if text.ends_with('K') => (digits, 10),
+        Some(digits) if text.ends_with('M') => (digits, 20),
+        Some(digits) => (digits, 30),
+        None => (text, 0),
+    };
+    let count: u64 = digits.parse().context("write a number, as in 64G")?;
+    let bytes = count.checked_mul(1 << shift).context("too large")?;
+    Ok(Bytes(bytes.next_multiple_of(4096)))
 }

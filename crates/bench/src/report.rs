@@ -155,6 +155,13 @@ impl Table {
     }
 }
 
+/// `table` in columns, for a terminal.
+pub fn table_text(table: &Table) -> String {
+    let mut text = String::new();
+    text::table(&mut text, table);
+    text
+}
+
 /// `median (min-max)` with three significant digits; the median alone when there was one round.
 pub fn spread(values: &[f64]) -> String {
     match Spread::of(values) {

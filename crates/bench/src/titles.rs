@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use tactus_core::units::{Bytes, MIB};
 
+use crate::aligned::Aligned;
 use crate::command;
 
 /// Titles below one directory.
@@ -131,21 +132,16 @@ fn write(path: &Path, number: usize, size: Bytes, piece: &mut Piece) -> Result<(
     Ok(())
 }
 
-/// A buffer for direct writes: one mebibyte that starts at a multiple of a block.
-struct Piece {
-    memory: Vec<u8>,
-    start: usize,
-}
+/// A buffer for direct writes of one piece.
+struct Piece(Aligned);
 
 impl Piece {
     fn new() -> Self {
-        let memory = vec![0; PIECE as usize + BLOCK];
-        let start = memory.as_ptr().align_offset(BLOCK);
-        Self { memory, start }
+        Self(Aligned::new(PIECE as usize))
     }
 
     fn fill(&mut self, title: usize, at: u64) -> &[u8] {
-        let piece = &mut self.memory[self.start..self.start + PIECE as usize];
+        let piece = self.0.bytes();
         for (place, block) in piece.chunks_exact_mut(BLOCK).enumerate() {
             let block_number = at / BLOCK as u64 + place as u64;
             let word = ((title as u64 + 1) << 40 | block_number).to_le_bytes();

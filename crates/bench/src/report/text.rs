@@ -51,7 +51,8 @@ pub(super) fn verdicts(report: &Report) -> Table {
     goals
 }
 
-fn table(text: &mut String, table: &Table) {
+/// Adds `table` in columns.
+pub(super) fn table(text: &mut String, table: &Table) {
     let mut widths: Vec<usize> = table.head.iter().map(|cell| cell.chars().count()).collect();
     for row in &table.rows {
         for (width, cell) in widths.iter_mut().zip(row) {

@@ -1,0 +1,350 @@
+//! The FUSE side: one file, whose requests are answered when the model says so.
+//!
+//! Promise: reads and writes reach the model one by one in the order in which the kernel sends them,
+//! at most a mebibyte each; the data move when the request is answered, hot in the cache. In fast
+//! mode the model is left out, to lay down titles.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request as FuseRequest, WriteFlags,
+};
+use serde::Serialize;
+use tactus_core::units::{Bytes, MIB};
+
+use super::model::{Model, Request, Ticket};
+use super::store::{BLOCK, Store};
+use super::{Profile, Shape};
+use crate::clock;
+use crate::priority;
+
+/// The largest request.
+pub(super) const REQUEST_MAX: u32 = MIB as u32;
+/// More than any scheduler above lets through.
+const BACKGROUND_MAX: u16 = 512;
+/// Above the receiver, below the gap detector: a disk does not wait for a processor.
+const PRIORITY: u32 = 50;
+/// The name of the one file.
+pub(super) const FILE: &str = "disk";
+const FILE_NUMBER: INodeNo = INodeNo(2);
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Shared between the thread that takes requests and the one that answers them.
+#[derive(Debug)]
+pub(super) struct Export {
+    size: Bytes,
+    store: Store,
+    /// Requests are answered at once.
+    fast: AtomicBool,
+    stop: AtomicBool,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Queue {
+    model: Model,
+    waiting: HashMap<Ticket, Pending>,
+    next: Ticket,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Read(Request, ReplyData),
+    Write(Request, ReplyWrite),
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    contiguous: AtomicU64,
+    last_end: AtomicU64,
+}
+
+/// What a disk was asked since its start.
+#[derive(Clone, Copy, Debug, Default, Serialize, serde::Deserialize)]
+pub struct Asked {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes that they brought.
+    pub write_bytes: u64,
+    /// Requests that began where the last ended.
+    pub contiguous: u64,
+}
+
+impl Export {
+    pub(super) fn new(shape: &Shape) -> io::Result<Arc<Self>> {
+        let (Shape { profile, size, seed, .. }, next) = (shape, 0);
+        let model = Model::new(*profile, *size, *seed);
+        Ok(Arc::new(Self {
+            size: *size,
+            store: Store::new(*size)?,
+            fast: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+            queue: Mutex::new(Queue { model, waiting: HashMap::new(), next }),
+            changed: Condvar::new(),
+            counts: Counts::default(),
+        }))
+    }
+
+    /// The model's own words.
+    pub(super) fn describe(profile: Profile) -> String {
+        Model::describe(profile)
+    }
+
+    /// Whether requests are answered at once.
+    pub(super) fn set_fast(&self, fast: bool) {
+        self.fast.store(fast, Ordering::Relaxed);
+    }
+
+    /// Ends the thread that answers.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Asked {
+            reads: count(&self.counts.reads),
+            read_bytes: count(&self.counts.read_bytes),
+            writes: count(&self.counts.writes),
+            write_bytes: count(&self.counts.write_bytes),
+            contiguous: count(&self.counts.contiguous),
+        }
+    }
+
+    /// Answers requests at their time until it is stopped.
+    pub(super) fn answer_in_time(&self) -> Result<()> {
+        // Without SCHED_FIFO answers may be late by a turn of the scheduler; the check shows it.
+        if let Err(error) = priority::fifo(PRIORITY) {
+            eprintln!("the disk runs without SCHED_FIFO: {error:#}");
+        }
+        rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+        let mut buffer = vec![0; REQUEST_MAX as usize];
+        let mut queue = self.lock();
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = clock::now();
+            if let Some(ticket) = queue.model.poll_done(now) {
+                let pending = queue.waiting.remove(&ticket);
+                drop(queue);
+                if let Some(pending) = pending {
+                    self.answer(pending, &mut buffer);
+                }
+                queue = self.lock();
+                continue;
+            }
+            let wait = queue
+                .model
+                .poll_timeout()
+                .map_or(FOREVER, |at| Duration::from_nanos(at.since(now).0));
+            queue = match self.changed.wait_timeout(queue, wait) {
+                Ok((queue, _)) => queue,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        Ok(())
+    }
+
+    fn handle(&self, pending: Pending) {
+        let (Pending::Read(request, _) | Pending::Write(request, _)) = &pending;
+        let request = *request;
+        self.count(request);
+        if self.fast.load(Ordering::Relaxed) {
+            self.answer(pending, &mut Vec::new());
+            return;
+        }
+        let mut queue = self.lock();
+        let ticket = queue.next;
+        queue.next += 1;
+        queue.waiting.insert(ticket, pending);
+        queue.model.handle_request(clock::now(), ticket, request);
+        drop(queue);
+        self.changed.notify_one();
+    }
+
+    fn answer(&self, pending: Pending, buffer: &mut Vec<u8>) {
+        match pending {
+            Pending::Read(request, reply) => {
+                buffer.resize(buffer.len().max(request.length as usize), 0);
+                let target = &mut buffer[..request.length as usize];
+                match self.store.read(request.at, target) {
+                    Ok(()) => reply.data(target),
+                    Err(_) => reply.error(Errno::EIO),
+                }
+            }
+            Pending::Write(request, reply) => reply.written(request.length),
+        }
+    }
+
+    fn count(&self, request: Request) {
+        let counts = &self.counts;
+        let (requests, bytes) = match request.write {
+            true => (&counts.writes, &counts.write_bytes),
+            false => (&counts.reads, &counts.read_bytes),
+        };
+        requests.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(u64::from(request.length), Ordering::Relaxed);
+        let end = request.at + u64::from(request.length);
+        if counts.last_end.swap(end, Ordering::Relaxed) == request.at {
+            counts.contiguous.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // A panic of the other thread ends the process; its queue is as good as any.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attributes(&self, number: INodeNo) -> FileAttr {
+        let (kind, size) = match number {
+            FILE_NUMBER => (FileType::RegularFile, self.size.0),
+            _ => (FileType::Directory, 0),
+        };
+        FileAttr {
+            ino: number,
+            size,
+            blocks: size / 512,
+            atime: SystemTime::UNIX_EPOCH,
+            mtime: SystemTime::UNIX_EPOCH,
+            ctime: SystemTime::UNIX_EPOCH,
+            crtime: SystemTime::UNIX_EPOCH,
+            kind,
+            perm: 0o600,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: BLOCK as u32,
+            flags: 0,
+        }
+    }
+}
+
+/// The file system that the kernel sees.
+#[derive(Debug)]
+pub(super) struct Face(pub(super) Arc<Export>);
+
+impl Filesystem for Face {
+    fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_ASYNC_DIO;
+        let refused = |missing| io::Error::other(format!("the kernel's FUSE lacks {missing:?}"));
+        config.add_capabilities(wanted).map_err(refused)?;
+        let nearest = |value| io::Error::other(format!("only {value} is possible"));
+        config.set_max_write(REQUEST_MAX).map_err(nearest)?;
+        config.set_max_background(BACKGROUND_MAX).map_err(|value| nearest(value.into()))?;
+        config.set_congestion_threshold(BACKGROUND_MAX).map_err(|value| nearest(value.into()))?;
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &FuseRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == FILE {
+            reply.entry(&FOREVER, &self.0.attributes(FILE_NUMBER), fuser::Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(
+        &self,
+        _request: &FuseRequest,
+        number: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        reply.attr(&FOREVER, &self.0.attributes(number));
+    }
+
+    fn open(&self, _request: &FuseRequest, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _request: &FuseRequest,
+        _number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let request = Request { at: offset, length: size, write: false };
+        self.0.handle(Pending::Read(request, reply));
+    }
+
+    fn write(
+        &self,
+        _request: &FuseRequest,
+        _number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // The data are only lent for this call; when they are visible does not matter to anybody,
+        // since the answer comes in the model's time.
+        if self.0.store.write(offset, data).is_err() {
+            reply.error(Errno::EIO);
+            return;
+        }
+        let request = Request { at: offset, length: data.len() as u32, write: true };
+        self.0.handle(Pending::Write(request, reply));
+    }
+
+    fn flush(
+        &self,
+        _request: &FuseRequest,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _request: &FuseRequest,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        // A write is answered when it is on the medium, so there is nothing to flush.
+        reply.ok();
+    }
+
+    fn fallocate(
+        &self,
+        _request: &FuseRequest,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EOPNOTSUPP);
+    }
+}

@@ -1,0 +1,414 @@
+//! When a disk answers: the timing of a spinning disk and of two kinds of flash.
+//!
+//! Promise: the answer times depend on the requests, their instants and the seed, on nothing else. A
+//! state machine: it takes requests and instants, answers tickets, and reads no clock.
+//!
+//! HDD: one actuator, in order of arrival; t = size / 150 MB/s + (contiguous with the last request ?
+//! 0 : seek + rotation), seek = 1.5 + 14.5 sqrt(distance) ms with distance as a share of the span,
+//! rotation uniform in 0..8.3 ms. Flash: up to `slots` requests share the rate equally, the others
+//! wait in order; writes weigh more; a base latency follows the transfer; and, on SATA, all stands
+//! still for a collection pause now and then.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
+
+use super::Profile;
+use super::random::Random;
+
+/// One transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    /// The first byte.
+    pub(super) at: u64,
+    /// How many.
+    pub(super) length: u32,
+    /// Whether it writes.
+    pub(super) write: bool,
+}
+
+/// Names a request in its answer.
+pub(super) type Ticket = u64;
+
+/// The timing of one disk.
+#[derive(Debug)]
+pub(super) enum Model {
+    /// One actuator.
+    Spinning(Spinning),
+    /// Shared bandwidth.
+    Flash(Box<Flash>),
+}
+
+impl Model {
+    pub(super) fn new(profile: Profile, size: Bytes, seed: u64) -> Self {
+        match profile {
+            Profile::Hdd => Self::Spinning(Spinning::new(size, seed)),
+            Profile::Sata => Self::Flash(Box::new(Flash::new(SATA, seed))),
+            Profile::Nvme => Self::Flash(Box::new(Flash::new(NVME, seed))),
+        }
+    }
+
+    /// A sentence for the report.
+    pub(super) fn describe(profile: Profile) -> String {
+        let flash = |flash: FlashShape| {
+            let pause = flash.pause_every.map_or("no pauses".into(), |every| {
+                format!("a pause of {PAUSE_MIN} to {PAUSE_MAX} every {every} (mean, exponential)")
+            });
+            let (rate, slots) = (flash.bytes_per_second / 1e6, flash.slots);
+            let (weight, base) = (flash.write_weight, flash.latency);
+            format!(
+                "{rate} MB/s shared by up to {slots} requests, writes x {weight}, base latency {base}, {pause}"
+            )
+        };
+        match profile {
+            Profile::Hdd => {
+                "one actuator in order of arrival, 150 MB/s, seek 1.5 + 14.5 sqrt(distance) ms, \
+                             rotation 0..8.3 ms, contiguous requests neither"
+                    .into()
+            }
+            Profile::Sata => flash(SATA),
+            Profile::Nvme => flash(NVME),
+        }
+    }
+
+    pub(super) fn handle_request(&mut self, now: MonoTime, ticket: Ticket, request: Request) {
+        match self {
+            Self::Spinning(disk) => disk.handle_request(now, ticket, request),
+            Self::Flash(disk) => disk.handle_request(now, ticket, request),
+        }
+    }
+
+    /// The next request that is answered by `now`.
+    pub(super) fn poll_done(&mut self, now: MonoTime) -> Option<Ticket> {
+        match self {
+            Self::Spinning(disk) => disk.poll_done(now),
+            Self::Flash(disk) => disk.poll_done(now),
+        }
+    }
+
+    /// When to ask again, if no request comes before.
+    pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
+        match self {
+            Self::Spinning(disk) => disk.answers.front().map(|answer| answer.0),
+            Self::Flash(disk) => disk.poll_timeout(),
+        }
+    }
+}
+
+/// A disk with one arm.
+#[derive(Debug)]
+pub(super) struct Spinning {
+    size: u64,
+    random: Random,
+    busy_until: MonoTime,
+    /// Where the arm stands: the end of the last request.
+    arm: u64,
+    answers: VecDeque<(MonoTime, Ticket)>,
+}
+
+impl Spinning {
+    const BYTES_PER_SECOND: f64 = 150e6;
+    const SEEK_MIN_MS: f64 = 1.5;
+    const SEEK_SPAN_MS: f64 = 14.5;
+    /// One turn at 7200 rpm.
+    const TURN_MS: f64 = 8.3;
+
+    fn new(size: Bytes, seed: u64) -> Self {
+        Self {
+            size: size.0,
+            random: Random::new(seed),
+            busy_until: MonoTime(0),
+            arm: 0,
+            answers: VecDeque::new(),
+        }
+    }
+
+    fn handle_request(&mut self, now: MonoTime, ticket: Ticket, request: Request) {
+        let mut millis = f64::from(request.length) / Self::BYTES_PER_SECOND * 1e3;
+        if request.at != self.arm {
+            let distance = self.arm.abs_diff(request.at) as f64 / self.size as f64;
+            millis += Self::SEEK_MIN_MS + Self::SEEK_SPAN_MS * distance.min(1.0).sqrt();
+            millis += Self::TURN_MS * self.random.share();
+        }
+        self.arm = request.at + u64::from(request.length);
+        self.busy_until = self.busy_until.max(now) + Nanos((millis * 1e6) as u64);
+        self.answers.push_back((self.busy_until, ticket));
+    }
+
+    fn poll_done(&mut self, now: MonoTime) -> Option<Ticket> {
+        self.answers.pop_front_if(|answer| answer.0 <= now).map(|answer| answer.1)
+    }
+}
+
+/// The numbers of a flash disk.
+#[derive(Clone, Copy, Debug)]
+struct FlashShape {
+    bytes_per_second: f64,
+    write_weight: f64,
+    slots: usize,
+    latency: Nanos,
+    pause_every: Option<Nanos>,
+}
+
+const SATA: FlashShape = FlashShape {
+    bytes_per_second: 500e6,
+    write_weight: 10.0,
+    slots: 32,
+    latency: Nanos::from_micros(100),
+    pause_every: Some(SECOND.times(10)),
+};
+
+/// The daemon's own time is the base latency.
+const NVME: FlashShape = FlashShape {
+    bytes_per_second: 3e9,
+    write_weight: 1.0,
+    slots: 64,
+    latency: Nanos::ZERO,
+    pause_every: None,
+};
+
+const PAUSE_MIN: Nanos = Nanos::from_millis(20);
+const PAUSE_MAX: Nanos = Nanos::from_millis(100);
+
+/// A flash disk: processor sharing among the requests in its slots.
+#[derive(Debug)]
+pub(super) struct Flash {
+    shape: FlashShape,
+    random: Random,
+    /// Up to when the state below is worked out.
+    at: MonoTime,
+    /// Weighted bytes that each request in a slot has had since the start.
+    served: f64,
+    /// Requests in slots, by the value of `served` at which they are complete.
+    active: BinaryHeap<Reverse<(Work, Ticket)>>,
+    waiting: VecDeque<(f64, Ticket)>,
+    answers: VecDeque<(MonoTime, Ticket)>,
+    /// The next pause, or the one that is on.
+    pause: Option<(MonoTime, MonoTime)>,
+}
+
+/// Weighted bytes, ordered. The fraction of a byte that rounding loses is below a nanosecond.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+struct Work(f64);
+
+impl Eq for Work {}
+
+#[expect(clippy::derive_ord_xor_partial_ord, reason = "work is never NaN, so both agree")]
+impl Ord for Work {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Flash {
+    fn new(shape: FlashShape, seed: u64) -> Self {
+        Self {
+            shape,
+            random: Random::new(seed),
+            at: MonoTime(0),
+            served: 0.0,
+            active: BinaryHeap::new(),
+            waiting: VecDeque::new(),
+            answers: VecDeque::new(),
+            pause: None,
+        }
+    }
+
+    fn handle_request(&mut self, now: MonoTime, ticket: Ticket, request: Request) {
+        if self.at == MonoTime(0) {
+            self.at = now;
+            self.pause = self.next_pause(now);
+        }
+        self.advance(now);
+        let weight = if request.write { self.shape.write_weight } else { 1.0 };
+        let work = f64::from(request.length) * weight;
+        self.waiting.push_back((work, ticket));
+        self.fill_slots();
+    }
+
+    fn poll_done(&mut self, now: MonoTime) -> Option<Ticket> {
+        self.advance(now);
+        self.answers.pop_front_if(|answer| answer.0 <= now).map(|answer| answer.1)
+    }
+
+    fn poll_timeout(&self) -> Option<MonoTime> {
+        let answer = self.answers.front().map(|answer| answer.0);
+        let transfer = self.next_completion().map(|at| at + self.shape.latency);
+        [answer, transfer].into_iter().flatten().min()
+    }
+
+    /// When the next transfer ends, the current pause considered.
+    fn next_completion(&self) -> Option<MonoTime> {
+        let Reverse((Work(goal), _)) = self.active.peek()?;
+        let nanos =
+            (goal - self.served) * self.active.len() as f64 / self.shape.bytes_per_second * 1e9;
+        let span = Nanos(nanos.max(0.0).ceil() as u64);
+        Some(match self.pause {
+            Some((from, to)) if from <= self.at => self.at.max(to) + span,
+            Some((from, to)) if from < self.at + span => self.at + span + to.since(from),
+            _ => self.at + span,
+        })
+    }
+
+    fn advance(&mut self, now: MonoTime) {
+        while self.at < now {
+            if let Some((from, to)) = self.pause
+                && from <= self.at
+            {
+                self.at = self.at.max(to.min(now));
+                if to <= now {
+                    self.pause = self.next_pause(to);
+                }
+                continue;
+            }
+            let until = self.pause.map_or(now, |(from, _)| from.min(now));
+            let next = self.next_completion().filter(|at| *at <= until);
+            let stop = next.unwrap_or(until);
+            if !self.active.is_empty() {
+                let nanos = stop.since(self.at).0 as f64;
+                let share = self.shape.bytes_per_second / self.active.len() as f64;
+                self.served += nanos / 1e9 * share;
+            }
+            self.at = stop;
+            if next.is_some()
+                && let Some(Reverse((Work(goal), ticket))) = self.active.pop()
+            {
+                self.served = goal;
+                self.answers.push_back((self.at + self.shape.latency, ticket));
+                self.fill_slots();
+            }
+        }
+    }
+
+    fn fill_slots(&mut self) {
+        while self.active.len() < self.shape.slots {
+            let Some((work, ticket)) = self.waiting.pop_front() else { return };
+            self.active.push(Reverse((Work(self.served + work), ticket)));
+        }
+    }
+
+    fn next_pause(&mut self, after: MonoTime) -> Option<(MonoTime, MonoTime)> {
+        let mean = self.shape.pause_every?;
+        let wait = -(1.0 - self.random.share()).ln() * mean.0 as f64;
+        let span = PAUSE_MAX.saturating_sub(PAUSE_MIN).0 as f64 * self.random.share();
+        let from = after + Nanos(wait as u64);
+        Some((from, from + PAUSE_MIN + Nanos(span as u64)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Bytes = Bytes(64 << 30);
+    const MIB: u32 = 1 << 20;
+
+    /// One request after the other; answers the seconds that they took.
+    fn one_by_one(model: &mut Model, requests: impl Iterator<Item = Request>) -> f64 {
+        let start = MonoTime(1_000_000_000);
+        let mut now = start;
+        for (ticket, request) in requests.enumerate() {
+            model.handle_request(now, ticket as u64, request);
+            loop {
+                match model.poll_done(now) {
+                    Some(done) => {
+                        assert_eq!(done, ticket as u64);
+                        break;
+                    }
+                    None => now = model.poll_timeout().unwrap().max(now + Nanos(1)),
+                }
+            }
+        }
+        now.since(start).0 as f64 / 1e9
+    }
+
+    fn read(at: u64, length: u32) -> Request {
+        Request { at, length, write: false }
+    }
+
+    fn random_reads(count: u64, length: u32) -> impl Iterator<Item = Request> {
+        let mut places = Random::new(7);
+        (0..count).map(move |_| {
+            let blocks = SIZE.0 / u64::from(length);
+            read(places.next() % blocks * u64::from(length), length)
+        })
+    }
+
+    #[test]
+    fn the_spinning_disk_has_the_rates_of_its_table() {
+        let mut disk = Model::new(Profile::Hdd, SIZE, 1);
+        let iops = 4_000.0 / one_by_one(&mut disk, random_reads(4_000, MIB / 4));
+        assert!((65.0..67.5).contains(&iops), "{iops} reads of 256 KiB per second");
+        let mut disk = Model::new(Profile::Hdd, SIZE, 1);
+        let rate = 4_000.0 * f64::from(MIB) / one_by_one(&mut disk, random_reads(4_000, MIB)) / 1e6;
+        assert!((47.0..53.0).contains(&rate), "{rate} MB/s in random reads of 1 MiB");
+        let mut disk = Model::new(Profile::Hdd, SIZE, 1);
+        let ordered = (0..1_000).map(|place| read(place * u64::from(MIB), MIB));
+        let rate = 1_000.0 * f64::from(MIB) / one_by_one(&mut disk, ordered) / 1e6;
+        assert!((149.0..151.0).contains(&rate), "{rate} MB/s in sequence");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_disk() {
+        let run =
+            |seed| one_by_one(&mut Model::new(Profile::Hdd, SIZE, seed), random_reads(50, MIB));
+        assert_eq!(run(3), run(3));
+        assert_ne!(run(3), run(4));
+    }
+
+    #[test]
+    fn flash_shares_its_rate_among_the_requests_in_its_slots() {
+        let mut disk = Flash::new(FlashShape { pause_every: None, ..SATA }, 1);
+        let start = MonoTime(1_000);
+        // Two reads of 1 MB and one of 0.5 MB: the small one has its share after 3 ms, then the two
+        // others need another millisecond each at half the rate: 3 + 2 = 5 ms in all.
+        for (ticket, length) in [(0, 1_000_000), (1, 1_000_000), (2, 500_000)] {
+            disk.handle_request(start, ticket, read(0, length));
+        }
+        let mut answers = Vec::new();
+        while let Some(at) = disk.poll_timeout() {
+            while let Some(ticket) = disk.poll_done(at) {
+                let micros = (at.since(start) - disk.shape.latency).0 / 1_000;
+                answers.push((ticket, micros));
+            }
+        }
+        assert_eq!(answers, [(2, 3_000), (0, 5_000), (1, 5_000)]);
+    }
+
+    #[test]
+    fn requests_beyond_the_slots_wait_and_writes_weigh_more() {
+        let shape = FlashShape { slots: 1, latency: Nanos::ZERO, pause_every: None, ..SATA };
+        let mut disk = Flash::new(shape, 1);
+        let start = MonoTime(1_000);
+        disk.handle_request(start, 0, Request { at: 0, length: 50_000, write: true });
+        disk.handle_request(start, 1, read(0, 500_000));
+        assert_eq!(disk.poll_timeout(), Some(start + Nanos::from_millis(1)));
+        assert_eq!(disk.poll_done(start + Nanos::from_millis(1)), Some(0));
+        assert_eq!(disk.poll_timeout(), Some(start + Nanos::from_millis(2)));
+    }
+
+    #[test]
+    fn a_pause_delays_everything_by_its_length() {
+        let mut disk = Flash::new(FlashShape { latency: Nanos::ZERO, ..SATA }, 1);
+        let start = MonoTime(1_000);
+        disk.handle_request(start, 0, read(0, 0));
+        let (from, to) = disk.pause.unwrap();
+        assert!(PAUSE_MIN <= to.since(from) && to.since(from) <= PAUSE_MAX);
+        while disk.poll_done(from.before(Nanos::from_millis(1))).is_some() {}
+        // One millisecond of transfer left when the pause begins, one after it.
+        disk.handle_request(from.before(Nanos::from_millis(1)), 1, read(0, 1_000_000));
+        let done = disk.poll_timeout().unwrap();
+        assert!(done >= to + Nanos::from_micros(999) && done <= to + Nanos::from_micros(1_001));
+        assert_eq!(disk.poll_done(to), None);
+        assert_eq!(disk.poll_done(disk.poll_timeout().unwrap()), Some(1));
+    }
+
+    #[test]
+    fn a_flash_disk_reaches_its_rate_whatever_the_depth() {
+        let mut disk = Model::new(Profile::Nvme, SIZE, 1);
+        let seconds = one_by_one(&mut disk, (0..300).map(|_| read(0, MIB)));
+        let rate = 300.0 * f64::from(MIB) / seconds / 1e9;
+        assert!((2.9..3.01).contains(&rate), "{rate} GB/s");
+    }
+}
