@@ -6,6 +6,7 @@
 //! the engine until it reports the stream as finished.
 
 mod popular;
+mod running;
 
 use std::fmt;
 use std::net::TcpStream;
@@ -26,6 +27,8 @@ use tokio::sync::oneshot;
 
 use crate::broker::popular::Popular;
 use crate::catalogue::OpenTitle;
+
+pub use running::Running;
 
 /// Admits deliveries and hands them to the engine.
 #[derive(Clone)]

@@ -1,0 +1,38 @@
+//! Which deliveries are running, for the status page and the metrics.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Broker;
+use crate::catalogue::OpenTitle;
+
+/// A delivery that the engine has begun and not retired.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its place in the delivery table, by which the engine counts for it.
+    pub place: u32,
+    /// What is delivered.
+    pub title: Arc<OpenTitle>,
+    /// To whom; unknown once the connection is gone.
+    pub peer: Option<SocketAddr>,
+    /// Whether it has no rate.
+    pub best_effort: bool,
+}
+
+impl Broker {
+    /// Every delivery that is running, in the order of the table.
+    pub fn running(&self) -> Vec<Running> {
+        let book = self.shared.book();
+        let places = (0u32..).zip(&book.places);
+        let running = places.filter_map(|(place, at)| {
+            let socket = at.socket.as_ref()?;
+            Some(Running {
+                place,
+                title: Arc::clone(at.title.as_ref()?),
+                peer: socket.peer_addr().ok(),
+                best_effort: at.best_effort,
+            })
+        });
+        running.collect()
+    }
+}
