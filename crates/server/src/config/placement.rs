@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_server_has_exactly_one_core_on_any_machine() {
         for count in 0..9 {
-            for volumes in 0..5 {
+            for volumes in 1..5 {
                 let plan = default_placement(&cpus(count), volumes);
                 assert_eq!(complete(plan.clone(), volumes), Ok(plan));
             }

@@ -231,6 +231,27 @@ pub fn read<Q: Quantity>(text: &str) -> Result<Q, UnitError> {
     u64::try_from(base).map(Q::from_base).map_err(|_| too_large())
 }
 
+/// Reads a rate as it stands in a query or on the command line: `8800000`, `8.8M`, or with its unit.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_short_rate(text: &str) -> Result<BitRate, UnitError> {
+    let unit = match text.trim_end().bytes().last() {
+        Some(b'0'..=b'9') => " bit/s",
+        Some(b'k' | b'M' | b'G') => "bit/s",
+        _ => "",
+    };
+    read(&format!("{text}{unit}")).map_err(|error| match error {
+        // Names what was written, not what was made of it.
+        UnitError::TooFine { smallest, .. } => UnitError::TooFine { text: text.into(), smallest },
+        UnitError::NoNumber { what, example, .. } => {
+            UnitError::NoNumber { text: text.into(), what, example }
+        }
+        UnitError::TooLarge { .. } => UnitError::TooLarge { text: text.into() },
+        other => other,
+    })
+}
+
 /// The size of the unit called `name`, in base units.
 fn unit_size<Q: Quantity>(name: &str) -> Result<u64, UnitError> {
     let all = || Q::UNITS.iter().chain(Q::ALSO);
@@ -312,6 +333,16 @@ mod tests {
         assert_eq!(read("64 kB"), Ok(Bytes(64_000)));
         assert_eq!(read("0.05 %"), Ok(Percent(5)));
         assert_eq!(read("0"), Ok(Nanos(0)));
+    }
+
+    #[test]
+    fn a_rate_in_a_query_may_be_short() {
+        for text in ["8800000", "8.8M", "8800k", "0.0088G", "8.8 Mbit/s", "1.1 MB/s"] {
+            assert_eq!(read_short_rate(text), Ok(BitRate(8_800_000)), "{text}");
+        }
+        for text in ["", "M", "fast", "8.8m", "-1", "1e6", "0.5"] {
+            assert!(read_short_rate(text).is_err(), "{text:?} was read");
+        }
     }
 
     #[test]

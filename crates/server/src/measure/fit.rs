@@ -103,21 +103,31 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
     (mean_y - slope * mean_x, slope)
 }
 
-/// Raises all times of a model by one factor, until no point lies above it.
-fn above(model: DiskModel, points: &[Point]) -> DiskModel {
-    let short = |p: &Point| {
-        let said = model.reading(MilliVisits(p.visits * 1000), p.bytes).0.max(1);
-        p.time.0 as f64 / said as f64
-    };
-    let factor = points.iter().map(short).fold(1.0, f64::max);
-    let raise = |time: Nanos| Nanos((time.0 as f64 * factor).ceil() as u64);
-    DiskModel {
-        visit: raise(model.visit),
-        sweep: raise(model.sweep),
-        read_mib: raise(model.read_mib),
-        ..model
+/// Raises all times of a model by one factor, until no point lies above it. Roundings within the
+/// model can leave it a little short; then once more.
+fn above(mut model: DiskModel, points: &[Point]) -> DiskModel {
+    for _ in 0..RAISES_MAX {
+        let short = |p: &Point| {
+            let said = model.reading(MilliVisits(p.visits * 1000), p.bytes).0.max(1);
+            p.time.0 as f64 / said as f64
+        };
+        let factor = points.iter().map(short).fold(1.0, f64::max);
+        if factor <= 1.0 {
+            break;
+        }
+        let raise = |time: Nanos| Nanos((time.0 as f64 * factor).ceil() as u64);
+        model = DiskModel {
+            visit: raise(model.visit),
+            sweep: raise(model.sweep),
+            read_mib: raise(model.read_mib),
+            ..model
+        };
     }
+    model
 }
+
+/// Two are enough but for times of a few nanoseconds.
+const RAISES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -191,7 +201,7 @@ mod tests {
             for model in [flash(&points, WRITE, 4), spinning(&points, Nanos(1), WRITE, 2, 1000)] {
                 for p in &points {
                     let said = model.reading(MilliVisits(p.visits * 1000), p.bytes);
-                    prop_assert!(said.0 + 1 >= p.time.0, "{model:?} {p:?} {said}");
+                    prop_assert!(said >= p.time, "{model:?} {p:?} {said}");
                 }
             }
         }

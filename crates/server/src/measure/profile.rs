@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
-use super::device::{self, Device};
+use super::device::{self, Disk};
 use super::fit::{self, AtDepth, Point};
 use super::rig::{self, Load, Order, Timing};
 use super::scratch::{PIECE, Scratch};
@@ -25,7 +25,7 @@ pub struct Profile {
     /// The day and time, as in HTTP.
     pub measured: String,
     /// The device; `None` for file systems without one.
-    pub device: Option<Device>,
+    pub device: Option<Disk>,
     /// The kernel's release.
     pub kernel: String,
     /// The file system's kind.
@@ -108,7 +108,7 @@ const ARM_MIN: Nanos = Nanos::from_millis(2);
 /// When there is no room for scratch data, or no O_DIRECT, or the disk fails.
 pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<Profile> {
     let device = device::of(dir);
-    let (_, file_system) = device::mount_of(dir).unwrap_or_default();
+    let file_system = tactus_sys::probe::volume(dir)?.file_system;
     let mut filled = 0;
     let (scratch, written) = Scratch::fill(dir, effort.scratch, &mut |bytes| {
         filled += bytes;
@@ -220,7 +220,7 @@ impl Run<'_> {
     /// Sweeps and the seek curve, on the whole disk where it may be read, else on the scratch file.
     fn arm(
         &mut self,
-        device: Option<&Device>,
+        device: Option<&Disk>,
         write_mib: Nanos,
     ) -> io::Result<(DiskModel, Vec<Seek>)> {
         let whole = device.and_then(|device| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{Bytes, KIB, MIB, Nanos};
 
-use super::device::{self, Device};
+use super::device::{self, Disk};
 use super::fit::{self, Point};
 use super::rig::{self, Load, Order};
 use super::scratch::Scratch;
@@ -44,7 +44,7 @@ pub fn quick(dir: &Path) -> DiskModel {
     }
 }
 
-fn look(dir: &Path, device: Option<&Device>) -> io::Result<DiskModel> {
+fn look(dir: &Path, device: Option<&Disk>) -> io::Result<DiskModel> {
     if let Some(device) = device
         && device.rotational
         && let Ok(disk) = rig::open_direct(&Path::new("/dev").join(&device.name))
