@@ -196,7 +196,13 @@ impl Catalogue {
             }
             Err(fault) => return Err(fault.into()),
         };
-        self.found(path, index, opened)
+        match self.known(path, index, opened)? {
+            Sighted::Known(found) => Ok(found),
+            Sighted::New(new) => {
+                let this = Arc::clone(self);
+                blocking(move || this.remember(new)).await?.map(Found::Title)
+            }
+        }
     }
 
     /// Like [`Self::find`], on a thread that may block.
@@ -206,7 +212,10 @@ impl Catalogue {
     pub fn find_blocking(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
         let opened = self.volumes[index].open_beneath(name, Wait::AsNeeded)?;
-        self.found(path, index, opened)
+        match self.known(path, index, opened)? {
+            Sighted::Known(found) => Ok(found),
+            Sighted::New(new) => self.remember(new).map(Found::Title),
+        }
     }
 
     /// The rate that the title under `path` needs to play. Looked for once per version, when a
@@ -283,34 +292,60 @@ impl Catalogue {
         }
     }
 
-    fn found(&self, path: &RequestPath, index: usize, opened: Opened) -> Result<Found, OpenFault> {
+    fn known(
+        &self,
+        path: &RequestPath,
+        index: usize,
+        opened: Opened,
+    ) -> Result<Sighted, OpenFault> {
         match opened {
-            Opened::Directory { handle } => Ok(Found::Directory(Directory {
-                open: Some((index, handle)),
-                path: path.name().to_owned(),
-            })),
+            Opened::Directory { handle } => {
+                let directory = Directory { open: Some((index, handle)), path: path.name().into() };
+                Ok(Sighted::Known(Found::Directory(directory)))
+            }
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
             Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
-            Opened::File { file, version } => {
-                if let Some(title) = self.known.by_version(&version) {
-                    return Ok(Found::Title(title));
+            Opened::File { file, version } => Ok(match self.known.by_version(&version) {
+                Some(title) => Sighted::Known(Found::Title(title)),
+                None => {
+                    let media_type = media_type::of(path.name());
+                    Sighted::New(NewTitle { file, version, volume: index, media_type })
                 }
-                let title = OpenTitle {
-                    id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
-                    volume: self.volumes[index].id,
-                    position: volume::sweep_key(&file),
-                    direct: volume::read_past_cache(&file)?,
-                    file,
-                    len: version.len,
-                    modified: version.modified_wall(),
-                    etag: version.etag(),
-                    media_type: media_type::of(path.name()),
-                    own_rate: OnceCell::new(),
-                };
-                Ok(Found::Title(self.known.remember(version, Arc::new(title))))
-            }
+            }),
         }
     }
+
+    /// Finds out what is not known about a title yet; may block.
+    fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
+        let NewTitle { file, version, volume, media_type } = new;
+        let title = OpenTitle {
+            id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
+            volume: self.volumes[volume].id,
+            position: volume::sweep_key(&file),
+            direct: volume::read_past_cache(&file)?,
+            file,
+            len: version.len,
+            modified: version.modified_wall(),
+            etag: version.etag(),
+            media_type,
+            own_rate: OnceCell::new(),
+        };
+        Ok(self.known.remember(version, Arc::new(title)))
+    }
+}
+
+/// What was opened, and whether it is known.
+enum Sighted {
+    Known(Found),
+    New(NewTitle),
+}
+
+/// A title that is asked for the first time.
+struct NewTitle {
+    file: OwnedFd,
+    version: FileVersion,
+    volume: usize,
+    media_type: &'static str,
 }
 
 /// What is left of `path` below `mount`; none when it lies elsewhere. Both without outer slashes.

@@ -121,9 +121,9 @@ pub(super) fn read_past_cache(file: &OwnedFd) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// Where the file begins on its device.
-pub(super) fn sweep_key(_file: &OwnedFd) -> u64 {
-    0
+/// Where the file begins on its device; zero when its file system does not tell.
+pub(super) fn sweep_key(file: &OwnedFd) -> u64 {
+    tactus_sys::file::first_position(file).ok().flatten().unwrap_or(0)
 }
 
 pub(super) fn file_type(stat: &Stat) -> FileType {
