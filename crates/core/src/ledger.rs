@@ -208,7 +208,7 @@ impl Ledger {
                 let sends = SECOND.0.div_ceil(tick.span().0);
                 let per_second = rate.bytes_in(SECOND);
                 let moving = self.terms.cpu.per_mib.0 as u128 * per_second.0 as u128;
-                let window = window(rate, terms).min(whole);
+                let window = window(rate, tick, terms).min(whole);
                 Demand {
                     disk,
                     visits,
@@ -329,10 +329,10 @@ impl Ledger {
     }
 }
 
-/// Blocks that a paced stream holds at most: two cycles' bytes, and one block at each end that is
-/// only partly needed.
-fn window(rate: BitRate, terms: &DiskTerms) -> u32 {
-    blocks_of(rate.bytes_in(terms.cycle.times(2)), terms.block) + 2
+/// Blocks that a paced stream holds at most: the bytes of two cycles and of the tick that is being
+/// sent, and one block at each end that is only partly needed.
+fn window(rate: BitRate, tick: Tick, terms: &DiskTerms) -> u32 {
+    blocks_of(rate.bytes_in(terms.cycle.times(2) + tick.span()), terms.block) + 2
 }
 
 fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {

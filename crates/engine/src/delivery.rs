@@ -227,7 +227,7 @@ impl DeliveryServer {
     }
 
     /// Hands the blocks at the front that are ready to the link; a stream that is still priming
-    /// begins once it holds what it needs until the reads of the next cycle are done.
+    /// begins once it holds everything that it has asked for.
     fn feed(&mut self, now: MonoTime, index: u32) {
         let entry = &mut self.entries[index as usize];
         if let Some(ready) = &mut entry.held {
@@ -242,16 +242,16 @@ impl DeliveryServer {
             Phase::Priming => {
                 let cycle = self.volumes[usize::from(entry.start.volume.0)].terms.cycle;
                 let ready = self.wanted.iter(&entry.wanted).take_while(|w| w.lease.is_some());
-                let ready: Bytes = ready.map(|w| Bytes(u64::from(w.piece.len))).sum();
-                if ready < entry.needed_to_begin(now, cycle) {
-                    return;
-                }
+                let (blocks, bytes) = ready.fold((0, Bytes(0)), |(blocks, bytes), wanted| {
+                    (blocks + 1, bytes + Bytes(u64::from(wanted.piece.len)))
+                });
+                let Some(pace) = entry.pace_to_begin(now, cycle, blocks, bytes) else { return };
                 entry.phase = Phase::Running;
                 let open = Open {
                     stream: entry.start.stream,
                     volume: entry.start.volume,
                     socket: entry.start.socket,
-                    pace: entry.start.pace,
+                    pace,
                     len: entry.start.end - entry.start.first,
                 };
                 give(&mut self.to_link, ToLink::Open(open));

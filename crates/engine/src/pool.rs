@@ -120,7 +120,7 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let which = (state >> 33) as usize % 4;
             let used: usize = model.iter().map(VecDeque::len).sum();
-            if (state >> 40) % 2 == 0 && used < 64 {
+            if (state >> 40).is_multiple_of(2) && used < 64 {
                 pool.push_back(&mut lists[which], step);
                 model[which].push_back(step);
             } else {

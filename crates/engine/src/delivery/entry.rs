@@ -123,18 +123,28 @@ impl Entry {
         matches!(self.phase, Phase::Priming | Phase::Running)
     }
 
-    /// Bytes that must be in memory before the first one leaves: what is sent at once, and what is
-    /// due until the reads that the next cycle begins are done.
-    pub(super) fn needed_to_begin(&self, now: MonoTime, cycle: Nanos) -> Bytes {
-        let len = self.start.end - self.start.first;
+    /// How the stream is sent, if it may begin now with its first `blocks`, of `bytes`, in memory.
+    ///
+    /// A paced stream waits for everything that it has asked for: what it needs after that is asked
+    /// for by its clock, in time. Its burst is what memory holds beyond the bytes that are due until
+    /// the reads of the next cycle are done.
+    pub(super) fn pace_to_begin(
+        &self,
+        now: MonoTime,
+        cycle: Nanos,
+        blocks: u32,
+        bytes: Bytes,
+    ) -> Option<Pace> {
         let Pace::Paced { rate, burst, tick } = self.start.pace else {
-            return Bytes(1).min(len);
+            return (blocks > 0).then_some(self.start.pace);
         };
+        if blocks < self.read.out() {
+            return None;
+        }
+        let whole = bytes == self.start.end - self.start.first;
         let until_cycle = Nanos(cycle.0 - now.0 % cycle.0);
-        let span = until_cycle + cycle + tick.span();
-        // The window is what the ledger has granted; it never holds less than two cycles.
-        let granted = self.start.window.saturating_sub(1).max(1);
-        let most = Bytes(u64::from(granted) * self.read.block().0);
-        (burst + rate.bytes_in(span)).min(most).min(len)
+        let steady = rate.bytes_in(until_cycle + cycle + tick.span());
+        let burst = if whole { burst } else { burst.min(bytes.saturating_sub(steady)) };
+        Some(Pace::Paced { rate, burst, tick })
     }
 }
