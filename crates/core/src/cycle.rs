@@ -201,6 +201,14 @@ impl Cycle {
         MonoTime((now.0 / self.limits.length.0 + 1) * self.limits.length.0)
     }
 
+    /// When best-effort work that may not begin at `now` can be looked at again.
+    pub fn best_effort_from(&self, now: MonoTime) -> MonoTime {
+        let length = self.limits.length;
+        let head = Nanos(HEAD.0.min(length.0 / 10));
+        let from = MonoTime(now.0 / length.0 * length.0) + head;
+        if now < from { from } else { from + length }
+    }
+
     /// Takes what waits, most urgent first, up to what one cycle can read, and sorts it by place.
     /// What is left over has later deadlines and gets the next sweep.
     fn begin_sweep(&mut self) {
@@ -235,7 +243,8 @@ impl Cycle {
         let piece = self.cutting.as_ref()?.pieces.peek()?;
         let queued = u64::from(self.best_effort_in_flight) + 1;
         let one = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(piece.len)));
-        if now + one.times(queued) > self.end_of_cycle(now) {
+        let head_is_over = self.best_effort_from(now) > self.end_of_cycle(now);
+        if !head_is_over || now + one.times(queued) > self.end_of_cycle(now) {
             return None;
         }
         let cutting = self.cutting.as_mut()?;
@@ -270,6 +279,11 @@ impl Cycle {
         at.expect("the device only completes what was submitted")
     }
 }
+
+/// The head of a cycle, in which the real-time jobs of the new cycle arrive: a message passes two
+/// servers, which look for it every millisecond. Best-effort work that began in it would be in the
+/// way of the sweep; at most a tenth of the cycle is given up for that.
+const HEAD: Nanos = Nanos::from_millis(5);
 
 #[cfg(test)]
 #[path = "cycle/tests.rs"]

@@ -116,7 +116,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.in_flight() > 0 {
             return Some(now + LOOK_AGAIN);
         }
-        self.cycle.best_effort_waiting().then(|| self.cycle.end_of_cycle(now))
+        self.cycle.best_effort_waiting().then(|| self.cycle.best_effort_from(now))
     }
 }
 

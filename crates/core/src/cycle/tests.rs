@@ -6,6 +6,8 @@ use crate::units::{KIB, MIB};
 use alloc::vec;
 
 const LENGTH: Nanos = Nanos::from_millis(1000);
+/// The head of the first cycle is over.
+const BEGUN: MonoTime = MonoTime(HEAD.0);
 
 fn spinning(depth: u32) -> Cycle {
     Cycle::new(CycleLimits {
@@ -44,7 +46,7 @@ fn real_time_transfers_go_in_the_order_of_places() {
         cycle.add_real_time(job(place, position * MIB, 0));
     }
     cycle.commit();
-    let places: Vec<_> = drain(&mut cycle, MonoTime(0)).iter().map(|t| t.offset.0 / MIB).collect();
+    let places: Vec<_> = drain(&mut cycle, BEGUN).iter().map(|t| t.offset.0 / MIB).collect();
     assert_eq!(places, [10, 30, 50, 90]);
 }
 
@@ -55,7 +57,7 @@ fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
         cycle.add_real_time(job(place, u64::from(place) * MIB, 1000 - u64::from(place)));
     }
     cycle.commit();
-    let order: Vec<_> = drain(&mut cycle, MonoTime(0)).iter().map(|t| t.block.place).collect();
+    let order: Vec<_> = drain(&mut cycle, BEGUN).iter().map(|t| t.block.place).collect();
     assert_eq!(order.len(), 200);
     // 1 s at 13 ms/MiB is 76 MiB: the first sweep holds the 76 latest places, in order.
     assert_eq!(order[0], 124);
@@ -71,11 +73,11 @@ fn the_device_never_holds_more_than_the_depth() {
     }
     cycle.commit();
     let started: Vec<Transfer> =
-        core::iter::from_fn(|| cycle.poll_transfer(MonoTime(0))).map(|(t, _)| t).collect();
+        core::iter::from_fn(|| cycle.poll_transfer(BEGUN)).map(|(t, _)| t).collect();
     assert_eq!(started.len(), 3);
     complete(&mut cycle, started[1]);
-    assert!(cycle.poll_transfer(MonoTime(0)).is_some());
-    assert!(cycle.poll_transfer(MonoTime(0)).is_none());
+    assert!(cycle.poll_transfer(BEGUN).is_some());
+    assert!(cycle.poll_transfer(BEGUN).is_none());
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn best_effort_waits_for_real_time_and_comes_in_small_pieces() {
     cycle.add_best_effort(job(7, 0, 0));
     cycle.add_real_time(job(1, 5 * MIB, 0));
     cycle.commit();
-    let all = drain(&mut cycle, MonoTime(0));
+    let all = drain(&mut cycle, BEGUN);
     assert_eq!(all[0].block.place, 1);
     assert_eq!(all[1..].iter().map(|t| t.len).sum::<u32>(), MIB as u32);
     assert!(all[1..].iter().all(|t| t.block.place == 7 && t.len <= 128 * KIB as u32));
@@ -100,7 +102,22 @@ fn best_effort_never_starts_what_could_end_after_the_cycle() {
     assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_some());
     // One is in flight: the second would have to end after it.
     assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_none());
-    assert!(cycle.poll_transfer(MonoTime(LENGTH.0)).is_some());
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0) + HEAD).is_some());
+}
+
+#[test]
+fn best_effort_lets_the_real_time_jobs_of_a_new_cycle_arrive_first() {
+    let mut cycle = spinning(8);
+    cycle.add_best_effort(job(7, 0, 0));
+    let begin = MonoTime(LENGTH.0);
+    assert!(cycle.poll_transfer(begin).is_none());
+    assert_eq!(cycle.best_effort_from(begin), begin + HEAD);
+    cycle.add_real_time(job(1, 5 * MIB, 0));
+    cycle.commit();
+    let (first, real_time) = cycle.poll_transfer(begin + Nanos(1)).unwrap();
+    assert!(real_time && first.block.place == 1);
+    assert!(cycle.poll_transfer(begin + HEAD).is_some_and(|(_, real_time)| !real_time));
+    assert_eq!(cycle.best_effort_from(begin + HEAD), begin + LENGTH + HEAD);
 }
 
 #[test]
@@ -110,7 +127,7 @@ fn a_block_is_filled_once_when_its_last_piece_is_in_whatever_the_order() {
     let mut filled = vec![];
     let mut flying = vec![];
     loop {
-        while let Some((transfer, _)) = cycle.poll_transfer(MonoTime(0)) {
+        while let Some((transfer, _)) = cycle.poll_transfer(BEGUN) {
             flying.push(transfer);
         }
         let Some(transfer) = flying.pop() else { break };
@@ -127,7 +144,7 @@ fn one_failed_piece_fails_the_block() {
     cycle.add_best_effort(job(7, 0, 0));
     let mut results = vec![];
     let mut first = true;
-    while let Some((transfer, _)) = cycle.poll_transfer(MonoTime(0)) {
+    while let Some((transfer, _)) = cycle.poll_transfer(BEGUN) {
         let result = if first { Err(DiskFault(5)) } else { Ok(transfer.len) };
         first = false;
         results.extend(cycle.handle_completion(Completion { transfer, result }));
@@ -143,7 +160,7 @@ fn a_promoted_block_no_longer_waits_for_free_time() {
     cycle.add_best_effort(job(7, MIB, 0));
     cycle.promote(BlockRef { place: 7, generation: 1 }, MonoTime(9));
     cycle.commit();
-    assert_eq!(drain(&mut cycle, MonoTime(0))[0].block.place, 7);
+    assert_eq!(drain(&mut cycle, BEGUN)[0].block.place, 7);
 }
 
 #[test]
