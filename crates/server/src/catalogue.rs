@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
@@ -32,12 +32,6 @@ use volume::{Opened, Volume, Wait};
 /// Titles that are remembered, each with an open file. A thousand is more than the titles that are
 /// asked for within a minute of one disk, and a small part of the usual limit of open files.
 pub const KNOWN_TITLES_MAX: usize = 1024;
-
-/// Rates that are looked for at once. A probe reads the disk beside the plan, so few may run.
-pub const PROBES_AT_ONCE: usize = 2;
-
-/// Directories that are read at once, for the same reason.
-pub const LISTINGS_AT_ONCE: usize = 2;
 
 /// Entries of a directory that are listed; the rest is reachable, but not named.
 pub const LISTING_ENTRIES_MAX: usize = 10_000;
@@ -145,8 +139,6 @@ pub struct Catalogue {
     known: KnownTitles,
     rules: CatalogueRules,
     next_title: AtomicU64,
-    probes: Semaphore,
-    listings: Semaphore,
 }
 
 impl Catalogue {
@@ -176,8 +168,6 @@ impl Catalogue {
             known: KnownTitles::new(rules.known_titles_max),
             rules,
             next_title: AtomicU64::new(1),
-            probes: Semaphore::new(PROBES_AT_ONCE),
-            listings: Semaphore::new(LISTINGS_AT_ONCE),
         })
     }
 
@@ -192,7 +182,8 @@ impl Catalogue {
             Ok(opened) => opened,
             Err(volume::Fault::WouldWait) => {
                 let (this, name) = (Arc::clone(self), name.to_owned());
-                blocking(move || this.volumes[index].open_beneath(&name, Wait::AsNeeded)).await??
+                let open = move || this.volumes[index].open_beneath(&name, Wait::AsNeeded);
+                self.volumes[index].lookups.run(open).await??
             }
             Err(fault) => return Err(fault.into()),
         };
@@ -200,7 +191,8 @@ impl Catalogue {
             Sighted::Known(found) => Ok(found),
             Sighted::New(new) => {
                 let this = Arc::clone(self);
-                blocking(move || this.remember(new)).await?.map(Found::Title)
+                let remember = move || this.remember(new);
+                self.volumes[index].lookups.run(remember).await?.map(Found::Title)
             }
         }
     }
@@ -218,31 +210,35 @@ impl Catalogue {
         }
     }
 
-    /// The rate that the title under `path` needs to play. Looked for once per version, when a
-    /// request first needs it, and only a few at a time.
+    /// The rate that the title under `path` needs to play, if one can be found. Looked for once per
+    /// version, when a request first needs it, and only a few at a time.
+    ///
+    /// # Errors
+    /// When the volume has too much to do, or fails.
     pub async fn own_rate(
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
-    ) -> Option<BitRate> {
+    ) -> Result<Option<BitRate>, OpenFault> {
         let look = async || {
-            let _turn = self.probes.acquire().await.ok()?;
-            let (index, name) = self.volume_of(path).ok()??;
+            let (index, name) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
             let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
-            let probe = move || {
-                // The title's own handle reads past the page cache, in whole sectors; a probe reads
-                // a few bytes here and there, so it gets a handle of its own.
-                match this.volumes[index].open_beneath(&name, Wait::AsNeeded).ok()? {
-                    Opened::File { file, version } => {
-                        let same = this.known.by_version(&version).is_some_and(|t| t.id == id);
-                        same.then(|| (this.rules.probe)(&File::from(file), &name))?
-                    }
-                    Opened::Directory { .. } => None,
-                }
-            };
-            blocking(probe).await.ok()?
+            self.volumes[index].probes.run(move || this.probe(index, &name, id)).await?
         };
-        *title.own_rate.get_or_init(look).await
+        title.own_rate.get_or_try_init(look).await.copied()
+    }
+
+    /// The title's own handle reads past the page cache, in whole sectors; a probe reads a few bytes
+    /// here and there, so it gets a handle of its own.
+    fn probe(&self, index: usize, name: &str, id: TitleId) -> Result<Option<BitRate>, OpenFault> {
+        match self.volumes[index].open_beneath(name, Wait::AsNeeded)? {
+            Opened::File { file, version } => {
+                let same = self.known.by_version(&version).is_some_and(|title| title.id == id);
+                // Another file has taken the name: nothing can be said about this one any more.
+                Ok(if same { (self.rules.probe)(&File::from(file), name) } else { None })
+            }
+            Opened::Directory { .. } => Ok(None),
+        }
     }
 
     /// Names, sizes and known rates of what can be asked for in `directory`, sorted.
@@ -250,9 +246,14 @@ impl Catalogue {
     /// # Errors
     /// When the directory cannot be read.
     pub async fn list(self: &Arc<Self>, directory: Directory) -> Result<Listing, OpenFault> {
-        let _turn = self.listings.acquire().await.map_err(|_| OpenFault::Busy)?;
         let this = Arc::clone(self);
-        blocking(move || this.list_blocking(directory)).await?
+        match directory.open {
+            Some((index, _)) => {
+                let list = move || this.list_blocking(directory);
+                self.volumes[index].listings.run(list).await?
+            }
+            None => self.list_blocking(directory),
+        }
     }
 
     fn list_blocking(&self, directory: Directory) -> Result<Listing, OpenFault> {
@@ -355,13 +356,6 @@ fn path_below<'a>(path: &'a str, mount: &str) -> Option<&'a str> {
         (true, _) | (_, true) => Some(rest),
         (false, false) => rest.strip_prefix('/'),
     }
-}
-
-/// Runs `work` on a thread that may block.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, OpenFault> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| OpenFault::Failed(0))
 }
 
 impl From<volume::Fault> for OpenFault {

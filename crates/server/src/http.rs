@@ -50,7 +50,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
@@ -70,6 +70,8 @@ pub struct Site {
     store: Option<Store>,
     internal: Arc<dyn Internal>,
     addresses: Mutex<Addresses>,
+    /// Bytes of memory that answers may take, as permits.
+    long_answers: Semaphore,
     stop: watch::Sender<bool>,
 }
 
@@ -99,8 +101,9 @@ impl Site {
             score_max: limits.abuse_score_max,
             refusal: limits.abuse_refusal,
         });
+        let long_answers = Semaphore::new(limits.answers_bytes_max.min(Semaphore::MAX_PERMITS));
         let (addresses, stop) = (Mutex::new(addresses), watch::channel(false).0);
-        Self { limits, counters, store, internal, addresses, stop }
+        Self { limits, counters, store, internal, addresses, long_answers, stop }
     }
 
     /// Ends politely: no new connections, no new requests; running answers are finished.

@@ -40,9 +40,13 @@ impl House {
 
     fn list(&self, path: &str) -> Listing {
         let Ok(Found::Directory(directory)) = self.find(path) else { panic!("no directory") };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = runtime();
         runtime.block_on(self.catalogue.list(directory)).unwrap()
     }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 #[test]
@@ -115,11 +119,11 @@ fn a_rate_is_looked_for_once_per_version() {
     fs::write(house.path("a.ts"), b"one").unwrap();
     let title = house.title("/a.ts");
     assert_eq!(title.own_rate(), None);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = runtime();
     let path = RequestPath::parse(b"/a.ts").unwrap();
     for _ in 0..3 {
         let rate = runtime.block_on(house.catalogue.own_rate(&title, &path));
-        assert_eq!(rate, Some(BitRate(8_800_000)));
+        assert_eq!(rate, Ok(Some(BitRate(8_800_000))));
     }
     assert_eq!(LOOKED.load(Ordering::Relaxed), 1);
     let EntryKind::Title { own_rate, .. } = house.list("/").entries[0].kind else { panic!() };
@@ -316,4 +320,49 @@ fn volumes_appear_where_they_are_mounted() {
     assert_eq!(names("/"), ["films", "music"]);
     assert_eq!(names("/films/"), ["new", "sub"]);
     assert_eq!(names("/films/new"), ["sub"]);
+}
+
+#[test]
+fn a_volume_that_hangs_takes_only_its_share_of_threads() {
+    use std::sync::{Condvar, Mutex};
+    static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+    static HANGING: AtomicU64 = AtomicU64::new(0);
+    let house = House::new(CatalogueRules {
+        probe: |_, _| {
+            HANGING.fetch_add(1, Ordering::Relaxed);
+            let shut = GATE.1.wait_while(GATE.0.lock().unwrap(), |open| !*open).unwrap();
+            drop(shut);
+            None
+        },
+        ..CatalogueRules::default()
+    });
+    let titles: Vec<_> = (0..20)
+        .map(|n| {
+            fs::write(house.path(&n.to_string()), b"title").unwrap();
+            (house.title(&format!("/{n}")), RequestPath::parse(format!("/{n}").as_bytes()).unwrap())
+        })
+        .collect();
+    runtime().block_on(async {
+        let ask = |(title, path): &(Arc<OpenTitle>, RequestPath)| {
+            let (catalogue, title, path) =
+                (Arc::clone(&house.catalogue), Arc::clone(title), path.clone());
+            tokio::spawn(async move { catalogue.own_rate(&title, &path).await })
+        };
+        let all: Vec<_> = titles.iter().map(ask).collect();
+        while HANGING.load(Ordering::Relaxed) < 4 {
+            tokio::task::yield_now().await;
+        }
+        // Lookups have turns of their own, and all the others wait without a thread.
+        for (title, path) in &titles {
+            let found = house.catalogue.find(path).await;
+            assert!(matches!(found, Ok(Found::Title(found)) if found.id == title.id));
+        }
+        assert_eq!(HANGING.load(Ordering::Relaxed), 4);
+        *GATE.0.lock().unwrap() = true;
+        GATE.1.notify_all();
+        for task in all {
+            assert_eq!(task.await.unwrap(), Ok(None));
+        }
+        assert_eq!(HANGING.load(Ordering::Relaxed), 20);
+    });
 }

@@ -7,12 +7,15 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use tactus_engine::message::VolumeId;
+use tokio::sync::Semaphore;
 
-use super::{FileVersion, path_below};
+use super::{FileVersion, OpenFault, path_below};
 
 /// Names that begin so are the server's own: unfinished uploads, manifests, trash.
 pub(super) const RESERVED_PREFIX: &str = ".tactus";
@@ -32,7 +35,47 @@ pub(super) struct Volume {
     /// Where it appears, without outer slashes; empty for the top.
     pub(super) mount: String,
     root: OwnedFd,
+    /// For looking up names.
+    pub(super) lookups: Turns,
+    /// For finding rates. A probe reads the disk beside the plan, so few may run.
+    pub(super) probes: Turns,
+    /// For reading directories, for the same reason.
+    pub(super) listings: Turns,
 }
+
+/// Work on a volume that may block, so much at once and no more: when a disk hangs, only so many
+/// threads hang with it, and none of those that another disk needs.
+#[derive(Debug)]
+pub(super) struct Turns(Arc<Semaphore>);
+
+impl Turns {
+    fn new(at_once: usize) -> Self {
+        Self(Arc::new(Semaphore::new(at_once)))
+    }
+
+    /// Runs `work` on a thread that may block, when it is its turn.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, OpenFault> {
+        let turn = tokio::time::timeout(TURN_WAIT, Arc::clone(&self.0).acquire_owned());
+        let Ok(Ok(turn)) = turn.await else { return Err(OpenFault::Busy) };
+        let work = move || {
+            let done = work();
+            // Given back by the thread itself: whoever waited may have gone before.
+            drop(turn);
+            done
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| OpenFault::Failed(0))
+    }
+}
+
+const LOOKUPS_AT_ONCE: usize = 64;
+const PROBES_AT_ONCE: usize = 4;
+const LISTINGS_AT_ONCE: usize = 2;
+
+/// Longer than a crowd of cold titles takes on a spinning disk; after it the disk hangs.
+const TURN_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether the thread may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +104,14 @@ impl Volume {
     pub(super) fn open(id: VolumeId, mount: &str, root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
-        Ok(Self { id, mount: mount.to_owned(), root })
+        Ok(Self {
+            id,
+            mount: mount.to_owned(),
+            root,
+            lookups: Turns::new(LOOKUPS_AT_ONCE),
+            probes: Turns::new(PROBES_AT_ONCE),
+            listings: Turns::new(LISTINGS_AT_ONCE),
+        })
     }
 
     /// The name in the directory `path` that leads to this volume, when it is mounted below.

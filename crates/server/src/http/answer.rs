@@ -95,7 +95,7 @@ fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
     Response::text(301, text).with("Location", location)
 }
 
-fn not_served(fault: OpenFault) -> Response {
+pub(super) fn not_served(fault: OpenFault) -> Response {
     match fault {
         OpenFault::NotFound => Response::text(404, fault.to_string()),
         OpenFault::Busy => Response::text(503, fault.to_string()).with("Retry-After", "1"),

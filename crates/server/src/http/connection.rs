@@ -21,6 +21,7 @@ use super::counters::Abuse;
 use super::fault::Fault;
 use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
+use super::limits::READ_BYTES;
 use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
 use super::title::Delivery;
@@ -131,12 +132,19 @@ impl Connection {
         response: &Response,
         manner: Manner,
     ) -> Option<TcpStream> {
+        let len = response.content().len();
+        let room = self.site.long_answers.try_acquire_many(len as u32);
+        let busy = Response::text(503, "too many long answers are under way; try again shortly")
+            .with("Retry-After", "1");
+        let response = if len > SHORT_ANSWER && room.is_err() { &busy } else { response };
         self.site.counters.answered(response.status());
         let mut bytes = response.head(manner.version, manner.afterwards, SystemTime::now());
         if !manner.head_only {
             bytes.extend_from_slice(response.content());
         }
-        self.write(&mut socket, &bytes).await.then_some(socket)
+        let sent = self.write(&mut socket, &bytes).await;
+        drop(room);
+        sent.then_some(socket)
     }
 
     /// Lets the engine send a title, when there is room for it.
@@ -228,6 +236,9 @@ fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
     Ok(socket)
 }
 
+/// Answers of at most this length are always sent: they fit beside the buffers of their connection.
+const SHORT_ANSWER: usize = 16 * KIB as usize;
+
 /// Less than this in the kernel, and a late wake-up of ours empties it.
 const NOT_SENT_MIN: u64 = 128 * KIB;
 
@@ -242,7 +253,8 @@ async fn linger(mut socket: TcpStream, site: &Site) {
     }
     let end = Instant::now() + site.limits.linger_time;
     let mut left = site.limits.linger_bytes_max;
-    let mut thrown_away = [0; 4096];
+    // Not on the stack: every connection's task would carry it from the start.
+    let mut thrown_away = vec![0; READ_BYTES];
     while left > 0 {
         match timeout_at(end, socket.read(&mut thrown_away)).await {
             Ok(Ok(read @ 1..)) => left = left.saturating_sub(read as u64),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tactus_core::units::{KIB, SECOND};
+use tactus_core::units::{KIB, MIB, SECOND};
 
 /// Bounds on what clients may hold, send and take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Limits {
     pub body_bytes_min: u64,
     /// Time in which a client must take a short answer.
     pub answer_time: Duration,
+    /// Memory for answers that are made here (listings, metrics), of all connections together.
+    pub answers_bytes_max: usize,
     /// Time for which a closed connection is still listened to, so that the answer arrives.
     pub linger_time: Duration,
     /// Bytes that are thrown away in that time.
@@ -61,6 +63,7 @@ impl Default for Limits {
             body_time: BODY_TIME,
             body_bytes_min: BODY_BYTES_MIN,
             answer_time: ANSWER_TIME,
+            answers_bytes_max: ANSWERS_BYTES_MAX,
             linger_time: LINGER_TIME,
             linger_bytes_max: LINGER_BYTES_MAX,
             abuse_score_max: ABUSE_SCORE_MAX,
@@ -112,6 +115,8 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 const BODY_BYTES_MIN: u64 = 30 * KIB;
 /// A listing of 10,000 entries is about 2 MB: half a minute is 0.5 Mbit/s.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Thirty of the longest listings, or three hundred pages of metrics.
+const ANSWERS_BYTES_MAX: usize = 64 * MIB as usize;
 /// One round trip of the longest path is below a second.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// What a client may have sent before it has seen the answer: a usual window.

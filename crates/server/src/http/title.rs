@@ -8,7 +8,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::range::{self, Asked};
 use tactus_engine::message::Pace;
 
-use super::answer::Answer;
+use super::answer::{Answer, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
@@ -84,7 +84,10 @@ pub(super) async fn answer(
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }
     let own = match wish {
-        Wish::Title => store.catalogue.own_rate(&title, path).await,
+        Wish::Title => match store.catalogue.own_rate(&title, path).await {
+            Ok(own) => own,
+            Err(fault) => return Answer::Short(not_served(fault)),
+        },
         Wish::Exact(_) | Wish::Max | Wish::Player(_) => None,
     };
     let pace = match rate::pace(wish, own, &store.rates) {
