@@ -1,0 +1,361 @@
+//! Real players play the sample titles through the real server.
+//!
+//! Promise: curl, ffmpeg, ffprobe, VLC and GStreamer get every byte and decode every frame without a
+//! complaint, as from the file itself. A player that is not installed fails its test by name.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dvb_conformance::{ConformanceMonitor, Indicator};
+use tactus::media::sample;
+use tactus_core::ts::{Continuity, Framing};
+use tactus_core::units::{Nanos, SECOND};
+
+/// Enough for a slow machine; what hangs ends here.
+const PLAYER_SECONDS_MAX: &str = "120";
+/// Titles of six seconds come in one, and even a disk that was measured beside other work has room.
+const FAST: &str = "rate=20M";
+
+const TS: Title = Title { name: "sample.ts", pictures: 150, width: 1280, sound: 250 };
+/// Four turns of 1.92 s; the first of 360 frames of sound is the encoder's priming.
+const MP4: Title = Title { name: "sample.mp4", pictures: 192, width: 640, sound: 360 };
+
+struct Title {
+    name: &'static str,
+    pictures: usize,
+    width: usize,
+    /// Frames of 1152 (Layer II) or 1024 samples (AAC).
+    sound: usize,
+}
+
+/// A running server, and the directory that it serves. One at a time: it pins its cores.
+struct Stage {
+    server: Child,
+    base: String,
+    dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        // Some players run as another user.
+        open_to_all(dir.path());
+        let titles = dir.path().join("titles");
+        fs::create_dir(&titles).expect("a directory for titles");
+        sample::write_ts(&titles.join(TS.name), SECOND.times(6)).expect("a title");
+        sample::write_mp4(&titles.join(MP4.name), SECOND.times(6)).expect("a title");
+        let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
+            .arg("serve")
+            .arg(&titles)
+            .args(["--http", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut said = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+        let base = said
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                let from = line.find("http://127.0.0.1:")?;
+                let end = line[from..].find(|c: char| c.is_whitespace() || c == '`' || c == '"');
+                Some(
+                    line[from..from + end.unwrap_or(line.len() - from)]
+                        .trim_end_matches('/')
+                        .to_owned(),
+                )
+            })
+            .expect("`tactus serve` prints the address that it listens on");
+        // The pipe stays open and empty for as long as the server runs.
+        std::thread::spawn(move || said.for_each(drop));
+        Self { server, base, dir, _turn: turn }
+    }
+
+    fn url(&self, title: &Title) -> String {
+        format!("{}/{}?{FAST}", self.base, title.name)
+    }
+
+    fn file(&self, title: &Title) -> PathBuf {
+        self.dir.path().join("titles").join(title.name)
+    }
+
+    fn bytes(&self, title: &Title) -> Vec<u8> {
+        fs::read(self.file(title)).expect("a title")
+    }
+
+    /// A place for what a player writes, whoever it runs as.
+    fn out(&self, name: &str) -> PathBuf {
+        let dir = self.dir.path().join("out");
+        if !dir.exists() {
+            fs::create_dir(&dir).expect("a directory for players");
+            open_to_all(&dir);
+        }
+        dir.join(name)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.server.kill().expect("the server runs until the test ends");
+        self.server.wait().expect("a killed server ends");
+    }
+}
+
+/// What a player wrote to standard output and to standard error.
+struct Said {
+    out: String,
+    err: String,
+}
+
+/// Runs `program` with `args` to its end, which has to be a good one.
+fn run<S: AsRef<OsStr>>(program: &str, package: &str, args: impl IntoIterator<Item = S>) -> Said {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    assert!(installed, "{program} is missing: install the package {package}");
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", PLAYER_SECONDS_MAX, program]).args(args).stdin(Stdio::null());
+    let ended = command.output().expect("timeout is part of coreutils");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = Said { out: text(&ended.stdout), err: text(&ended.stderr) };
+    assert!(ended.status.success(), "{command:?}: {}\n{}\n{}", ended.status, said.out, said.err);
+    said
+}
+
+fn ffmpeg(before: &[&str], input: &str, after: &[&str]) -> String {
+    let args = [&["-nostdin", "-v", "error", "-xerror"], before, &["-i", input], after].concat();
+    let said = run("ffmpeg", "ffmpeg", args);
+    assert_eq!(said.err, "", "ffmpeg complains about {input}");
+    said.out
+}
+
+fn open_to_all(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("a directory of ours");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain names")
+}
+
+fn size(path: &Path) -> usize {
+    fs::metadata(path).map_or(0, |facts| facts.len() as usize)
+}
+
+#[test]
+fn curl_gets_every_byte_of_the_whole_and_of_ranges() {
+    let stage = Stage::new();
+    for title in [&TS, &MP4] {
+        let (url, whole) = (stage.url(title), stage.bytes(title));
+        let got = stage.out(title.name);
+        let curl = |more: &[&str]| {
+            run("curl", "curl", [&["-sS", "--fail", "-o", text(&got)], more, &[&url]].concat());
+            fs::read(&got).unwrap()
+        };
+        assert!(curl(&[]) == whole, "{}", title.name);
+        assert!(curl(&["--range", "1000-200000"]) == whole[1000..=200_000], "{}", title.name);
+        assert!(curl(&["--range", "-187"]) == whole[whole.len() - 187..], "{}", title.name);
+        // A download that was cut goes on where it ended.
+        fs::write(&got, &whole[..300_001]).unwrap();
+        assert!(curl(&["--continue-at", "-"]) == whole, "{}", title.name);
+    }
+}
+
+#[test]
+fn the_stream_arrives_without_a_continuity_error() {
+    let stage = Stage::new();
+    let got = stage.out("stream");
+    run("curl", "curl", ["-sS", "--fail", "-o", text(&got), &stage.url(&TS)]);
+    let got = fs::read(got).unwrap();
+    let (mut watch, mut monitor) = (Continuity::default(), ConformanceMonitor::new());
+    let mut packets = 0;
+    for (at, packet) in Framing::PLAIN.packets(&got) {
+        assert_eq!(watch.handle_packet(&packet), None, "byte {at}");
+        let time = std::time::Duration::from_micros(packets * 400);
+        for event in monitor.feed(&got[at..at + 188], time) {
+            // 3.10 is judged against a rate of draining that the monitor guesses.
+            assert!(event.indicator == Indicator::DataDelayError, "{event:?}");
+        }
+        packets += 1;
+    }
+    assert_eq!(packets, 6 * 2500);
+}
+
+/// The title's own rate: no `?rate=` here.
+#[test]
+fn a_title_is_offered_at_the_rate_that_is_its_own() {
+    let stage = Stage::new();
+    for (title, mean) in [(&TS, 3_760_000), (&MP4, 1_138_000)] {
+        let url = format!("{}/{}", stage.base, title.name);
+        let head = run("curl", "curl", ["-sS", "--fail", "--head", &url]).out;
+        let rate: Option<u64> = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("tactus-rate").then(|| value.trim().parse().ok())?
+        });
+        let rate =
+            rate.unwrap_or_else(|| panic!("a paced stream, and its rate in the head:\n{head}"));
+        // What the operator adds for head-room is configuration; the default is small.
+        assert!(rate >= mean && rate <= mean * 5 / 4, "{}: {rate}", title.name);
+    }
+}
+
+#[test]
+fn ffmpeg_decodes_every_frame_as_from_the_file() {
+    let stage = Stage::new();
+    for title in [&TS, &MP4] {
+        let frames = |input: &str, before: &[&str]| {
+            let sums = ffmpeg(before, input, &["-map", "0", "-f", "framemd5", "-"]);
+            sums.lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let local = frames(text(&stage.file(title)), &[]);
+        let of = |stream: &str| local.iter().filter(|line| line.starts_with(stream)).count();
+        assert_eq!(of("0,"), title.pictures, "{}", title.name);
+        assert!(title.sound - of("1,") <= 1, "{}: {} frames of sound", title.name, of("1,"));
+        assert_eq!(frames(&stage.url(title), &[]), local, "{}", title.name);
+        if title.name == MP4.name {
+            // The index says where to go on: ranges from the middle. (A stream has no index; players
+            // then start within a group of pictures and complain, as they do about the file.)
+            let there = ["-ss", "3.2"];
+            let middle = frames(text(&stage.file(title)), &there);
+            assert!(!middle.is_empty() && middle.len() < local.len());
+            assert_eq!(frames(&stage.url(title), &there), middle, "from the middle");
+        }
+    }
+}
+
+#[test]
+fn ffprobe_reads_the_streams_and_their_durations() {
+    let stage = Stage::new();
+    for (title, duration) in [(&TS, Nanos(6_000_000_000)), (&MP4, Nanos(7_680_000_000))] {
+        let facts = |input: &str| {
+            let show = "stream=codec_name,duration,width,sample_rate";
+            let ask = ["-v", "error", "-show_entries", show, "-of", "flat", input];
+            let said = run("ffprobe", "ffmpeg", ask);
+            assert_eq!(said.err, "", "{input}");
+            said.out
+        };
+        let told = facts(&stage.url(title));
+        assert_eq!(told, facts(text(&stage.file(title))));
+        let holds = |line: &str| assert!(told.contains(line), "{line} is not in\n{told}");
+        holds(&format!(
+            "streams.stream.0.duration=\"{}.{:06}\"",
+            duration.0 / SECOND.0,
+            duration.0 % SECOND.0 / 1000
+        ));
+        holds(&format!("streams.stream.0.width={}", title.width));
+        holds("streams.stream.0.codec_name=\"h264\"");
+        holds("streams.stream.1.sample_rate=\"48000\"");
+    }
+}
+
+/// VLC refuses to run as root, so then it runs as nobody.
+fn vlc(home: &Path, args: &[&str]) -> Said {
+    let home = format!("HOME={}", text(home));
+    let vlc = ["cvlc", "-I", "dummy", "--no-media-library", "--ignore-config", "-v"];
+    let play = [&["env", &home][..], &vlc, args, &["vlc://quit"]].concat();
+    let found = run("id", "coreutils", ["-u"]).out;
+    // `run` looks for the program that it starts; the player behind it is looked for here.
+    run(
+        "sh",
+        "dash",
+        ["-c", "command -v cvlc || { echo install the package vlc-bin >&2; exit 1; }"],
+    );
+    match found.trim() {
+        "0" => run("runuser", "util-linux", [&["-u", "nobody", "--"], &play[..]].concat()),
+        _ => run("env", "coreutils", &play[1..]),
+    }
+}
+
+#[test]
+fn vlc_gets_every_byte_and_decodes_without_a_complaint() {
+    let stage = Stage::new();
+    let home = stage.out("home");
+    fs::create_dir(&home).unwrap();
+    open_to_all(&home);
+    for title in [&TS, &MP4] {
+        let dump = stage.out(&format!("{}.dump", title.name));
+        vlc(&home, &["--demux", "dump", "--demuxdump-file", text(&dump), &stage.url(title)]);
+        assert!(fs::read(&dump).unwrap() == stage.bytes(title), "{}", title.name);
+
+        let decoded = |input: &str, name: &str| {
+            let out = stage.out(name);
+            let picture = "vcodec=mp2v,vb=2000,width=320,height=180,acodec=mpga,ab=128";
+            let chain =
+                format!("#transcode{{{picture}}}:std{{access=file,mux=ts,dst={}}}", text(&out));
+            let said = vlc(&home, &["--sout", &chain, input]);
+            let complaint = ["discontinuity", "corrupt", "lost sync", "cannot decode"];
+            let complains = |line: &&str| complaint.iter().any(|word| line.contains(word));
+            assert_eq!(said.err.lines().find(complains), None, "VLC complains about {input}");
+            let ask = ["-v", "quiet", "-count_frames", "-select_streams", "v"];
+            let show = ["-show_entries", "stream=nb_read_frames", "-of", "default=nw=1:nk=1"];
+            let count = run("ffprobe", "ffmpeg", [&ask[..], &show, &[text(&out)]].concat()).out;
+            count.lines().next().and_then(|count| count.trim().parse::<usize>().ok()).unwrap()
+        };
+        // VLC's transcoder starts its chain anew when sound joins, and leaves out up to half a second
+        // of pictures while it does; from a file it does the same.
+        let pictures = decoded(&stage.url(title), &format!("{}.ts", title.name));
+        assert!(pictures * 5 >= title.pictures * 4, "{}: {pictures} pictures", title.name);
+    }
+}
+
+fn gstreamer(pipeline: &str) {
+    for (element, package) in [
+        ("souphttpsrc", "gstreamer1.0-plugins-good"),
+        ("qtdemux", "gstreamer1.0-plugins-good"),
+        ("tsdemux", "gstreamer1.0-plugins-bad"),
+        ("h264parse", "gstreamer1.0-plugins-bad"),
+        ("avdec_h264", "gstreamer1.0-libav"),
+        ("videoscale", "gstreamer1.0-plugins-base"),
+    ] {
+        let known = Command::new("gst-inspect-1.0").args(["--exists", element]).status();
+        assert!(
+            known.is_ok_and(|known| known.success()),
+            "GStreamer's {element} is missing: install the packages gstreamer1.0-tools and {package}"
+        );
+    }
+    let said = run("gst-launch-1.0", "gstreamer1.0-tools", [&["-q"], &*words(pipeline)].concat());
+    assert!(!said.err.contains("ERROR") && !said.err.contains("WARN"), "{}", said.err);
+}
+
+fn words(pipeline: &str) -> Vec<&str> {
+    pipeline.split_whitespace().collect()
+}
+
+#[test]
+fn gstreamer_gets_every_byte_and_decodes_every_frame() {
+    let stage = Stage::new();
+    for (title, demux, parse, decode, frame) in [
+        (&TS, "tsdemux", "mpegaudioparse", "avdec_mp2float", 1152),
+        (&MP4, "qtdemux", "aacparse", "avdec_aac", 1024),
+    ] {
+        let url = stage.url(title);
+        let got = stage.out(title.name);
+        gstreamer(&format!("souphttpsrc location={url} ! filesink location={}", text(&got)));
+        assert!(fs::read(&got).unwrap() == stage.bytes(title), "{}", title.name);
+
+        let (pictures, sound) = (stage.out("pictures"), stage.out("sound"));
+        let queue = "queue max-size-time=0 max-size-bytes=0 max-size-buffers=0";
+        gstreamer(&format!(
+            "souphttpsrc location={url} ! {demux} name=d \
+             d. ! {queue} ! h264parse ! avdec_h264 ! videoscale \
+                ! video/x-raw,width=64,height=36,format=I420 ! filesink location={} \
+             d. ! {queue} ! {parse} ! {decode} ! audioconvert \
+                ! audio/x-raw,format=S16LE,channels=2,layout=interleaved ! filesink location={}",
+            text(&pictures),
+            text(&sound)
+        ));
+        assert_eq!(size(&pictures), title.pictures * 64 * 36 * 3 / 2, "{}", title.name);
+        // Decoders leave out the encoder's delay: less than one frame, or exactly the priming one.
+        let missing = (title.sound * frame * 4).checked_sub(size(&sound));
+        assert!(missing.is_some_and(|missing| missing <= frame * 4), "{}: {missing:?}", title.name);
+    }
+}
