@@ -78,9 +78,10 @@ struct Cutting {
 struct Open {
     block: BlockRef,
     transfers: u32,
+    /// Those of them that are best effort.
+    best_effort: u32,
     bytes: u32,
     fault: Option<DiskFault>,
-    real_time: bool,
     /// All pieces have been handed out.
     cut: bool,
 }
@@ -95,7 +96,7 @@ impl Cycle {
             sweep: Vec::with_capacity(jobs),
             best_effort: VecDeque::with_capacity(jobs),
             cutting: None,
-            open: Vec::with_capacity((limits.model.depth + limits.best_effort_depth) as usize + 1),
+            open: Vec::with_capacity(jobs),
             in_flight: 0,
             best_effort_in_flight: 0,
             committed: false,
@@ -120,12 +121,23 @@ impl Cycle {
         self.best_effort.push_back(job);
     }
 
-    /// Makes a waiting best-effort job real-time: a paced stream wants the same block now.
+    /// Makes a waiting job as urgent as `deadline`: a paced stream wants the same block by then.
     pub fn promote(&mut self, block: BlockRef, deadline: MonoTime) {
-        let Some(at) = self.best_effort.iter().position(|job| job.transfer.block == block) else {
+        if let Some(job) = self.waiting.iter_mut().find(|job| job.transfer.block == block) {
+            job.deadline = job.deadline.min(deadline);
             return;
-        };
-        if let Some(job) = self.best_effort.remove(at) {
+        }
+        if let Some(cutting) = self.cutting.take_if(|cutting| cutting.job.transfer.block == block)
+            && let Some(rest) = cutting.pieces.rest()
+            && rest.at > cutting.job.transfer.at
+        {
+            // Its first pieces are at the device: the rest follows in one.
+            let position = cutting.job.position + u64::from(rest.at - cutting.job.transfer.at);
+            self.add_real_time(Job { transfer: rest, deadline, position });
+            return;
+        }
+        let at = self.best_effort.iter().position(|job| job.transfer.block == block);
+        if let Some(job) = at.and_then(|at| self.best_effort.remove(at)) {
             self.add_real_time(Job { deadline, ..job });
         }
     }
@@ -144,15 +156,7 @@ impl Cycle {
             self.begin_sweep();
         }
         if let Some(job) = self.sweep.pop() {
-            self.in_flight += 1;
-            self.open.push(Open {
-                block: job.transfer.block,
-                transfers: 1,
-                bytes: 0,
-                fault: None,
-                real_time: true,
-                cut: true,
-            });
+            self.open_transfer(job.transfer.block, false, true);
             return Some((job.transfer, true));
         }
         self.poll_best_effort(now).map(|piece| (piece, false))
@@ -164,7 +168,8 @@ impl Cycle {
         let open = &mut self.open[at];
         open.transfers -= 1;
         self.in_flight -= 1;
-        if !open.real_time {
+        if open.best_effort > 0 {
+            open.best_effort -= 1;
             self.best_effort_in_flight -= 1;
         }
         match completion.result {
@@ -251,27 +256,30 @@ impl Cycle {
         let first = piece.at == cutting.job.transfer.at;
         cutting.pieces.next();
         let done = cutting.pieces.peek().is_none();
-        self.in_flight += 1;
-        self.best_effort_in_flight += 1;
         if first {
             self.best_effort.pop_front();
-            self.open.push(Open {
-                block: piece.block,
-                transfers: 1,
-                bytes: 0,
-                fault: None,
-                real_time: false,
-                cut: done,
-            });
-        } else {
-            let at = self.open_at(piece.block);
-            self.open[at].transfers += 1;
-            self.open[at].cut = done;
         }
         if done {
             self.cutting = None;
         }
+        self.open_transfer(piece.block, true, done);
         Some(piece)
+    }
+
+    /// Notes a transfer that goes to the device, and whether it is the last of its block.
+    fn open_transfer(&mut self, block: BlockRef, best_effort: bool, last: bool) {
+        self.in_flight += 1;
+        self.best_effort_in_flight += u32::from(best_effort);
+        let known = self.open.iter().position(|open| open.block == block);
+        let at = known.unwrap_or_else(|| {
+            let (transfers, best_effort, bytes, fault, cut) = (0, 0, 0, None, false);
+            self.open.push(Open { block, transfers, best_effort, bytes, fault, cut });
+            self.open.len() - 1
+        });
+        let open = &mut self.open[at];
+        open.transfers += 1;
+        open.best_effort += u32::from(best_effort);
+        open.cut = last;
     }
 
     fn open_at(&self, block: BlockRef) -> usize {

@@ -18,6 +18,11 @@ impl Pieces {
         Self { rest: (whole.len > 0).then_some(whole) }
     }
 
+    /// What has not been given yet, in one piece.
+    pub fn rest(&self) -> Option<Transfer> {
+        self.rest
+    }
+
     /// The piece that [`Iterator::next`] will give.
     pub fn peek(&self) -> Option<Transfer> {
         self.rest.map(|rest| Transfer { len: rest.len.min(PIECE), ..rest })

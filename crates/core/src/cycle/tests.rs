@@ -164,6 +164,32 @@ fn a_promoted_block_no_longer_waits_for_free_time() {
 }
 
 #[test]
+fn a_block_promoted_while_it_is_cut_is_read_once_and_in_full() {
+    // Before its first piece, after it, and after the second with the first still under way.
+    for begun in 0..3 {
+        let mut cycle = spinning(8);
+        cycle.add_best_effort(job(7, 0, 0));
+        cycle.add_best_effort(job(8, MIB, 0));
+        let late = MonoTime(LENGTH.0 - 1);
+        assert!(cycle.poll_transfer(late).is_none(), "it was looked at, but could not begin");
+        let mut flying: Vec<_> = (0..begun).filter_map(|_| cycle.poll_transfer(BEGUN)).collect();
+        cycle.promote(BlockRef { place: 7, generation: 1 }, MonoTime(9));
+        cycle.commit();
+        let (next, real_time) = cycle.poll_transfer(late).unwrap();
+        assert!(real_time && next.block.place == 7);
+        flying.push((next, true));
+        assert_eq!(flying.iter().map(|(t, _)| t.len).sum::<u32>(), MIB as u32);
+        let filled: Vec<_> =
+            flying.into_iter().filter_map(|(t, _)| complete(&mut cycle, t)).collect();
+        let block = BlockRef { place: 7, generation: 1 };
+        assert_eq!(filled, [Filled { block, result: Ok(MIB as u32) }]);
+        let rest = drain(&mut cycle, BEGUN);
+        assert!(rest.len() == 8 && rest.iter().all(|t| t.block.place == 8));
+        assert_eq!(cycle.best_effort_in_flight, 0);
+    }
+}
+
+#[test]
 fn a_block_that_the_last_cycle_left_behind_is_overdue() {
     let mut cycle = spinning(1);
     cycle.add_real_time(job(0, 0, LENGTH.0 * 2));
