@@ -120,13 +120,11 @@ pub struct Volume {
 /// What the server may hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Memory for blocks, of all volumes together; by default a quarter of the machine's, at most
-    /// [`ARENA_MAX_AUTO`].
+    /// Memory for blocks, of all volumes together; by default a quarter of what is free, at
+    /// most [`ARENA_MAX_AUTO`].
     pub arena: Auto<Bytes>,
     /// Most streams at once.
     pub streams_max: u32,
-    /// Whether to try huge pages.
-    pub huge_pages: bool,
     /// Whether to try to lock memory.
     pub lock: bool,
 }

@@ -8,9 +8,15 @@ pub mod media;
 
 pub mod measure;
 
+pub mod doctor;
+
 pub mod catalogue;
 
 pub mod broker;
 pub mod engine;
 
 pub mod http;
+
+pub mod metrics;
+
+pub mod cli;

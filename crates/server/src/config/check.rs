@@ -195,7 +195,6 @@ fn memory(raw: raw::Memory) -> Checked<Memory> {
     Ok(Memory {
         arena: auto_quantity(raw.arena, enough, "the arena needs 16 MiB or more")?,
         streams_max: number(raw.streams_max, 8_192, 1..=1_000_000)?,
-        huge_pages: auto_or_off(raw.huge_pages)?,
         lock: auto_or_off(raw.lock)?,
     })
 }

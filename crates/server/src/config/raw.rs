@@ -96,7 +96,6 @@ pub struct Volume {
 pub struct Memory {
     pub arena: Placed<Switch<Value<Bytes>>>,
     pub streams_max: Placed<u32>,
-    pub huge_pages: Placed<Switch<de::IgnoredAny>>,
     pub lock: Placed<Switch<de::IgnoredAny>>,
 }
 

@@ -1,0 +1,149 @@
+//! The command line: what can be said to `tactus`, and what its answers mean.
+//!
+//! Promise: every error says what to do, and the exit code says of which kind it was. Each command
+//! has its own file; this one only parses and dispatches.
+
+mod client;
+mod demo;
+mod doctor;
+mod get;
+mod house;
+mod ls;
+mod manual;
+mod measure;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use client::ClientError;
+
+/// A constant-rate stream server
+///
+/// Tactus delivers files over HTTP, each stream at its exact rate, many at once, and refuses what
+/// does not fit instead of slowing down what runs.
+#[derive(Parser, Debug)]
+#[command(
+    name = "tactus",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  tactus demo                            look at it with sample titles
+  tactus serve /srv/media                serve a directory on http://127.0.0.1:8080/
+  tactus doctor /srv/media               see what the host could do better
+  tactus get http://127.0.0.1:8080/a.ts  download a title at its rate
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments or configuration; 3 the server has no room.
+
+Environment: TACTUS_LOG=warn|info|debug sets how much is logged to standard error."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(serve::Serve),
+    Demo(demo::Demo),
+    Measure(measure::Measure),
+    Ls(ls::Ls),
+    Get(get::Get),
+    Doctor(doctor::Doctor),
+    Completions(manual::Completions),
+    Man(manual::Man),
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments or the configuration are wrong.
+    Usage(String),
+    /// A connection broke; trying again may help.
+    Broken(anyhow::Error),
+    /// The server has no room now.
+    NoRoom(String),
+    /// Something else went wrong.
+    Failed(anyhow::Error),
+    /// What is wrong has been printed already.
+    Shown,
+}
+
+impl Failure {
+    fn usage(message: impl ToString) -> Self {
+        Self::Usage(message.to_string())
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) | Self::Broken(_) | Self::Shown => 1,
+            Self::Usage(_) => 2,
+            Self::NoRoom(_) => 3,
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Url(_) => Self::usage(error),
+            ClientError::Connect { .. } | ClientError::Broken(_) => Self::Broken(error.into()),
+            ClientError::Answer(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::Measure(measure) => measure.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Get(get) => get.run(),
+        Command::Doctor(doctor) => doctor.run(),
+        Command::Completions(completions) => completions.run(&mut Cli::command()),
+        Command::Man(man) => man.run(Cli::command()),
+    };
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    match &failure {
+        Failure::Usage(message) | Failure::NoRoom(message) => eprintln!("tactus: {message}"),
+        Failure::Failed(error) | Failure::Broken(error) => eprintln!("tactus: {error:#}"),
+        Failure::Shown => {}
+    }
+    ExitCode::from(failure.code())
+}
+
+/// Logs go to standard error, where the journal and people find them.
+fn log() {
+    let wanted = std::env::var("TACTUS_LOG").unwrap_or_else(|_| "warn".into());
+    let filter = tracing_subscriber::EnvFilter::new(wanted);
+    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second logger, as in a test, is not needed.
+    drop(logger.try_init());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_examples() {
+        for command in Cli::command().get_subcommands() {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains("Example"), "{} shows none", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `tactus doctor`: says what the host could do better.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use tactus_core::units::Bytes;
+
+use super::Failure;
+use crate::config::Config;
+use crate::doctor::{Facts, Finding, Needs, State, judge};
+
+/// Checks the host, and says what to change and what it costs to leave it
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus doctor                       the machine and its network
+  tactus doctor /srv/media            and the disk of this directory
+  tactus doctor /srv/media --json     for programs
+
+It changes nothing. Run it as the user who runs the server, so that rights are right.
+
+Exit codes: 0 nothing is bad; 1 something is bad: a promise cannot be kept; 2 wrong arguments.")]
+pub(super) struct Doctor {
+    /// A directory that is to be served
+    dir: Option<PathBuf>,
+    /// Configuration file whose sizes and limits are wanted
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    /// The worst of all.
+    state: State,
+    findings: &'a [Finding],
+}
+
+impl Doctor {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let config = match &self.config {
+            Some(file) => Config::read(file).map_err(Failure::usage)?,
+            None => Config::unconfigured(),
+        };
+        let dir = self.dir.or_else(|| config.volumes.first().map(|volume| volume.path.clone()));
+        let facts = Facts::look(dir.as_deref()).map_err(|error| {
+            let dir = dir.unwrap_or_default();
+            Failure::usage(format!("{}: {error}; name a directory", dir.display()))
+        })?;
+        let needs = Needs::of(&config, Bytes(facts.machine.memory.available));
+        let findings = judge::all(&facts, &needs);
+        if self.json {
+            let state = findings.iter().map(|finding| finding.state).max().unwrap_or(State::Ok);
+            let report = Report { state, findings: &findings };
+            let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
+            println!("{json}");
+        } else {
+            print!("{}", text(&findings));
+        }
+        if judge::any_bad(&findings) { Err(Failure::Shown) } else { Ok(()) }
+    }
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let state = match finding.state {
+            State::Ok => "ok  ",
+            State::Warn => "warn",
+            State::Bad => "BAD ",
+        };
+        text += &format!("{state}  {:12} {}\n", finding.check, finding.found);
+        if let Some(cost) = finding.cost {
+            text += &format!("      {:12} cost: {cost}\n", "");
+        }
+        if let Some(fix) = &finding.fix {
+            text += &format!("      {:12} change: {fix}\n", "");
+        }
+    }
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    let (bad, warn) = (count(State::Bad), count(State::Warn));
+    text + &match (bad, warn) {
+        (0, 0) => "\nThis host is ready.\n".to_owned(),
+        (0, _) => {
+            format!("\n{warn} could be better; the server works and says what it gives up.\n")
+        }
+        _ => {
+            format!("\n{bad} bad: a promise cannot be kept on this host; {warn} could be better.\n")
+        }
+    }
+}

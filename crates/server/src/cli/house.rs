@@ -1,0 +1,164 @@
+//! The whole server: engine, catalogue, HTTP and metrics, from a configuration to its end.
+//!
+//! Promise: either everything runs and all addresses are bound, or an error says what to do. At the
+//! end no new connection is taken, running deliveries may finish within the drain limit, and then the
+//! rest is stopped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+use tokio::task::JoinSet;
+
+use crate::broker::Broker;
+use crate::catalogue::{Catalogue, CatalogueRules, Root};
+use crate::config::{Config, placement};
+use crate::engine::{self, Engine};
+use crate::http::{self, Counters, Internal, Limits, Site, Store};
+use crate::media;
+use crate::metrics::Figures;
+
+/// A server that is ready: bound, and its cores running.
+pub(super) struct House {
+    engine: Engine,
+    config: Config,
+    catalogue: Arc<Catalogue>,
+    listeners: Vec<TcpListener>,
+    admin: Option<TcpListener>,
+}
+
+impl House {
+    /// Takes memory and cores, opens the volumes and binds the addresses.
+    pub(super) fn open(config: Config) -> Result<Self> {
+        raise_limits();
+        let listeners = config.http.addresses.iter().map(|address| bind(*address));
+        let listeners = listeners.collect::<Result<Vec<_>>>()?;
+        let admin = match config.admin {
+            Some(address) => admin_listener(address)?,
+            None => None,
+        };
+        let roots = config
+            .volumes
+            .iter()
+            .map(|volume| Root { mount: volume.mount.clone(), directory: volume.path.clone() });
+        let rules = CatalogueRules { probe: media::probe::rate_of, ..CatalogueRules::default() };
+        let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
+            .context("a volume cannot be opened; check [[volume]] path and its rights")?;
+        let engine = engine::start(&config).context("the engine cannot start")?;
+        leave_cores_to_the_engine(&engine);
+        Ok(Self { engine, config, catalogue: Arc::new(catalogue), listeners, admin })
+    }
+
+    /// Where HTTP is served.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Where metrics and status are served, if anywhere of their own.
+    pub(super) fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// What the host refused, with what it costs.
+    pub(super) fn degraded(&self) -> &[String] {
+        &self.engine.degraded
+    }
+
+    /// Serves until `end`, then drains.
+    pub(super) async fn serve(self, end: impl Future<Output = ()>) -> Result<()> {
+        let counters = Arc::new(Counters::default());
+        let limits = Limits::from(&self.config.http);
+        let figures: Arc<dyn Internal> =
+            Arc::new(Figures::new(&self.engine, Arc::clone(&counters), &self.config));
+        let store = Store {
+            catalogue: self.catalogue,
+            broker: self.engine.broker.clone(),
+            rates: self.config.rate.clone(),
+            listing: self.config.http.listing,
+        };
+        let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
+            Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))
+        };
+        // Row C03: figures only where nobody from outside can ask.
+        let open = site(Arc::new(()), Some(store.clone()));
+        let local = site(Arc::clone(&figures), Some(store));
+        let admin = site(figures, None);
+        let mut serving = JoinSet::new();
+        for listener in self.listeners {
+            let is_local = listener.local_addr()?.ip().is_loopback();
+            let site = if is_local { &local } else { &open };
+            serving.spawn(http::serve(listen(listener)?, Arc::clone(site)));
+        }
+        if let Some(listener) = self.admin {
+            serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));
+        }
+        end.await;
+        for site in [&open, &local, &admin] {
+            site.stop();
+        }
+        let limit = Duration::from_nanos(self.config.http.drain_limit.0);
+        drain(serving, limit, &self.engine.broker).await;
+        // Its cores are joined here, when nobody can start a delivery any more.
+        drop(self.engine);
+        Ok(())
+    }
+}
+
+/// Waits for what runs; after `limit` it is stopped.
+async fn drain(mut serving: JoinSet<()>, limit: Duration, broker: &Broker) {
+    let all = async { while serving.join_next().await.is_some() {} };
+    if tokio::time::timeout(limit, all).await.is_err() {
+        tracing::info!("{} deliveries are ended at the drain limit", broker.streams());
+        broker.stop_all();
+        serving.shutdown().await;
+    }
+}
+
+fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    Ok(tokio::net::TcpListener::from_std(listener)?)
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address}; is another server there? choose another with --http")
+    })
+}
+
+/// The default admin address may be taken by another Tactus on this machine: that is no reason not to
+/// serve titles, so it is said and left out. A configured one must be had.
+fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
+    let is_default = Config::unconfigured().admin == Some(address);
+    match TcpListener::bind(address) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if is_default && error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(anyhow::Error::new(error)
+            .context(format!("cannot listen on {address}; change [admin] address"))),
+    }
+}
+
+/// As many files and as much locked memory as this process may have without asking anybody.
+fn raise_limits() {
+    for resource in [Resource::Nofile, Resource::Memlock] {
+        let limit = rustix::process::getrlimit(resource);
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        if let Err(error) = rustix::process::setrlimit(resource, raised) {
+            tracing::debug!("the limit of {resource:?} stays as it is: {error}");
+        }
+    }
+}
+
+/// The control side's threads inherit this: they keep off the cores that send.
+fn leave_cores_to_the_engine(engine: &Engine) {
+    let Ok(cpus) = tactus_sys::thread::allowed_cores() else { return };
+    let mut set = CpuSet::new();
+    for cpu in placement::control_cpus(&cpus, &engine.placement) {
+        set.set(cpu as usize);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::debug!("the control side may run on all cores: {error}");
+    }
+}

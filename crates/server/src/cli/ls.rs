@@ -1,0 +1,175 @@
+//! `tactus ls`: a directory of a server as a table.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::{Deserialize, Serialize};
+use tactus_core::units::{BitRate, Bytes};
+
+use super::Failure;
+use super::client::{self, Url};
+
+/// Lists a directory of a server
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus ls http://127.0.0.1:8080/
+  tactus ls http://127.0.0.1:8080/films/ --rates
+  tactus ls http://127.0.0.1:8080/ --json
+
+A rate is shown once the server has found it; --rates asks for each title, so that it looks.
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
+pub(super) struct Ls {
+    /// Which directory, like http://127.0.0.1:8080/
+    url: String,
+    /// Ask for each title's rate
+    #[arg(short, long)]
+    rates: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    entries: Vec<Entry>,
+    #[serde(default = "whole")]
+    complete: bool,
+}
+
+fn whole() -> bool {
+    true
+}
+
+#[derive(Deserialize, Serialize)]
+struct Entry {
+    name: String,
+    href: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate_bits_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    duration_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+}
+
+/// A listing has at most 10,000 entries of at most 255 bytes and some figures.
+const LISTING_MAX: u64 = 16 << 20;
+
+impl Ls {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut url = Url::parse(&self.url).map_err(Failure::usage)?;
+        if !url.path.ends_with('/') {
+            url.path.push('/');
+        }
+        let response = client::fetch("GET", &url, &[("Accept", "application/json")])?;
+        if response.status != 200 {
+            return Err(super::get::refused(response));
+        }
+        let text = response.into_text(LISTING_MAX)?;
+        let mut listing: Listing = serde_json::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{} is no listing of a Tactus server: {error}", self.url)
+        })?;
+        if self.rates {
+            for entry in listing.entries.iter_mut().filter(|entry| entry.kind == "title") {
+                ask_rate(&url, entry)?;
+            }
+        }
+        let shown = match self.json {
+            true => serde_json::to_string_pretty(&listing.entries).map_err(anyhow::Error::from)?,
+            false => table(&listing.entries).trim_fmt(),
+        };
+        print(&shown)?;
+        if !listing.complete {
+            eprintln!("tactus: there are more entries than the server lists");
+        }
+        Ok(())
+    }
+}
+
+/// Asks for the head of a title: the server looks for its rate then.
+fn ask_rate(directory: &Url, entry: &mut Entry) -> Result<(), Failure> {
+    let path = format!("{}{}", directory.path, entry.href);
+    let response = client::fetch("HEAD", &Url { path, ..directory.clone() }, &[])?;
+    let rate = response.field("tactus-rate").and_then(|rate| rate.parse::<u64>().ok());
+    if let (Some(rate), Some(bytes)) = (rate, entry.bytes) {
+        entry.rate_bits_per_second = Some(rate);
+        entry.duration_seconds = Some(bytes as f64 * 8.0 / rate.max(1) as f64);
+    }
+    Ok(())
+}
+
+fn table(entries: &[Entry]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["name", "size", "rate", "length", "modified"]);
+    for entry in entries {
+        let slash = if entry.kind == "directory" { "/" } else { "" };
+        table.add_row([
+            format!("{}{slash}", printable(&entry.name)),
+            entry.bytes.map(|bytes| rounded(Bytes(bytes))).unwrap_or_default(),
+            entry.rate_bits_per_second.map(|rate| BitRate(rate).to_string()).unwrap_or_default(),
+            entry.duration_seconds.map(duration).unwrap_or_default(),
+            entry.modified.clone().unwrap_or_default(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A name from a server must not steer the terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// One decimal is enough for people; the exact figure is in the JSON.
+fn rounded(bytes: Bytes) -> String {
+    let text = bytes.to_string();
+    let Some((number, unit)) = text.split_once(' ') else { return text };
+    match number.split_once('.') {
+        Some((whole, fraction)) => format!("{whole}.{} {unit}", &fraction[..1]),
+        None => text,
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\r"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+
+    #[test]
+    fn sizes_and_lengths_are_short() {
+        assert_eq!(rounded(Bytes(1_181_116_006)), "1.0 GiB");
+        assert_eq!(rounded(Bytes(900)), "900 B");
+        assert_eq!(duration(59.9), "0:59");
+        assert_eq!(duration(3_661.0), "1:01:01");
+    }
+}

@@ -1,0 +1,144 @@
+//! `tactus serve`: reads the configuration, opens the house, says where it is, and serves until it is
+//! told to end.
+//!
+//! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/`, printed when the
+//! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
+//! standard error. SIGTERM and SIGINT drain; a second signal ends at once.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Failure;
+use super::house::House;
+use crate::config::{Config, Volume};
+
+/// Serves a directory
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus serve /srv/media                              on http://127.0.0.1:8080/
+  tactus serve /srv/media --http 0.0.0.0:8080          open to the network
+  tactus serve --config /etc/tactus.toml               as configured
+  tactus serve --config tactus.toml --check-config     only check the file
+
+Every title goes at its own rate. Clients may ask for another: ?rate=8.8M, ?rate=max.
+What does not fit is refused with 503; GET /api/v1/capacity says what would still fit.
+
+SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
+(10 s by default); a second signal ends at once.
+
+Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
+pub(super) struct Serve {
+    /// The directory; replaces the volumes of the configuration
+    dir: Option<PathBuf>,
+    /// Configuration file (TOML)
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    http: Vec<SocketAddr>,
+    /// Check the configuration and end
+    #[arg(long)]
+    check_config: bool,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let config = self.configured()?;
+        if self.check_config {
+            println!("the configuration is right");
+            return Ok(());
+        }
+        run(config, |_| {})
+    }
+
+    fn configured(&self) -> Result<Config, Failure> {
+        let mut config = match &self.config {
+            Some(file) => Config::read(file).map_err(Failure::usage)?,
+            None => Config::unconfigured(),
+        };
+        if let Some(dir) = &self.dir {
+            if !dir.is_dir() {
+                let message =
+                    format!("{} is not a directory; name one that is there", dir.display());
+                return Err(Failure::usage(message));
+            }
+            config.serve_only(dir);
+        }
+        if config.volumes.is_empty() {
+            let message =
+                "nothing to serve; name a directory, or a [[volume]] in the configuration";
+            return Err(Failure::usage(message));
+        }
+        if !self.http.is_empty() {
+            config.http.addresses.clone_from(&self.http);
+        }
+        Ok(config)
+    }
+}
+
+/// Serves `config`; `greet` is called with the addresses once they are bound and printed.
+pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(), Failure> {
+    super::log();
+    let volumes = config.volumes.clone();
+    let house = House::open(config)?;
+    let addresses = house.addresses();
+    announce(&volumes, &addresses, house.admin_address());
+    for refused in house.degraded() {
+        eprintln!("tactus: {refused}");
+    }
+    if !house.degraded().is_empty() {
+        let dir = volumes.first().map(|volume| volume.path.display().to_string());
+        eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
+    }
+    greet(&addresses);
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    runtime.block_on(async {
+        let end = signals()?;
+        house.serve(end).await
+    })?;
+    // What still looks up a name is not waited for.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+/// Says where everything is. Whoever reads it may have gone: the server serves all the same.
+fn announce(volumes: &[Volume], addresses: &[SocketAddr], admin: Option<SocketAddr>) {
+    let mut out = std::io::stdout().lock();
+    let mut line = |text: String| drop(writeln!(out, "{text}"));
+    let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();
+    for address in addresses {
+        line(format!("Serving {} at http://{address}/", dirs.join(", ")));
+    }
+    match admin {
+        Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
+        None => match addresses.iter().find(|address| address.ip().is_loopback()) {
+            Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
+            None => line("Metrics and status nowhere: [admin] address is off or taken".into()),
+        },
+    }
+    if addresses.iter().all(|address| address.ip().is_loopback()) {
+        line("Only this machine can connect; --http 0.0.0.0:8080 opens it to the network".into());
+    }
+    drop(out.flush());
+}
+
+fn shown(path: &Path) -> String {
+    path.canonicalize().unwrap_or_else(|_| path.into()).display().to_string()
+}
+
+/// Ends with the first SIGTERM or SIGINT; a second one ends the program.
+fn signals() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate()).context("signals cannot be had")?;
+    let mut int = signal(SignalKind::interrupt()).context("signals cannot be had")?;
+    Ok(async move {
+        tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+        tokio::spawn(async move {
+            tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+            std::process::exit(1);
+        });
+    })
+}

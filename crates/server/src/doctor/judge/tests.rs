@@ -1,0 +1,182 @@
+//! Each judgement, on a host that is fine but for one thing.
+
+use std::path::PathBuf;
+
+use tactus_sys::file::DirectAlignment;
+use tactus_sys::probe::{self, HugePages, IoUringFacts, Machine, Network, RealTime};
+
+use super::*;
+
+const EPERM: i32 = 1;
+const EINVAL: i32 = 22;
+
+fn fine() -> Facts {
+    let none = Limit { soft: None, hard: None };
+    let mut machine: Machine = probe::machine();
+    machine.cores = vec![0, 1, 2, 3];
+    machine.governor = Some("performance".into());
+    machine.clock_source = Some("tsc".into());
+    machine.real_time = RealTime { fifo: Ok(()), group_without_budget: false, budget_us: None };
+    machine.lockable = none;
+    machine.open_files = none;
+    machine.memory.available = 64 << 30;
+    machine.memory.left = None;
+    machine.huge_pages = HugePages {
+        size: Bytes(2 * MIB),
+        reserved: 0,
+        free: 0,
+        transparent: Some("madvise".into()),
+    };
+    machine.io_uring = Ok(IoUringFacts { deferred: true, restricted: true });
+    machine.io_uring_disabled = Some(0);
+    let network = Network {
+        interfaces: vec![Interface {
+            name: "eth0".into(),
+            up: true,
+            loopback: false,
+            speed: Some(BitRate(10_000_000_000)),
+            mtu: Some(1500),
+            driver: None,
+            qdisc: Some("mq".into()),
+        }],
+        congestion: Some("bbr".into()),
+        congestion_allowed: vec!["reno".into(), "cubic".into()],
+        default_qdisc: Some("fq_codel".into()),
+        send_buffer_max: None,
+    };
+    let device = Device {
+        name: "sda".into(),
+        number: (8, 0),
+        model: None,
+        rotational: Some(true),
+        read_ahead: Some(Bytes(131_072)),
+        scheduler: Some("mq-deadline".into()),
+        sector: Some(Bytes(512)),
+    };
+    let volume = Volume {
+        path: PathBuf::from("/srv/media"),
+        file_system: "ext4".into(),
+        mounted_at: PathBuf::from("/srv"),
+        size: Bytes(1 << 40),
+        free: Bytes(1 << 39),
+        direct: DirectReads::Work(Some(DirectAlignment { memory: 4, offset: 512 })),
+        device: Some(device),
+    };
+    Facts { machine, network, volume: Some(volume), model: Some(Ok("measured".into())) }
+}
+
+const NEEDS: Needs = Needs { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
+
+fn only(findings: Vec<Finding>) -> Finding {
+    let mut others = findings.into_iter().filter(|finding| finding.state != State::Ok);
+    let only = others.next().expect("something is not ok");
+    let more: Vec<_> = others.collect();
+    assert!(more.is_empty(), "{only:?} and {more:?}");
+    only
+}
+
+#[test]
+fn a_good_host_has_nothing_to_change() {
+    let findings = all(&fine(), &NEEDS);
+    assert!(findings.iter().all(|finding| finding.state == State::Ok), "{findings:#?}");
+    assert!(!any_bad(&findings));
+    let mut names: Vec<_> = findings.iter().map(|finding| finding.check).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), findings.len());
+}
+
+type Spoil = fn(&mut Facts);
+
+#[test]
+fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
+    let cases: [(&str, State, &str, Spoil); 19] = [
+        ("cores", State::Warn, "second processor", |f| f.machine.cores = vec![0]),
+        ("realtime", State::Warn, "setcap cap_sys_nice", |f| {
+            f.machine.real_time.fifo = Err(EPERM);
+        }),
+        ("realtime", State::Warn, "cpu.rt_runtime_us", |f| {
+            f.machine.real_time.fifo = Err(EPERM);
+            f.machine.real_time.group_without_budget = true;
+        }),
+        ("memlock", State::Warn, "ulimit -l unlimited", |f| {
+            f.machine.lockable.hard = Some(8 * MIB);
+        }),
+        ("memory", State::Bad, "[memory] arena", |f| f.machine.memory.left = Some(1 << 30)),
+        ("hugepages", State::Warn, "vm.nr_hugepages=512", |f| {
+            f.machine.huge_pages.transparent = Some("never".into());
+        }),
+        ("io_uring", State::Warn, "sysctl kernel.io_uring_disabled=0", |f| {
+            f.machine.io_uring = Err(EPERM);
+            f.machine.io_uring_disabled = Some(2);
+        }),
+        ("io_uring", State::Warn, "seccomp", |f| f.machine.io_uring = Err(EPERM)),
+        ("descriptors", State::Warn, "ulimit -n 12000", |f| {
+            f.machine.open_files.hard = Some(4096);
+        }),
+        ("governor", State::Warn, "cpupower", |f| f.machine.governor = Some("powersave".into())),
+        ("clock", State::Warn, "echo tsc", |f| f.machine.clock_source = Some("hpet".into())),
+        ("filesystem", State::Warn, "local disk", |f| with(f, |v| v.file_system = "nfs4".into())),
+        ("scheduler", State::Warn, "/sys/block/sda/queue/scheduler", |f| {
+            with(f, |v| v.device.as_mut().unwrap().scheduler = Some("bfq".into()));
+        }),
+        ("model", State::Warn, "tactus measure /srv/media", |f| f.model = None),
+        ("model", State::Bad, "tactus measure /srv/media", |f| f.model = Some(Err("no".into()))),
+        ("link", State::Warn, "[link] rate", |f| f.network.interfaces[0].speed = None),
+        ("congestion", State::Warn, "tcp_allowed_congestion_control", |f| {
+            f.network.congestion_allowed = vec!["reno".into()];
+        }),
+        ("qdisc", State::Warn, "tc qdisc del dev eth0 root", |f| {
+            f.network.interfaces[0].qdisc = Some("tbf".into());
+        }),
+        ("direct", State::Warn, "put a title", |f| with(f, |v| v.direct = DirectReads::Untried)),
+    ];
+    for (check, state, fix, spoil) in cases {
+        let mut facts = fine();
+        spoil(&mut facts);
+        let found = only(all(&facts, &NEEDS));
+        assert_eq!((found.check, found.state), (check, state), "{found:?}");
+        assert!(found.cost.is_some(), "{found:?}");
+        assert!(found.fix.as_ref().is_some_and(|said| said.contains(fix)), "{found:?}");
+    }
+}
+
+fn with(facts: &mut Facts, change: impl FnOnce(&mut Volume)) {
+    change(facts.volume.as_mut().unwrap());
+}
+
+#[test]
+fn without_direct_reads_read_ahead_matters() {
+    let mut facts = fine();
+    with(&mut facts, |volume| volume.direct = DirectReads::Refused(EINVAL));
+    let findings = all(&facts, &NEEDS);
+    let state = |check| findings.iter().find(|finding| finding.check == check).unwrap().state;
+    assert_eq!((state("direct"), state("readahead")), (State::Bad, State::Warn));
+    assert!(any_bad(&findings));
+}
+
+#[test]
+fn a_configured_link_need_not_tell_its_speed() {
+    let mut facts = fine();
+    facts.network.interfaces[0].speed = None;
+    let findings = all(&facts, &Needs { link_is_set: true, ..NEEDS });
+    assert!(findings.iter().all(|finding| finding.state == State::Ok));
+    assert_eq!(fastest(&facts.network.interfaces), None);
+}
+
+#[test]
+fn interfaces_that_are_down_or_lead_back_do_not_count() {
+    let mut facts = fine();
+    let eth0 = facts.network.interfaces[0].clone();
+    facts.network.interfaces.push(Interface {
+        up: false,
+        speed: Some(BitRate(1 << 40)),
+        ..eth0.clone()
+    });
+    facts.network.interfaces.push(Interface {
+        loopback: true,
+        speed: Some(BitRate(1 << 41)),
+        ..eth0
+    });
+    assert_eq!(fastest(&facts.network.interfaces), Some(BitRate(10_000_000_000)));
+}

@@ -1,0 +1,178 @@
+//! What the server says about itself: `/metrics` for Prometheus, `/api/v1/...` for programs and people.
+//!
+//! Promise: looking costs the real-time threads nothing, as they only write counters that anybody
+//! may read; every name ends in its unit. It keeps no history: that is Prometheus' work. Where it is
+//! served is decided by whoever binds the listeners: the admin address, and loopback addresses.
+
+mod capacity;
+mod exposition;
+mod status;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use tactus_core::units::BitRate;
+use tactus_engine::assembly::Counters;
+
+use crate::broker::{Broker, Running};
+use crate::config::placement::CorePlan;
+use crate::config::{Config, units};
+use crate::engine::{Engine, VolumeFacts};
+use crate::http::{self, Internal, Response};
+
+/// Where all figures come from.
+pub struct Sources {
+    broker: Broker,
+    counters: Counters,
+    http: Arc<http::Counters>,
+    volumes: Vec<Volume>,
+    placement: Vec<CorePlan>,
+    degraded: Vec<String>,
+    started: Instant,
+    config: Config,
+}
+
+/// One volume, as it was configured and as it was found.
+struct Volume {
+    mount: String,
+    facts: VolumeFacts,
+}
+
+/// Answers for `/metrics` and `/api/v1/...`.
+pub struct Figures {
+    sources: Arc<Sources>,
+    registry: Registry,
+}
+
+impl Figures {
+    /// The figures of a running engine and its HTTP side.
+    pub fn new(engine: &Engine, http: Arc<http::Counters>, config: &Config) -> Self {
+        let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
+        let volumes = mounts.zip(engine.volumes.iter().cloned());
+        let sources = Arc::new(Sources {
+            broker: engine.broker.clone(),
+            counters: engine.counters.clone(),
+            http,
+            volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
+            placement: engine.placement.clone(),
+            degraded: engine.degraded.clone(),
+            started: Instant::now(),
+            config: config.clone(),
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(exposition::Collector(Arc::clone(&sources))));
+        Self { sources, registry }
+    }
+
+    fn exposition(&self) -> Response {
+        let mut page = String::new();
+        match text::encode(&mut page, &self.registry) {
+            Ok(()) => Response::new(200, OPEN_METRICS, page),
+            Err(error) => Response::text(500, format!("the metrics cannot be written: {error}")),
+        }
+    }
+
+    fn capacity(&self, query: Option<&str>) -> Response {
+        match asked_rate(query) {
+            Ok(rate) => Response::json(200, &capacity::Capacity::now(&self.sources, rate)),
+            Err(message) => Response::text(400, message),
+        }
+    }
+}
+
+/// The media type of <https://github.com/prometheus/OpenMetrics>, which Prometheus asks for first.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Internal for Figures {
+    fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
+        let response = match path {
+            "/metrics" => self.exposition(),
+            "/api/v1/capacity" => self.capacity(query),
+            "/api/v1/status" => Response::json(200, &status::Status::now(&self.sources)),
+            _ if path == "/api" || path.starts_with("/api/") => {
+                Response::text(404, "there are /metrics, /api/v1/status and /api/v1/capacity")
+            }
+            _ => return None,
+        };
+        Some(response.with("Cache-Control", "no-store"))
+    }
+}
+
+/// `?rate=8.8M`: the rate for which somebody wants to know the room.
+fn asked_rate(query: Option<&str>) -> Result<Option<BitRate>, String> {
+    let pairs = query.unwrap_or_default().split('&');
+    let Some(text) = pairs.filter_map(|pair| pair.strip_prefix("rate=")).next() else {
+        return Ok(None);
+    };
+    let rate = units::read_short_rate(text).map_err(|error| error.to_string())?;
+    if rate.0 == 0 {
+        return Err("a rate is never zero".into());
+    }
+    Ok(Some(rate))
+}
+
+/// One running delivery and what the engine counts for it.
+struct Stream<'a> {
+    running: Running,
+    counters: &'a tactus_engine::counters::StreamCounters,
+    /// Name of the title within its volume's tree.
+    title: String,
+}
+
+impl Sources {
+    fn streams(&self) -> Vec<Stream<'_>> {
+        let running = self.broker.running().into_iter();
+        running
+            .filter_map(|running| {
+                let counters = self.counters.streams.get(running.place as usize)?;
+                let title = self.title_of(&running);
+                Some(Stream { running, counters, title })
+            })
+            .collect()
+    }
+
+    /// The title's path in URLs, which the kernel knows from the open file.
+    fn title_of(&self, running: &Running) -> String {
+        use std::os::fd::AsRawFd;
+        let volume = self.volumes.get(usize::from(running.title.volume.0));
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", running.title.file.as_raw_fd()));
+        let within = volume.zip(path.ok()).and_then(|(volume, path)| {
+            let root = volume.facts.path.canonicalize().ok()?;
+            let name = path.strip_prefix(root).ok()?;
+            Some(format!("{}{}", volume.mount, name.display()))
+        });
+        within.unwrap_or_else(|| format!("title {}", running.title.id.0))
+    }
+
+    fn mount(&self, index: usize) -> &str {
+        self.volumes.get(index).map_or("/", |volume| &volume.mount)
+    }
+}
+
+impl Stream<'_> {
+    /// Payload bits of the last whole second.
+    fn real_rate(&self) -> BitRate {
+        BitRate(self.counters.second_bytes.value() * 8)
+    }
+
+    /// The set rate; none for best effort.
+    fn set_rate(&self) -> Option<BitRate> {
+        let rate = self.counters.rate.value();
+        (!self.running.best_effort && rate > 0).then_some(BitRate(rate))
+    }
+}
+
+/// Parts of a whole that are counted in millionths.
+fn ratio(millionths: u64) -> f64 {
+    millionths as f64 / 1e6
+}
+
+/// Nanoseconds as seconds.
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;

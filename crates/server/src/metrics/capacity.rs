@@ -1,0 +1,81 @@
+//! `GET /api/v1/capacity`: what would still fit, and what each resource has left.
+//!
+//! Promise: it asks the ledger, so an answer of n means that n more streams of that rate would have
+//! been admitted at that moment. Nothing is reserved by asking.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tactus_core::ledger::Resource;
+use tactus_core::units::BitRate;
+use tactus_engine::message::VolumeId;
+
+use super::Sources;
+
+#[derive(Serialize)]
+pub(super) struct Capacity {
+    streams: u32,
+    fits: Vec<Fits>,
+    resources: Vec<Level>,
+    refusals: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct Fits {
+    volume: String,
+    rate_bits_per_second: u64,
+    streams: u32,
+}
+
+#[derive(Serialize)]
+struct Level {
+    resource: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume: Option<String>,
+    used: u64,
+    limit: u64,
+    unit: &'static str,
+}
+
+/// Rates for which the room is told when nobody asks for one: speech to ultra high definition.
+pub(super) const RATES: [u64; 6] =
+    [128_000, 1_000_000, 4_000_000, 8_800_000, 20_000_000, 50_000_000];
+
+impl Capacity {
+    pub(super) fn now(sources: &Sources, rate: Option<BitRate>) -> Self {
+        let broker = &sources.broker;
+        let tick = sources.config.rate.title.tick;
+        let rates = rate.map_or_else(|| RATES.map(BitRate).to_vec(), |rate| vec![rate]);
+        let volumes = 0..broker.volumes();
+        let fits = volumes.flat_map(|volume| {
+            rates.iter().map(move |&rate| Fits {
+                volume: sources.mount(usize::from(volume)).to_owned(),
+                rate_bits_per_second: rate.0,
+                streams: broker.room_for(VolumeId(volume), rate, tick),
+            })
+        });
+        let level = |level: tactus_core::ledger::Level| {
+            let of_volume = matches!(level.resource, Resource::Disk | Resource::Arena);
+            Level {
+                resource: level.resource.to_string(),
+                volume: of_volume.then(|| sources.mount(level.disk as usize).to_owned()),
+                used: level.used,
+                limit: level.limit,
+                unit: match level.resource {
+                    Resource::Disk => "nanoseconds per cycle",
+                    Resource::Arena => "blocks",
+                    Resource::Link => "bits per second",
+                    Resource::Cpu => "nanoseconds per second",
+                    Resource::Streams => "streams",
+                },
+            }
+        };
+        let refusals = broker.refusals();
+        Self {
+            streams: broker.streams(),
+            fits: fits.collect(),
+            resources: broker.levels().into_iter().map(level).collect(),
+            refusals: refusals.iter().map(|(what, count)| (what.to_string(), count)).collect(),
+        }
+    }
+}

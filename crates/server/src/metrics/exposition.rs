@@ -1,0 +1,294 @@
+//! The page for Prometheus: counters and histograms of the servers, gauges of what is promised, and
+//! each running stream.
+//!
+//! Promise: names end in the unit, help texts are sentences, and labels have few values, except those
+//! of single streams, of which there are as many as places in the delivery table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Unit;
+use tactus_ring::counter::Snapshot;
+
+use super::{Sources, ratio, seconds};
+
+/// Reads the sources at each scrape.
+pub(super) struct Collector(pub(super) Arc<Sources>);
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Collector")
+    }
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut page = Page { encoder };
+        let sources = &*self.0;
+        server(&mut page, sources)?;
+        link(&mut page, sources)?;
+        disks(&mut page, sources)?;
+        promises(&mut page, sources)?;
+        requests(&mut page, sources)?;
+        streams(&mut page, sources)
+    }
+}
+
+fn server(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    page.gauge("tactus_build", "Always 1; the label is the version", None, [(version, 1.0)])?;
+    let up = sources.started.elapsed().as_secs_f64();
+    page.gauge("tactus_uptime", "Time since the start", Some(Unit::Seconds), [(vec![], up)])?;
+    let refused = sources.degraded.len() as f64;
+    let help = "Things that the host refused at the start; the status page names them";
+    page.gauge("tactus_degradations", help, None, [(vec![], refused)])
+}
+
+fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let link = &sources.counters.link;
+    let delivery = &sources.counters.delivery;
+    let one = |value: u64| [(vec![], value)];
+    let running = [(vec![], delivery.streams.value() as f64)];
+    page.gauge("tactus_streams", "Streams running", None, running)?;
+    let started = delivery.started.value();
+    page.counter("tactus_streams_started", "Streams begun", None, one(started))?;
+    let ends = [
+        ("complete", &delivery.completed),
+        ("peer_gone", &delivery.peer_gone),
+        ("too_slow", &delivery.too_slow),
+        ("disk_failed", &delivery.disk_failed),
+    ];
+    let ends = ends.map(|(outcome, count)| (vec![("outcome", outcome.into())], count.value()));
+    page.counter("tactus_streams_ended", "Streams ended, by outcome", None, ends)?;
+    let help = "Payload bytes taken by sockets";
+    page.counter("tactus_sent", help, Some(Unit::Bytes), one(link.bytes.value()))?;
+    page.counter("tactus_sends", "Calls to send", None, one(link.sends.value()))?;
+    let help = "Sends that a socket did not take whole: the client is slow";
+    page.counter("tactus_sends_blocked", help, None, one(link.blocked.value()))?;
+    let help = "Sends for which the data was not there in time: a broken promise";
+    page.counter("tactus_underruns", help, None, one(link.underruns.value()))?;
+    let help = "Moments in which the machine stood still and all streams were moved";
+    page.counter("tactus_stalls", help, None, one(link.stalls.value()))?;
+    let help = "How late each send was";
+    let unit = Some(Unit::Seconds);
+    let lateness = link.lateness.snapshot();
+    page.histogram("tactus_lateness", help, unit, &LATENESS, 1e9, [(vec![], lateness)])?;
+    let help = "How far each second of each stream was from its rate (the figure J over 1 s)";
+    let unit = Some(Unit::Ratios);
+    let deviation = link.deviation.snapshot();
+    page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
+}
+
+/// Bounds of lateness in ns: a slot is 1.25 ms, the promise 5 ms at p99.9.
+const LATENESS: [u64; 11] = [
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    250_000_000,
+];
+/// Bounds of deviation in millionths: 0.01 % is the aim, 0.05 % the promise.
+const DEVIATION: [u64; 9] = [0, 10, 100, 500, 1_000, 5_000, 10_000, 50_000, 250_000];
+/// Bounds of a disk's answer in ns, from flash to a spinning disk with a queue.
+const SERVICE: [u64; 12] = [
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    1_000_000_000,
+];
+
+fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let volume = |index: usize| ("volume", sources.mount(index).to_owned());
+    let disks = || sources.counters.disks.iter().enumerate();
+    let blocks = || sources.counters.blocks.iter().enumerate();
+    let reads = disks().flat_map(|(index, disk)| {
+        let labels = |class: &str| vec![volume(index), ("class", class.to_owned())];
+        [
+            (labels("real_time"), disk.real_time_bytes.value()),
+            (labels("best_effort"), disk.best_effort_bytes.value()),
+        ]
+    });
+    page.counter("tactus_disk_read", "Bytes read from the disk", Some(Unit::Bytes), reads)?;
+    let each = disks().map(|(index, disk)| (vec![volume(index)], disk.transfers.value()));
+    page.counter("tactus_disk_transfers", "Requests that the disk has answered", None, each)?;
+    let each = disks().map(|(index, disk)| (vec![volume(index)], disk.faults.value()));
+    page.counter("tactus_disk_faults", "Requests that the disk has failed", None, each)?;
+    let each = disks().map(|(index, disk)| (vec![volume(index)], disk.cycles_missed.value()));
+    let help = "Cycles that ended before all that was due had been read";
+    page.counter("tactus_disk_cycles_missed", help, None, each)?;
+    let each = disks().map(|(index, disk)| (vec![volume(index)], disk.service.snapshot()));
+    let help = "Time from request to answer";
+    page.histogram("tactus_disk_service", help, Some(Unit::Seconds), &SERVICE, 1e9, each)?;
+    let each = blocks().flat_map(|(index, block)| {
+        let labels = |from: &str| vec![volume(index), ("from", from.to_owned())];
+        [(labels("memory"), block.hits.value()), (labels("disk"), block.misses.value())]
+    });
+    let help = "Blocks that streams asked for, by where they were found";
+    page.counter("tactus_blocks_wanted", help, None, each)?;
+    let each = blocks().map(|(index, block)| (vec![volume(index)], block.evictions.value()));
+    page.counter("tactus_blocks_evicted", "Blocks that made room for others", None, each)?;
+    let each = blocks().flat_map(|(index, block)| {
+        let labels = |state: &str| vec![volume(index), ("state", state.to_owned())];
+        let leased = block.leased.value();
+        let idle = block.resident.value().saturating_sub(leased);
+        [(labels("leased"), leased as f64), (labels("idle"), idle as f64)]
+    });
+    page.gauge("tactus_blocks_resident", "Blocks in memory", None, each)
+}
+
+fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let levels = sources.broker.levels();
+    let each = levels.iter().map(|level| {
+        let volume = sources.mount(level.disk as usize).to_owned();
+        let labels = vec![("resource", level.resource.to_string()), ("volume", volume)];
+        (labels, level.used as f64 / level.limit.max(1) as f64)
+    });
+    let help = "Part of each resource that is promised to streams; at 1 it is full";
+    page.gauge("tactus_promised", help, Some(Unit::Ratios), each)?;
+    let refusals = sources.broker.refusals();
+    let each =
+        refusals.iter().map(|(resource, count)| (vec![("resource", resource.to_string())], count));
+    page.counter("tactus_refusals", "Requests refused, by what was short", None, each)
+}
+
+fn requests(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let http = &sources.http;
+    let open = http.connections_open() as f64;
+    page.gauge("tactus_http_connections_open", "Connections open", None, [(vec![], open)])?;
+    for (name, count) in http.totals() {
+        let (name, help) = match name {
+            "connections" => ("tactus_http_connections", "Connections taken"),
+            "requests" => ("tactus_http_requests", "Requests understood"),
+            "accept_pauses" => ("tactus_http_accept_pauses", "Pauses for want of descriptors"),
+            _ => continue,
+        };
+        page.counter(name, help, None, [(vec![], count)])?;
+    }
+    let each = http.answers().map(|(class, count)| (vec![("class", class.to_owned())], count));
+    page.counter("tactus_http_answers", "Answers, by class of status", None, each)?;
+    let each = http.abuses().map(|(kind, count)| (vec![("kind", kind.to_owned())], count));
+    let help = "What only broken or hostile clients do, by kind";
+    page.counter("tactus_http_abuse", help, None, each)
+}
+
+fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let all = sources.streams();
+    let labels = |stream: &super::Stream| {
+        vec![("stream", stream.running.place.to_string()), ("title", stream.title.clone())]
+    };
+    let rate = || Some(Unit::Other("bits_per_second".into()));
+    let each = all.iter().filter_map(|s| Some((labels(s), s.set_rate()?.0 as f64)));
+    page.gauge("tactus_stream_set_rate", "The rate that was promised", rate(), each)?;
+    let each = all.iter().map(|s| (labels(s), s.real_rate().0 as f64));
+    page.gauge("tactus_stream_real_rate", "Payload of the last whole second", rate(), each)?;
+    let paced = || all.iter().filter(|stream| stream.set_rate().is_some());
+    let each = paced().map(|s| (labels(s), ratio(s.counters.deviation.value())));
+    let help = "How far the last whole second was from the rate";
+    page.gauge("tactus_stream_deviation", help, Some(Unit::Ratios), each)?;
+    let each = paced().map(|s| (labels(s), seconds(s.counters.lateness_max.value())));
+    let help = "The latest send of this stream";
+    page.gauge("tactus_stream_lateness_max", help, Some(Unit::Seconds), each)?;
+    let each = paced().map(|s| (labels(s), s.counters.underruns.value() as f64));
+    let help = "Sends of this stream for which the data was not there";
+    page.gauge("tactus_stream_underruns", help, None, each)?;
+    let each = all.iter().map(|s| (labels(s), s.counters.bytes.value() as f64));
+    page.gauge("tactus_stream_sent", "Payload of this stream", Some(Unit::Bytes), each)
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Writes families of metrics.
+struct Page<'a> {
+    encoder: DescriptorEncoder<'a>,
+}
+
+impl Page<'_> {
+    fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut family =
+            self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+        for (labels, value) in values {
+            let none: Option<&Exemplar<NoLabelSet, f64>> = None;
+            if labels.is_empty() {
+                family.encode_counter(&value, none)?;
+            } else {
+                family.encode_family(&labels)?.encode_counter(&value, none)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, f64)>,
+    ) -> fmt::Result {
+        let mut family =
+            self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        for (labels, value) in values {
+            if labels.is_empty() {
+                family.encode_gauge(&value)?;
+            } else {
+                family.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Histograms whose values are counted in `scale` parts of the unit.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        bounds: &[u64],
+        scale: f64,
+        values: impl IntoIterator<Item = (Labels, Snapshot)>,
+    ) -> fmt::Result {
+        let mut family =
+            self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Histogram)?;
+        for (labels, snapshot) in values {
+            let mut buckets = Vec::with_capacity(bounds.len() + 1);
+            let mut below = 0;
+            for &bound in bounds {
+                let up_to = snapshot.count_up_to(bound);
+                buckets.push((bound as f64 / scale, up_to - below));
+                below = up_to;
+            }
+            let count = snapshot.count();
+            buckets.push((f64::INFINITY, count - below));
+            let sum = snapshot.sum() as f64 / scale;
+            let none = None::<&std::collections::HashMap<usize, Exemplar<NoLabelSet, f64>>>;
+            if labels.is_empty() {
+                family.encode_histogram(sum, count, &buckets, none)?;
+            } else {
+                family.encode_family(&labels)?.encode_histogram(sum, count, &buckets, none)?;
+            }
+        }
+        Ok(())
+    }
+}

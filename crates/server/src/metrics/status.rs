@@ -1,0 +1,145 @@
+//! `GET /api/v1/status`: what runs here, on what terms, and for whom.
+//!
+//! Promise: it shows what is in force, not what was wished: the placement, models and sizes that were
+//! found at the start, everything that the host refused, and each stream's set and real rate.
+
+use serde::Serialize;
+use tactus_core::disk_model::DiskModel;
+
+use super::{Sources, Stream, Volume, ratio, seconds};
+use crate::config::units::exact;
+
+#[derive(Serialize)]
+pub(super) struct Status {
+    version: &'static str,
+    uptime_seconds: u64,
+    /// What the host refused, with what it costs; empty when all is as it should be.
+    degraded: Vec<String>,
+    placement: Vec<Core>,
+    volumes: Vec<OneVolume>,
+    totals: Totals,
+    streams: Vec<OneStream>,
+}
+
+#[derive(Serialize)]
+struct Core {
+    cpu: u32,
+    servers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct OneVolume {
+    mount: String,
+    path: String,
+    cycle: String,
+    block: String,
+    arena: String,
+    model: Model,
+}
+
+#[derive(Serialize)]
+struct Model {
+    /// Whether by `tactus measure`, or cautiously at the start.
+    measured: bool,
+    visit: String,
+    sweep: String,
+    read_mib: String,
+    depth: u32,
+}
+
+#[derive(Serialize)]
+struct Totals {
+    sent_bytes: u64,
+    underruns: u64,
+    stalls: u64,
+    cycles_missed: u64,
+    lateness_p50_seconds: f64,
+    lateness_p99_seconds: f64,
+    lateness_p999_seconds: f64,
+    /// The figure J over one second: mean and p99 over all streams and seconds since the start.
+    deviation_mean_ratio: f64,
+    deviation_p99_ratio: f64,
+}
+
+#[derive(Serialize)]
+struct OneStream {
+    stream: u32,
+    title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<String>,
+    /// Absent for a download without a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_rate_bits_per_second: Option<u64>,
+    real_rate_bits_per_second: u64,
+    deviation_ratio: f64,
+    lateness_max_seconds: f64,
+    underruns: u64,
+    sent_bytes: u64,
+}
+
+impl Status {
+    pub(super) fn now(sources: &Sources) -> Self {
+        let core = |plan: &crate::config::placement::CorePlan| Core {
+            cpu: plan.cpu,
+            servers: plan.servers.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: sources.started.elapsed().as_secs(),
+            degraded: sources.degraded.clone(),
+            placement: sources.placement.iter().map(core).collect(),
+            volumes: sources.volumes.iter().map(volume).collect(),
+            totals: totals(sources),
+            streams: sources.streams().iter().map(stream).collect(),
+        }
+    }
+}
+
+fn volume(volume: &Volume) -> OneVolume {
+    let facts = &volume.facts;
+    let DiskModel { visit, sweep, read_mib, depth, .. } = facts.model;
+    OneVolume {
+        mount: volume.mount.clone(),
+        path: facts.path.display().to_string(),
+        cycle: exact(facts.cycle()),
+        block: exact(facts.block()),
+        arena: exact(facts.arena()),
+        model: Model {
+            measured: facts.model_is_measured,
+            visit: exact(visit),
+            sweep: exact(sweep),
+            read_mib: exact(read_mib),
+            depth,
+        },
+    }
+}
+
+fn totals(sources: &Sources) -> Totals {
+    let link = &sources.counters.link;
+    let (lateness, deviation) = (link.lateness.snapshot(), link.deviation.snapshot());
+    Totals {
+        sent_bytes: link.bytes.value(),
+        underruns: link.underruns.value(),
+        stalls: link.stalls.value(),
+        cycles_missed: sources.counters.disks.iter().map(|disk| disk.cycles_missed.value()).sum(),
+        lateness_p50_seconds: seconds(lateness.quantile(0.5)),
+        lateness_p99_seconds: seconds(lateness.quantile(0.99)),
+        lateness_p999_seconds: seconds(lateness.quantile(0.999)),
+        deviation_mean_ratio: ratio(deviation.sum()) / deviation.count().max(1) as f64,
+        deviation_p99_ratio: ratio(deviation.quantile(0.99)),
+    }
+}
+
+fn stream(stream: &Stream) -> OneStream {
+    OneStream {
+        stream: stream.running.place,
+        title: stream.title.clone(),
+        client: stream.running.peer.map(|peer| peer.to_string()),
+        set_rate_bits_per_second: stream.set_rate().map(|rate| rate.0),
+        real_rate_bits_per_second: stream.real_rate().0,
+        deviation_ratio: ratio(stream.counters.deviation.value()),
+        lateness_max_seconds: seconds(stream.counters.lateness_max.value()),
+        underruns: stream.counters.underruns.value(),
+        sent_bytes: stream.counters.bytes.value(),
+    }
+}

@@ -1,0 +1,91 @@
+//! What the figures promise, on a real engine.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::config::Auto;
+use crate::engine;
+use tactus_core::units::{Bytes, MIB};
+
+struct Stage {
+    figures: Figures,
+    _engine: Engine,
+    _dir: tempfile::TempDir,
+}
+
+fn stage() -> Stage {
+    let dir = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+    let mut config = Config::unconfigured();
+    config.serve_only(dir.path());
+    config.memory.arena = Auto::Set(Bytes(16 * MIB));
+    config.memory.streams_max = 16;
+    let engine = engine::start(&config).unwrap();
+    let figures = Figures::new(&engine, Arc::new(http::Counters::default()), &config);
+    Stage { figures, _engine: engine, _dir: dir }
+}
+
+fn text(response: Option<Response>) -> String {
+    let response = response.expect("the path is one of the figures'");
+    assert_eq!(response.status(), 200);
+    String::from_utf8(response.content().to_vec()).unwrap()
+}
+
+#[test]
+fn figures_are_told_and_other_paths_are_left_to_titles() {
+    let stage = stage();
+    let answer = |path| stage.figures.answer(path, None);
+    assert!(answer("/film.ts").is_none());
+    assert!(answer("/metrics.ts").is_none());
+    assert_eq!(answer("/api/v2/").unwrap().status(), 404);
+
+    let page = text(answer("/metrics"));
+    assert!(page.ends_with("# EOF\n"));
+    for name in [
+        "tactus_build{version=\"0.1.0\"} 1",
+        "tactus_streams_ended_total{outcome=\"too_slow\"} 0",
+        "tactus_lateness_seconds_bucket{le=\"0.005\"} 0",
+        "tactus_deviation_ratios_bucket{le=\"+Inf\"} 0",
+        "tactus_disk_cycles_missed_total{volume=\"/\"} 0",
+        "tactus_promised_ratios{resource=\"disk\",volume=\"/\"} 0",
+        "tactus_refusals_total{resource=\"cpu\"} 0",
+        "tactus_http_abuse_total{kind=\"slow_header\"} 0",
+    ] {
+        assert!(page.contains(name), "{name} is not in\n{page}");
+    }
+
+    let status: serde_json::Value = serde_json::from_str(&text(answer("/api/v1/status"))).unwrap();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["streams"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["volumes"][0]["arena"], "16 MiB");
+    let servers = status["placement"].as_array().unwrap().iter();
+    assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 4);
+}
+
+#[test]
+fn capacity_is_told_for_the_rate_that_is_asked_for() {
+    let stage = stage();
+    let ask = |query| stage.figures.answer("/api/v1/capacity", query);
+    let json = |query| serde_json::from_str::<serde_json::Value>(&text(ask(query))).unwrap();
+    let usual = json(None);
+    assert_eq!(usual["fits"].as_array().map(Vec::len), Some(capacity::RATES.len()));
+    let asked = json(Some("rate=1M"));
+    assert_eq!(asked["fits"][0]["rate_bits_per_second"], 1_000_000);
+    assert!(asked["fits"][0]["streams"].as_u64().is_some_and(|fits| (1..=16).contains(&fits)));
+    let full = json(Some("rate=900G"));
+    assert_eq!(full["fits"][0]["streams"], 0);
+    let wrong = ask(Some("rate=fast")).unwrap();
+    assert_eq!(wrong.status(), 400);
+}
+
+/// Row by row: `# TYPE` and `# HELP` for each family, and every family in the guide.
+#[test]
+fn every_metric_is_in_the_guide() {
+    let stage = stage();
+    let guide = include_str!("../../../../docs/guide/metrics.md");
+    let page = text(stage.figures.answer("/metrics", None));
+    let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    for family in families {
+        let name = family.split(' ').next().unwrap();
+        assert!(guide.contains(&format!("`{name}")), "{name} is not in docs/guide/metrics.md");
+    }
+}
