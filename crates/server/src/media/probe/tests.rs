@@ -1,3 +1,5 @@
+//! What the probe says of whole, cut, joined, lying and random bytes.
+
 use super::super::sample::{Sample, TS_RATE};
 use super::*;
 use proptest::prelude::*;

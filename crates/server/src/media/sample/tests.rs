@@ -1,3 +1,5 @@
+//! What the sample titles promise: seams that nobody can find, judged by our readers and by others.
+
 use super::*;
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use proptest::prelude::*;
