@@ -214,8 +214,8 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let block_counters = Arc::new(BlockCounters::default());
     counters.disks.push(Arc::clone(&disk_counters));
     counters.blocks.push(Arc::clone(&block_counters));
-    // Reads, promotions and commits: at most one of each for a place.
-    let (to_disk, disk_requests) = ring(3 * places + 1);
+    // Reads, promotions and commits: at most one of each for a want.
+    let (to_disk, disk_requests) = ring(3 * wants + 1);
     let (disk_filled, filled) = ring(places + 1);
     // A want and a return for each, and commits: no more than wants.
     let (to_block, requests) = ring(3 * wants + 1);

@@ -47,7 +47,8 @@ struct Place {
     len: u32,
     /// Tokens to answer when the block is filled.
     waiters: List,
-    best_effort: bool,
+    /// What the disk has been told: the soonest of the waiters'.
+    deadline: MonoTime,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -103,8 +104,8 @@ impl BlockServer {
         let entry = &mut self.places[place as usize];
         if entry.state == State::Filling {
             self.waiters.push_back(&mut entry.waiters, want.token);
-            if entry.best_effort && !want.best_effort {
-                entry.best_effort = false;
+            if want.deadline < entry.deadline {
+                entry.deadline = want.deadline;
                 let block = ports::BlockRef { place, generation: entry.generation };
                 self.tell_disk(ToDisk::Promote { block, deadline: want.deadline });
                 self.uncommitted = true;
@@ -130,7 +131,7 @@ impl BlockServer {
             generation: block.generation,
             len: want.len,
             waiters: List::default(),
-            best_effort: want.best_effort,
+            deadline: want.deadline,
         };
         self.waiters.push_back(&mut entry.waiters, want.token);
         let transfer = Transfer {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tactus_core::ports::Bell;
 use tactus_core::read_ahead::Piece;
-use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::arena::Lease;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -153,8 +153,8 @@ impl DeliveryServer {
         loop {
             let deadline = match (&entry.clock, entry.start.pace) {
                 (Some(clock), _) => entry.read.due(clock),
-                // What only begins comes after what is already promised.
-                (None, Pace::Paced { .. }) => now + cycle.times(JOIN_CYCLES),
+                // What only begins comes after everything that is already promised.
+                (None, Pace::Paced { .. }) => now + JOIN,
                 (None, Pace::BestEffort) => MonoTime(u64::MAX),
             };
             let Some(piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
@@ -458,5 +458,7 @@ impl Server for DeliveryServer {
     }
 }
 
-/// A stream that begins is due this many cycles ahead: later than anything of a running stream.
-const JOIN_CYCLES: u64 = 4;
+/// The first blocks of a stream are due this far ahead: later than any block of a running stream,
+/// however slow, and in the order in which streams came. A nearer deadline would pass while many
+/// streams begin or seek, and their first blocks would then go before what running ones need.
+const JOIN: Nanos = SECOND.times(1_000_000);
