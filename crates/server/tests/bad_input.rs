@@ -1,0 +1,24 @@
+//! Bad input against a whole server: every row of the tables H (framing), R (ranges) and A (paths and
+//! files) is one case, named by its id. What a row says about a part alone is also tested in that
+//! part; here the answer on the wire counts, what happens to the connection, and what is counted.
+#![allow(clippy::unwrap_used, reason = "a case fails by panicking, also in what it calls")]
+
+#[path = "bad_input/client.rs"]
+mod client;
+#[path = "bad_input/house.rs"]
+mod house;
+
+#[path = "bad_input/crowds.rs"]
+mod crowds;
+#[path = "bad_input/exact.rs"]
+mod exact;
+#[path = "bad_input/framing.rs"]
+mod framing;
+#[path = "bad_input/good.rs"]
+mod good;
+#[path = "bad_input/paths.rs"]
+mod paths;
+#[path = "bad_input/ranges.rs"]
+mod ranges;
+#[path = "bad_input/slow.rs"]
+mod slow;

@@ -1,0 +1,161 @@
+//! Rows H14, H20 and R06: more of everything than there is.
+
+use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tactus::http::Abuse;
+
+use crate::client::Client;
+use crate::house::{A_LEN, House, content};
+
+#[test]
+fn h14_ten_thousand_requests_at_once() {
+    const REQUESTS: usize = 10_000;
+    let house = House::new();
+    let mut client = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+    // Each answer tells which request it belongs to: odd ones have another length.
+    let request = |n: usize| {
+        let target = if n % 2 == 0 { "/a.ts" } else { "/dir/b.mp4" };
+        format!("HEAD {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    };
+    let mut writer = client.socket().try_clone().unwrap();
+    let written = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..REQUESTS {
+                writer.write_all(request(n).as_bytes()).unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for n in 0..REQUESTS {
+            let answer = client.answer_to("HEAD").expect("as many answers as requests");
+            let len = if n % 2 == 0 { A_LEN } else { 5000 };
+            assert_eq!(answer.field("content-length"), Some(&*len.to_string()), "answer {n}");
+        }
+    });
+    assert_eq!(written.load(Ordering::Relaxed), REQUESTS);
+}
+
+#[test]
+fn h14_who_does_not_take_answers_is_not_read() {
+    const BYTES_MAX: usize = 256 << 20;
+    let house = House::new();
+    let client = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+    let mut socket = client.socket();
+    socket.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+    let requests = "HEAD /a.ts HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let mut sent = 0;
+    loop {
+        match socket.write(requests.as_bytes()) {
+            Ok(taken) => sent += taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(sent < BYTES_MAX, "the server reads on without end");
+    }
+    house.serves_others();
+}
+
+#[test]
+fn h20_ten_thousand_connections_from_one_address() {
+    const CONNECTIONS: usize = 10_000;
+    let house = House::new();
+    let mut welcome: Vec<_> = (0..100).map(|_| house.client()).collect();
+    // The books are kept in the order of arrival, so none of these can come before the first.
+    for _ in 100..CONNECTIONS {
+        house.client().is_closed();
+    }
+    assert_eq!(house.count(Abuse::PerIpLimit), (CONNECTIONS - 100) as u64);
+    house.serves_others();
+    for client in &mut welcome {
+        assert_eq!(client.ask("HEAD", "/a.ts", "").status, 200);
+    }
+    drop(welcome);
+    house.wait_until("all are gone", |house| house.counters.connections_open() == 0);
+    assert_eq!(house.client().ask("HEAD", "/a.ts", "").status, 200, "there is room again");
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let house = House::with(|plan| plan.limits.connections_max = 10);
+    let kept: Vec<_> = (0..10).map(|_| house.client()).collect();
+    let mut client = house.client();
+    let answer = client.answer().unwrap();
+    assert_eq!((answer.status, answer.field("retry-after").is_some()), (503, true));
+    client.is_closed();
+    assert_eq!(house.count(Abuse::ConnectionLimit), 1);
+    drop(kept);
+    house.wait_until("all are gone", |house| house.counters.connections_open() == 0);
+    house.serves_others();
+}
+
+#[test]
+fn an_address_with_a_full_score_is_refused_for_a_while() {
+    let house = House::with(|plan| plan.limits.abuse_score_max = 100);
+    // Five framing conflicts of twenty points.
+    for _ in 0..5 {
+        let mut client = house.client();
+        client.send("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n");
+        assert_eq!(client.answer().unwrap().status, 400);
+        client.is_closed();
+    }
+    house.client().is_closed();
+    assert_eq!(house.count(Abuse::AbuseScore), 1);
+    house.serves_others();
+}
+
+#[test]
+fn r06_a_thousand_seeks_at_once() {
+    const CLIENTS: usize = 1000;
+    let house = House::with(|plan| {
+        plan.config.memory.streams_max = 8;
+        plan.limits.connections_per_address_max = CLIENTS + 100;
+    });
+    // Streams that last fill the table. (Holding their title in memory may take a place of it.)
+    let mut streams = Vec::new();
+    loop {
+        let mut stream = house.client();
+        stream.send("GET /a.ts?rate=100k HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        match stream.head().unwrap().status {
+            200 => streams.push(stream),
+            status => break assert_eq!(status, 503),
+        }
+    }
+    assert!((6..=8).contains(&streams.len()), "{} streams fit", streams.len());
+    let a = content(A_LEN);
+    let ask = |client: &mut Client, n: usize| {
+        let at = n * 7919 % A_LEN;
+        let target = "/a.ts?rate=8.8M";
+        let answer = client.get(target, &format!("Range: bytes={at}-{at}\r\n"));
+        match answer.status {
+            206 => assert_eq!(answer.body, a[at..=at]),
+            503 => {
+                assert!(answer.field("retry-after").is_some(), "no Retry-After");
+                assert!(answer.text().contains("\"resource\":\"streams\""), "{}", answer.text());
+            }
+            status => panic!("{status}"),
+        }
+        answer.status
+    };
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| house.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        assert_eq!(ask(client, n), 503, "each costs a place, and there is none");
+    }
+    assert_eq!(house.engine.broker.running().len(), streams.len(), "the streams go on");
+    drop(streams);
+    house.wait_until("there is room", |house| house.engine.broker.running().is_empty());
+    // Now some find room and some do not; nobody gets anything else.
+    let served = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (share, clients) in clients.chunks_mut(CLIENTS / 20).enumerate() {
+            let (ask, served) = (&ask, &served);
+            scope.spawn(move || {
+                for (n, client) in clients.iter_mut().enumerate() {
+                    let status = ask(client, share * 1000 + n);
+                    served.fetch_add(usize::from(status == 206), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(served.load(Ordering::Relaxed) > 0, "nobody was served");
+}

@@ -1,0 +1,169 @@
+//! A server in this process: titles, an engine, a site, and a port.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::config::{Auto, Config};
+use tactus::engine::{self, Engine};
+use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store};
+use tactus_core::units::{Bytes, MIB};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::client::Client;
+
+/// What a case changes before the server starts.
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) limits: Limits,
+    /// The directory that is served; the house's own, unless a case says otherwise.
+    pub(crate) root: PathBuf,
+}
+
+pub(crate) struct House {
+    // Dropped in this order: first the connections, then the engine under them, then its files.
+    runtime: Option<Runtime>,
+    pub(crate) engine: Engine,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) address: SocketAddr,
+    directory: TempDir,
+}
+
+/// Answers one path, as metrics would.
+struct Echo;
+
+impl Internal for Echo {
+    fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
+        (path == "/api/v1/echo").then(|| Response::text(200, query.unwrap_or("nothing")))
+    }
+}
+
+/// A quick disk, written down, so that no case waits for measurements or depends on them.
+const MODEL: &str = r#"
+version = 1
+measured = "for the cases"
+device = "none"
+[model]
+visit = "30 us"
+sweep = "0 ns"
+read_mib = "600 us"
+write_mib = "600 us"
+depth = 16
+"#;
+
+/// `/a.ts`: not a whole number of sectors, and larger than a block.
+pub(crate) const A_LEN: usize = 1_234_567;
+
+impl House {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Plan)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        fs::create_dir_all(root.join("dir")).unwrap();
+        fs::write(root.join("a.ts"), content(A_LEN)).unwrap();
+        fs::write(root.join("dir/b.mp4"), content(5000)).unwrap();
+        fs::write(root.join("empty.ts"), b"").unwrap();
+
+        let mut config = Config::unconfigured();
+        config.memory.arena = Auto::Set(Bytes(64 * MIB));
+        config.memory.streams_max = 256;
+        config.best_effort_streams_max = 128;
+        // The cases share the machine with each other.
+        config.cores.realtime = false;
+        config.memory.lock = false;
+        // All cases come from this host, and one of them must not shut out the others.
+        let limits = Limits { abuse_score_max: u32::MAX, ..Limits::default() };
+        let mut plan = Plan { config, limits, root };
+        change(&mut plan);
+        plan.config.serve_only(&plan.root);
+        plan.config.volumes[0].model = directory.path().join("disk-model.toml");
+        fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
+
+        let engine = engine::start(&plan.config).unwrap();
+        let rules = CatalogueRules { probe: tactus::media::probe::rate_of, ..Default::default() };
+        let store = Store {
+            catalogue: Arc::new(Catalogue::new(&plan.root, rules).unwrap()),
+            broker: engine.broker.clone(),
+            rates: plan.config.rate,
+            listing: true,
+        };
+        let counters = Arc::new(Counters::default());
+        let site = Site::new(plan.limits, Arc::clone(&counters), Some(store), Arc::new(Echo));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(http::serve(listener, Arc::new(site)));
+        Self { runtime: Some(runtime), engine, counters, address, directory }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.directory.path().join("root")
+    }
+
+    /// Outside of what is served.
+    pub(crate) fn outside(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// A client with an address of its own: this host answers to all of 127/8.
+    pub(crate) fn client_from(&self, last: [u8; 2]) -> Client {
+        let from = IpAddr::V4(Ipv4Addr::new(127, 1, last[0], last[1]));
+        Client::connect_from(self.address, from, None)
+    }
+
+    pub(crate) fn count(&self, abuse: Abuse) -> u64 {
+        self.counters.abuse(abuse)
+    }
+
+    /// Waits until a condition holds; a case that waits in vain fails by its message.
+    pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..4000 {
+            if holds(self) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("waited in vain until {what}");
+    }
+
+    /// After whatever a case did, the server answers others.
+    pub(crate) fn serves_others(&self) {
+        let mut client = self.client_from([255, 1]);
+        let answer = client.get("/dir/b.mp4?rate=max", "");
+        assert_eq!((answer.status, answer.body), (200, content(5000)));
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+        }
+    }
+}
+
+/// Bytes of which no two places look alike: xorshift64 of Marsaglia.
+pub(crate) fn content(len: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,94 @@
+//! Rows R01 to R05: what a `Range` may ask for.
+
+use std::fs;
+use std::io::Write;
+
+use tactus::http::Abuse;
+
+use crate::house::{A_LEN, House, content};
+
+fn refused(house: &House, field: &str) {
+    let answer = house.client().get("/a.ts?rate=max", &format!("Range: {field}\r\n"));
+    assert_eq!(answer.status, 416, "{field}");
+    assert_eq!(answer.field("content-range"), Some(&*format!("bytes */{A_LEN}")), "{field}");
+    assert!(!answer.closes(), "the connection is fine");
+}
+
+fn tiny(count: usize) -> String {
+    let specs: Vec<_> = (0..count).map(|n| format!("{0}-{0}", 10 * n)).collect();
+    format!("bytes={}", specs.join(","))
+}
+
+#[test]
+fn r01_many_tiny_ranges() {
+    let house = House::new();
+    refused(&house, &tiny(500));
+    refused(&house, &tiny(9));
+    assert_eq!(house.count(Abuse::BadRange), 2);
+    let eight = house.client().get("/a.ts?rate=max", &format!("Range: {}\r\n", tiny(8)));
+    assert_eq!(eight.status, 206);
+    assert_eq!(eight.text().matches("Content-Range: bytes ").count(), 8);
+}
+
+#[test]
+fn r02_the_same_range_again_and_again() {
+    let house = House::new();
+    refused(&house, &format!("bytes={}", vec!["0-"; 100].join(",")));
+    refused(&house, "bytes=0-,0-");
+    refused(&house, "bytes=0-9,5-14,10-19,15-24");
+    house.serves_others();
+}
+
+#[test]
+fn r03_numbers_beyond_all_files_and_ranges_that_are_none() {
+    let house = House::new();
+    for field in [
+        "bytes=-9223372036854775809",
+        "bytes=18446744073709551616-",
+        "bytes=0-18446744073709551616",
+        "bytes=1234567-",
+    ] {
+        refused(&house, field);
+    }
+    let mut client = house.client();
+    for field in ["bytes=5-3", "bytes=x-", "bytes=-", "lines=1-2", "bytes=+1-2"] {
+        let answer = client.get("/a.ts?rate=max", &format!("Range: {field}\r\n"));
+        assert_eq!((answer.status, answer.body.len()), (200, A_LEN), "{field}");
+    }
+}
+
+#[test]
+fn r04_if_range_that_is_not_certain() {
+    let house = House::new();
+    let mut client = house.client();
+    let tag = client.ask("HEAD", "/a.ts", "").field("etag").unwrap().to_owned();
+    for value in [format!("W/{tag}"), "Thu, 01 Jan 1970 00:00:00 GMT".into(), "\"x\"".into()] {
+        let fields = format!("Range: bytes=0-9\r\nIf-Range: {value}\r\n");
+        let answer = client.get("/a.ts?rate=max", &fields);
+        assert_eq!((answer.status, answer.body.len()), (200, A_LEN), "{value}");
+    }
+    let fields = format!("Range: bytes=0-9\r\nIf-Range: {tag}\r\n");
+    assert_eq!(client.get("/a.ts?rate=max", &fields).status, 206);
+}
+
+#[test]
+fn r05_a_file_that_grows() {
+    let house = House::new();
+    let all = content(40_000);
+    let path = house.root().join("growing.ts");
+    let mut file = fs::File::create(&path).unwrap();
+    let mut client = house.client();
+    let mut tags = std::collections::HashSet::new();
+    for (from, to) in [(0, 9_999), (9_999, 20_000), (20_000, 40_000)] {
+        file.write_all(&all[from..to]).unwrap();
+        file.sync_all().unwrap();
+        // What is there is sent, up to its end; what is not there is not promised.
+        let answer = client.get("/growing.ts?rate=max", "Range: bytes=5000-999999\r\n");
+        assert_eq!((answer.status, answer.body.as_slice()), (206, &all[5000..to]));
+        let range = format!("bytes 5000-{}/{to}", to - 1);
+        assert_eq!(answer.field("content-range"), Some(&*range));
+        assert!(tags.insert(answer.field("etag").unwrap().to_owned()), "another version");
+        let beyond = client.get("/growing.ts?rate=max", &format!("Range: bytes={to}-\r\n"));
+        assert_eq!(beyond.status, 416);
+    }
+}
