@@ -1,0 +1,390 @@
+//! The program as its users meet it: what it says, what it answers, and with which exit code it ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal};
+
+fn tactus(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+    command.args(args).stdin(Stdio::null()).env_remove("TACTUS_LOG");
+    command.output().expect("the program starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("what it says is UTF-8")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("what it says is UTF-8")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("it ends by itself")
+}
+
+/// Bytes that differ from place to place.
+fn content(len: u32) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// `tactus serve` on a directory of its own. One at a time: it pins its cores.
+struct Served {
+    server: Child,
+    /// What it said first: where it is, and where its figures are.
+    said: [String; 2],
+    /// Its address, as this host reaches it.
+    url: String,
+    dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Served {
+    fn new(config: &str, titles: &[(&str, &[u8])]) -> Self {
+        Self::on("127.0.0.1:0", config, titles)
+    }
+
+    fn on(address: &str, config: &str, titles: &[(&str, &[u8])]) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        let media = dir.path().join("media");
+        fs::create_dir(&media).expect("a directory");
+        for (name, bytes) in titles {
+            fs::write(media.join(name), bytes).expect("a title");
+        }
+        let text = format!("[admin]\naddress = \"off\"\n[memory]\narena = \"64 MiB\"\n{config}");
+        fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
+        let (server, said, url) = start(address, dir.path());
+        Self { server, said, url, dir, _turn: turn }
+    }
+
+    fn restart(&mut self) {
+        self.server.kill().expect("the server runs until now");
+        self.server.wait().expect("a killed server ends");
+        (self.server, self.said, self.url) = start("127.0.0.1:0", self.dir.path());
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().expect("a plain name").to_owned()
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").trim_end_matches('/')
+    }
+
+    fn ask(&self, target: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).expect("a connection");
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("a request");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+fn start(address: &str, dir: &Path) -> (Child, [String; 2], String) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
+        .args(["serve", "--http", address, "--config"])
+        .args([dir.join("tactus.toml"), dir.join("media")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut lines = BufReader::new(server.stdout.as_mut().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("the server says where it is").expect("a line");
+    let said = [line(), line()];
+    let url = said[0].rsplit(' ').next().expect("the last word is the address");
+    assert!(url.starts_with("http://") && url.ends_with('/'), "{said:?}");
+    let url = url.replace("0.0.0.0", "127.0.0.1");
+    (server, said, url)
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already, as it should in the test of its end.
+        drop(self.server.kill());
+        drop(self.server.wait());
+    }
+}
+
+#[test]
+fn help_shows_every_command_with_examples() {
+    let help = out(&tactus(&["--help"]));
+    let commands = ["serve", "demo", "measure", "ls", "get", "doctor", "completions", "man"];
+    for command in commands {
+        assert!(help.contains(&format!("\n  {command} ")), "{command} is not in\n{help}");
+        let own = tactus(&[command, "--help"]);
+        assert!(out(&own).contains("\nExamples:\n"), "{command} shows no examples");
+        assert_eq!(code(&own), 0);
+    }
+    assert!(help.contains("Exit codes:"));
+    assert_eq!(out(&tactus(&["--version"])), format!("tactus {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_arguments_end_with_2_and_say_what_to_write() {
+    for (args, said) in [
+        (&["srve"][..], "'serve'"),
+        (&["serve"], "name a directory"),
+        (&["serve", "/nowhere/at/all"], "is not a directory"),
+        (&["serve", "/", "--http", "here"], "here"),
+        (&["get", "ftp://h/a"], "write it like http://"),
+        (&["get", "http://127.0.0.1:9/"], "-o FILE"),
+        (&["get", "http://127.0.0.1:9/a", "--rate", "8 mbit/s"], "did you mean \"Mbit/s\"?"),
+        (&["get", "http://127.0.0.1:9/a", "--wait", "5"], "has no unit"),
+        (&["measure", "/nowhere/at/all"], "is not a directory"),
+        (&["measure", "/", "--scratch", "1 Gib"], "did you mean \"GiB\"?"),
+        (&["doctor", "/nowhere/at/all"], "name a directory"),
+    ] {
+        let output = tactus(args);
+        assert_eq!(code(&output), 2, "{args:?}\n{}", err(&output));
+        assert!(err(&output).contains(said), "{args:?} should say {said}:\n{}", err(&output));
+    }
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_shown_with_line_and_column() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).expect("a configuration");
+        let file = file.to_str().expect("a plain name");
+        tactus(&["serve", "/", "--check-config", "--config", file])
+    };
+    let wrong = check("[http]\n  adress = \"127.0.0.1:1\"\n");
+    assert_eq!(code(&wrong), 2);
+    let said = err(&wrong);
+    assert!(said.contains("t.toml:2:3: unknown key `adress`; did you mean `address`?"), "{said}");
+    assert!(said.contains("2 |   adress = ") && said.contains("  |   ^^^^^^"), "{said}");
+    let right = check("[http]\naddress = \"127.0.0.1:1\"\n");
+    assert_eq!((code(&right), out(&right).as_str()), (0, "the configuration is right\n"));
+    let absent = tactus(&["serve", "/", "--config", "/nowhere/t.toml"]);
+    assert_eq!(code(&absent), 2);
+    assert!(err(&absent).contains("/nowhere/t.toml: cannot be read"), "{}", err(&absent));
+}
+
+#[test]
+fn doctor_judges_this_host_for_people_and_for_programs() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let dir = dir.path().to_str().expect("a plain name");
+    let json = tactus(&["doctor", dir, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("a list");
+    let of = |name: &str| findings.iter().find(|finding| finding["check"] == name);
+    for check in [
+        "realtime",
+        "memlock",
+        "io_uring",
+        "filesystem",
+        "direct",
+        "link",
+        "governor",
+        "congestion",
+        "qdisc",
+        "descriptors",
+        "hugepages",
+    ] {
+        let finding = of(check).unwrap_or_else(|| panic!("{check} is not checked"));
+        let changeable = finding["cost"].is_string() && finding["fix"].is_string();
+        assert_eq!(changeable, finding["state"] != "ok", "{finding}");
+    }
+    assert_eq!(code(&json), i32::from(report["state"] == "bad"));
+    let text = out(&tactus(&["doctor", dir]));
+    for finding in findings {
+        let name = finding["check"].as_str().expect("a name");
+        assert!(text.contains(name), "{name} is not in\n{text}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_cover_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = out(&tactus(&["completions", shell]));
+        assert!(script.contains("doctor") && script.contains("check-config"), "{shell}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let pages = dir.path().join("man1");
+    assert_eq!(code(&tactus(&["man", pages.to_str().expect("a plain name")])), 0);
+    for page in ["tactus.1", "tactus-serve.1", "tactus-get.1", "tactus-completions.1"] {
+        let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|_| panic!("no {page}"));
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    assert!(out(&tactus(&["man"])).contains(".SH NAME"));
+}
+
+#[test]
+fn a_title_is_listed_and_fetched_byte_by_byte() {
+    let bytes = content(3_000_001);
+    let served = Served::new("", &[("a title.bin", &bytes), ("empty", b"")]);
+
+    let listed = tactus(&["ls", &served.url]);
+    assert_eq!(code(&listed), 0, "{}", err(&listed));
+    assert!(out(&listed).contains("a title.bin") && out(&listed).contains("2.8 MiB"));
+    let json = tactus(&["ls", &served.url, "--json", "--rates"]);
+    let entries: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(entries[0]["bytes"], 3_000_001);
+
+    let file = served.file("got");
+    let url = served.url("a title.bin");
+    let got = tactus(&["get", &url, "-o", &file, "--rate", "100M"]);
+    assert_eq!(code(&got), 0, "{}", err(&got));
+    assert!(fs::read(&file).expect("the file") == bytes, "bytes differ");
+    assert!(!Path::new(&format!("{file}.part")).exists());
+    assert!(!Path::new(&format!("{file}.part.etag")).exists());
+
+    let again = tactus(&["get", &url, "-o", &file]);
+    assert_eq!(code(&again), 2);
+    assert!(err(&again).contains("--force"), "{}", err(&again));
+    assert_eq!(code(&tactus(&["get", &url, "-o", &file, "--force", "--rate", "max"])), 0);
+
+    let piped = tactus(&["get", &url, "-o", "-", "--quiet", "--rate", "max"]);
+    assert!(piped.stdout == bytes && piped.stderr.is_empty());
+    assert_eq!(code(&tactus(&["get", &served.url("empty"), "-o", &served.file("empty.got")])), 0);
+
+    let absent = tactus(&["get", &served.url("b"), "-o", &served.file("b")]);
+    assert_eq!(code(&absent), 1);
+    assert!(err(&absent).contains("nothing of this name"), "{}", err(&absent));
+    assert!(!Path::new(&served.file("b.part")).exists());
+}
+
+#[test]
+fn a_download_goes_on_where_it_stopped_but_only_in_the_same_version() {
+    let bytes = content(1_000_000);
+    let served = Served::new("", &[("a.bin", &bytes)]);
+    let (url, file) = (served.url("a.bin?rate=max"), served.file("a.got"));
+    let get = || tactus(&["get", &url, "-o", &file, "--force"]);
+    assert_eq!(code(&get()), 0);
+    let answer = served.ask("/a.bin?rate=max");
+    let tag = answer.lines().find_map(|line| line.strip_prefix("ETag: ")).expect("a tag");
+    let leave = |have: &[u8], tag: &str| {
+        fs::write(format!("{file}.part"), have).expect("a part");
+        fs::write(format!("{file}.part.etag"), tag).expect("its version");
+    };
+
+    // What is there is believed when the version is the same: so these zeros stay.
+    leave(&[0; 1000], tag);
+    assert_eq!(code(&get()), 0);
+    let got = fs::read(&file).expect("the file");
+    assert!(got[..1000] == [0; 1000] && got[1000..] == bytes[1000..] && got.len() == bytes.len());
+
+    // Of another version nothing is kept.
+    leave(&[0; 1000], "\"another\"");
+    assert_eq!(code(&get()), 0);
+    assert!(fs::read(&file).expect("the file") == bytes, "bytes differ");
+
+    // All of it had come, only the last step was missing.
+    leave(&bytes, tag);
+    assert_eq!(code(&get()), 0);
+    assert!(fs::read(&file).expect("the file") == bytes, "bytes differ");
+}
+
+#[test]
+fn a_broken_connection_is_followed_by_another() {
+    let bytes = content(100_000);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let sent = bytes.clone();
+    let server = std::thread::spawn(move || {
+        let mut heads = vec![];
+        for (start, end) in [(0, 30_000), (30_000, 70_000), (70_000, 100_000)] {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut head = [0; 2048];
+            let len = stream.read(&mut head).expect("a request");
+            heads.push(String::from_utf8_lossy(&head[..len]).into_owned());
+            let status = if start == 0 { "200 OK" } else { "206 Partial Content" };
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\nETag: \"v1\"\r\nContent-Length: {}\r\n\
+                 Content-Range: bytes {start}-99999/100000\r\n\r\n",
+                100_000 - start
+            )
+            .expect("a head");
+            stream.write_all(&sent[start..end]).expect("a part of the body");
+        }
+        heads
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("a");
+    let url = format!("http://127.0.0.1:{port}/a");
+    let got = tactus(&["get", &url, "-o", file.to_str().expect("a plain name")]);
+    assert_eq!(code(&got), 0, "{}", err(&got));
+    assert!(fs::read(&file).expect("the file") == bytes, "bytes differ");
+    let heads = server.join().expect("no panic");
+    assert!(!heads[0].contains("Range:"));
+    assert!(heads[2].contains("Range: bytes=70000-\r\nIf-Range: \"v1\"\r\n"), "{}", heads[2]);
+}
+
+#[test]
+fn a_server_without_room_is_told_apart_by_3() {
+    let config = "[best_effort]\nstreams_max = 0\n";
+    let served = Served::new(config, &[("a.bin", &content(10_000))]);
+    let refused = tactus(&["get", &served.url("a.bin?rate=max"), "-o", &served.file("a")]);
+    assert_eq!(code(&refused), 3, "{}", err(&refused));
+    assert!(err(&refused).contains("no room") && err(&refused).contains("--wait"));
+    assert_eq!(code(&tactus(&["get", "http://127.0.0.1:9/a", "-o", &served.file("x")])), 1);
+}
+
+#[test]
+fn figures_are_served_on_a_loopback_address() {
+    let served = Served::new("", &[("a.bin", &content(10_000))]);
+    assert!(served.ask("/metrics").contains("\ntactus_streams_started_total "));
+    assert!(served.ask("/api/v1/status").contains("\"version\""));
+    assert!(served.ask("/api/v1/capacity?rate=8.8M").contains("\"rate_bits_per_second\":8800000"));
+    assert!(served.ask("/.tactus/disk-model.toml").starts_with("HTTP/1.1 404 "));
+}
+
+/// Row C03: metrics from outside: not listening.
+#[test]
+fn c03_figures_are_not_served_to_the_network() {
+    let served = Served::on("0.0.0.0:0", "", &[("a.bin", &content(10_000))]);
+    assert!(served.said[1].contains("nowhere"), "{:?}", served.said);
+    for path in ["/metrics", "/api/v1/status", "/api/v1/capacity"] {
+        assert!(served.ask(path).starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    assert!(served.ask("/a.bin?rate=max").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_signal_lets_running_deliveries_finish() {
+    let bytes = content(1_000_000);
+    let mut served = Served::new("", &[("a.bin", &bytes)]);
+    let mut stream = TcpStream::connect(served.address()).expect("a connection");
+    // A second and a half long.
+    stream
+        .write_all(b"GET /a.bin?rate=5M HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("a request");
+    let mut start = [0; 1024];
+    stream.read_exact(&mut start).expect("it has begun");
+    let pid = Pid::from_child(&served.server);
+    rustix::process::kill_process(pid, Signal::TERM).expect("the server runs");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("it goes on");
+    let all = [&start[..], &rest].concat();
+    assert!(all.ends_with(&bytes), "{} bytes came", all.len());
+    assert!(served.server.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_measured_model_is_used_at_the_next_start() {
+    let mut served = Served::new("", &[("a.bin", &content(10_000))]);
+    assert!(served.ask("/api/v1/status").contains("\"measured\":false"));
+    let media = served.file("media");
+    let measured = tactus(&["measure", &media, "--fast", "--scratch", "32 MiB"]);
+    assert_eq!(code(&measured), 0, "{}", err(&measured));
+    assert!(out(&measured).contains("Model: ") && out(&measured).contains("4 MiB"));
+    assert!(Path::new(&media).join(".tactus/disk-model.toml").exists());
+    assert_eq!(fs::read_dir(Path::new(&media).join(".tactus")).expect("it is there").count(), 1);
+    let doctor = out(&tactus(&["doctor", &media]));
+    assert!(doctor.contains("ok    model"), "{doctor}");
+    served.restart();
+    assert!(served.ask("/api/v1/status").contains("\"measured\":true"));
+}
