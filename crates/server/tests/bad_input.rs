@@ -22,3 +22,23 @@ mod paths;
 mod ranges;
 #[path = "bad_input/slow.rs"]
 mod slow;
+
+/// A03 is a race against the catalogue alone; all others go over the wire.
+#[test]
+fn every_row_has_its_case() {
+    let cases = [
+        include_str!("bad_input/crowds.rs"),
+        include_str!("bad_input/framing.rs"),
+        include_str!("bad_input/paths.rs"),
+        include_str!("bad_input/ranges.rs"),
+        include_str!("bad_input/slow.rs"),
+        include_str!("../src/catalogue/tests.rs"),
+    ]
+    .concat();
+    for (table, rows) in [("h", 21), ("r", 6), ("a", 8)] {
+        for row in 1..=rows {
+            let case = format!("\n#[test]\nfn {table}{row:02}_");
+            assert!(cases.contains(&case), "row {table}{row:02} has no case");
+        }
+    }
+}

@@ -22,6 +22,16 @@ pub(super) enum Answer {
     Delivery(Box<Delivery>),
 }
 
+impl Answer {
+    /// The status, as far as it is decided before admission.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Short(response) => response.status(),
+            Self::Delivery(delivery) => delivery.head.status(),
+        }
+    }
+}
+
 /// The methods that are served.
 const ALLOWED: &str = "GET, HEAD, OPTIONS";
 

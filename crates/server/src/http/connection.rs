@@ -86,6 +86,8 @@ impl Connection {
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
             let answer = answer::answer(&self.site, &request).await;
+            let (method, target, status) = (request.method, &request.target, answer.status());
+            tracing::debug!(peer = %self.peer, ?method, ?target, status, "request");
             drop(request);
             socket = match answer {
                 Answer::Short(response) => self.send(socket, &response, manner).await?,
@@ -121,6 +123,7 @@ impl Connection {
     /// Tells the client what was wrong, as the last thing.
     async fn refuse(&self, socket: TcpStream, fault: Fault) -> Option<TcpStream> {
         self.abused(fault.abuse());
+        tracing::debug!(peer = %self.peer, %fault, "request refused");
         let (version, afterwards) = (Version::Http11, Afterwards::Close);
         let manner = Manner { version, afterwards, head_only: false };
         self.send(socket, &Response::text(fault.status(), fault.to_string()), manner).await
@@ -260,5 +263,21 @@ async fn linger(mut socket: TcpStream, site: &Site) {
             Ok(Ok(read @ 1..)) => left = left.saturating_sub(read as u64),
             Ok(Ok(0) | Err(_)) | Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Counters, Limits};
+
+    #[tokio::test]
+    async fn a_connection_that_waits_costs_little() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(peer).await.unwrap();
+        let site = Site::new(Limits::default(), Arc::new(Counters::default()), None, Arc::new(()));
+        let task = serve(Arc::new(site), socket, peer.ip());
+        assert!(size_of_val(&task) <= 2048, "{} bytes of task", size_of_val(&task));
     }
 }

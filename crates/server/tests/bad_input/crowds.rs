@@ -15,7 +15,7 @@ fn h14_ten_thousand_requests_at_once() {
     let mut client = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
     // Each answer tells which request it belongs to: odd ones have another length.
     let request = |n: usize| {
-        let target = if n % 2 == 0 { "/a.ts" } else { "/dir/b.mp4" };
+        let target = if n.is_multiple_of(2) { "/a.ts" } else { "/dir/b.mp4" };
         format!("HEAD {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
     };
     let mut writer = client.socket().try_clone().unwrap();
@@ -29,7 +29,7 @@ fn h14_ten_thousand_requests_at_once() {
         });
         for n in 0..REQUESTS {
             let answer = client.answer_to("HEAD").expect("as many answers as requests");
-            let len = if n % 2 == 0 { A_LEN } else { 5000 };
+            let len = if n.is_multiple_of(2) { A_LEN } else { 5000 };
             assert_eq!(answer.field("content-length"), Some(&*len.to_string()), "answer {n}");
         }
     });
