@@ -75,7 +75,7 @@ fn look(dir: &Path, device: Option<&Disk>) -> io::Result<DiskModel> {
     let model = fit::flash(&reads, Nanos(0), DEPTH as u32);
     let half = |time: Nanos| time.times(2);
     Ok(DiskModel {
-        visit: half(model.visit).max(VISIT_MIN),
+        visit: half(model.visit),
         read_mib: half(model.read_mib),
         // Not measured: writing wears flash, and does it badly for a moment.
         write_mib: model.read_mib.times(8),
@@ -100,8 +100,6 @@ const TIME: Duration = Duration::from_millis(250);
 const DEPTH: usize = 4;
 /// Bounds the list of places, not the time: 250 ms of a disk that reads 8 GB/s.
 const REQUESTS_MAX: usize = 8192;
-/// No visit is free, even where a memory answers.
-const VISIT_MIN: Nanos = Nanos::from_micros(20);
 const FILE_MIN: Bytes = Bytes(32 * MIB);
 const SCRATCH: Bytes = Bytes(32 * MIB);
 

@@ -69,11 +69,12 @@ pub(super) fn run(load: &Load, limit: Option<Duration>) -> io::Result<Timing> {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let late = at >= load.depth && limit.is_some_and(|limit| begun.elapsed() > limit);
             let Some(&offset) = load.offsets.get(at).filter(|_| !late) else { break };
+            let bytes = if load.writes { memory.stamped(offset) } else { memory.bytes() };
             let start = Instant::now();
             if load.writes {
-                load.file.write_all_at(memory.filled(offset), offset)?;
+                load.file.write_all_at(bytes, offset)?;
             } else {
-                load.file.read_exact_at(memory.bytes(), offset)?;
+                load.file.read_exact_at(bytes, offset)?;
             }
             own.push(start.elapsed());
         }
@@ -158,7 +159,11 @@ struct Aligned {
 
 impl Aligned {
     fn new(len: usize) -> Self {
-        let memory = vec![0x5a; len + SECTOR as usize];
+        let mut memory = vec![0; len + SECTOR as usize];
+        let mut state = len as u64;
+        for word in memory.chunks_exact_mut(8) {
+            word.copy_from_slice(&splitmix(&mut state).to_le_bytes());
+        }
         let start = memory.as_ptr().align_offset(SECTOR as usize);
         Self { memory, start, len }
     }
@@ -167,14 +172,10 @@ impl Aligned {
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Bytes that differ from place to place, so that no layer below can fold them.
-    fn filled(&mut self, offset: u64) -> &[u8] {
-        for (index, sector) in self.bytes().chunks_mut(SECTOR as usize).enumerate() {
-            let mut state = offset + index as u64;
-            for word in sector.chunks_mut(8) {
-                let bytes = splitmix(&mut state).to_le_bytes();
-                word.copy_from_slice(&bytes[..word.len()]);
-            }
+    /// Bytes of which every sector differs from place to place, so that no layer below can fold them.
+    fn stamped(&mut self, offset: u64) -> &mut [u8] {
+        for (index, sector) in self.bytes().chunks_exact_mut(SECTOR as usize).enumerate() {
+            sector[..8].copy_from_slice(&(offset + index as u64 * SECTOR).to_le_bytes());
         }
         self.bytes()
     }
