@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -61,10 +61,13 @@ impl<'a> Load<'a> {
 pub(super) fn run(load: &Load, limit: Option<Duration>) -> io::Result<Timing> {
     let next = AtomicUsize::new(0);
     let each = Mutex::new(Vec::with_capacity(load.offsets.len()));
-    let begun = Instant::now();
+    // Threads and their memory are made before the clock starts.
+    let ready = Barrier::new(load.depth + 1);
     let worker = || -> io::Result<()> {
         let mut memory = Aligned::new(load.len as usize);
         let mut own = Vec::new();
+        ready.wait();
+        let begun = Instant::now();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let late = at >= load.depth && limit.is_some_and(|limit| begun.elapsed() > limit);
@@ -81,14 +84,16 @@ pub(super) fn run(load: &Load, limit: Option<Duration>) -> io::Result<Timing> {
         each.lock().expect("a worker that panics ends the measurement").append(&mut own);
         Ok(())
     };
-    std::thread::scope(|scope| {
+    let wall = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..load.depth).map(|_| scope.spawn(worker)).collect();
+        ready.wait();
+        let begun = Instant::now();
         let join = |worker: std::thread::ScopedJoinHandle<io::Result<()>>| {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        workers.into_iter().map(join).collect::<io::Result<Vec<()>>>()
+        workers.into_iter().try_for_each(join)?;
+        Ok::<_, io::Error>(begun.elapsed())
     })?;
-    let wall = begun.elapsed();
     let each = each.into_inner().expect("no worker has panicked");
     Ok(Timing { wall, bytes: each.len() as u64 * load.len, each })
 }
