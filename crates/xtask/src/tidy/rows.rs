@@ -11,7 +11,7 @@ use super::source::{Source, words};
 
 /// Tables by their letter, with the number of their rows: HTTP framing, ranges, paths and files.
 const TABLES: [(char, u32); 3] = [('h', 21), ('r', 6), ('a', 8)];
-const HOME: &str = "crates/server/tests/";
+const HOME: &str = "crates/server/";
 
 /// Checks the tests of the server.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -60,7 +60,7 @@ mod tests {
     fn a_row_without_a_test_is_reported() {
         let all = missing("");
         assert_eq!(all.len(), 21 + 6 + 8);
-        assert_eq!(all[0], "crates/server/tests/: no test shows row H01");
+        assert_eq!(all[0], "crates/server/: no test shows row H01");
     }
 
     #[test]
