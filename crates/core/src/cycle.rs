@@ -55,7 +55,7 @@ pub struct CycleLimits {
 pub struct Cycle {
     limits: CycleLimits,
     /// Real-time jobs that no sweep has taken yet.
-    waiting: Vec<Job>,
+    waiting: Vec<Waiting>,
     /// The running sweep, last element first.
     sweep: Vec<Job>,
     best_effort: VecDeque<Job>,
@@ -67,6 +67,12 @@ pub struct Cycle {
     best_effort_in_flight: u32,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
+}
+
+struct Waiting {
+    job: Job,
+    /// It begins where the one before it ends, so the arm stays where it is. Set by `begin_sweep`.
+    goes_on: bool,
 }
 
 struct Cutting {
@@ -109,7 +115,7 @@ impl Cycle {
     /// When more jobs wait than the arena has places.
     pub fn add_real_time(&mut self, job: Job) {
         assert!(self.waiting.len() < self.limits.jobs_max, "a job has a place in the arena");
-        self.waiting.push(job);
+        self.waiting.push(Waiting { job, goes_on: false });
     }
 
     /// Adds a job that may wait for free time.
@@ -123,7 +129,8 @@ impl Cycle {
 
     /// Makes a waiting job as urgent as `deadline`: a paced stream wants the same block by then.
     pub fn promote(&mut self, block: BlockRef, deadline: MonoTime) {
-        if let Some(job) = self.waiting.iter_mut().find(|job| job.transfer.block == block) {
+        let mut waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.job);
+        if let Some(job) = waiting.find(|job| job.transfer.block == block) {
             job.deadline = job.deadline.min(deadline);
             return;
         }
@@ -153,7 +160,7 @@ impl Cycle {
             return None;
         }
         if self.sweep.is_empty() && self.committed {
-            self.begin_sweep();
+            self.begin_sweep(now);
         }
         if let Some(job) = self.sweep.pop() {
             self.open_transfer(job.transfer.block, false, true);
@@ -193,7 +200,8 @@ impl Cycle {
     /// cycle before should have read it.
     pub fn is_overdue(&self, now: MonoTime) -> bool {
         let limit = now + self.limits.length;
-        self.waiting.iter().chain(&self.sweep).any(|job| job.deadline < limit)
+        let waiting = self.waiting.iter().map(|waiting| &waiting.job);
+        waiting.chain(&self.sweep).any(|job| job.deadline < limit)
     }
 
     /// Whether best-effort work waits for the next cycle.
@@ -214,25 +222,31 @@ impl Cycle {
         if now < from { from } else { from + length }
     }
 
-    /// Takes what waits, most urgent first, up to what one cycle can read, and sorts it by place.
-    /// What is left over has later deadlines and gets the next sweep.
-    fn begin_sweep(&mut self) {
-        let most = self.limits.model.bytes_in(self.limits.length);
-        let all: Bytes = self.waiting.iter().map(|job| Bytes(u64::from(job.transfer.len))).sum();
-        if all <= most {
-            self.sweep.append(&mut self.waiting);
-            self.committed = false;
-        } else {
-            self.waiting.sort_unstable_by_key(|job| (job.deadline, job.position));
-            let mut bytes = Bytes(0);
-            let fits = self.waiting.iter().take_while(|job| {
-                let first = bytes == Bytes(0);
-                bytes += Bytes(u64::from(job.transfer.len));
-                first || bytes <= most
-            });
-            let count = fits.count();
-            self.sweep.extend(self.waiting.drain(..count));
+    /// Takes what waits, most urgent first, as far as the model says that it can be read before the
+    /// cycle ends, and sorts it by place. What is left over has later deadlines and gets the next
+    /// sweep: so the reads of a new cycle never wait for a long sweep over what was less urgent.
+    fn begin_sweep(&mut self, now: MonoTime) {
+        let left = self.end_of_cycle(now).since(now);
+        let model = self.limits.model;
+        self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
+        let mut end = None;
+        for waiting in &mut self.waiting {
+            waiting.goes_on = end == Some(waiting.job.position);
+            end = Some(waiting.job.position + u64::from(waiting.job.transfer.len));
         }
+        let mut cost = Cost::default();
+        if !self.waiting.iter().all(|waiting| cost.add(waiting) && cost.time(&model) <= left) {
+            self.waiting
+                .sort_unstable_by_key(|waiting| (waiting.job.deadline, waiting.job.position));
+        }
+        let mut cost = Cost::default();
+        let fits = self.waiting.iter().take_while(|waiting| {
+            let first = cost.visits == 0;
+            cost.add(waiting) && (first || cost.time(&model) <= left)
+        });
+        let count = fits.count();
+        self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
+        self.committed = !self.waiting.is_empty();
         // Popped from the back: the lowest place first.
         self.sweep.sort_unstable_by_key(|job| core::cmp::Reverse(job.position));
     }
@@ -285,6 +299,26 @@ impl Cycle {
     fn open_at(&self, block: BlockRef) -> usize {
         let at = self.open.iter().position(|open| open.block == block);
         at.expect("the device only completes what was submitted")
+    }
+}
+
+/// What a sweep costs so far.
+#[derive(Default)]
+struct Cost {
+    visits: u64,
+    bytes: Bytes,
+}
+
+impl Cost {
+    /// Counts one more job; always true, so that it can stand in a condition.
+    fn add(&mut self, waiting: &Waiting) -> bool {
+        self.visits += u64::from(self.visits == 0 || !waiting.goes_on);
+        self.bytes += Bytes(u64::from(waiting.job.transfer.len));
+        true
+    }
+
+    fn time(&self, model: &DiskModel) -> Nanos {
+        model.reading(MilliVisits(self.visits * 1000), self.bytes)
     }
 }
 

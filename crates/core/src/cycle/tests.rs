@@ -50,18 +50,35 @@ fn real_time_transfers_go_in_the_order_of_places() {
     assert_eq!(places, [10, 30, 50, 90]);
 }
 
-#[test]
-fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
+/// How many of 200 jobs, `gap` apart and the last the most urgent, are in the first sweep.
+fn first_sweep(gap: u64, begin: MonoTime) -> usize {
     let mut cycle = spinning(1);
     for place in 0..200 {
-        cycle.add_real_time(job(place, u64::from(place) * MIB, 1000 - u64::from(place)));
+        cycle.add_real_time(job(place, u64::from(place) * gap, 1000 - u64::from(place)));
     }
     cycle.commit();
-    let order: Vec<_> = drain(&mut cycle, BEGUN).iter().map(|t| t.block.place).collect();
+    let order: Vec<_> = drain(&mut cycle, begin).iter().map(|t| t.block.place).collect();
     assert_eq!(order.len(), 200);
-    // 1 s at 13 ms/MiB is 76 MiB: the first sweep holds the 76 latest places, in order.
-    assert_eq!(order[0], 124);
-    assert!(order[..76].is_sorted() && order[..76].iter().all(|&place| place >= 124));
+    let count = order.iter().position(|&place| place == 199).unwrap() + 1;
+    assert_eq!(order[0] as usize, 200 - count, "the most urgent, the lowest place first");
+    assert!(order[..count].is_sorted());
+    count
+}
+
+#[test]
+fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
+    // One visit of 6 + 24 ms and 13 ms for each MiB: 74 fill a second.
+    assert_eq!(first_sweep(MIB, MonoTime(0)), 74);
+    // A visit for each: n * 19 + sqrt(n) * 24 ms, for 44 of them 995 ms.
+    assert_eq!(first_sweep(2 * MIB, MonoTime(0)), 44);
+}
+
+#[test]
+fn a_sweep_ends_with_its_cycle() {
+    // 100 ms are left: n * 19 + sqrt(n) * 24 ms, for 3 of them 98.6 ms.
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 100_000_000)), 3);
+    // At least one read goes on, however little is left.
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 1)), 1);
 }
 
 #[test]
