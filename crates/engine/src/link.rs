@@ -1,11 +1,12 @@
 //! The link server: sends each stream's bytes when the byte clock says so.
 //!
 //! Promise: no byte leaves before it is due; a peer that does not take its bytes delays nobody and
-//! is ended after a bound; when the machine itself stood still, the clocks are moved instead of
-//! sending a burst. It knows no titles and no disks: it is fed leases in order, and returns each.
+//! is ended after a bound; when the machine itself stood still, or the disk did, the clocks are
+//! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order, and returns each.
 
 mod best_effort;
 mod entry;
+mod moved;
 mod roster;
 mod window;
 
@@ -22,6 +23,7 @@ use crate::counters::{LinkCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::entry::{Entry, Fed};
+use crate::link::moved::Moved;
 use crate::link::roster::Roster;
 use crate::link::window::Second;
 use crate::message::{Outcome, Pace, StreamId};
@@ -59,6 +61,9 @@ pub struct LinkServer<P> {
     fed: Pool<Fed>,
     roster: Roster,
     best_effort: BestEffort,
+    moved: Moved,
+    /// Room in the ring of answers that moved clocks leave to all others.
+    reserved: usize,
     patience: Patience,
     /// The last slot whose streams have been visited.
     slot: Slot,
@@ -91,6 +96,8 @@ impl<P: LinkPort> LinkServer<P> {
             fed: Pool::new(parts.leases),
             roster: Roster::new(streams),
             best_effort: BestEffort::new(streams),
+            moved: Moved::new(streams),
+            reserved: parts.leases + 2 * streams,
             patience: parts.patience,
             slot: Slot(0),
             counters: parts.counters,
@@ -175,11 +182,34 @@ impl<P: LinkPort> LinkServer<P> {
             Taken::Broken(errno) => self.close(index, Outcome::PeerGone(errno)),
             Taken::Bytes(_) if entry.sent == entry.len => self.close(index, Outcome::Complete),
             Taken::Bytes(taken) => {
-                entry.was_blocked = taken < ready;
+                let (is_blocked, missing) = (taken < ready, due - ready);
+                entry.was_blocked = is_blocked || entry.was_blocked && missing > Bytes(0);
                 let overdue = now.since(clock.due(entry.sent + Bytes(1)));
-                if entry.was_blocked && overdue > self.patience.behind_max {
+                if is_blocked && overdue > self.patience.behind_max {
                     self.close(index, Outcome::TooSlow);
+                } else if !is_blocked && missing > Bytes(0) {
+                    self.move_clock(index, clock.rate().time_for(missing));
                 }
+            }
+        }
+    }
+
+    /// Starts a new segment: what was missing is not owed at once, or the disk that was late would be
+    /// asked for more than was admitted until it has caught up, and all its streams with it.
+    fn move_clock(&mut self, index: u32, by: Nanos) {
+        let entry = &mut self.entries[index as usize];
+        entry.clock = entry.clock.map(|clock| clock.delayed(by));
+        self.moved.add(index);
+    }
+
+    /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.
+    fn tell_moved(&mut self) {
+        while self.answers.free() > self.reserved
+            && let Some(index) = self.moved.take()
+        {
+            let entry = &self.entries[index as usize];
+            if let (Some(stream), Some(clock)) = (entry.stream, entry.clock) {
+                self.answer(FromLink::Clock { stream, clock });
             }
         }
     }
@@ -301,12 +331,10 @@ impl<P: LinkPort> LinkServer<P> {
         self.counters.stalls.add(1);
         // Whole slots, so that every stream keeps its phase.
         let pause = SLOT.times(stall.0 / SLOT.0);
-        for index in 0..self.entries.len() {
-            let entry = &mut self.entries[index];
-            let (Some(stream), Some(clock)) = (entry.stream, entry.clock) else { continue };
-            let clock = clock.delayed(pause);
-            entry.clock = Some(clock);
-            self.answer(FromLink::Clock { stream, clock });
+        for index in 0..self.entries.len() as u32 {
+            if self.entries[index as usize].clock.is_some() {
+                self.move_clock(index, pause);
+            }
         }
         self.slot = Slot(self.slot.0 + pause.0 / SLOT.0);
     }
@@ -339,6 +367,7 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
             }
             self.slot = current;
             any |= self.serve_best_effort(now);
+            self.tell_moved();
         }
         any
     }

@@ -33,7 +33,8 @@ pub(super) struct Entry {
     pub(super) available: Bytes,
     pub(super) sent: Bytes,
     pub(super) len: Bytes,
-    /// The socket did not take all of the last send: what is missing is the peer's doing.
+    /// The peer has left something untaken, and since then not all that was due has left: what is
+    /// missing is the peer's doing.
     pub(super) was_blocked: bool,
     /// The running second.
     pub(super) window: Window,
