@@ -197,7 +197,7 @@ impl DeliveryServer {
         any
     }
 
-    fn handle_ready(&mut self, now: MonoTime, volume: usize, token: u32, lease: Lease) {
+    fn handle_ready(&mut self, volume: usize, token: u32, lease: Lease) {
         let wanted = self.wanted.get_mut(token);
         let stream = wanted.stream;
         let entry = &mut self.entries[stream.index as usize];
@@ -209,7 +209,7 @@ impl DeliveryServer {
             return;
         }
         wanted.lease = Some(lease);
-        self.feed(now, stream.index);
+        self.feed(stream.index);
     }
 
     fn handle_failed(&mut self, now: MonoTime, token: u32, errno: i32) {
@@ -228,7 +228,7 @@ impl DeliveryServer {
 
     /// Hands the blocks at the front that are ready to the link; a stream that is still priming
     /// begins once it holds everything that it has asked for.
-    fn feed(&mut self, now: MonoTime, index: u32) {
+    fn feed(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         if let Some(ready) = &mut entry.held {
             *ready += 1;
@@ -245,7 +245,7 @@ impl DeliveryServer {
                 let (blocks, bytes) = ready.fold((0, Bytes(0)), |(blocks, bytes), wanted| {
                     (blocks + 1, bytes + Bytes(u64::from(wanted.piece.len)))
                 });
-                let Some(pace) = entry.pace_to_begin(now, cycle, blocks, bytes) else { return };
+                let Some(pace) = entry.pace_to_begin(cycle, blocks, bytes) else { return };
                 entry.phase = Phase::Running;
                 let open = Open {
                     stream: entry.start.stream,
@@ -424,9 +424,7 @@ impl Server for DeliveryServer {
             while let Some(answer) = self.volumes[volume].from_block.pop() {
                 any = true;
                 match answer {
-                    FromBlock::Ready { token, lease } => {
-                        self.handle_ready(now, volume, token, lease);
-                    }
+                    FromBlock::Ready { token, lease } => self.handle_ready(volume, token, lease),
                     FromBlock::Failed { token, errno } => self.handle_failed(now, token, errno),
                 }
             }

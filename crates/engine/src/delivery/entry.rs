@@ -3,7 +3,7 @@
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
-use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
 use crate::message::{Hold, Outcome, Pace, Start, StreamId, TitleId, VolumeId};
@@ -125,16 +125,12 @@ impl Entry {
 
     /// How the stream is sent, if it may begin now with its first `blocks`, of `bytes`, in memory.
     ///
-    /// A paced stream waits for everything that it has asked for: what it needs after that is asked
-    /// for by its clock, in time. Its burst is what memory holds beyond the bytes that are due until
-    /// the reads of the next cycle are done.
-    pub(super) fn pace_to_begin(
-        &self,
-        now: MonoTime,
-        cycle: Nanos,
-        blocks: u32,
-        bytes: Bytes,
-    ) -> Option<Pace> {
+    /// A paced stream waits for everything that it has asked for. Its burst is what memory then holds
+    /// beyond the bytes of two cycles and a tick. So whatever is not in memory is due two cycles after
+    /// the first visit, and is asked for at the beginning of the cycle before: when the first
+    /// visit comes after the next cycle has begun, the window is still full at that time, and the
+    /// one after is soon enough.
+    pub(super) fn pace_to_begin(&self, cycle: Nanos, blocks: u32, bytes: Bytes) -> Option<Pace> {
         let Pace::Paced { rate, burst, tick } = self.start.pace else {
             return (blocks > 0).then_some(self.start.pace);
         };
@@ -142,8 +138,7 @@ impl Entry {
             return None;
         }
         let whole = bytes == self.start.end - self.start.first;
-        let until_cycle = Nanos(cycle.0 - now.0 % cycle.0);
-        let steady = rate.bytes_in(until_cycle + cycle + tick.span());
+        let steady = rate.bytes_in(cycle.times(2) + tick.span());
         let burst = if whole { burst } else { burst.min(bytes.saturating_sub(steady)) };
         Some(Pace::Paced { rate, burst, tick })
     }
