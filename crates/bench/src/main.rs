@@ -1,4 +1,5 @@
 //! The command line of the bench.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 

@@ -2,6 +2,7 @@
 //!
 //! The binary is thin: it reads the command line and calls in here, and so do the tests. Modules are
 //! listed from the lowest up; each uses only those above it.
+#![forbid(unsafe_code)]
 
 pub mod config;
 pub mod media;

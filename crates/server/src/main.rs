@@ -1,4 +1,5 @@
 //! The program `tactus`: all of it is in the library.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

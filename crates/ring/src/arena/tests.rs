@@ -1,3 +1,5 @@
+//! The arena against its promises.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;

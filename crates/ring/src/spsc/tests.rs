@@ -1,3 +1,5 @@
+//! The ring against a plain queue, between two threads, and at its edges.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
