@@ -46,36 +46,46 @@ pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
     above(model, reads)
 }
 
-/// The model of a disk with an arm: from sweeps, when one long read takes `read_mib` for each MiB.
-/// `span` is the part of the disk that the sweeps went over, in thousandths: the way of the arm
-/// grows with its root.
-pub fn spinning(
-    sweeps: &[Point],
-    read_mib: Nanos,
-    write_mib: Nanos,
-    depth: u32,
-    span: u32,
-) -> DiskModel {
+/// What was measured of a disk with an arm.
+#[derive(Clone, Copy, Debug)]
+pub struct Arm<'a> {
+    /// Mean times of sweeps over different numbers of places.
+    pub sweeps: &'a [Point],
+    /// A long read of one piece.
+    pub long_read: Point,
+    /// Standard deviation of visits over one distance: the rotation.
+    pub spread: Nanos,
+    /// The part of the disk that the sweeps went over: the way of the arm grows with its root.
+    pub span_thousandths: u32,
+}
+
+/// The model of a disk with an arm. The sum of n rotations spreads by the root of n, as the arm's way
+/// grows: three standard deviations go into the same part.
+pub fn spinning(arm: &Arm, write_mib: Nanos, depth: u32) -> DiskModel {
+    let long = arm.long_read;
+    let read_mib = long.time.0 as f64 / long.bytes.0.max(1) as f64 * MIB as f64;
     // (time - bytes) / n = visit + sweep / sqrt(n): a line over 1 / sqrt(n).
-    let moving = |p: &Point| read_mib.0 as f64 * p.bytes.0 as f64 / MIB as f64;
-    let points: Vec<_> = sweeps
+    let points: Vec<_> = arm
+        .sweeps
         .iter()
         .map(|p| {
             let visits = p.visits.max(1) as f64;
-            (1.0 / visits.sqrt(), (p.time.0 as f64 - moving(p)).max(0.0) / visits)
+            let moving = read_mib * p.bytes.0 as f64 / MIB as f64;
+            (1.0 / visits.sqrt(), (p.time.0 as f64 - moving).max(0.0) / visits)
         })
         .collect();
     let (visit, sweep) = lowest_line_above(&points);
     let model = DiskModel {
         visit: Nanos(visit.ceil() as u64),
         sweep: Nanos(sweep.max(SWEEP_MIN).ceil() as u64),
-        read_mib,
+        read_mib: Nanos(read_mib.max(1.0).ceil() as u64),
         write_mib,
         depth,
     };
-    let model = above(model, sweeps);
-    let whole = (1000.0 / f64::from(span.clamp(1, 1000))).sqrt();
-    DiskModel { sweep: Nanos((model.sweep.0 as f64 * whole).ceil() as u64), ..model }
+    let model = above(model, arm.sweeps);
+    let whole = (1000.0 / f64::from(arm.span_thousandths.clamp(1, 1000))).sqrt();
+    let way = (model.sweep.0 as f64 * whole).ceil() as u64;
+    DiskModel { sweep: Nanos(way) + arm.spread.times(3), ..model }
 }
 
 /// A disk with an arm has a part that depends on the order, however small it was measured.
@@ -181,16 +191,28 @@ mod tests {
         n * (1.5e6 + 4.15e6 + 14.5e6 * (1.0 / n).sqrt() + size as f64 / 0.15)
     }
 
+    fn arm(sweeps: &[Point], spread: Nanos, span_thousandths: u32) -> Arm<'_> {
+        let long_read = Point {
+            visits: 1,
+            bytes: Bytes(2 * MIB),
+            time: Nanos((2.0 * MIB as f64 / 0.15) as u64),
+        };
+        Arm { sweeps, long_read, spread, span_thousandths }
+    }
+
     #[test]
     fn a_spinning_disk_is_recognised() {
-        let read_mib = Nanos((MIB as f64 / 0.15) as u64);
         let sweeps: Vec<_> =
             [4, 16, 64, 256].iter().map(|&n| batch(n, 64 * KIB, sweep_time(n, 64 * KIB))).collect();
-        let model = spinning(&sweeps, read_mib, WRITE, 2, 1000);
+        let model = spinning(&arm(&sweeps, Nanos(0), 1000), WRITE, 2);
         assert!(near(model.visit, 5_650_000), "{model:?}");
         assert!(near(model.sweep, 14_500_000), "{model:?}");
+        assert!(near(model.read_mib, 6_990_507), "{model:?}");
+        // The rotation of 8.3 ms adds three deviations of 2.4 ms.
+        let turning = spinning(&arm(&sweeps, Nanos(2_396_000), 1000), WRITE, 2);
+        assert!(near(turning.sweep, 21_690_000), "{turning:?}");
         // Measured on a sixteenth of the disk the arm has to go four times as far on all of it.
-        let part = spinning(&sweeps, read_mib, WRITE, 2, 1000 / 16);
+        let part = spinning(&arm(&sweeps, Nanos(0), 1000 / 16), WRITE, 2);
         assert!(part.sweep.0 > 39 * model.sweep.0 / 10);
     }
 
@@ -225,7 +247,8 @@ mod tests {
                     time: Nanos(time),
                 })
                 .collect();
-            for model in [flash(&points, WRITE, 4), spinning(&points, Nanos(1), WRITE, 2, 1000)] {
+            let turning = spinning(&arm(&points, Nanos(0), 1000), WRITE, 2);
+            for model in [flash(&points, WRITE, 4), turning] {
                 for p in &points {
                     let said = model.reading(MilliVisits(p.visits * 1000), p.bytes);
                     prop_assert!(said >= p.time, "{model:?} {p:?} {said}");

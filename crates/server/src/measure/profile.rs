@@ -13,7 +13,7 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
 use super::device::{self, Disk};
-use super::fit::{self, AtDepth, Point};
+use super::fit::{self, Arm, AtDepth, Point};
 use super::rig::{self, Load, Order, Timing};
 use super::scratch::{PIECE, Scratch};
 
@@ -243,16 +243,21 @@ impl Run<'_> {
         let mut points = vec![];
         for (index, visits) in SWEEPS.into_iter().enumerate() {
             self.watch.step(&format!("sweeping over {visits} places"), 0.9 + 0.02 * index as f64);
-            points.push(slowest_sweep(file, span, visits)?);
+            points.push(sweep(file, span, visits)?);
         }
         let mut seeks = vec![];
+        let mut spread = Nanos(0);
         for distance_thousandths in DISTANCES {
             self.watch.step("following the seek curve", 0.98);
-            let time = seek(file, span, distance_thousandths)?.quantile(0.5);
-            seeks.push(Seek { distance_thousandths, time });
+            let timing = seek(file, span, distance_thousandths)?;
+            // Over one distance only the rotation differs.
+            spread = spread.max(timing.spread());
+            seeks.push(Seek { distance_thousandths, time: timing.quantile(0.5) });
         }
         // Two: the next place is known to the disk while it reads this one.
-        let model = fit::spinning(&points, long.per_request(), write_mib, ARM_DEPTH, share);
+        let long_read = Point { visits: 1, bytes: Bytes(MIB), time: long.per_request() };
+        let arm = Arm { sweeps: &points, long_read, spread, span_thousandths: share };
+        let model = fit::spinning(&arm, write_mib, ARM_DEPTH);
         Ok((model, seeks))
     }
 }
@@ -267,27 +272,29 @@ fn chosen_depth<'a>(reads: impl Iterator<Item = &'a Service>) -> u32 {
     fit::depth(&at)
 }
 
-/// The slowest of several sweeps over `visits` places: a model is a bound.
-fn slowest_sweep(file: &File, span: Bytes, visits: u64) -> io::Result<Point> {
-    let rounds = if visits > 64 { 2 } else { 4 };
-    let mut slowest = Point { visits, bytes: Bytes(visits * LOOK), time: Nanos(0) };
+/// The mean of several sweeps over `visits` places.
+fn sweep(file: &File, span: Bytes, visits: u64) -> io::Result<Point> {
+    let rounds = (SWEEP_PLACES / visits).clamp(2, 16);
+    let mut time = Nanos(0);
     for seed in 0..rounds {
         let offsets = rig::offsets(Order::Sweep, span, LOOK, visits as usize, 100 + seed);
         let timing = rig::run(&Load::reads(file, offsets, LOOK, ARM_DEPTH as usize), None)?;
-        slowest.time = slowest.time.max(Nanos(timing.wall.as_nanos() as u64));
+        time += Nanos(timing.wall.as_nanos() as u64);
     }
-    Ok(slowest)
+    Ok(Point { visits, bytes: Bytes(visits * LOOK), time: Nanos(time.0 / rounds) })
 }
 
-/// Reads that go to and fro over a distance, each time at another place.
+/// Places that all sweeps of one length read together: two to four seconds.
+const SWEEP_PLACES: u64 = 256;
+
+/// Reads that go to and fro over a distance. Both ends move downwards, so that none has been read
+/// ahead by the disk.
 fn seek(file: &File, span: Bytes, distance_thousandths: u32) -> io::Result<Timing> {
-    let room = span.0 - LOOK;
-    let distance = (u128::from(room) * u128::from(distance_thousandths) / 1000) as u64;
-    let sector = |at: u64| at / 4096 * 4096;
-    let offsets = (0..SEEKS).flat_map(|index| {
-        let start = (room - distance) / SEEKS * index;
-        [sector(start), sector(start + distance)]
-    });
+    let step = MIB;
+    let room = span.0.saturating_sub(LOOK + SEEKS * step);
+    let distance =
+        (u128::from(room) * u128::from(distance_thousandths) / 1000) as u64 / 4096 * 4096;
+    let offsets = (0..SEEKS).rev().flat_map(|index| [index * step, index * step + distance]);
     rig::run(&Load::reads(file, offsets.collect(), LOOK, 1), Some(Duration::from_secs(1)))
 }
 

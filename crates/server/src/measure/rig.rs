@@ -146,6 +146,15 @@ impl Timing {
         Nanos((self.wall.as_nanos() / self.each.len().max(1) as u128) as u64)
     }
 
+    /// The standard deviation of the requests' times.
+    pub(super) fn spread(&self) -> Nanos {
+        let times = || self.each.iter().map(|time| time.as_nanos() as f64);
+        let count = self.each.len().max(1) as f64;
+        let mean = times().sum::<f64>() / count;
+        let variance = times().map(|time| (time - mean).powi(2)).sum::<f64>() / count;
+        Nanos(variance.sqrt() as u64)
+    }
+
     /// The time that a share of the requests does not exceed.
     pub(super) fn quantile(&self, share: f64) -> Nanos {
         let mut sorted = self.each.clone();
