@@ -342,6 +342,29 @@ fn figures_are_served_on_a_loopback_address() {
     assert!(served.ask("/.tactus/disk-model.toml").starts_with("HTTP/1.1 404 "));
 }
 
+#[test]
+fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
+    let served = Served::new("", &[("a title.bin", &content(1_000_000))]);
+    let mut stream = TcpStream::connect(served.address()).expect("a connection");
+    let client = stream.local_addr().expect("connected");
+    // Two seconds and a half long.
+    stream
+        .write_all(b"GET /a%20title.bin?rate=3.2M HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("a request");
+    stream.read_exact(&mut [0; 1024]).expect("it has begun");
+    let status = served.ask("/api/v1/status");
+    let (_, json) = status.split_once("\r\n\r\n").expect("a head and a body");
+    let status: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let shown = &status["streams"][0];
+    assert_eq!(shown["title"], "/a title.bin");
+    assert_eq!(shown["set_rate_bits_per_second"], 3_200_000);
+    assert_eq!(shown["client"], client.to_string());
+    let labels = "{stream=\"0\",title=\"/a title.bin\"}";
+    let line = format!("tactus_stream_set_rate_bits_per_second{labels} 3200000.0");
+    let metrics = served.ask("/metrics");
+    assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+}
+
 /// Row C03: metrics from outside: not listening.
 #[test]
 fn c03_figures_are_not_served_to_the_network() {

@@ -1,7 +1,7 @@
 //! The configuration as it was written: which keys exist, and of which kind each is.
 //!
 //! Promise: a key that is not here is an error. It knows no defaults and no meaning: an absent key
-//! is `None`, and [`super::check`] decides.
+//! is `None`, and the check decides.
 
 use std::fmt;
 use std::marker::PhantomData;

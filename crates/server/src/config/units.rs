@@ -23,11 +23,6 @@ impl Percent {
         Self(percent * 100)
     }
 
-    /// In thousandths. Rounds down.
-    pub const fn thousandths(self) -> u32 {
-        (self.0 / 10) as u32
-    }
-
     /// The share of `amount`. Rounds down.
     pub const fn of(self, amount: u64) -> u64 {
         (amount as u128 * self.0 as u128 / Self::WHOLE.0 as u128) as u64

@@ -77,7 +77,7 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     let lateness = link.lateness.snapshot();
     page.histogram("tactus_lateness", help, unit, &LATENESS, 1e9, [(vec![], lateness)])?;
     let help = "How far each second of each stream was from its rate (the figure J over 1 s)";
-    let unit = Some(Unit::Ratios);
+    let unit = Some(ratio_unit());
     let deviation = link.deviation.snapshot();
     page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
 }
@@ -161,7 +161,7 @@ fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {
         (labels, level.used as f64 / level.limit.max(1) as f64)
     });
     let help = "Part of each resource that is promised to streams; at 1 it is full";
-    page.gauge("tactus_promised", help, Some(Unit::Ratios), each)?;
+    page.gauge("tactus_promised", help, Some(ratio_unit()), each)?;
     let refusals = sources.broker.refusals();
     let each =
         refusals.iter().map(|(resource, count)| (vec![("resource", resource.to_string())], count));
@@ -201,7 +201,7 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     let paced = || all.iter().filter(|stream| stream.set_rate().is_some());
     let each = paced().map(|s| (labels(s), ratio(s.counters.deviation.value())));
     let help = "How far the last whole second was from the rate";
-    page.gauge("tactus_stream_deviation", help, Some(Unit::Ratios), each)?;
+    page.gauge("tactus_stream_deviation", help, Some(ratio_unit()), each)?;
     let each = paced().map(|s| (labels(s), seconds(s.counters.lateness_max.value())));
     let help = "The latest send of this stream";
     page.gauge("tactus_stream_lateness_max", help, Some(Unit::Seconds), each)?;
@@ -210,6 +210,11 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_stream_underruns", help, None, each)?;
     let each = all.iter().map(|s| (labels(s), s.counters.bytes.value() as f64));
     page.gauge("tactus_stream_sent", "Payload of this stream", Some(Unit::Bytes), each)
+}
+
+/// The usual ending of shares is in the singular; the library's own is not.
+fn ratio_unit() -> Unit {
+    Unit::Other("ratio".into())
 }
 
 type Labels = Vec<(&'static str, String)>;

@@ -44,9 +44,9 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_build{version=\"0.1.0\"} 1",
         "tactus_streams_ended_total{outcome=\"too_slow\"} 0",
         "tactus_lateness_seconds_bucket{le=\"0.005\"} 0",
-        "tactus_deviation_ratios_bucket{le=\"+Inf\"} 0",
+        "tactus_deviation_ratio_bucket{le=\"+Inf\"} 0",
         "tactus_disk_cycles_missed_total{volume=\"/\"} 0",
-        "tactus_promised_ratios{resource=\"disk\",volume=\"/\"} 0",
+        "tactus_promised_ratio{resource=\"disk\",volume=\"/\"} 0",
         "tactus_refusals_total{resource=\"cpu\"} 0",
         "tactus_http_abuse_total{kind=\"slow_header\"} 0",
     ] {
