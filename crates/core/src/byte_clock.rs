@@ -5,6 +5,7 @@
 //! send never moves its successors. A change of rate, or a pause of the machine, starts a new
 //! segment. The clock does not know what the bytes are or who sends them.
 
+use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime, Nanos};
 
 /// The departure law of one segment of a stream.
@@ -39,7 +40,10 @@ impl ByteClock {
 
     /// How many bytes of the stream may have left by `now`. Rounds down: never early.
     pub fn allowed(&self, now: MonoTime) -> Bytes {
-        self.base + self.rate.bytes_in(now.since(self.start))
+        let now = mutant!(ClockEarly, now + Nanos::from_millis(1), now);
+        let since = now.since(self.start);
+        let since = mutant!(RemainderDropped, Nanos(since.0 / 1_000_000 * 1_000_000), since);
+        self.base + self.rate.bytes_in(since)
     }
 
     /// Goes on at `rate` from `now`; bytes already due stay due.

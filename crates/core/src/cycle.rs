@@ -14,6 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::disk_model::{DiskModel, MilliVisits};
+use crate::mutant;
 use crate::ports::{BlockRef, Completion, DiskFault, Transfer};
 use crate::splitter::Pieces;
 use crate::units::{Bytes, MonoTime, Nanos};
@@ -248,7 +249,9 @@ impl Cycle {
         self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
         self.committed = !self.waiting.is_empty();
         // Popped from the back: the lowest place first.
-        self.sweep.sort_unstable_by_key(|job| core::cmp::Reverse(job.position));
+        self.sweep.sort_unstable_by_key(|job| {
+            core::cmp::Reverse(mutant!(SweepUnsorted, job.deadline.0 % 997, job.position))
+        });
     }
 
     fn poll_best_effort(&mut self, now: MonoTime) -> Option<Transfer> {
@@ -262,8 +265,9 @@ impl Cycle {
         let piece = self.cutting.as_ref()?.pieces.peek()?;
         let queued = u64::from(self.best_effort_in_flight) + 1;
         let one = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(piece.len)));
+        let end = mutant!(CycleEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now));
         let head_is_over = self.best_effort_from(now) > self.end_of_cycle(now);
-        if !head_is_over || now + one.times(queued) > self.end_of_cycle(now) {
+        if !head_is_over || now + one.times(queued) > end {
             return None;
         }
         let cutting = self.cutting.as_mut()?;

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::disk_model::{DiskModel, MilliVisits};
+use crate::mutant;
 use crate::stagger::Tick;
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
@@ -201,7 +202,7 @@ impl Ledger {
                 // A stream slower than a block per cycle visits the disk only in some cycles.
                 let visits = (per_cycle.0 as u128 * 1000).div_ceil(terms.block.0 as u128);
                 let visits = MilliVisits(if terms.model.has_arm() {
-                    visits.min(1000) as u64
+                    mutant!(VisitsForgotten, 0, visits.min(1000) as u64)
                 } else {
                     visits as u64
                 });
@@ -274,7 +275,7 @@ impl Ledger {
         let disk = &mut self.disks[demand.disk as usize];
         assert!(self.streams > 0 && disk.blocks >= demand.blocks, "only what was promised returns");
         disk.visits.0 -= demand.visits.0;
-        disk.per_cycle -= demand.per_cycle;
+        disk.per_cycle -= mutant!(LedgerLeaks, Bytes(0), demand.per_cycle);
         disk.blocks -= demand.blocks;
         self.link -= demand.link;
         self.cpu -= demand.cpu;

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod mutant;
 pub mod units;
 
 pub mod byte_clock;

@@ -6,6 +6,7 @@
 //! It knows neither the disk nor the memory.
 
 use crate::byte_clock::ByteClock;
+use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
 
 /// What part of a title is sent, in blocks of which size.
@@ -54,7 +55,7 @@ impl ReadAhead {
     /// The next block, when the window has room and its first byte is due before `horizon` by the
     /// clock of this delivery; without a clock every block is due.
     pub fn poll(&mut self, clock: Option<&ByteClock>, horizon: MonoTime) -> Option<Piece> {
-        if self.is_complete() || self.out >= self.window {
+        if self.is_complete() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
             return None;
         }
         if clock.is_some_and(|clock| self.due(clock) >= horizon) {

@@ -10,6 +10,7 @@ mod recency;
 use std::sync::Arc;
 
 use tactus_core::cycle::{Filled, Job};
+use tactus_core::mutant;
 use tactus_core::ports::{self, Transfer};
 use tactus_core::units::{Bytes, MonoTime, SECTOR};
 use tactus_ring::arena::{BlockRef, Keeper, Lease};
@@ -104,7 +105,7 @@ impl BlockServer {
         let entry = &mut self.places[place as usize];
         if entry.state == State::Filling {
             self.waiters.push_back(&mut entry.waiters, want.token);
-            if want.deadline < entry.deadline {
+            if want.deadline < mutant!(PromotionForgotten, MonoTime(0), entry.deadline) {
                 entry.deadline = want.deadline;
                 let block = ports::BlockRef { place, generation: entry.generation };
                 self.tell_disk(ToDisk::Promote { block, deadline: want.deadline });

@@ -13,6 +13,7 @@ mod entry;
 
 use std::sync::Arc;
 
+use tactus_core::mutant;
 use tactus_core::ports::Bell;
 use tactus_core::read_ahead::Piece;
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
@@ -154,7 +155,7 @@ impl DeliveryServer {
             let deadline = match (&entry.clock, entry.start.pace) {
                 (Some(clock), _) => entry.read.due(clock),
                 // What only begins comes after everything that is already promised.
-                (None, Pace::Paced { .. }) => now + JOIN,
+                (None, Pace::Paced { .. }) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, Pace::BestEffort) => MonoTime(u64::MAX),
             };
             let Some(piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
@@ -382,7 +383,8 @@ impl DeliveryServer {
     }
 
     fn stop(&mut self, now: MonoTime, stream: StreamId) {
-        if self.entries[stream.index as usize].start.stream == stream {
+        let is_this_life = self.entries[stream.index as usize].start.stream == stream;
+        if mutant!(GenerationUnchecked, true, is_this_life) {
             self.end(now, stream.index, Outcome::Stopped);
         }
     }

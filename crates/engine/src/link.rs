@@ -13,6 +13,7 @@ mod window;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::mutant;
 use tactus_core::ports::{LinkPort, Sent};
 use tactus_core::stagger::{SLOT, Slot, Tick};
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
@@ -134,7 +135,8 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[stream.index as usize];
         if entry.stream != Some(stream) {
             // Closed while the lease was on its way.
-            self.answer(FromLink::Returned { stream, lease: fed.lease });
+            let back = FromLink::Returned { stream, lease: fed.lease };
+            mutant!(LeaseLost, drop(back), self.answer(back));
             return;
         }
         entry.available += Bytes(u64::from(fed.len));
@@ -198,7 +200,7 @@ impl<P: LinkPort> LinkServer<P> {
     /// asked for more than was admitted until it has caught up, and all its streams with it.
     fn move_clock(&mut self, index: u32, by: Nanos) {
         let entry = &mut self.entries[index as usize];
-        entry.clock = entry.clock.map(|clock| clock.delayed(by));
+        entry.clock = entry.clock.map(|clock| clock.delayed(mutant!(DebtKept, Nanos(0), by)));
         self.moved.add(index);
     }
 
@@ -250,7 +252,7 @@ impl<P: LinkPort> LinkServer<P> {
             };
             assert!(taken <= offered, "a socket takes no more than it was offered");
             self.counters.sends.add(1);
-            self.use_up(index, taken);
+            self.use_up(index, mutant!(PartialSendSkipped, offered, taken));
             left -= taken;
             if taken < offered {
                 self.counters.blocked.add(1);

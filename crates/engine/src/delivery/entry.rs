@@ -1,6 +1,7 @@
 //! One row of the delivery table.
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::mutant;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
 use tactus_core::units::{Bytes, Nanos};
@@ -139,6 +140,7 @@ impl Entry {
         }
         let whole = bytes == self.start.end - self.start.first;
         let steady = rate.bytes_in(cycle.times(2) + tick.span());
+        let steady = mutant!(PrimingTooShort, Bytes(0), steady);
         let burst = if whole { burst } else { burst.min(bytes.saturating_sub(steady)) };
         Some(Pace::Paced { rate, burst, tick })
     }

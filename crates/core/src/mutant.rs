@@ -1,0 +1,91 @@
+//! Deliberate mistakes: what the simulator must find, or it proves nothing.
+//!
+//! `mutant!(Name, wrong, right)` is `right`. Only with the feature `mutants`, which nothing but the
+//! simulator asks for, it is `wrong` while that mistake is switched on. One line for each.
+
+/// `right`, or `wrong` where the mistake of this name is built in and switched on.
+#[macro_export]
+macro_rules! mutant {
+    ($name:ident, $wrong:expr, $right:expr) => {{
+        #[cfg(feature = "mutants")]
+        let value =
+            if $crate::mutant::is_on($crate::mutant::Mutant::$name) { $wrong } else { $right };
+        #[cfg(not(feature = "mutants"))]
+        let value = $right;
+        value
+    }};
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    /// A mistake.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Mutant {
+        /// The byte clock counts whole milliseconds.
+        RemainderDropped,
+        /// The byte clock is a millisecond fast.
+        ClockEarly,
+        /// A sweep reads in the order of deadlines.
+        SweepUnsorted,
+        /// A stream takes a block more than it was granted.
+        WindowOffByOne,
+        /// A block that reaches the link after its stream was closed is not given back.
+        LeaseLost,
+        /// A stop is obeyed whichever life of the place it means.
+        GenerationUnchecked,
+        /// What a stream read per cycle stays in the ledger.
+        LedgerLeaks,
+        /// Visits of the arm cost nothing.
+        VisitsForgotten,
+        /// Best-effort reads begin also when they end after the cycle.
+        CycleEndIgnored,
+        /// What a socket has left untaken is skipped.
+        PartialSendSkipped,
+        /// The burst is sent although memory does not hold what must follow.
+        PrimingTooShort,
+        /// A new stream's first blocks are due four cycles ahead.
+        NewcomersFirst,
+        /// A paced stream waits for a block as long as the download that asked for it.
+        PromotionForgotten,
+        /// After a disk's fault all that was missed is owed at once.
+        DebtKept,
+    }
+
+    impl Mutant {
+        /// All of them.
+        pub const ALL: [Self; 14] = [
+            Self::RemainderDropped,
+            Self::ClockEarly,
+            Self::SweepUnsorted,
+            Self::WindowOffByOne,
+            Self::LeaseLost,
+            Self::GenerationUnchecked,
+            Self::LedgerLeaks,
+            Self::VisitsForgotten,
+            Self::CycleEndIgnored,
+            Self::PartialSendSkipped,
+            Self::PrimingTooShort,
+            Self::NewcomersFirst,
+            Self::PromotionForgotten,
+            Self::DebtKept,
+        ];
+    }
+
+    static ON: AtomicU32 = AtomicU32::new(NONE);
+    const NONE: u32 = u32::MAX;
+
+    /// Switches one mistake on, in the whole process, and all others off.
+    pub fn switch_on(mutant: Option<Mutant>) {
+        ON.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::Relaxed);
+    }
+
+    /// Whether `mutant` is switched on.
+    pub fn is_on(mutant: Mutant) -> bool {
+        ON.load(Ordering::Relaxed) == mutant as u32
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use switch::{Mutant, is_on, switch_on};
