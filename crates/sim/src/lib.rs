@@ -1,1 +1,35 @@
-//! sim
+//! The simulator: disks, links, clients and faults around the engine's own servers.
+//!
+//! A world is drawn from a seed, runs as fast as it can, and stops at the first invariant that is
+//! broken. The servers in it are those of production; only the ports are simulated. How it works
+//! and what it does not show: `docs/design/simulation.md`. Modules are listed from the lowest up.
+#![forbid(unsafe_code)]
+
+mod dice;
+mod trace;
+mod verdict;
+
+mod title;
+
+mod content;
+
+mod device;
+mod net;
+
+mod book;
+mod swarm;
+
+mod world;
+
+pub mod run;
+
+pub mod campaign;
+#[cfg(feature = "mutants")]
+pub mod hunt;
+pub mod speed;
+
+pub mod command;
+
+pub use swarm::Mode;
+pub use verdict::{Invariant, Violation};
+pub use world::{Outcome, Tally};

@@ -1,0 +1,183 @@
+//! The broker of a simulated world: the engine's own ledger, and sums kept beside it.
+//!
+//! Promise: what the ledger says is compared with what lives, by arithmetic that shares no line with
+//! it, at every admission, refusal and return.
+
+use tactus_core::ledger::{CpuTerms, Demand, DiskTerms, Ledger, Level, Resource, Terms, Wish};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+use tactus_engine::message::StreamId;
+
+use crate::verdict::{Invariant, require};
+
+/// The ledger, the places of the delivery table, and the sums.
+pub(crate) struct Book {
+    ledger: Ledger,
+    free: Vec<u32>,
+    generations: Vec<u32>,
+    sums: Sums,
+}
+
+/// A reservation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) place: u32,
+    pub(crate) volume: usize,
+    pub(crate) pace: Asked,
+    demand: Demand,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Paced { rate: BitRate, tick: Tick },
+    BestEffort,
+}
+
+/// Everything that lives, summed up.
+#[derive(Clone, Debug)]
+struct Sums {
+    /// Visits per cycle, in billionths: whole numbers, so that what comes also goes.
+    visits: Vec<u128>,
+    /// Bytes per cycle, in the 8,000,000,000th parts that rate and cycle give.
+    bytes: Vec<u128>,
+    blocks: Vec<u64>,
+    link: u64,
+    streams: u64,
+}
+
+impl Grant {
+    /// Blocks that the stream may hold or wait for.
+    pub(crate) fn window(&self) -> u32 {
+        self.demand.window()
+    }
+}
+
+impl Book {
+    pub(crate) fn new(disks: Vec<DiskTerms>, streams: u32) -> Self {
+        let count = disks.len();
+        // Link and processor are as large as they need be: here the disks and the memory decide.
+        let link = BitRate(1 << 50);
+        let cpu = CpuTerms { per_send: Nanos(1), per_mib: Nanos(1), budget: SECOND.times(1000) };
+        Self {
+            ledger: Ledger::new(Terms { disks, link, cpu, streams }),
+            free: (0..streams).rev().collect(),
+            generations: vec![0; streams as usize],
+            sums: Sums {
+                visits: vec![0; count],
+                bytes: vec![0; count],
+                blocks: vec![0; count],
+                link: 0,
+                streams: 0,
+            },
+        }
+    }
+
+    /// Reserves what a stream needs, or says no and changes nothing.
+    pub(crate) fn admit(&mut self, volume: usize, pace: Asked, len: Bytes) -> Option<Grant> {
+        let wish = match pace {
+            Asked::Paced { rate, tick } => Wish::Paced { rate, tick },
+            Asked::BestEffort => Wish::BestEffort,
+        };
+        let demand = self.ledger.demand(volume as u32, wish, len);
+        let before: Vec<Level> = self.ledger.levels().collect();
+        if self.ledger.admit(demand).is_err() {
+            require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
+                format!("{pace:?} of {len:?} on volume {volume} was refused")
+            });
+            return None;
+        }
+        let place = self.free.pop();
+        require(place.is_some(), Invariant::LedgerIsTheSum, || {
+            "the ledger admits more streams than there are places".to_owned()
+        });
+        let grant = Grant { place: place.unwrap_or(0), volume, pace, demand };
+        self.add(grant, true);
+        self.check();
+        Some(grant)
+    }
+
+    /// A new life of the grant's place.
+    pub(crate) fn begin(&mut self, grant: &Grant) -> StreamId {
+        let generation = &mut self.generations[grant.place as usize];
+        *generation += 1;
+        StreamId { index: grant.place, generation: *generation }
+    }
+
+    /// Gives a grant back.
+    pub(crate) fn release(&mut self, grant: Grant) {
+        self.ledger.release(grant.demand);
+        self.free.push(grant.place);
+        self.add(grant, false);
+        self.check();
+    }
+
+    /// Nothing lives, so nothing is promised.
+    pub(crate) fn check_empty(&self) {
+        let used: Vec<Level> = self.ledger.levels().filter(|level| level.used > 0).collect();
+        require(used.is_empty() && self.sums.streams == 0, Invariant::LedgerIsTheSum, || {
+            format!("all have ended, and still promised: {used:?}")
+        });
+    }
+
+    fn add(&mut self, grant: Grant, enters: bool) {
+        fn change<T: std::ops::AddAssign + std::ops::SubAssign>(enters: bool, sum: &mut T, by: T) {
+            if enters { *sum += by } else { *sum -= by }
+        }
+        let Grant { volume, pace, demand, .. } = grant;
+        let sums = &mut self.sums;
+        change(enters, &mut sums.blocks[volume], u64::from(demand.window()));
+        change(enters, &mut sums.streams, 1);
+        if let Asked::Paced { rate, .. } = pace {
+            let terms = &self.ledger.terms().disks[volume];
+            let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
+            let visits = bytes * 1_000_000_000 / (u128::from(terms.block.0) * BYTE);
+            let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
+            change(enters, &mut sums.visits[volume], visits.min(most));
+            change(enters, &mut sums.bytes[volume], bytes);
+            change(enters, &mut sums.link, rate.0);
+        }
+    }
+
+    /// Compares every level with the sums, and the disks' time with their cycles.
+    fn check(&self) {
+        for level in self.ledger.levels() {
+            let disk = level.disk as usize;
+            let sum = match level.resource {
+                Resource::Disk => self.disk_time(disk, 0.0),
+                Resource::Arena => self.sums.blocks[disk] as f64,
+                Resource::Link => self.sums.link as f64,
+                Resource::Streams => self.sums.streams as f64,
+                Resource::Cpu => continue,
+            };
+            // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
+            let most = match level.resource {
+                Resource::Disk => self.disk_time(disk, (2 + self.sums.streams) as f64),
+                _ => sum,
+            };
+            let used = level.used as f64;
+            let between = sum - 1.0 <= used && used <= most + 1.0;
+            require(between, Invariant::LedgerIsTheSum, || {
+                format!("{level:?}, but what lives sums up to {sum} to {most}: {:?}", self.sums)
+            });
+            let fits = sum <= level.limit as f64 + 1.0;
+            let invariant = match level.resource {
+                Resource::Disk => Invariant::AdmittedFitsCycle,
+                _ => Invariant::LedgerIsTheSum,
+            };
+            require(fits, invariant, || format!("{level:?}, but {sum} is needed"));
+        }
+    }
+
+    /// Nanoseconds of the disk's cycle that what lives needs, when so many sums were rounded up.
+    fn disk_time(&self, disk: usize, roundings: f64) -> f64 {
+        let model = &self.ledger.terms().disks[disk].model;
+        let visits = self.sums.visits[disk] as f64 / 1e9 + roundings / 1000.0;
+        let arm = visits * model.visit.0 as f64 + visits.sqrt() * model.sweep.0 as f64;
+        let bytes = self.sums.bytes[disk] as f64 / BYTE as f64 + 2.0 * roundings;
+        arm + bytes / MIB as f64 * model.read_mib.0 as f64
+    }
+}
+
+/// Bits per second times nanoseconds in a byte.
+const BYTE: u128 = 8_000_000_000;

@@ -1,0 +1,90 @@
+//! Many seeds on all cores, for a while, until the first that fails.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::run::{Scenario, run_once, run_twice};
+use crate::verdict::Violation;
+use crate::world::{Outcome, Tally};
+
+/// What a campaign found.
+pub struct Found {
+    /// Worlds lived through.
+    pub worlds: u64,
+    /// Sums over them.
+    pub tally: Tally,
+    /// The failures, by seed; with `stop_at_first` at most one for each core.
+    pub failures: Vec<(Scenario, Violation)>,
+    /// Time until the first failure, or the end.
+    pub took: Duration,
+}
+
+/// Which seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// The first seed; the others count up from it.
+    pub first: u64,
+    /// What is said about all of them.
+    pub template: Scenario,
+    /// For how long.
+    pub lasts: Duration,
+    /// Most seeds.
+    pub seeds_max: u64,
+    /// How often each world is lived through: twice to see that it is the same again.
+    pub runs: u32,
+    /// Whether one failure ends it.
+    pub stop_at_first: bool,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Runs seeds until the time is over.
+pub fn run(campaign: &Campaign, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> Found {
+    let begin = Instant::now();
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let found = Mutex::new(Found {
+        worlds: 0,
+        tally: Tally::default(),
+        failures: vec![],
+        took: Duration::ZERO,
+    });
+    let work = || {
+        while begin.elapsed() < campaign.lasts && !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= campaign.seeds_max {
+                break;
+            }
+            let seed = campaign.first.wrapping_add(number);
+            let scenario = Scenario { seed, ..campaign.template };
+            let result = if campaign.runs > 1 { run_twice(scenario) } else { run_once(scenario) };
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.worlds += 1;
+            match result {
+                Ok(outcome) => {
+                    found.tally.add(&outcome.tally);
+                    seen(scenario, &outcome);
+                }
+                Err(violation) => {
+                    if found.failures.is_empty() {
+                        found.took = begin.elapsed();
+                    }
+                    found.failures.push((scenario, violation));
+                    stop.fetch_or(campaign.stop_at_first, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..campaign.threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if found.failures.is_empty() {
+        found.took = begin.elapsed();
+    }
+    found.failures.sort_by_key(|(scenario, _)| scenario.seed);
+    found
+}

@@ -1,0 +1,191 @@
+//! The command line of `tactus-sim`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tactus_core::units::{Nanos, SECOND};
+
+use crate::campaign::{self, Campaign, Found};
+use crate::run::{Scenario, run_twice};
+use crate::speed::{self, Speed};
+use crate::swarm::Mode;
+use crate::world::Outcome;
+
+/// Runs the engine of Tactus in simulated worlds, and looks for promises that it breaks.
+#[derive(Parser, Debug)]
+#[command(name = "tactus-sim")]
+struct Arguments {
+    /// Run this seed only, and print what happened.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Simulated seconds of each world; the seed decides otherwise.
+    #[arg(long, alias = "ticks")]
+    duration: Option<u64>,
+    /// What is promised; the seed decides otherwise.
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Run fresh seeds for so many seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// First of the fresh seeds; by default taken from the clock.
+    #[arg(long)]
+    from: Option<u64>,
+    /// Most fresh seeds.
+    #[arg(long, default_value_t = u64::MAX)]
+    seeds: u64,
+    /// Threads; as many as there are cores otherwise.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Go on after a failure, and list all.
+    #[arg(long)]
+    keep_going: bool,
+    /// Measure how fast a hundred streams run for an hour.
+    #[arg(long)]
+    bench: bool,
+    /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    mutants: bool,
+    /// Print every seed with its trace hash.
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Arguments {
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let template = Scenario {
+        seed: 0,
+        mode: arguments.mode,
+        duration: arguments.duration.map(|seconds| SECOND.times(seconds)),
+    };
+    #[cfg(feature = "mutants")]
+    if arguments.mutants {
+        return mutants(&arguments);
+    }
+    if arguments.bench {
+        return bench(template.duration.unwrap_or(SECOND.times(3600)));
+    }
+    match arguments.seed {
+        Some(seed) => one(Scenario { seed, ..template }),
+        None => many(&arguments, template),
+    }
+}
+
+fn one(scenario: Scenario) -> ExitCode {
+    println!("{:#?}", scenario.swarm().summary());
+    match run_twice(scenario) {
+        Ok(outcome) => {
+            println!("{:#?}", outcome.tally);
+            print_seed(scenario, &outcome);
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("seed {} broke {violation}", scenario.seed);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(duration: Nanos) -> ExitCode {
+    let speed = match speed::measure(duration) {
+        Ok(speed) => speed,
+        Err(violation) => {
+            println!("the house of the speed run broke {violation}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let Speed { outcome, wall, busy } = speed;
+    let simulated = duration.0 as f64 / SECOND.0 as f64;
+    let tally = outcome.tally;
+    println!(
+        "{} streams for {simulated} s: {} turns, {} sends, {} MB, {} underruns",
+        speed::STREAMS,
+        tally.turns,
+        tally.sends,
+        tally.bytes / 1_000_000,
+        tally.underruns,
+    );
+    for (name, took) in [("on the wall", Some(wall)), ("of one core", busy)] {
+        if let Some(took) = took.map(|took| took.as_secs_f64()) {
+            let ratio = simulated / took;
+            println!("{took:.2} s {name}: {ratio:.0} times as fast as real time (bar: 1000)");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Mutants that must be found: nine of ten.
+#[cfg(feature = "mutants")]
+fn mutants(arguments: &Arguments) -> ExitCode {
+    use crate::hunt;
+    use tactus_core::mutant::Mutant;
+
+    let lasts = Duration::from_secs(arguments.seconds);
+    let hunts: Vec<_> =
+        Mutant::ALL.iter().map(|&mutant| hunt::hunt(mutant, lasts, arguments.threads())).collect();
+    let found = hunts.iter().filter(|hunted| hunted.found.is_some()).count();
+    print!("{}", hunt::table(&hunts));
+    println!("{found} of {} found", hunts.len());
+    if found * 10 >= hunts.len() * 9 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn many(arguments: &Arguments, template: Scenario) -> ExitCode {
+    let campaign = Campaign {
+        first: arguments.from.unwrap_or_else(seed_of_the_clock),
+        template,
+        lasts: Duration::from_secs(arguments.seconds),
+        seeds_max: arguments.seeds,
+        runs: 2,
+        stop_at_first: !arguments.keep_going,
+        threads: arguments.threads(),
+    };
+    println!("seeds from {} on, for {} s", campaign.first, arguments.seconds);
+    let found = campaign::run(&campaign, &|scenario, outcome| {
+        if arguments.verbose {
+            print_seed(scenario, outcome);
+        }
+    });
+    print_found(&found);
+    if found.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_seed(scenario: Scenario, outcome: &Outcome) {
+    println!("seed {} {:?} trace {:016x}", scenario.seed, scenario.mode(), outcome.trace);
+}
+
+fn print_found(found: &Found) {
+    let tally = &found.tally;
+    println!(
+        "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
+         at once; {} GB in {} sends; {} underruns in worlds with faults",
+        found.worlds,
+        tally.simulated.0 / SECOND.0,
+        found.took.as_secs_f64(),
+        tally.started,
+        tally.refused,
+        tally.streams_max,
+        tally.bytes / 1_000_000_000,
+        tally.sends,
+        tally.underruns,
+    );
+    for (scenario, violation) in &found.failures {
+        println!("\nseed {} ({:?}) broke {violation}", scenario.seed, scenario.mode());
+        println!("  again: {}", scenario.command());
+    }
+}
+
+/// A seed that nobody has chosen.
+fn seed_of_the_clock() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // Six digits of microseconds and the minute: short enough to type.
+    since.map_or(1, |since| (since.as_micros() % 1_000_000_000_000) as u64)
+}

@@ -1,0 +1,162 @@
+//! What a disk sees of the engine's promises: the order of reads, and the life of each block.
+//!
+//! It decides with arithmetic of its own, from the terms of the volume, never with the engine's.
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ports::Transfer;
+use tactus_core::units::{MIB, MonoTime, Nanos, SECTOR};
+
+use crate::title::{Audience, Title};
+use crate::verdict::{Invariant, require};
+
+/// What was agreed about a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DiskTerms {
+    pub(crate) model: DiskModel,
+    pub(crate) cycle: Nanos,
+    pub(crate) block: u32,
+    pub(crate) best_effort_depth: u32,
+    /// How long a message may take between servers: nothing on one core, a look on several.
+    pub(crate) message_delay: Nanos,
+    /// The disk obeys its model, so that every promise about order holds.
+    pub(crate) obeys: bool,
+}
+
+pub(super) struct Watch {
+    terms: DiskTerms,
+    places: Vec<Life>,
+    last_start: MonoTime,
+    /// The last best-effort transfer that was begun.
+    best_effort: Option<MonoTime>,
+    best_effort_in_flight: u64,
+    sweep: Sweep,
+}
+
+/// The present life of a place.
+#[derive(Clone, Copy, Default)]
+struct Life {
+    generation: u32,
+    in_flight: u32,
+    /// One past the last byte of the block that was asked for.
+    end: u32,
+}
+
+/// How the real-time reads of the running cycle went.
+#[derive(Clone, Copy, Default)]
+struct Sweep {
+    cycle: u64,
+    last: u64,
+    /// Times that the arm went back.
+    returns: u64,
+    starts: u64,
+}
+
+impl Watch {
+    pub(super) fn new(terms: DiskTerms, places: u32) -> Self {
+        Self {
+            terms,
+            places: vec![Life::default(); places as usize],
+            last_start: MonoTime(0),
+            best_effort: None,
+            best_effort_in_flight: 0,
+            sweep: Sweep::default(),
+        }
+    }
+
+    pub(super) fn note_start(&mut self, now: MonoTime) {
+        self.last_start = now;
+        self.sweep.starts += 1;
+    }
+
+    pub(super) fn note_completion(&mut self, transfer: Transfer, title: &Title) {
+        self.places[transfer.block.place as usize].in_flight -= 1;
+        self.best_effort_in_flight -= u64::from(title.audience == Audience::Downloads);
+    }
+
+    pub(super) fn check_submit(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
+        self.check_life(now, transfer, title);
+        match title.audience {
+            Audience::Paced => self.check_real_time(now, transfer, title),
+            Audience::Downloads => self.check_best_effort(now, transfer),
+            Audience::Both => {}
+        }
+    }
+
+    fn check_life(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
+        let Transfer { block, offset, at, len, .. } = transfer;
+        let life = &mut self.places[block.place as usize];
+        let expected = if block.generation == life.generation {
+            life.end
+        } else {
+            require(life.in_flight == 0, Invariant::OneStatePerBlock, || {
+                format!("{block:?} at {now:?} while the kernel writes life {}", life.generation)
+            });
+            0
+        };
+        let fits = u64::from(at) + u64::from(len) <= u64::from(self.terms.block);
+        let aligned = offset.0.is_multiple_of(SECTOR) && u64::from(len).is_multiple_of(SECTOR);
+        let inside = offset.0 < title.len.0 && len > 0;
+        require(at == expected && fits && aligned && inside, Invariant::OneStatePerBlock, || {
+            format!("{transfer:?} at {now:?}: expected at {expected} of the block")
+        });
+        *life = Life { generation: block.generation, in_flight: life.in_flight + 1, end: at + len };
+    }
+
+    fn cycle_of(&self, now: MonoTime) -> u64 {
+        now.0 / self.terms.cycle.0
+    }
+
+    fn check_real_time(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
+        if !self.terms.obeys {
+            return;
+        }
+        let begin = MonoTime(self.cycle_of(now) * self.terms.cycle.0);
+        let asked = begin.max(self.last_start) + self.terms.message_delay;
+        let too_early = self.best_effort.filter(|&begun| begun > asked);
+        require(too_early.is_none(), Invariant::RealTimeFirst, || {
+            format!(
+                "{transfer:?} at {now:?} was asked for by {asked:?}, but best effort began at {too_early:?}"
+            )
+        });
+        let place = title.position + transfer.offset.0;
+        let cycle = self.cycle_of(now);
+        if cycle != self.sweep.cycle {
+            self.sweep = Sweep { cycle, last: place, ..Sweep::default() };
+        }
+        if place < self.sweep.last {
+            self.sweep.returns += 1;
+        }
+        self.sweep.last = place;
+        let most = SWEEPS_MAX + self.sweep.starts;
+        let in_order = !self.terms.model.has_arm() || self.sweep.returns <= most;
+        require(in_order, Invariant::SweepInOrder, || {
+            format!("the arm went back {} times by {now:?}", self.sweep.returns)
+        });
+    }
+
+    fn check_best_effort(&mut self, now: MonoTime, transfer: Transfer) {
+        self.best_effort = Some(now);
+        self.best_effort_in_flight += 1;
+        let model = &self.terms.model;
+        let one = model.visit.0
+            + model.sweep.0
+            + (model.read_mib.0 as u128 * u128::from(transfer.len) / u128::from(MIB)) as u64;
+        let end = now + Nanos(one).times(self.best_effort_in_flight);
+        let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
+        let depth = u64::from(self.terms.best_effort_depth);
+        let right = end <= limit && transfer.len <= PIECE && self.best_effort_in_flight <= depth;
+        require(right, Invariant::RealTimeFirst, || {
+            format!(
+                "{transfer:?} at {now:?}, {} in flight, would end at {end:?}, the cycle at {limit:?}",
+                self.best_effort_in_flight
+            )
+        });
+    }
+}
+
+/// The largest best-effort transfer.
+const PIECE: u32 = 128 * 1024;
+
+/// Sweeps that a cycle may have besides one for each stream that begins in it: what the cycle before
+/// left, its own, and a last read that no longer fits before its end.
+const SWEEPS_MAX: u64 = 4;

@@ -1,0 +1,58 @@
+//! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one tells.
+
+use std::time::Duration;
+
+use tactus_core::mutant::{Mutant, switch_on};
+
+use crate::campaign::{self, Campaign};
+use crate::run::Scenario;
+use crate::verdict::Violation;
+
+/// What became of one mutant.
+pub struct Hunted {
+    /// Which mistake.
+    pub mutant: Mutant,
+    /// The seed that told it, and how.
+    pub found: Option<(Scenario, Violation)>,
+    /// Worlds until then.
+    pub worlds: u64,
+    /// Time until then.
+    pub took: Duration,
+}
+
+/// Hunts `mutant` for at most `lasts`.
+pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+    switch_on(Some(mutant));
+    let found = campaign::run(
+        &Campaign {
+            first: 1,
+            template: Scenario::of(0),
+            lasts,
+            seeds_max: u64::MAX,
+            stop_at_first: true,
+            runs: 1,
+            threads,
+        },
+        &|_, _| {},
+    );
+    switch_on(None);
+    let campaign::Found { worlds, took, failures, .. } = found;
+    Hunted { mutant, found: failures.into_iter().next(), worlds, took }
+}
+
+/// The table of all hunts.
+pub fn table(hunts: &[Hunted]) -> String {
+    let mut text = String::from("mutant               found  seconds  worlds  by\n");
+    for hunted in hunts {
+        let (found, by) = match &hunted.found {
+            Some((scenario, violation)) => {
+                ("yes", format!("seed {}: {}", scenario.seed, violation.invariant))
+            }
+            None => ("NO", String::new()),
+        };
+        let name = format!("{:?}", hunted.mutant);
+        let seconds = hunted.took.as_secs_f64();
+        text += &format!("{name:<20} {found:<5} {seconds:>8.1} {:>7}  {by}\n", hunted.worlds);
+    }
+    text
+}

@@ -1,0 +1,261 @@
+//! The simulated network: sockets with buffers, receivers of every temper, and a check of each byte.
+//!
+//! What a socket takes, its receiver gets in order; so bytes and times are checked where they are
+//! taken. A socket belongs to one delivery, from its start until it is reported as finished; one
+//! that is used before or after stops the world.
+
+mod law;
+mod receiver;
+
+use std::sync::{Arc, Mutex};
+
+use tactus_core::ports::{LinkPort, Sent, SocketHandle};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_engine::counters::StreamCounters;
+
+use crate::content::{self, Fidelity};
+use crate::device::open;
+use crate::trace::Trace;
+use crate::verdict::{Invariant, require};
+
+use law::Law;
+pub(crate) use law::Paced;
+pub(crate) use receiver::{Receiver, Temper};
+
+/// All sockets, and what the world says of the turn that is running.
+pub(crate) struct Net {
+    sockets: Vec<Option<Socket>>,
+    serial: i32,
+    fidelity: Fidelity,
+    /// When the link's core wanted to be turned, and how often it has sent since.
+    pub(crate) turn: LinkTurn,
+    /// Time for which the machine has stood still in all.
+    pub(crate) paused: Nanos,
+    counters: Option<Arc<[StreamCounters]>>,
+    trace: Trace,
+}
+
+/// The turn of the link's core that is running.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct LinkTurn {
+    /// When it had asked to be turned: no slot before that is visited for the first time.
+    pub(crate) wanted: MonoTime,
+    pub(crate) sends: u64,
+    pub(crate) sends_max: u64,
+}
+
+/// One socket and the delivery that it is for.
+struct Socket {
+    serial: i32,
+    delivery: Delivery,
+    receiver: Receiver,
+    sent: u64,
+    law: Option<Law>,
+    /// When the peer last left something untaken that was offered, if it still does.
+    blocked_since: Option<MonoTime>,
+    ever_blocked: bool,
+}
+
+/// What a socket shall receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) title: u64,
+    pub(crate) first: Bytes,
+    pub(crate) end: Bytes,
+    pub(crate) paced: Option<Paced>,
+    /// The volume and the machine keep their promises, so the engine must keep its own.
+    pub(crate) is_promised: bool,
+}
+
+/// What became of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) sent: Bytes,
+    pub(crate) is_broken: bool,
+    pub(crate) ever_blocked: bool,
+}
+
+/// Handles count in steps of this, so that place and serial can be told.
+const PLACES: i32 = 1024;
+
+impl Net {
+    pub(crate) fn new(places: u32, fidelity: Fidelity) -> Self {
+        assert!(places < PLACES as u32);
+        Self {
+            sockets: (0..places).map(|_| None).collect(),
+            serial: 0,
+            fidelity,
+            turn: LinkTurn::default(),
+            paused: Nanos(0),
+            counters: None,
+            trace: Trace::default(),
+        }
+    }
+
+    /// The engine's own count of each place's underruns.
+    pub(crate) fn watch(&mut self, counters: Arc<[StreamCounters]>) {
+        self.counters = Some(counters);
+    }
+
+    /// A socket for the delivery at `place`.
+    pub(crate) fn connect(
+        &mut self,
+        now: MonoTime,
+        place: u32,
+        delivery: Delivery,
+        receiver: Receiver,
+    ) -> SocketHandle {
+        let slot = &mut self.sockets[place as usize];
+        assert!(slot.is_none(), "a place has one socket");
+        self.serial = (self.serial + 1) % (i32::MAX / PLACES);
+        let law = delivery.paced.map(|paced| Law::new(paced, delivery.end - delivery.first));
+        *slot = Some(Socket {
+            serial: self.serial,
+            delivery,
+            receiver: receiver.connected(now),
+            sent: 0,
+            law,
+            blocked_since: None,
+            ever_blocked: false,
+        });
+        SocketHandle(self.serial * PLACES + place as i32)
+    }
+
+    /// Notes that the delivery at `place` is to end: it may fall silent at any time.
+    pub(crate) fn release_promise(&mut self, place: u32) {
+        if let Some(socket) = &mut self.sockets[place as usize] {
+            socket.delivery.is_promised = false;
+        }
+    }
+
+    /// Whether the delivery at `place` has been sent anything, or need not be.
+    pub(crate) fn has_begun(&self, place: u32) -> bool {
+        let promised = |socket: &&Socket| socket.law.is_some() && socket.delivery.is_promised;
+        self.sockets[place as usize].as_ref().filter(promised).is_none_or(|socket| socket.sent > 0)
+    }
+
+    /// Takes the socket at `place` back from the engine.
+    pub(crate) fn disconnect(&mut self, now: MonoTime, place: u32) -> Received {
+        let slot = self.sockets[place as usize].take();
+        let mut socket = slot.expect("a delivery finishes once");
+        Received {
+            sent: Bytes(socket.sent),
+            is_broken: socket.receiver.is_broken(now),
+            ever_blocked: socket.ever_blocked,
+        }
+    }
+
+    /// Looks at every stream, also those that have not been sent anything for a while.
+    pub(crate) fn check_all(&self, now: MonoTime, behind_max: Nanos) {
+        for (place, socket) in self.sockets.iter().enumerate() {
+            let Some(socket) = socket else { continue };
+            let Some(law) = &socket.law else { continue };
+            if socket.delivery.is_promised && !socket.ever_blocked {
+                self.check_underruns(now, place);
+                law.check_not_late(now, socket.sent, self.paused, &socket.delivery);
+            }
+            if let Some(since) = socket.blocked_since {
+                let bound = behind_max + self.paused + law.paced().tick.times(3);
+                require(now.since(since) <= bound, Invariant::SlowPeersEnd, || {
+                    format!("the peer at place {place} takes nothing since {since:?}, now {now:?}")
+                });
+            }
+        }
+    }
+
+    fn check_underruns(&self, now: MonoTime, place: usize) {
+        let Some(counters) = &self.counters else { return };
+        let underruns = counters[place].underruns.value();
+        require(underruns == 0, Invariant::NeverEmpty, || {
+            let delivery = self.sockets[place].as_ref().map(|socket| socket.delivery);
+            format!("place {place} had {underruns} underruns by {now:?}: {delivery:?}")
+        });
+    }
+
+    fn send(&mut self, now: MonoTime, handle: SocketHandle, parts: &[&[u8]]) -> Sent {
+        let (place, serial) = ((handle.0 % PLACES) as usize, handle.0 / PLACES);
+        self.turn.sends += 1;
+        let LinkTurn { sends, sends_max, wanted } = self.turn;
+        require(sends <= sends_max, Invariant::BoundedTurn, || {
+            format!("{sends} sends in one turn at {now:?}")
+        });
+        let owner = self.sockets.get_mut(place).and_then(Option::as_mut);
+        let Some(socket) = owner.filter(|socket| socket.serial == serial) else {
+            crate::verdict::broken(
+                Invariant::TrueOutcome,
+                format!("a socket was used that is not the engine's: {handle:?} at {now:?}"),
+            );
+        };
+        let offered: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        require(offered > 0, Invariant::BoundedTurn, || format!("an empty send at {now:?}"));
+        if socket.receiver.is_broken(now) {
+            return Sent::Broken(EPIPE);
+        }
+        let taken = socket.receiver.take(now, offered);
+        if taken < offered {
+            socket.ever_blocked = true;
+            if taken > 0 {
+                socket.blocked_since = None;
+            }
+            socket.blocked_since.get_or_insert(now);
+        } else {
+            socket.blocked_since = None;
+        }
+        self.trace.note_all([now.0, handle.0 as u64, taken]);
+        if taken == 0 {
+            return Sent::Blocked;
+        }
+        socket.check_bytes(now, parts, taken, self.fidelity);
+        // A peer that leaves bytes untaken keeps the window full, and what comes after is late.
+        let promised = socket.delivery.is_promised && !socket.ever_blocked;
+        socket.check_times(now, wanted, self.paused, taken);
+        socket.sent += taken;
+        if promised {
+            self.check_underruns(now, place);
+        }
+        Sent::Some(taken as u32)
+    }
+
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace.hash()
+    }
+}
+
+impl Socket {
+    fn check_bytes(&self, now: MonoTime, parts: &[&[u8]], taken: u64, fidelity: Fidelity) {
+        let Delivery { title, first, end, .. } = self.delivery;
+        let mut at = first.0 + self.sent;
+        require(at + taken <= end.0, Invariant::RightBytes, || {
+            format!("bytes {at}..{} of {:?} at {now:?}", at + taken, self.delivery)
+        });
+        let mut left = taken;
+        for part in parts {
+            let part = &part[..left.min(part.len() as u64) as usize];
+            if let Err(wrong) = content::check(title, at, part, fidelity) {
+                crate::verdict::broken(
+                    Invariant::RightBytes,
+                    format!("byte {wrong} of {:?} is another's at {now:?}", self.delivery),
+                );
+            }
+            at += part.len() as u64;
+            left -= part.len() as u64;
+        }
+    }
+
+    fn check_times(&mut self, now: MonoTime, wanted: MonoTime, paused: Nanos, taken: u64) {
+        let Some(law) = &mut self.law else { return };
+        law.check_send(now, wanted, paused, self.sent, taken, &self.delivery, self.ever_blocked);
+    }
+}
+
+/// The engine's end of the network.
+pub(crate) struct LinkEnd(pub(crate) Arc<Mutex<Net>>);
+
+impl LinkPort for LinkEnd {
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+        open(&self.0).send(now, socket, parts)
+    }
+}
+
+/// The error number of a connection that is gone.
+const EPIPE: i32 = 32;

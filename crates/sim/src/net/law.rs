@@ -1,0 +1,170 @@
+//! The byte clock as the receiver sees it: when bytes may come, and when they must have.
+//!
+//! It has arithmetic of its own, so that a mistake in the engine's cannot hide in it. The clock's
+//! start is not told, it is seen: a stream's first send is its burst and one tick's bytes.
+
+use tactus_core::stagger::SLOT;
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+
+use super::Delivery;
+use crate::verdict::{Invariant, require};
+
+/// What was promised to a paced stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Paced {
+    /// Bits per second.
+    pub(crate) rate: u64,
+    /// Most bytes that may come at once at the start.
+    pub(crate) burst: u64,
+    pub(crate) tick: Nanos,
+    /// Cores are turned at most this late.
+    pub(crate) lateness: Nanos,
+}
+
+/// The law of one stream, and how far it has been kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Law {
+    paced: Paced,
+    len: u64,
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    /// The earliest and the latest moment at which the clock can have started.
+    earliest: MonoTime,
+    latest: MonoTime,
+    /// Pauses of the machine before that.
+    paused: Nanos,
+    /// What came at once, above the first tick's bytes.
+    burst: u64,
+    /// The visit that is running, and what had been sent when it began.
+    visit: MonoTime,
+    /// Until when the rate pays for what has been sent, the burst aside.
+    paid_until: MonoTime,
+}
+
+/// Bytes in `span` at `rate`, rounded down; exact without 128-bit division.
+fn bytes_in(rate: u64, span: Nanos) -> u64 {
+    let (seconds, rest) = (span.0 / 1_000_000_000, span.0 % 1_000_000_000);
+    let bits = seconds * rate;
+    bits / 8 + ((bits % 8) * 1_000_000_000 + rest * rate) / 8_000_000_000
+}
+
+impl Law {
+    pub(super) fn new(paced: Paced, len: Bytes) -> Self {
+        Self { paced, len: len.0, begun: None }
+    }
+
+    pub(super) fn paced(&self) -> &Paced {
+        &self.paced
+    }
+
+    /// Notes that `taken` bytes leave at `now` after `sent`, and stops the world when they are early,
+    /// or when what came before was late.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one send, all of different kinds")]
+    pub(super) fn check_send(
+        &mut self,
+        now: MonoTime,
+        wanted: MonoTime,
+        paused: Nanos,
+        sent: u64,
+        taken: u64,
+        delivery: &Delivery,
+        ever_blocked: bool,
+    ) {
+        let Paced { rate, burst, tick, lateness } = self.paced;
+        let each = bytes_in(rate, tick);
+        let Some(begun) = &mut self.begun else {
+            // The slot of the first visit lies between the turn that was asked for and now.
+            let earliest = MonoTime(wanted.0.next_multiple_of(SLOT.0).min(now.0 / SLOT.0 * SLOT.0));
+            // A turn that comes late makes several visits at once.
+            // After a pause the phase of the visits no longer fits the clock: one comes up to a tick late.
+            let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
+            let most = burst + bytes_in(rate, tick + spare + now.since(earliest));
+            require(taken <= most, Invariant::NeverEarly, || {
+                format!("{taken} bytes at the start at {now:?}, {most} are due: {delivery:?}")
+            });
+            let burst = taken.saturating_sub(each);
+            let latest = now;
+            self.begun =
+                Some(Begun { earliest, latest, paused, burst, visit: now, paid_until: now + tick });
+            return;
+        };
+        if now == begun.latest {
+            // The first visit, in several sends.
+            let spare = if paused > Nanos(0) { tick } else { Nanos(0) };
+            let most = burst + bytes_in(rate, tick + spare + now.since(begun.earliest));
+            require(sent + taken <= most, Invariant::NeverEarly, || {
+                format!(
+                    "{} bytes at the start at {now:?}, {most} are due: {delivery:?}",
+                    sent + taken
+                )
+            });
+            begun.burst = (sent + taken).saturating_sub(each);
+            return;
+        }
+        if ever_blocked {
+            // What the peer left untaken may have been part of the burst.
+            begun.burst = burst;
+        }
+        let allowed = begun.burst + bytes_in(rate, tick + now.since(begun.earliest));
+        require(sent + taken <= allowed, Invariant::NeverEarly, || {
+            format!("{} bytes at {now:?}, {allowed} are due: {delivery:?} {begun:?}", sent + taken)
+        });
+        let since = now.since(begun.visit);
+        begun.visit = now;
+        let paid = Nanos(taken * 8_000_000_000 / rate);
+        begun.paid_until = begun.paid_until.max(now) + paid;
+        if ever_blocked {
+            // What a peer has left untaken is still owed to it.
+            begun.paid_until = now;
+        }
+        // What a short pause has left unsent comes at once; after a long one the clock moves.
+        let catch_up = if paused > begun.paused { STALL } else { Nanos(0) };
+        let limit = now + tick.times(2) + catch_up + lateness + SLOT.times(2);
+        require(begun.paid_until <= limit, Invariant::NoBurstAfterPause, || {
+            format!("above the rate at {now:?}, {sent} and {taken}: {delivery:?} {begun:?}")
+        });
+        if since > Nanos(0) && delivery.is_promised && !ever_blocked {
+            self.check_not_late(now, sent, paused, delivery);
+        }
+    }
+
+    /// Stops the world when bytes that were due a tick ago have not come by `now`.
+    pub(super) fn check_not_late(
+        &self,
+        now: MonoTime,
+        sent: u64,
+        paused: Nanos,
+        delivery: &Delivery,
+    ) {
+        let Some(begun) = &self.begun else { return };
+        let Paced { rate, tick, lateness, .. } = self.paced;
+        let slip = lateness + (paused - begun.paused);
+        // One tick's bytes come with the first visit; the last visit was at most a tick ago.
+        let span = (now.since(begun.latest) + tick).saturating_sub(tick + slip);
+        let due = (begun.burst + bytes_in(rate, span)).min(self.len);
+        require(sent >= due, Invariant::NeverLate, || {
+            format!("{sent} bytes by {now:?}, {due} were due a tick ago: {delivery:?} {begun:?}")
+        });
+    }
+}
+
+/// A machine that stands still for longer moves its clocks; for less, it catches up.
+const STALL: Nanos = Nanos::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_span_are_exact() {
+        for rate in [64_000, 8_800_001, 999_999_937, 10_000_000_000] {
+            for span in [0, 1, 999, 62_500_000, 3_600_000_000_001, 86_400_000_000_007] {
+                let exact = u128::from(rate) * u128::from(span) / 8_000_000_000;
+                assert_eq!(u128::from(bytes_in(rate, Nanos(span))), exact);
+            }
+        }
+    }
+}

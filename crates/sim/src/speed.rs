@@ -1,0 +1,100 @@
+//! How fast a world runs: a hundred television streams for an hour, in seconds of one core.
+//!
+//! The bar is a thousand times real time. All checkers are on, as in every world; the content is
+//! stamped every 64 KiB, so that the figure is the engine's and the checkers', not the memory's.
+
+use std::time::{Duration, Instant};
+
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+
+use crate::content::Fidelity;
+use crate::device::DiskKind;
+use crate::net::{Receiver, Temper};
+use crate::run::caught;
+use crate::swarm::{ClientSpec, Habit, Mode, Swarm, VolumeSpec};
+use crate::title::{Audience, Title};
+use crate::verdict::Violation;
+use crate::world::{Outcome, World};
+
+/// What the speed run measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// What happened.
+    pub outcome: Outcome,
+    /// Time on the wall.
+    pub wall: Duration,
+    /// Time that the core spent on it; none where the system does not say.
+    pub busy: Option<Duration>,
+}
+
+/// Streams of the speed run.
+pub const STREAMS: u64 = 100;
+/// Television, and the rate of most figures in the benchmarks.
+const RATE: BitRate = BitRate(8_800_000);
+
+/// Runs [`STREAMS`] streams for `duration`.
+///
+/// # Errors
+/// The first invariant that was broken.
+pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
+    let swarm = house(duration);
+    let (begin, busy_before) = (Instant::now(), time_on_core());
+    let outcome = caught(move || World::new(swarm).run())?;
+    let busy = time_on_core().zip(busy_before).map(|(after, before)| after - before);
+    Ok(Speed { outcome, wall: begin.elapsed(), busy })
+}
+
+fn house(duration: Nanos) -> Swarm {
+    let title = |number: u64| Title {
+        volume: 0,
+        len: Bytes(RATE.0 / 8 * (duration.0 / SECOND.0 + 60)),
+        position: number << 34,
+        audience: Audience::Paced,
+    };
+    let client = |number: u64| ClientSpec {
+        habit: Habit::Viewer,
+        volume: 0,
+        rate: RATE,
+        tick: Tick::Ms62,
+        burst: Bytes(0),
+        receiver: Receiver::new(Temper::Eager, None),
+        arrives: Nanos(number * SECOND.0 / STREAMS),
+        hold: duration.times(3),
+        think: SECOND,
+        follows: true,
+        is_confused: false,
+    };
+    Swarm {
+        seed: 0,
+        mode: Mode::Guarantee,
+        fidelity: Fidelity::Stamps(65_536),
+        begin: MonoTime(SECOND.0),
+        duration,
+        cores: 1,
+        scattered: false,
+        lateness: Nanos(0),
+        control_delay: Nanos(1000),
+        streams: STREAMS as u32,
+        volumes: vec![VolumeSpec {
+            kind: DiskKind::Nvme,
+            cycle: Nanos::from_millis(250),
+            block: 256 << 10,
+            places: 6 * STREAMS as u32,
+            best_effort_depth: 4,
+            share_thousandths: 900,
+            faults: vec![],
+        }],
+        titles: (0..STREAMS).map(title).collect(),
+        clients: (0..STREAMS).map(client).collect(),
+        pauses: vec![],
+        quiet_from: MonoTime(0),
+        behind_max: SECOND.times(10),
+    }
+}
+
+/// Nanoseconds for which this thread has had a core.
+fn time_on_core() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}

@@ -1,0 +1,384 @@
+//! What a seed stands for: the machine, its disks and titles, its clients, and what goes wrong.
+//!
+//! Each seed draws not only events but which kinds of event there are at all (swarm testing, Groce
+//! and others, 2012): a world with everything in it hides what only shows when little else happens.
+
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
+
+use crate::content::Fidelity;
+use crate::device::{DiskKind, Fault, Trouble};
+use crate::dice::Dice;
+use crate::net::{Receiver, Temper};
+use crate::title::{Audience, Title};
+
+/// What is promised in a world, and so what is an invariant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, clap::ValueEnum)]
+pub enum Mode {
+    /// Disks obey their models: nobody is ever late.
+    Guarantee,
+    /// Anything may fail: no wrong byte, no leak, no crash; healthy disks stay on time.
+    Safety,
+    /// Faults stop: everything is on time again.
+    Liveness,
+}
+
+impl Mode {
+    /// The mode of a seed that names none.
+    pub(crate) fn of(seed: u64) -> Self {
+        match seed % 5 {
+            0..=2 => Self::Guarantee,
+            3 => Self::Safety,
+            _ => Self::Liveness,
+        }
+    }
+}
+
+/// A world before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub(crate) seed: u64,
+    pub(crate) mode: Mode,
+    pub(crate) fidelity: Fidelity,
+    pub(crate) begin: MonoTime,
+    pub(crate) duration: Nanos,
+    pub(crate) cores: usize,
+    /// Every server sits on some core at random, instead of sensibly.
+    pub(crate) scattered: bool,
+    /// Most that a core is turned late.
+    pub(crate) lateness: Nanos,
+    /// Most that the control side takes to hear of something.
+    pub(crate) control_delay: Nanos,
+    pub(crate) streams: u32,
+    pub(crate) volumes: Vec<VolumeSpec>,
+    pub(crate) titles: Vec<Title>,
+    pub(crate) clients: Vec<ClientSpec>,
+    /// Times at which the machine stands still, and for how long; in order.
+    pub(crate) pauses: Vec<(MonoTime, Nanos)>,
+    /// From here on nothing goes wrong any more.
+    pub(crate) quiet_from: MonoTime,
+    pub(crate) behind_max: Nanos,
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumeSpec {
+    pub(crate) kind: DiskKind,
+    pub(crate) cycle: Nanos,
+    pub(crate) block: u32,
+    pub(crate) places: u32,
+    pub(crate) best_effort_depth: u32,
+    pub(crate) share_thousandths: u32,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// How a client uses the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Habit {
+    /// Watches for a while, then another title.
+    Viewer,
+    /// Seeks: stops and starts elsewhere at once.
+    Zapper,
+    /// Asks for several small ranges in a row.
+    Ranger,
+    /// Downloads without a rate.
+    Downloader,
+}
+
+/// A client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientSpec {
+    pub(crate) habit: Habit,
+    pub(crate) volume: usize,
+    pub(crate) rate: BitRate,
+    pub(crate) tick: Tick,
+    pub(crate) burst: Bytes,
+    pub(crate) receiver: Receiver,
+    pub(crate) arrives: Nanos,
+    pub(crate) hold: Nanos,
+    pub(crate) think: Nanos,
+    /// Begins every title where it begins, as those before it did.
+    pub(crate) follows: bool,
+    /// Sometimes stops a delivery that has ended long ago.
+    pub(crate) is_confused: bool,
+}
+
+/// What worlds send in which every byte exists: a second of it takes about 50 ms to make and check.
+const EVERY_BYTE_RATE: u64 = 8 * 25_000_000;
+const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
+const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
+
+impl Swarm {
+    /// The world of `seed`.
+    pub(crate) fn draw(seed: u64, mode: Mode, duration: Option<Nanos>) -> Self {
+        let all = Dice::new(seed);
+        let mut dice = all.fork(1);
+        let every_byte = dice.chance(250);
+        let fidelity = if every_byte {
+            Fidelity::EveryByte
+        } else {
+            Fidelity::Stamps(dice.pick(&[4096, 16_384, 65_536]))
+        };
+        // Every byte costs memory and time: such worlds are small.
+        let arena = if every_byte { 48 * MIB } else { dice.spread(16 * MIB, 192 * MIB) };
+        let cores = dice.pick(&[1, 1, 1, 2, 3]);
+        let count = dice.pick(&[1, 1, 2, 3, 4]);
+        let mut volumes: Vec<_> =
+            (0..count).map(|n| VolumeSpec::draw(&mut all.fork(100 + n), arena / count)).collect();
+        let longest = volumes.iter().map(|volume| volume.cycle).max().unwrap_or(SECOND);
+        let default = Nanos((longest.0 * dice.between(12, 30)).max(10 * SECOND.0));
+        let duration = duration.unwrap_or(default);
+        let begin = MonoTime(dice.between(SECOND.0, 1_000_000 * SECOND.0));
+        let lateness =
+            if dice.chance(650) { Nanos(0) } else { Nanos::from_micros(dice.spread(10, 2000)) };
+        let separate = dice.chance(600);
+        let titles = draw_titles(&mut all.fork(2), &volumes, separate);
+        let clients = draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity);
+        let (mut pauses, mut quiet_from) = (vec![], begin);
+        if mode != Mode::Guarantee {
+            let mut faults = all.fork(4);
+            let until = Nanos(duration.0 * if mode == Mode::Liveness { 4 } else { 9 } / 10);
+            quiet_from = begin + until;
+            draw_faults(&mut faults, &mut volumes, begin, until, mode);
+            if faults.chance(if count > 1 { 250 } else { 500 }) {
+                pauses = draw_pauses(&mut faults, begin, until);
+            }
+        }
+        Self {
+            seed,
+            mode,
+            fidelity,
+            begin,
+            duration,
+            cores,
+            scattered: dice.chance(300),
+            lateness,
+            control_delay: Nanos::from_micros(dice.spread(1, 5000)),
+            streams: dice.pick(&[8, 100, 512]).max(dice.spread(1, 512)) as u32,
+            volumes,
+            titles,
+            clients,
+            pauses,
+            quiet_from,
+            behind_max: SECOND.times(dice.between(1, 10)),
+        }
+    }
+}
+
+impl VolumeSpec {
+    fn draw(dice: &mut Dice, arena: u64) -> Self {
+        let kind = dice.pick(&[DiskKind::Spinning, DiskKind::Sata, DiskKind::Nvme]);
+        let has_arm = kind == DiskKind::Spinning;
+        let cycle = if has_arm { dice.pick(&ARM_CYCLES) } else { dice.pick(&FLASH_CYCLES) };
+        let block = match kind {
+            DiskKind::Spinning => dice.pick(&[256 << 10, 1 << 20, 2 << 20, 4 << 20]),
+            DiskKind::Sata => dice.pick(&[64 << 10, 128 << 10, 256 << 10]),
+            DiskKind::Nvme => dice.pick(&[128 << 10, 256 << 10, 1 << 20]),
+        };
+        // A long cycle of a disk with an arm needs more memory than most worlds get; now and then it
+        // has it, so that the arm is the limit. Such worlds have stamps far apart or take longer.
+        let arena = if has_arm && dice.chance(250) { arena.max(320 * MIB) } else { arena };
+        Self {
+            kind,
+            cycle: Nanos::from_millis(cycle),
+            block: block as u32,
+            places: (arena / block).max(8) as u32,
+            best_effort_depth: dice.between(1, 4) as u32,
+            share_thousandths: dice.between(800, 950) as u32,
+            faults: vec![],
+        }
+    }
+
+    /// Bits per second that the disk gives in long reads.
+    fn sequential(&self) -> u64 {
+        self.kind.model(self.block).sequential().0
+    }
+}
+
+fn draw_titles(dice: &mut Dice, volumes: &[VolumeSpec], separate: bool) -> Vec<Title> {
+    let mut titles = vec![];
+    for volume in 0..volumes.len() {
+        for audience in [Audience::Paced, Audience::Downloads] {
+            for _ in 0..dice.spread(1, 40) {
+                let len = match dice.below(10) {
+                    0 => dice.spread(1, 100_000),
+                    1..=3 => dice.spread(100_000, 50_000_000),
+                    _ => dice.spread(50_000_000, 40_000_000_000),
+                };
+                let position = dice.below(crate::device::SPAN - len) / 4096 * 4096;
+                let audience = if separate { audience } else { Audience::Both };
+                titles.push(Title { volume, len: Bytes(len), position, audience });
+            }
+        }
+    }
+    titles
+}
+
+fn draw_clients(
+    dice: &mut Dice,
+    volumes: &[VolumeSpec],
+    mode: Mode,
+    duration: Nanos,
+    fidelity: Fidelity,
+) -> Vec<ClientSpec> {
+    let count = dice.spread(1, 400);
+    // Together the clients ask for this share of what the disks can give in long reads.
+    let fullness = dice.pick(&[100, 400, 800, 1200, 1200, 2000]);
+    let all: u64 = volumes.iter().map(VolumeSpec::sequential).sum();
+    let every_byte = fidelity == Fidelity::EveryByte;
+    let all = if every_byte { all.min(EVERY_BYTE_RATE) } else { all };
+    let fair = (all / 1000 * fullness / count).max(1);
+    let mixed = dice.chance(500);
+    let habits = [
+        (Habit::Viewer, 600),
+        (Habit::Zapper, if dice.chance(400) { dice.below(400) } else { 0 }),
+        (Habit::Ranger, if dice.chance(300) { dice.below(300) } else { 0 }),
+        (Habit::Downloader, if dice.chance(500) { dice.below(400) } else { 0 }),
+    ];
+    let total: u64 = habits.iter().map(|&(_, weight)| weight).sum();
+    let (bursts, follows) = (dice.chance(500), dice.below(600));
+    let rude = if dice.chance(500) { dice.below(400) } else { 0 };
+    let rush = if dice.chance(300) { Nanos(0) } else { Nanos(duration.0 / 3) };
+    let draw_one = |number: u64| {
+        let mut dice = dice.fork(number);
+        let mut roll = dice.below(total);
+        let found = habits.iter().find(|&&(_, weight)| {
+            let hit = roll < weight;
+            roll = roll.saturating_sub(weight);
+            hit
+        });
+        let habit = found.map_or(Habit::Viewer, |&(habit, _)| habit);
+        let rate = if mixed {
+            dice.spread(64_000, 1_000_000_000).min(fair.saturating_mul(8)).max(64_000)
+        } else {
+            fair.clamp(64_000, 1_000_000_000)
+        };
+        let rate = BitRate(rate);
+        let wanted = dice.pick(&Tick::ALL);
+        let media = Nanos::from_millis(dice.between(0, 2000));
+        ClientSpec {
+            habit,
+            volume: dice.below(volumes.len() as u64) as usize,
+            rate,
+            tick: Tick::for_rate(rate, wanted),
+            burst: if bursts { rate.bytes_in(media) } else { Bytes(0) },
+            receiver: if every_byte && habit == Habit::Downloader {
+                let rate = BitRate(EVERY_BYTE_RATE / count);
+                Receiver::new(Temper::Steady { rate, buffer: 262_144 }, None)
+            } else {
+                draw_receiver(&mut dice, rate, mode, rude)
+            },
+            arrives: Nanos(dice.below(rush.0.max(1))),
+            hold: match habit {
+                Habit::Zapper => Nanos::from_millis(dice.spread(10, 8000)),
+                _ => Nanos(dice.between(duration.0 / 10, duration.0 * 2)),
+            },
+            think: Nanos::from_millis(dice.spread(1, 3000)),
+            follows: dice.chance(follows),
+            is_confused: dice.chance(100),
+        }
+    };
+    (0..count).map(draw_one).collect()
+}
+
+fn draw_receiver(dice: &mut Dice, rate: BitRate, mode: Mode, rude: u64) -> Receiver {
+    // Liveness asks whether everybody is on time again, so there everybody takes what comes.
+    if mode == Mode::Liveness || !dice.chance(rude) {
+        return Receiver::new(Temper::Eager, None);
+    }
+    let buffer = dice.spread(16_384, 4_000_000);
+    let around = |permille| BitRate((rate.0 as u128 * u128::from(permille) / 1000) as u64);
+    let temper = match dice.below(4) {
+        0 => Temper::Eager,
+        1 => Temper::Steady { rate: around(dice.between(300, 990)), buffer },
+        2 => Temper::Steady { rate: around(dice.between(1000, 5000)), buffer },
+        _ => Temper::Stalling {
+            rate: around(4000),
+            buffer,
+            after: Nanos::from_millis(dice.below(10_000)),
+            span: Nanos::from_millis(dice.spread(10, 60_000)),
+        },
+    };
+    let breaks = dice.chance(300).then(|| Nanos::from_millis(dice.below(15_000)));
+    Receiver::new(temper, breaks)
+}
+
+fn draw_faults(
+    dice: &mut Dice,
+    volumes: &mut [VolumeSpec],
+    begin: MonoTime,
+    until: Nanos,
+    mode: Mode,
+) {
+    let kinds: Vec<u64> = (0..5).filter(|_| dice.chance(400)).collect();
+    let count = volumes.len();
+    for (at, volume) in volumes.iter_mut().enumerate() {
+        // One of several disks stays well: what happens to the others must not reach it.
+        if kinds.is_empty() || (at + 1 == count && count > 1 && mode == Mode::Safety) {
+            continue;
+        }
+        for _ in 0..dice.spread(1, 6) {
+            let from = begin + Nanos(dice.below(until.0));
+            let span = Nanos(dice.spread(1_000_000, until.0.max(2_000_000)));
+            let to = (from + span).min(begin + until);
+            let trouble = match dice.pick(&kinds) {
+                0 => Trouble::Errors { permille: dice.spread(1, 1000) },
+                1 => Trouble::Short { permille: dice.spread(1, 300) },
+                2 => Trouble::Slow { factor: dice.spread(2, 20) },
+                3 => Trouble::Spikes {
+                    permille: dice.spread(1, 100),
+                    extra: Nanos::from_millis(dice.spread(1, 1000)),
+                },
+                _ => Trouble::Hang,
+            };
+            volume.faults.push(Fault { from, to, trouble });
+        }
+    }
+}
+
+fn draw_pauses(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<(MonoTime, Nanos)> {
+    let mut pauses: Vec<_> = (0..dice.spread(1, 8))
+        .map(|_| {
+            let at = begin + Nanos(dice.below(until.0));
+            let span = Nanos(dice.spread(1_000_000, 8 * SECOND.0));
+            (at, span.min((begin + until).since(at)))
+        })
+        .collect();
+    pauses.sort_unstable();
+    pauses
+}
+
+/// A world in a few lines, for whoever looks into a failing seed.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is only printed")]
+pub(crate) struct Summary {
+    mode: Mode,
+    fidelity: Fidelity,
+    duration: Nanos,
+    cores: usize,
+    scattered: bool,
+    lateness: Nanos,
+    streams: u32,
+    volumes: Vec<String>,
+    titles: usize,
+    clients: usize,
+    pauses: usize,
+}
+
+impl Swarm {
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            mode: self.mode,
+            fidelity: self.fidelity,
+            duration: self.duration,
+            cores: self.cores,
+            scattered: self.scattered,
+            lateness: self.lateness,
+            streams: self.streams,
+            volumes: self.volumes.iter().map(|volume| format!("{volume:?}")).collect(),
+            titles: self.titles.len(),
+            clients: self.clients.len(),
+            pauses: self.pauses.len(),
+        }
+    }
+}

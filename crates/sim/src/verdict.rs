@@ -1,0 +1,119 @@
+//! What may never happen, by name, and how a world ends when it does.
+//!
+//! A checker that finds an invariant broken stops the world at once, wherever it stands: in a port
+//! inside a server's turn, or at the end. The run that started the world catches it.
+
+use std::fmt;
+
+/// The invariants that are watched, numbered as in `docs/design/simulation.md`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Invariant {
+    /// 1: what is admitted fits each disk's cycle.
+    AdmittedFitsCycle,
+    /// 2: no stream's buffer is empty at its deadline while the disks obey their models.
+    NeverEmpty,
+    /// 3: no byte leaves before it is due.
+    NeverEarly,
+    /// 3: no byte leaves later than a tick after it is due.
+    NeverLate,
+    /// 4: the bytes sent are the title's, in order, without gap or repeat.
+    RightBytes,
+    /// 6: real-time reads come before best-effort ones, which end within the cycle.
+    RealTimeFirst,
+    /// 6: a sweep goes from the lowest place to the highest.
+    SweepInOrder,
+    /// 11: a block is in one state; its place is not used again while the kernel writes it.
+    OneStatePerBlock,
+    /// 12: each transfer has one completion, and none is left over.
+    OneCompletionEach,
+    /// 13, and every other assertion that the engine itself makes.
+    Assertion,
+    /// 14: a turn allocates nothing.
+    NoAllocation,
+    /// 15: the ledger is the sum of what lives, and zero when nothing does.
+    LedgerIsTheSum,
+    /// 17: a refused request changes nothing.
+    RefusalChangesNothing,
+    /// 19: a fault of one disk is not felt by the streams of another.
+    FaultsStayAtHome,
+    /// 21: a turn does a bounded amount of work.
+    BoundedTurn,
+    /// 22: after a pause nothing is sent faster than before.
+    NoBurstAfterPause,
+    /// 25: when all have ended nothing is left: no block, transfer, socket or timer.
+    NothingLeft,
+    /// A stream ends for a true reason, once, with its socket unused from then on.
+    TrueOutcome,
+    /// A peer that takes its bytes too slowly is ended after a bound.
+    SlowPeersEnd,
+    /// Streams begin, and those that are asked to stop do, within a bound.
+    Progress,
+    /// When faults stop, within five cycles every stream is on time again.
+    Recovers,
+    /// Two runs of one seed are the same.
+    Deterministic,
+}
+
+impl Invariant {
+    /// A name to search for.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AdmittedFitsCycle => "1 admitted fits the cycle",
+            Self::NeverEmpty => "2 never empty",
+            Self::NeverEarly => "3 never early",
+            Self::NeverLate => "3 never late",
+            Self::RightBytes => "4 right bytes",
+            Self::RealTimeFirst => "6 real-time first",
+            Self::SweepInOrder => "6 sweep in order",
+            Self::OneStatePerBlock => "11 one state per block",
+            Self::OneCompletionEach => "12 one completion each",
+            Self::Assertion => "13 assertion of the engine",
+            Self::NoAllocation => "14 no allocation",
+            Self::LedgerIsTheSum => "15 ledger is the sum",
+            Self::RefusalChangesNothing => "17 refusal changes nothing",
+            Self::FaultsStayAtHome => "19 faults stay at home",
+            Self::BoundedTurn => "21 bounded turn",
+            Self::NoBurstAfterPause => "22 no burst after a pause",
+            Self::NothingLeft => "25 nothing left",
+            Self::TrueOutcome => "true outcome",
+            Self::SlowPeersEnd => "slow peers end",
+            Self::Progress => "progress",
+            Self::Recovers => "recovers",
+            Self::Deterministic => "deterministic",
+        }
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An invariant that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which one.
+    pub invariant: Invariant,
+    /// What was seen, and when.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant \"{}\": {}", self.invariant, self.detail)
+    }
+}
+
+/// Ends the world.
+pub(crate) fn broken(invariant: Invariant, detail: String) -> ! {
+    std::panic::panic_any(Violation { invariant, detail })
+}
+
+/// Ends the world unless `holds`; `detail` is only made then.
+#[inline]
+pub(crate) fn require(holds: bool, invariant: Invariant, detail: impl FnOnce() -> String) {
+    if !holds {
+        broken(invariant, detail());
+    }
+}

@@ -1,0 +1,446 @@
+//! The world: one clock, which jumps to whatever happens next, around the engine's own servers.
+//!
+//! What happens is a core's turn, or something on the control side: a client comes or goes, reports
+//! are read. Nothing happens between: a second in which nobody does anything costs nothing.
+
+mod clients;
+mod schedule;
+
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tactus_core::ports::Bell;
+use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
+use tactus_engine::cores::Core;
+use tactus_engine::link::Patience;
+use tactus_ring::arena::{HeapRegion, arena};
+
+use crate::book::Book;
+use crate::device::{Device, DeviceParts, DiskEnd, DiskTerms, open};
+use crate::dice::Dice;
+use crate::net::{LinkEnd, LinkTurn, Net};
+use crate::swarm::{Mode, Swarm};
+use crate::title::Title;
+use crate::trace::Trace;
+use crate::verdict::{Invariant, require};
+
+use clients::{Client, Live};
+use schedule::{Due, Event};
+
+/// Turns a core, and sees that nothing is allocated or freed meanwhile.
+fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
+    let mut wanted = None;
+    let memory = allocation_counter::measure(|| wanted = core.turn(now));
+    let untouched = memory.count_total == 0 && memory.count_current == 0;
+    require(untouched, Invariant::NoAllocation, || format!("{memory:?} at {now:?}"));
+    wanted
+}
+
+/// A running world.
+pub(crate) struct World {
+    swarm: Swarm,
+    titles: Arc<[Title]>,
+    cores: Vec<Seat>,
+    placement: Placement,
+    control: Control,
+    reports_rung: Arc<AtomicBool>,
+    devices: Vec<Arc<Mutex<Device>>>,
+    net: Arc<Mutex<Net>>,
+    book: Book,
+    clients: Vec<Client>,
+    live: Vec<Option<Live>>,
+    /// Volumes of the deliveries that the engine has not heard of yet.
+    starting: Vec<usize>,
+    events: BinaryHeap<Due>,
+    events_pushed: u64,
+    now: MonoTime,
+    end: MonoTime,
+    dice: Dice,
+    trace: Trace,
+    tally: Tally,
+    /// When faults had ended and the disks were through with what they had been given before.
+    quiet: Option<MonoTime>,
+    /// Underruns counted by the time when everything had to be on time again.
+    recovered: Option<u64>,
+}
+
+/// A core, and when it is turned next.
+struct Seat {
+    core: Core,
+    /// When it has asked to be turned.
+    wanted: Option<MonoTime>,
+    /// When it will be, late as machines are.
+    actual: Option<MonoTime>,
+    last: MonoTime,
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Simulated time.
+    pub simulated: Nanos,
+    /// Deliveries begun.
+    pub started: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Deliveries that sent their last byte.
+    pub completed: u64,
+    /// Payload bytes taken by sockets.
+    pub bytes: u64,
+    /// Sends.
+    pub sends: u64,
+    /// Turns of cores.
+    pub turns: u64,
+    /// Sends for which data was missing.
+    pub underruns: u64,
+    /// Most deliveries at once.
+    pub streams_max: u64,
+}
+
+impl Tally {
+    /// Adds the sums of another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.simulated += other.simulated;
+        self.started += other.started;
+        self.refused += other.refused;
+        self.completed += other.completed;
+        self.bytes += other.bytes;
+        self.sends += other.sends;
+        self.turns += other.turns;
+        self.underruns += other.underruns;
+        self.streams_max = self.streams_max.max(other.streams_max);
+    }
+}
+
+/// How a run ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The hash of everything that happened.
+    pub trace: u64,
+    /// Sums.
+    pub tally: Tally,
+}
+
+struct Rung(Arc<AtomicBool>);
+
+impl Bell for Rung {
+    fn ring(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl World {
+    pub(crate) fn new(swarm: Swarm) -> Self {
+        let dice = Dice::new(swarm.seed).fork(9);
+        let titles: Arc<[Title]> = swarm.titles.clone().into();
+        let placement = place(&swarm, &mut dice.fork(1));
+        let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity)));
+        let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
+        for (at, spec) in swarm.volumes.iter().enumerate() {
+            let region = HeapRegion::new(spec.places as usize * spec.block as usize);
+            let (keeper, view) = arena(Box::new(region), spec.block);
+            let model = spec.kind.model(spec.block);
+            let terms = DiskTerms {
+                model,
+                cycle: spec.cycle,
+                block: spec.block,
+                best_effort_depth: spec.best_effort_depth,
+                message_delay: message_delay(&swarm),
+                obeys: spec.faults.is_empty() && swarm.pauses.is_empty(),
+            };
+            let device = Arc::new(Mutex::new(Device::new(DeviceParts {
+                kind: spec.kind,
+                terms,
+                faults: spec.faults.clone(),
+                view: view.clone(),
+                titles: Arc::clone(&titles),
+                fidelity: swarm.fidelity,
+                dice: dice.fork(100 + at as u64),
+            })));
+            volumes.push(VolumeSetup {
+                port: DiskEnd(Arc::clone(&device)),
+                keeper,
+                view,
+                cycle: spec.cycle,
+                model,
+                best_effort_depth: spec.best_effort_depth,
+            });
+            ledger_terms.push(tactus_core::ledger::DiskTerms {
+                model,
+                cycle: spec.cycle,
+                share_thousandths: spec.share_thousandths,
+                block: tactus_core::units::Bytes(u64::from(spec.block)),
+                blocks: spec.places,
+            });
+            devices.push(device);
+        }
+        let reports_rung = Arc::new(AtomicBool::new(false));
+        let (cores, control) = assemble(Setup {
+            volumes,
+            link: LinkEnd(Arc::clone(&net)),
+            streams: swarm.streams,
+            patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
+            placement: placement.clone(),
+            report_bell: Box::new(Rung(Arc::clone(&reports_rung))),
+        });
+        open(&net).watch(Arc::clone(&control.counters.streams));
+        let now = swarm.begin;
+        let cores = cores
+            .into_iter()
+            .map(|core| Seat { core, wanted: Some(now), actual: Some(now), last: now })
+            .collect();
+        let mut world = Self {
+            book: Book::new(ledger_terms, swarm.streams),
+            clients: swarm
+                .clients
+                .iter()
+                .enumerate()
+                .map(|(n, &s)| Client::new(n, s, &dice))
+                .collect(),
+            live: (0..swarm.streams).map(|_| None).collect(),
+            starting: vec![],
+            end: now + swarm.duration,
+            swarm,
+            titles,
+            cores,
+            placement,
+            control,
+            reports_rung,
+            devices,
+            net,
+            events: BinaryHeap::new(),
+            events_pushed: 0,
+            now,
+            dice,
+            trace: Trace::default(),
+            tally: Tally::default(),
+            quiet: None,
+            recovered: None,
+        };
+        for client in 0..world.clients.len() {
+            let at = now + world.clients[client].spec.arrives;
+            world.push(at, Event::Arrive { client });
+        }
+        world.push(now + SECOND, Event::LookAround);
+        world
+    }
+
+    /// Lives until the end, and looks whether anything is left.
+    pub(crate) fn run(mut self) -> Outcome {
+        self.live_until(self.end);
+        self.close();
+        let leftover = self.end + DRAIN_MAX;
+        while self.live.iter().any(Option::is_some) {
+            require(self.now < leftover, Invariant::Progress, || {
+                let left = self.live.iter().flatten().next();
+                format!("{:?} after everything was stopped, there is still {left:?}", self.now)
+            });
+            self.step();
+        }
+        self.check_nothing_left();
+        self.outcome()
+    }
+
+    fn live_until(&mut self, end: MonoTime) {
+        while self.next_time().is_some_and(|next| next < end) {
+            self.step();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// When something happens next.
+    fn next_time(&self) -> Option<MonoTime> {
+        let turn = self.cores.iter().filter_map(|seat| seat.actual).min();
+        let event = self.events.peek().map(|due| due.at);
+        match (turn, event) {
+            (Some(turn), Some(event)) => Some(turn.min(event)),
+            (turn, event) => turn.or(event),
+        }
+    }
+
+    /// Lets the next thing happen.
+    fn step(&mut self) {
+        let Some(next) = self.next_time() else {
+            crate::verdict::broken(
+                Invariant::Progress,
+                format!("at {:?} nothing will ever happen again", self.now),
+            );
+        };
+        self.now = next.max(self.now);
+        if self.events.peek().is_some_and(|due| due.at <= self.now) {
+            let due = self.events.pop().expect("it has just been there");
+            self.handle(due.event);
+            return;
+        }
+        let seat = self.cores.iter().position(|seat| seat.actual.is_some_and(|at| at <= self.now));
+        self.turn_core(seat.expect("a core's turn is what happens next"));
+    }
+
+    fn turn_core(&mut self, at: usize) {
+        let now = self.now;
+        let seat = &mut self.cores[at];
+        if at == self.placement.link {
+            let elapsed = now.since(seat.last);
+            let visits = 2 + elapsed.0 / (10 * MILLISECOND.0);
+            let streams = self.live.len() as u64;
+            let mut net = open(&self.net);
+            net.paused = paused_by(&self.swarm.pauses, now);
+            net.turn = LinkTurn {
+                wanted: seat.wanted.unwrap_or(now).min(now),
+                sends: 0,
+                sends_max: 16 + 4 * streams * visits,
+            };
+        }
+        if at == self.placement.delivery {
+            for volume in self.starting.drain(..) {
+                open(&self.devices[volume]).note_start(now);
+            }
+        }
+        let wanted = turn(&mut seat.core, now);
+        seat.last = now;
+        seat.wanted = wanted;
+        self.tally.turns += 1;
+        let actual = wanted.map(|wanted| {
+            let late = match self.swarm.lateness {
+                Nanos(0) => Nanos(0),
+                most => Nanos(self.dice.below(most.0)),
+            };
+            after_pause(&self.swarm.pauses, (wanted + late).max(now + Nanos(1)))
+        });
+        self.cores[at].actual = actual;
+        if self.reports_rung.swap(false, Ordering::Relaxed) {
+            let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
+            self.push(now + delay, Event::Reports);
+        }
+    }
+
+    /// Wakes the core that the delivery server sits on, as the control side's bell does.
+    fn ring(&mut self) {
+        let delay = Nanos(self.dice.below(self.swarm.lateness.0.max(1)));
+        let at = after_pause(&self.swarm.pauses, self.now + delay);
+        let seat = &mut self.cores[self.placement.delivery];
+        seat.actual = Some(seat.actual.map_or(at, |actual| actual.min(at)));
+        seat.wanted = Some(seat.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    fn push(&mut self, at: MonoTime, event: Event) {
+        self.events_pushed += 1;
+        self.events.push(Due { at, number: self.events_pushed, event });
+    }
+
+    /// Once a second: what only shows when nothing happens.
+    fn look_around(&mut self) {
+        let now = self.now;
+        {
+            let mut net = open(&self.net);
+            net.paused = paused_by(&self.swarm.pauses, now);
+            net.check_all(now, self.swarm.behind_max);
+        }
+        self.check_progress();
+        self.check_recovery();
+        if now < self.end {
+            self.push(now + SECOND, Event::LookAround);
+        }
+    }
+
+    fn check_recovery(&mut self) {
+        if self.swarm.mode != Mode::Liveness {
+            return;
+        }
+        if self.now < self.swarm.quiet_from {
+            return;
+        }
+        let now = self.now;
+        let quiet = *self.quiet.get_or_insert_with(|| {
+            // What a slow disk has been given before is still slow.
+            let busy = self.devices.iter().map(|device| open(device).busy_until()).max();
+            busy.map_or(now, |busy| busy.max(now))
+        });
+        let longest = self.swarm.volumes.iter().map(|volume| volume.cycle).max();
+        let by = quiet + longest.unwrap_or(SECOND).times(5);
+        if now < by {
+            return;
+        }
+        let underruns = self.control.counters.link.underruns.value();
+        let then = *self.recovered.get_or_insert(underruns);
+        require(underruns == then, Invariant::Recovers, || {
+            let more = underruns - then;
+            format!("{more} underruns by {:?}, though all was well by {by:?}", self.now)
+        });
+    }
+
+    fn check_nothing_left(&mut self) {
+        self.now += Nanos(1);
+        for at in 0..self.cores.len() {
+            self.turn_core(at);
+        }
+        self.book.check_empty();
+        for device in &self.devices {
+            open(device).check_idle();
+        }
+        let counters = &self.control.counters;
+        let leased: u64 = counters.blocks.iter().map(|block| block.leased.value()).sum();
+        let streams = counters.delivery.streams.value();
+        // Several cores look for messages for ever; one has no reason to wake.
+        let timers = self.cores.len() == 1 && self.cores[0].wanted.is_some();
+        let clean = leased == 0 && streams == 0 && !timers;
+        require(clean, Invariant::NothingLeft, || {
+            format!("{leased} blocks leased, {streams} streams, a timer: {timers}")
+        });
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let link = &self.control.counters.link;
+        let delivery = &self.control.counters.delivery;
+        let tally = Tally {
+            simulated: self.swarm.duration,
+            completed: delivery.completed.value(),
+            bytes: link.bytes.value(),
+            sends: link.sends.value(),
+            underruns: link.underruns.value(),
+            ..self.tally
+        };
+        self.trace.note(open(&self.net).trace());
+        for device in &self.devices {
+            self.trace.note(open(device).trace());
+        }
+        Outcome { trace: self.trace.hash(), tally }
+    }
+}
+
+/// `at`, or the end of the pause that it lies in.
+fn after_pause(pauses: &[(MonoTime, Nanos)], at: MonoTime) -> MonoTime {
+    pauses.iter().fold(at, |at, &(from, span)| if from <= at { at.max(from + span) } else { at })
+}
+
+/// How long the machine has stood still, or will have when the pause that has begun is over.
+fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
+    pauses.iter().filter(|&&(from, _)| from <= now).map(|&(_, span)| span).sum()
+}
+
+fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
+    let volumes = swarm.volumes.len();
+    if !swarm.scattered || swarm.cores == 1 {
+        return Placement::sensible(volumes, swarm.cores);
+    }
+    let mut any = || dice.below(swarm.cores as u64) as usize;
+    Placement {
+        disks: (0..volumes).map(|_| any()).collect(),
+        blocks: (0..volumes).map(|_| any()).collect(),
+        delivery: any(),
+        link: any(),
+    }
+}
+
+/// How long a message may lie in a ring: cores look once a millisecond, a want passes two rings.
+fn message_delay(swarm: &Swarm) -> Nanos {
+    match swarm.cores {
+        1 => Nanos(0),
+        _ => (MILLISECOND + swarm.lateness).times(3),
+    }
+}
+
+/// How long after the end the last stream may hold something.
+const DRAIN_MAX: Nanos = SECOND.times(60);

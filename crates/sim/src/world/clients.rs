@@ -1,0 +1,312 @@
+//! The control side of a simulated world: clients that ask, leave and seek, and what they are told.
+
+use tactus_core::ports::FileHandle;
+use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId};
+
+use super::schedule::Event;
+use super::{Mode, World};
+use crate::book::{Asked, Grant};
+use crate::device::open;
+use crate::dice::Dice;
+use crate::net::{Delivery, Paced, Received};
+use crate::swarm::{ClientSpec, Habit};
+use crate::title::Audience;
+use crate::verdict::{Invariant, require};
+
+/// A client.
+pub(super) struct Client {
+    pub(super) spec: ClientSpec,
+    dice: Dice,
+    /// Stops a delivery that has ended long ago, if it is confused.
+    stale: Option<StreamId>,
+}
+
+/// A delivery that holds a grant.
+#[derive(Debug)]
+pub(super) struct Live {
+    stream: StreamId,
+    client: usize,
+    grant: Grant,
+    title: usize,
+    started: MonoTime,
+    /// When the client asked for its end.
+    stopped: Option<MonoTime>,
+    /// When it was reported as finished.
+    finished: Option<MonoTime>,
+    /// Further ranges that the client wants by the same grant.
+    parts_left: u64,
+    len: Bytes,
+}
+
+impl Client {
+    pub(super) fn new(number: usize, spec: ClientSpec, dice: &Dice) -> Self {
+        Self { spec, dice: dice.fork(10_000 + number as u64), stale: None }
+    }
+}
+
+impl World {
+    pub(super) fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive { client } => self.arrive(client),
+            Event::Leave { stream } => self.leave(stream),
+            Event::Reports => self.read_reports(),
+            Event::LookAround => self.look_around(),
+        }
+    }
+
+    fn arrive(&mut self, client: usize) {
+        if self.now >= self.end {
+            return;
+        }
+        let Some(title) = self.choose_title(client) else { return };
+        let (first, end) = self.choose_range(client, title);
+        let spec = self.clients[client].spec;
+        let asked = match spec.habit {
+            Habit::Downloader => Asked::BestEffort,
+            _ => Asked::Paced { rate: spec.rate, tick: spec.tick },
+        };
+        let Some(grant) = self.book.admit(spec.volume, asked, self.titles[title].len) else {
+            self.tally.refused += 1;
+            let again = self.now + SECOND + spec.think;
+            self.push(again, Event::Arrive { client });
+            return;
+        };
+        let parts_left = match spec.habit {
+            Habit::Ranger => self.clients[client].dice.below(8),
+            _ => 0,
+        };
+        self.start(client, grant, title, (first, end), parts_left);
+    }
+
+    fn choose_title(&mut self, client: usize) -> Option<usize> {
+        let Client { spec, dice, .. } = &mut self.clients[client];
+        let other = match spec.habit {
+            Habit::Downloader => Audience::Paced,
+            _ => Audience::Downloads,
+        };
+        let fits =
+            |title: &crate::title::Title| title.volume == spec.volume && title.audience != other;
+        let count = self.titles.iter().filter(|title| fits(title)).count() as u64;
+        if count == 0 {
+            return None;
+        }
+        // Some titles are wanted by many.
+        let chosen = if spec.follows { dice.below(count.min(2)) } else { dice.below(count) };
+        let mut titles = self.titles.iter().enumerate().filter(|(_, title)| fits(title));
+        titles.nth(chosen as usize).map(|(at, _)| at)
+    }
+
+    fn choose_range(&mut self, client: usize, title: usize) -> (Bytes, Bytes) {
+        let len = self.titles[title].len.0;
+        let Client { spec, dice, .. } = &mut self.clients[client];
+        let first = if spec.follows { 0 } else { dice.below(len) };
+        let most = match spec.habit {
+            Habit::Ranger => dice.spread(1, 200_000),
+            _ => len,
+        };
+        (Bytes(first), Bytes((first + most).min(len)))
+    }
+
+    fn start(
+        &mut self,
+        client: usize,
+        grant: Grant,
+        title: usize,
+        (first, end): (Bytes, Bytes),
+        parts_left: u64,
+    ) {
+        let spec = self.clients[client].spec;
+        let stream = self.book.begin(&grant);
+        let volume = &self.swarm.volumes[grant.volume];
+        let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
+        let (pace, paced) = match grant.pace {
+            Asked::BestEffort => (Pace::BestEffort, None),
+            Asked::Paced { rate, tick } => (
+                Pace::Paced { rate, burst: spec.burst, tick },
+                Some(Paced {
+                    rate: rate.0,
+                    burst: spec.burst.0,
+                    tick: tick.span(),
+                    lateness: self.swarm.lateness,
+                }),
+            ),
+        };
+        let delivery = Delivery {
+            title: title as u64,
+            first,
+            end,
+            paced,
+            is_promised: healthy && self.swarm.mode != Mode::Liveness,
+        };
+        let socket = open(&self.net).connect(self.now, stream.index, delivery, spec.receiver);
+        self.starting.push(grant.volume);
+        let start = Start {
+            stream,
+            volume: VolumeId(grant.volume as u16),
+            title: TitleId(title as u64),
+            file: FileHandle(title as i32),
+            position: self.titles[title].position,
+            title_len: self.titles[title].len,
+            first,
+            end,
+            pace,
+            window: grant.window(),
+            socket,
+        };
+        self.trace.note_all([self.now.0, u64::from(stream.index), title as u64, first.0, end.0]);
+        self.live[stream.index as usize] = Some(Live {
+            stream,
+            client,
+            grant,
+            title,
+            started: self.now,
+            stopped: None,
+            finished: None,
+            parts_left,
+            len: end - first,
+        });
+        self.tally.started += 1;
+        let streams = self.live.iter().flatten().count() as u64;
+        self.tally.streams_max = self.tally.streams_max.max(streams);
+        self.command(Command::Start(start));
+        let hold = Nanos(spec.hold.0 / 2 + self.clients[client].dice.below(spec.hold.0));
+        self.push(self.now + hold, Event::Leave { stream });
+        let client = &mut self.clients[client];
+        if let Some(stale) = client.stale.take().filter(|_| client.spec.is_confused) {
+            self.command(Command::Stop(stale));
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let pushed = self.control.commands.push(command);
+        require(pushed.is_ok(), Invariant::Assertion, || "the ring of commands is full".to_owned());
+        self.ring();
+    }
+
+    fn leave(&mut self, stream: StreamId) {
+        let now = self.now;
+        let live = self.live[stream.index as usize].as_mut();
+        let Some(live) = live.filter(|live| live.stream == stream) else { return };
+        if live.stopped.is_some() || live.finished.is_some() {
+            return;
+        }
+        live.stopped = Some(now);
+        open(&self.net).release_promise(stream.index);
+        live.parts_left = 0;
+        let client = live.client;
+        self.trace.note_all([now.0, u64::from(stream.index), u64::from(stream.generation)]);
+        self.command(Command::Stop(stream));
+        if self.clients[client].spec.habit == Habit::Zapper {
+            // The new request does not wait for the old one to be over.
+            self.push(now + MILLISECOND, Event::Arrive { client });
+        }
+    }
+
+    fn read_reports(&mut self) {
+        while let Some(report) = self.control.reports.pop() {
+            match report {
+                Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
+                Report::Retired { stream } => self.retired(stream),
+                Report::Held { stream } => crate::verdict::broken(
+                    Invariant::TrueOutcome,
+                    format!("{stream:?} is held, but nobody asked for that"),
+                ),
+            }
+        }
+    }
+
+    fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) {
+        let now = self.now;
+        self.trace.note_all([now.0, u64::from(stream.index), sent.0]);
+        let live = self.live[stream.index as usize].as_mut();
+        let known = live.filter(|live| live.stream == stream && live.finished.is_none());
+        let Some(live) = known else {
+            crate::verdict::broken(
+                Invariant::TrueOutcome,
+                format!("{stream:?} finished at {now:?}, but nobody waits for that"),
+            );
+        };
+        live.finished = Some(now);
+        let received = open(&self.net).disconnect(now, stream.index);
+        let damaged = open(&self.devices[live.grant.volume]).is_damaged(live.title);
+        let true_outcome = is_true(outcome, &received, live, damaged);
+        require(true_outcome && received.sent == sent, Invariant::TrueOutcome, || {
+            format!(
+                "{outcome:?} after {sent:?} at {now:?}, damaged: {damaged}: {received:?} {live:?}"
+            )
+        });
+    }
+
+    fn retired(&mut self, stream: StreamId) {
+        let now = self.now;
+        let slot = &mut self.live[stream.index as usize];
+        let known = slot.take_if(|live| live.stream == stream && live.finished.is_some());
+        let Some(live) = known else {
+            crate::verdict::broken(
+                Invariant::TrueOutcome,
+                format!("{stream:?} retired at {now:?}, but has not finished"),
+            );
+        };
+        self.trace.note_all([now.0, u64::from(stream.index)]);
+        let Live { client, grant, title, .. } = live;
+        self.clients[client].stale = Some(stream);
+        if live.parts_left > 0 && now < self.end {
+            let range = self.choose_range(client, title);
+            self.start(client, grant, title, range, live.parts_left - 1);
+            return;
+        }
+        self.book.release(grant);
+        let seeks = self.clients[client].spec.habit == Habit::Zapper && live.stopped.is_some();
+        if !seeks {
+            let again = now + self.clients[client].spec.think;
+            self.push(again, Event::Arrive { client });
+        }
+    }
+
+    /// Ends everything: clients leave, faults end.
+    pub(super) fn close(&mut self) {
+        for device in &self.devices {
+            open(device).heal();
+        }
+        let streams: Vec<StreamId> = self.live.iter().flatten().map(|live| live.stream).collect();
+        for stream in streams {
+            self.leave(stream);
+        }
+    }
+
+    /// Nobody waits for ever: streams begin, and end when they are asked to.
+    pub(super) fn check_progress(&self) {
+        let now = self.now;
+        for live in self.live.iter().flatten() {
+            let spec = &self.swarm.volumes[live.grant.volume];
+            let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
+            let bound = spec.cycle.times(8) + SECOND;
+            let waits = match (live.finished, live.stopped) {
+                (Some(finished), _) if healthy => now.since(finished),
+                (None, None) if !open(&self.net).has_begun(live.stream.index) => {
+                    now.since(live.started + spec.cycle.times(BEGIN_CYCLES))
+                }
+                (None, Some(stopped)) if self.swarm.pauses.is_empty() => now.since(stopped),
+                _ => Nanos(0),
+            };
+            require(waits <= bound, Invariant::Progress, || {
+                format!("too long by {waits:?} at {now:?}: {live:?}")
+            });
+        }
+    }
+}
+
+/// Cycles in which a stream begins, when many do: they take turns with what running ones leave.
+const BEGIN_CYCLES: u64 = 20;
+
+/// Whether a delivery can have ended like this.
+fn is_true(outcome: Outcome, received: &Received, live: &Live, damaged: bool) -> bool {
+    match outcome {
+        Outcome::Complete => received.sent == live.len,
+        Outcome::PeerGone(_) => received.is_broken,
+        Outcome::TooSlow => received.ever_blocked,
+        Outcome::DiskFailed(_) => damaged,
+        Outcome::Stopped => live.stopped.is_some(),
+    }
+}
