@@ -199,7 +199,13 @@ fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
     rustix::fs::mknodat(CWD, house.path("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(house.path("socket")).unwrap();
     for path in ["/fifo", "/socket"] {
-        assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
+        // On a thread of its own, so that a blocked one fails the case.
+        let (answer, answered) = std::sync::mpsc::channel();
+        let catalogue = Arc::clone(&house.catalogue);
+        let path = RequestPath::parse(path.as_bytes()).unwrap();
+        std::thread::spawn(move || answer.send(catalogue.find_blocking(&path).unwrap_err()));
+        let answered = answered.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(answered, Ok(OpenFault::NotFound), "a thread is blocked");
     }
     assert!(matches!(house.find("/"), Ok(Found::Directory(_))));
     assert!(house.list("/").entries.is_empty());
