@@ -3,20 +3,26 @@
 //! Promise: a bench interleaves its peers (A B A B), repeats a round in which the machine stood still,
 //! and compares only values of one round. It publishes one report whatever came out.
 
+mod admission;
+mod hdd_capacity;
+mod hog;
 mod http_cold;
+mod http_hot;
+mod memory;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 
 use crate::cpu::Spent;
+use crate::disk::{Emulated, Profile, Shape};
 use crate::floors::{self, Floor};
 use crate::netns::{CONGESTION_CONTROL, Wire};
-use crate::peers::{Peer, Setting};
+use crate::peers::Peer;
 use crate::report::Report;
-use crate::run::{self, Figures, Scene};
+use crate::run::{self, Extra, Figures, Outcome, Scene};
 use crate::titles::Titles;
 
 /// A bench by name.
@@ -26,6 +32,16 @@ pub enum Bench {
     Limits(Options),
     /// 200 cold streams of 8.8 Mbit/s: evenness and CPU per byte against nginx.
     HttpCold(Options),
+    /// Hot streams of 4 Mbit/s: how many one core carries at DF p99 of 70 ms.
+    HttpHot(Options),
+    /// Streams of 8.8 Mbit/s that an emulated 7200 rpm disk holds without an underrun.
+    HddCapacity(Options),
+    /// A full server and 1,000 requests more: how fast it refuses, and who notices.
+    Admission(Options),
+    /// 200 streams and a CPU hog on the control side's core.
+    Hog(Options),
+    /// A loaded server under a memory limit.
+    Memory(Options),
 }
 
 /// What the command line says about a run.
@@ -43,6 +59,9 @@ pub struct Options {
     /// Count runs in which the machine stood still too: for trying a bench out on a busy machine.
     #[arg(long)]
     pub accept_noise: bool,
+    /// Only the peers whose name contains this.
+    #[arg(long)]
+    pub only: Option<String>,
     /// Where titles are laid down; they are kept for the next run.
     #[arg(long, default_value = "target/bench/data")]
     pub data: PathBuf,
@@ -53,6 +72,8 @@ pub struct Options {
 
 /// How often a round is repeated because the machine stood still.
 const REPEATS: usize = 2;
+/// Where emulated disks are mounted.
+const MOUNTS: &str = "/run/tactus-bench-mounts";
 /// The core of the servers, and that of the receiver.
 const SERVER_CORES: &str = "0";
 const RECEIVER_CORE: usize = 1;
@@ -64,6 +85,11 @@ pub fn run_bench(bench: Bench) -> Result<()> {
     let (options, bench): (_, fn(&Stage) -> Result<Report>) = match bench {
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
+        Bench::HttpHot(options) => (options, http_hot::bench),
+        Bench::HddCapacity(options) => (options, hdd_capacity::bench),
+        Bench::Admission(options) => (options, admission::bench),
+        Bench::Hog(options) => (options, hog::bench),
+        Bench::Memory(options) => (options, memory::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;
@@ -101,6 +127,11 @@ impl Stage {
         say(&format!("watching the machine without a server for {idle}"));
         let idle = run::idle(idle, RECEIVER_CORE)?;
         Ok(Self { options, wire, limits, idle })
+    }
+
+    /// Whether the command line asks for `peer`.
+    pub(crate) fn wants(&self, peer: &dyn Peer) -> bool {
+        self.options.only.as_ref().is_none_or(|part| peer.name().contains(part.as_str()))
     }
 
     pub(crate) fn rounds(&self, usual: usize) -> usize {
@@ -185,15 +216,15 @@ impl Stage {
         self.note_settings(peers, scene, report)?;
         for round in 0..rounds {
             for (place, peer) in peers.iter().enumerate() {
-                if broken[place] {
+                if broken[place] || !self.wants(peer.as_ref()) {
                     continue;
                 }
                 say(&format!("round {} of {rounds}: {}", round + 1, peer.name()));
-                match self.judge(peer.as_ref(), scene, report) {
-                    Ok(figures) => judged.push(Judged { peer: place, round, figures }),
+                match self.outcome(peer.as_ref(), scene, report) {
+                    Ok((_, figures)) => judged.push(Judged { peer: place, round, figures }),
                     Err(error) => {
                         crate::interrupt::check()?;
-                        report.notes.push(format!("{}: {error:#}", peer.name()));
+                        report.note(format!("{}: {error:#}", peer.name()));
                         broken[place] = round == 0;
                     }
                 }
@@ -203,50 +234,58 @@ impl Stage {
     }
 
     /// Runs `peer` until the machine stood still little enough, a few times at most.
-    pub(crate) fn judge(
+    pub(crate) fn outcome(
         &self,
         peer: &dyn Peer,
         scene: &Scene<'_>,
         report: &mut Report,
-    ) -> Result<Figures> {
+    ) -> Result<(Outcome, Figures)> {
+        self.outcome_with(peer, scene, Extra::default(), report)
+    }
+
+    /// The same with something besides.
+    pub(crate) fn outcome_with(
+        &self,
+        peer: &dyn Peer,
+        scene: &Scene<'_>,
+        extra: Extra<'_>,
+        report: &mut Report,
+    ) -> Result<(Outcome, Figures)> {
         let mut refusal = String::new();
         for _ in 0..=REPEATS {
-            let outcome = run::run(peer, scene)?;
-            let reasons = outcome.reasons();
+            let outcome = run::run_with(peer, scene, extra)?;
             let figures = outcome.figures(scene)?;
             report.runs.push(json!({
                 "name": peer.name(),
                 "streams": scene.streams,
                 "figures": &figures,
                 "refusal": outcome.refusal(),
-                "failed": &reasons,
+                "failed": outcome.reasons(),
                 "notes": &outcome.notes,
             }));
             match outcome.refusal() {
                 Some(reason) if !self.options.accept_noise => refusal = reason,
-                _ => return Ok(figures),
+                _ => return Ok((outcome, figures)),
             }
             say(&format!("{refusal}: once more"));
         }
         bail!("{refusal}, {} times", REPEATS + 1)
     }
 
-    fn note_settings(
+    /// An emulated disk of the usual shape, in fast mode.
+    pub(crate) fn emulated(&self, profile: Profile) -> Result<Emulated> {
+        let name = format!("{profile:?}-{}", std::process::id()).to_lowercase();
+        Emulated::start(Shape::usual(profile, &Path::new(MOUNTS).join(name)))
+    }
+
+    pub(crate) fn note_settings(
         &self,
         peers: &[Box<dyn Peer>],
         scene: &Scene<'_>,
         report: &mut Report,
     ) -> Result<()> {
         for peer in peers {
-            let setting = Setting {
-                wire: scene.wire,
-                titles: scene.titles,
-                rate: scene.rate,
-                cores: scene.server_cores,
-                streams: scene.streams,
-                group: None,
-            };
-            let text = peer.settings(&setting).context("settings")?;
+            let text = peer.settings(&scene.setting())?;
             report.settings.push((peer.name(), text));
         }
         Ok(())

@@ -12,13 +12,16 @@ pub mod command;
 pub mod interrupt;
 pub mod machine;
 pub mod priority;
+pub mod search;
 pub mod spread;
 
 pub mod cpu;
 pub mod figures;
 pub mod gaps;
+pub mod phase;
 
 pub mod disk;
+pub mod group;
 pub mod netns;
 pub mod sink;
 pub mod titles;

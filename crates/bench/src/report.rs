@@ -118,6 +118,12 @@ impl Report {
         }
     }
 
+    /// Adds something that a reader must know, and tells it at once.
+    pub fn note(&mut self, sentence: String) {
+        eprintln!("bench: {sentence}");
+        self.notes.push(sentence);
+    }
+
     /// Writes `report.html` and `report.json` below `folder`/name, prints the tables, and answers
     /// where the page is.
     pub fn publish(mut self, folder: &Path) -> Result<PathBuf> {

@@ -62,7 +62,8 @@ impl Scene<'_> {
         rate.bytes_in(stagger + warm_up + length + SECOND.times(15))
     }
 
-    fn setting(&self) -> Setting<'_> {
+    /// What the server of this scene is told.
+    pub fn setting(&self) -> Setting<'_> {
         Setting {
             wire: self.wire,
             titles: self.titles,

@@ -9,12 +9,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
-use tactus_core::units::{Bytes, MIB};
+use tactus_core::units::{Bytes, MIB, Nanos};
 
 use crate::aligned::Aligned;
-use crate::command;
+use crate::{clock, command, interrupt};
 
 /// Titles below one directory.
 #[derive(Clone, Debug)]
@@ -29,23 +29,49 @@ const PIECE: u64 = MIB;
 /// A block of one repeated word.
 const BLOCK: usize = 4096;
 const NAME: &str = "title.bin";
+/// A file without data that keeps the titles apart.
+const ROOM: &str = "room.bin";
+/// The rest is the file system's own.
+const FILLED_PERCENT: u64 = 92;
+/// Reads of a server that was just ended keep their pages for a moment.
+const CHILL_ROUND: Nanos = Nanos::from_millis(100);
+const CHILL_ROUNDS: u32 = 100;
 
 impl Titles {
     /// Finds `count` titles of at least `size` below `root`, and lays down those that are missing.
     pub fn lay(root: &Path, count: usize, size: Bytes) -> Result<Self> {
         let size = Bytes(size.0.next_multiple_of(PIECE));
-        let titles = Self { root: root.to_owned(), count, size };
-        let mut piece = Piece::new();
         for number in 0..count {
-            let path = titles.path(number);
-            if fs::metadata(&path).is_ok_and(|found| found.len() >= size.0) {
-                continue;
-            }
-            fs::create_dir_all(path.parent().context("a title has a directory")?)?;
-            write(&path, number, size, &mut piece)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            Self::lay_one(root, number, size)?;
         }
-        Ok(titles)
+        Ok(Self { root: root.to_owned(), count, size })
+    }
+
+    fn lay_one(root: &Path, number: usize, size: Bytes) -> Result<()> {
+        interrupt::check()?;
+        let folder = root.join(directory(number));
+        let path = folder.join(NAME);
+        if fs::metadata(&path).is_ok_and(|found| found.len() >= size.0) {
+            return Ok(());
+        }
+        fs::create_dir_all(folder)?;
+        write(&path, number, size).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Lays titles evenly over a new volume of `span`, with reserved room between them, as in a
+    /// library that fills its disk: a disk's arm has to travel from one to the next.
+    pub fn lay_apart(root: &Path, count: usize, size: Bytes, span: Bytes) -> Result<Self> {
+        let size = Bytes(size.0.next_multiple_of(PIECE));
+        let share = span.0 / 100 * FILLED_PERCENT / count.max(1) as u64;
+        let room = share.saturating_sub(size.0) / PIECE * PIECE;
+        for number in 0..count {
+            Self::lay_one(root, number, size)?;
+            if room > 0 {
+                let file = File::create(root.join(directory(number)).join(ROOM))?;
+                fallocate(&file, FallocateFlags::empty(), 0, room)?;
+            }
+        }
+        Ok(Self { root: root.to_owned(), count, size })
     }
 
     /// The directory that a server shall serve.
@@ -70,14 +96,21 @@ impl Titles {
 
     /// Drops all titles from the page cache, and checks that they are gone.
     pub fn chill(&self) -> Result<()> {
-        for number in 0..self.count {
-            let file = File::open(self.path(number))?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
+        let mut resident = Bytes::ZERO;
+        for _ in 0..CHILL_ROUNDS {
+            for number in 0..self.count {
+                let file = File::open(self.path(number))?;
+                fadvise(&file, 0, None, Advice::DontNeed)?;
+            }
+            fs::write("/proc/sys/vm/drop_caches", "1").context("cannot drop the page cache")?;
+            resident = self.resident()?;
+            if resident == Bytes::ZERO {
+                return Ok(());
+            }
+            interrupt::check()?;
+            clock::sleep(CHILL_ROUND);
         }
-        fs::write("/proc/sys/vm/drop_caches", "1").context("cannot drop the page cache")?;
-        let resident = self.resident()?;
-        ensure!(resident.0 == 0, "{resident} of the titles are still in the page cache");
-        Ok(())
+        bail!("{resident} of the titles stay in the page cache")
     }
 
     /// Reads all titles into the page cache, and checks that they are there.
@@ -110,13 +143,12 @@ impl Titles {
     }
 }
 
-/// Directories spread over an ext4 volume as in a library that fills its disk; files of one
-/// directory lie side by side.
 fn directory(number: usize) -> String {
     format!("t{number:05}")
 }
 
-fn write(path: &Path, number: usize, size: Bytes, piece: &mut Piece) -> Result<()> {
+fn write(path: &Path, number: usize, size: Bytes) -> Result<()> {
+    let mut piece = Piece::new();
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use tactus_core::units::{KIB, Nanos};
+use tactus_core::units::{Bytes, KIB, Nanos};
 
 use super::Shape;
-use super::device::Device;
+use super::device::{Device, read_ahead_is, set_read_ahead};
 use super::export::{Asked, Export};
 use crate::clock;
 use crate::interrupt;
@@ -79,6 +79,11 @@ impl Emulated {
         &self.shape.mount
     }
 
+    /// The span of its addresses.
+    pub fn size(&self) -> Bytes {
+        self.shape.size
+    }
+
     /// The block device.
     pub fn device(&self) -> &str {
         &self.device
@@ -91,7 +96,13 @@ impl Emulated {
 
     /// Requests are answered in the model's time.
     pub fn timed(&mut self) -> Result<Asked> {
+        set_read_ahead(&self.device, self.shape.read_ahead)?;
         self.command("timed")
+    }
+
+    /// Fails when something has changed the read-ahead meanwhile.
+    pub fn check_read_ahead(&self) -> Result<()> {
+        read_ahead_is(&self.device, self.shape.read_ahead)
     }
 
     /// What it was asked since its start.

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use fuser::{BackgroundSession, Config, MountOption, Session};
-use tactus_core::units::KIB;
+use tactus_core::units::{Bytes, KIB, Nanos};
 
 use super::export::{Export, FILE, Face, REQUEST_MAX};
 use super::{Profile, Shape};
-use crate::command;
+use crate::{clock, command};
 
 /// Below it every daemon has a directory with its FUSE mount.
 const PLACE: &str = "/run/tactus-bench";
@@ -33,6 +33,7 @@ pub(super) struct Device {
 
 #[derive(Debug)]
 enum Step {
+    Export(PathBuf),
     Folder(PathBuf),
     Loop(String),
     Mount(PathBuf),
@@ -47,7 +48,7 @@ impl Device {
         let mut device = Self {
             export: Arc::clone(&export),
             answers: None,
-            steps: vec![Step::Folder(folder.clone())],
+            steps: vec![Step::Export(folder.clone())],
             session: None,
         };
         let answering = Arc::clone(&export);
@@ -68,10 +69,14 @@ impl Device {
         tune(&name, shape)?;
         let features = format!("lazy_itable_init=1,nodiscard,hash_seed={HASH_SEED}");
         command::run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", &features, &name])?;
-        fs::create_dir_all(&shape.mount)?;
+        if !shape.mount.exists() {
+            fs::create_dir_all(&shape.mount)?;
+            device.steps.push(Step::Folder(shape.mount.clone()));
+        }
         let mount = shape.mount.display().to_string();
         command::run("mount", &["-o", "noatime,noinit_itable", &name, &mount])?;
         device.steps.push(Step::Mount(shape.mount.clone()));
+        set_read_ahead(&name, shape.read_ahead)?;
         Ok(device)
     }
 
@@ -83,7 +88,7 @@ impl Device {
     pub(super) fn name(&self) -> Option<&str> {
         self.steps.iter().find_map(|step| match step {
             Step::Loop(name) => Some(name.as_str()),
-            Step::Folder(_) | Step::Mount(_) => None,
+            Step::Export(_) | Step::Folder(_) | Step::Mount(_) => None,
         })
     }
 }
@@ -95,11 +100,50 @@ fn tune(device: &str, shape: &Shape) -> Result<()> {
         let path = format!("/sys/block/{name}/queue/{key}");
         fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
     };
-    set("read_ahead_kb", &(shape.read_ahead.0 / KIB).to_string())?;
     set("rotational", if shape.profile == Profile::Hdd { "1" } else { "0" })?;
     set("scheduler", &shape.scheduler)?;
     set("max_sectors_kb", &(u64::from(REQUEST_MAX) / KIB).to_string())
 }
+
+/// Sets the device's read-ahead. The kernel computes it anew whenever a limit of the queue changes,
+/// as it does when a file system is made and mounted, so this comes last and again before each run.
+pub(super) fn set_read_ahead(device: &str, read_ahead: Bytes) -> Result<()> {
+    let path = read_ahead_path(device);
+    let value = (read_ahead.0 / KIB).to_string();
+    fs::write(&path, &value).with_context(|| format!("cannot write {value} to {path}"))?;
+    read_ahead_is(device, read_ahead)
+}
+
+/// Fails when the device's read-ahead is another.
+pub(super) fn read_ahead_is(device: &str, read_ahead: Bytes) -> Result<()> {
+    let kept = fs::read_to_string(read_ahead_path(device))?;
+    let kept: u64 = kept.trim().parse()?;
+    ensure!(kept * KIB == read_ahead.0, "{device} has a read-ahead of {kept} KiB");
+    Ok(())
+}
+
+fn read_ahead_path(device: &str) -> String {
+    let name = device.strip_prefix("/dev/").unwrap_or(device);
+    format!("/sys/block/{name}/queue/read_ahead_kb")
+}
+
+/// Detaches a loop device and waits until it has let go of its file.
+fn detach(device: &str) -> Result<()> {
+    command::run("losetup", &["--detach", device])?;
+    let name = device.strip_prefix("/dev/").unwrap_or(device);
+    let attached = Path::new("/sys/block").join(name).join("loop/backing_file");
+    for _ in 0..LET_GO_ROUNDS {
+        if !attached.exists() {
+            return Ok(());
+        }
+        clock::sleep(LET_GO_ROUND);
+    }
+    bail!("{device} does not let go of its file")
+}
+
+/// How long a program that looks at new block devices may hold ours open.
+const LET_GO_ROUND: Nanos = Nanos::from_millis(50);
+const LET_GO_ROUNDS: u32 = 200;
 
 impl Drop for Device {
     fn drop(&mut self) {
@@ -107,8 +151,9 @@ impl Drop for Device {
         while let Some(step) = self.steps.pop() {
             let undone = match &step {
                 Step::Mount(path) => unmount(path),
-                Step::Loop(name) => command::run("losetup", &["--detach", name]).map(drop),
-                Step::Folder(path) => {
+                Step::Loop(name) => detach(name),
+                Step::Folder(path) => fs::remove_dir(path).map_err(anyhow::Error::from),
+                Step::Export(path) => {
                     let gone =
                         self.session.take().map_or(Ok(()), BackgroundSession::umount_and_join);
                     gone.map_err(anyhow::Error::from).and_then(|()| Ok(fs::remove_dir(path)?))
@@ -155,7 +200,7 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
             for mount in mounts.unwrap_or_default().lines() {
                 command::run("umount", &["--lazy", mount.trim()])?;
             }
-            command::run("losetup", &["--detach", device])?;
+            detach(device)?;
             found.push(device.to_owned());
         }
         if let Err(error) = command::run("umount", &["--lazy", &folder.to_string_lossy()]) {

@@ -1,0 +1,129 @@
+//! hog: programs that never rest, on the core of the control side.
+//!
+//! Promise: 200 cold streams run before the hogs start and while they burn; both phases are judged
+//! alike. The receiver shares the hogs' core but not their class: it has SCHED_FIFO.
+
+use std::thread;
+
+use anyhow::Result;
+use serde_json::json;
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
+
+use super::{RECEIVER_CORE, Stage, say};
+use crate::figures::windows::Span;
+use crate::peers::{Peer, Tactus, Tuning};
+use crate::phase::{self, Phase};
+use crate::report::{Report, Table, Verdict, number, spread};
+use crate::run::{Extra, Scene};
+use crate::titles::Titles;
+use crate::{clock, interrupt, machine, priority};
+
+const RATE: BitRate = BitRate(8_800_000);
+const STREAMS: usize = 200;
+const BEFORE: Nanos = SECOND.times(20);
+const HOGS: usize = 2;
+const ROUNDS: usize = 3;
+/// What counts as unchanged: a tenth, or a hundredth of a percent point of J.
+const CHANGE_MAX: f64 = 0.10;
+const J_STEP: f64 = 0.01;
+
+/// Runs it.
+pub(super) fn bench(stage: &Stage) -> Result<Report> {
+    let question = "do 200 streams notice a CPU hog on the control side's core?";
+    let mut report = stage.report("hog", question);
+    let burning = stage.seconds(60);
+    let length = BEFORE + burning;
+    let titles = Titles::lay(
+        &stage.options.data.join("cold"),
+        STREAMS,
+        Scene::title_size(RATE, SECOND, SECOND.times(2), length),
+    )?;
+    report.settings.push(("disk".into(), machine::storage(titles.root())));
+    let scene = Scene { length, server_cores: "0-1", ..stage.scene(&titles, RATE, STREAMS) };
+    let tick = Some(Nanos::from_micros(62_500));
+    let tactus =
+        Tactus { label: "tick 62.5 ms".into(), tuning: Tuning { tick, ..Tuning::default() } };
+    report.settings.push((tactus.name(), tactus.settings(&scene.setting())?));
+    let (mut calm, mut hogged, mut underruns) = (Vec::new(), Vec::new(), 0);
+    for round in 0..stage.rounds(ROUNDS) {
+        say(&format!("round {}: {BEFORE} of peace, then {HOGS} hogs for {burning}", round + 1));
+        let hogs = |from: MonoTime| burn(from + BEFORE, from + length);
+        let extra = Extra { beside: Some(&hogs), ..Extra::default() };
+        let (outcome, figures) = stage.outcome_with(&tactus, &scene, extra, &mut report)?;
+        let whole = outcome.measured;
+        let border = whole.from + BEFORE;
+        let gaps = if stage.options.accept_noise { &[] } else { &outcome.gaps[..] };
+        let judge = |from, to| phase::of(&outcome.traces, RATE, whole, Span { from, to }, gaps);
+        let (before, during) = (judge(whole.from, border)?, judge(border, whole.to)?);
+        if let Some(run) = report.runs.last_mut() {
+            run["before"] = json!(before);
+            run["during"] = json!(during);
+        }
+        calm.push(before);
+        hogged.push(during);
+        underruns += figures.underruns + figures.streams_failed as u64;
+    }
+    summarise(&calm, &hogged, underruns, &mut report);
+    Ok(report)
+}
+
+/// Burns the core of the control side from `from` to `to`.
+fn burn(from: MonoTime, to: MonoTime) -> Result<()> {
+    interrupt::sleep_until(from)?;
+    thread::scope(|scope| {
+        for _ in 0..HOGS {
+            scope.spawn(|| {
+                // Unpinned, a hog is no hog of this core; it then burns nothing.
+                if priority::pin(RECEIVER_CORE).is_ok() {
+                    while clock::now() < to && !interrupt::asked() {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn summarise(calm: &[Phase], hogged: &[Phase], underruns: u64, report: &mut Report) {
+    let mut table = Table::new("phases", &["figure", "before", "with hogs"]);
+    let values = |phases: &[Phase], value: fn(&Phase) -> f64| -> Vec<f64> {
+        phases.iter().map(value).collect()
+    };
+    let mut row = |name: &str, value: fn(&Phase) -> f64| {
+        table.row(vec![name.into(), spread(&values(calm, value)), spread(&values(hogged, value))]);
+    };
+    row("J 1 s, mean, %", |phase| phase.j1s.mean);
+    row("J 100 ms, mean, %", |phase| phase.j100ms.mean);
+    row("DF p99, ms", |phase| phase.df.p99);
+    row("lateness p50, ms", |phase| phase.late_p50);
+    row("lateness p99, ms", |phase| phase.late_p99);
+    report.tables.push(table);
+    let unchanged = calm.iter().zip(hogged).all(|(before, during)| {
+        let limit = (before.j1s.mean * (1.0 + CHANGE_MAX)).max(before.j1s.mean + J_STEP);
+        during.j1s.mean <= limit
+    });
+    let tried = !calm.is_empty();
+    report.verdicts = vec![
+        Verdict {
+            figure: "underruns and failed streams".into(),
+            measured: number(underruns as f64),
+            must: "0".into(),
+            reached: tried.then_some(underruns == 0),
+            push: "-".into(),
+            pushed: None,
+        },
+        Verdict {
+            figure: "J over 1 s with hogs against before, %".into(),
+            measured: format!(
+                "{} against {}",
+                spread(&values(hogged, |phase| phase.j1s.mean)),
+                spread(&values(calm, |phase| phase.j1s.mean))
+            ),
+            must: "unchanged".into(),
+            reached: tried.then_some(unchanged),
+            push: "-".into(),
+            pushed: None,
+        },
+    ];
+}
