@@ -68,6 +68,8 @@ pub struct Cycle {
     best_effort_in_flight: u32,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
+    /// The last cycle in which the running streams have asked.
+    asked: u64,
 }
 
 struct Waiting {
@@ -107,6 +109,7 @@ impl Cycle {
             in_flight: 0,
             best_effort_in_flight: 0,
             committed: false,
+            asked: 0,
         }
     }
 
@@ -153,6 +156,12 @@ impl Cycle {
     /// Ends a round of requests: what waits now may be sorted and begun.
     pub fn commit(&mut self) {
         self.committed = true;
+    }
+
+    /// Ends the round in which all running streams ask for what they need in the next cycle.
+    pub fn commit_cycle(&mut self, now: MonoTime) {
+        self.committed = true;
+        self.asked = now.0 / self.limits.length.0;
     }
 
     /// The next transfer for the device, if one may start at `now`, and whether it is real-time.
@@ -217,17 +226,23 @@ impl Cycle {
 
     /// When best-effort work that may not begin at `now` can be looked at again.
     pub fn best_effort_from(&self, now: MonoTime) -> MonoTime {
+        let from = self.end_of_head(now);
+        if now < from { from } else { from + self.limits.length }
+    }
+
+    /// When the head of the cycle that `now` lies in ends.
+    fn end_of_head(&self, now: MonoTime) -> MonoTime {
         let length = self.limits.length;
-        let head = Nanos(HEAD.0.min(length.0 / 10));
-        let from = MonoTime(now.0 / length.0 * length.0) + head;
-        if now < from { from } else { from + length }
+        MonoTime(now.0 / length.0 * length.0) + Nanos(HEAD.0.min(length.0 / 10))
     }
 
     /// Takes what waits, most urgent first, as far as the model says that it can be read before the
     /// cycle ends, and sorts it by place. What is left over has later deadlines and gets the next
-    /// sweep: so the reads of a new cycle never wait for a long sweep over what was less urgent.
+    /// sweep: so the reads of a new cycle never wait for a long sweep over what was less urgent. While
+    /// the running streams have not asked, what was left over is read one by one.
     fn begin_sweep(&mut self, now: MonoTime) {
-        let left = self.end_of_cycle(now).since(now);
+        let asked = self.asked == now.0 / self.limits.length.0 || now >= self.end_of_head(now);
+        let left = if asked { self.end_of_cycle(now).since(now) } else { Nanos(0) };
         let model = self.limits.model;
         self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
         let mut end = None;

@@ -19,7 +19,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::block::index::{Index, Key};
 use crate::block::recency::Recency;
 use crate::counters::BlockCounters;
-use crate::internal::{FromBlock, ToBlock, ToDisk, Want};
+use crate::internal::{FromBlock, Round, ToBlock, ToDisk, Want};
 use crate::pool::{List, Pool};
 use crate::server::Server;
 
@@ -147,9 +147,9 @@ impl BlockServer {
         self.uncommitted = true;
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self, round: Round) {
         if std::mem::take(&mut self.uncommitted) {
-            self.tell_disk(ToDisk::Commit);
+            self.tell_disk(ToDisk::Commit(round));
         }
     }
 
@@ -238,7 +238,7 @@ impl Server for BlockServer {
             match request {
                 ToBlock::Want(want) => self.handle_want(want),
                 ToBlock::Return(lease) => self.handle_return(lease),
-                ToBlock::Commit => self.commit(),
+                ToBlock::Commit(round) => self.commit(round),
             }
         }
         if any {

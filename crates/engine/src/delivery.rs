@@ -22,7 +22,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
-use crate::internal::{FromBlock, FromLink, Open, ToBlock, ToLink, Want};
+use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
 use crate::message::{Command, Hold, Outcome, Pace, Report, Start, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
@@ -135,7 +135,7 @@ impl DeliveryServer {
         let index = start.stream.index;
         self.counters.streams.set(self.active.len() as u64);
         self.ask(now, index);
-        self.commit(usize::from(start.volume.0));
+        self.commit(usize::from(start.volume.0), Round::Stream);
     }
 
     /// Asks for every block of the stream that is due by the next cycle's end.
@@ -168,10 +168,10 @@ impl DeliveryServer {
         }
     }
 
-    fn commit(&mut self, volume: usize) {
+    fn commit(&mut self, volume: usize, round: Round) {
         let volume = &mut self.volumes[volume];
         if std::mem::take(&mut volume.uncommitted) {
-            let pushed = volume.to_block.push(ToBlock::Commit);
+            let pushed = volume.to_block.push(ToBlock::Commit(round));
             assert!(pushed.is_ok(), "there are no more commits than wants");
         }
     }
@@ -193,7 +193,7 @@ impl DeliveryServer {
                     self.ask(now, index);
                 }
             }
-            self.commit(at);
+            self.commit(at, Round::Cycle);
         }
         any
     }
@@ -289,7 +289,7 @@ impl DeliveryServer {
                 self.give_back(volume, lease);
                 if refill {
                     self.ask(now, stream.index);
-                    self.commit(volume);
+                    self.commit(volume, Round::Stream);
                 }
                 self.retire_if_done(stream.index);
             }

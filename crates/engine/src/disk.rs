@@ -11,7 +11,7 @@ use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DiskCounters;
-use crate::internal::ToDisk;
+use crate::internal::{Round, ToDisk};
 use crate::server::Server;
 
 /// One device, its cycle, and the rings to its block server.
@@ -40,7 +40,7 @@ impl<P: DiskPort> DiskServer<P> {
         Self { port, cycle, length, requests, filled, counters, flying, cycle_now: 0 }
     }
 
-    fn take_requests(&mut self) -> bool {
+    fn take_requests(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         while let Some(request) = self.requests.pop() {
             any = true;
@@ -48,7 +48,8 @@ impl<P: DiskPort> DiskServer<P> {
                 ToDisk::Read { job, best_effort: true } => self.cycle.add_best_effort(job),
                 ToDisk::Read { job, best_effort: false } => self.cycle.add_real_time(job),
                 ToDisk::Promote { block, deadline } => self.cycle.promote(block, deadline),
-                ToDisk::Commit => self.cycle.commit(),
+                ToDisk::Commit(Round::Stream) => self.cycle.commit(),
+                ToDisk::Commit(Round::Cycle) => self.cycle.commit_cycle(now),
             }
         }
         any
@@ -105,7 +106,7 @@ impl<P: DiskPort> DiskServer<P> {
 impl<P: DiskPort + Send> Server for DiskServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
         self.watch_cycle(now);
-        let mut any = self.take_requests();
+        let mut any = self.take_requests(now);
         if self.cycle.in_flight() > 0 {
             any |= self.take_completions(now);
         }

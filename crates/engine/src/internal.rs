@@ -16,7 +16,16 @@ pub(crate) enum ToBlock {
     /// Gives a block back.
     Return(Lease),
     /// Ends a round of wants: what is to be read may be sorted.
-    Commit,
+    Commit(Round),
+}
+
+/// Whose wants have come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Those of one stream, at any time.
+    Stream,
+    /// Those of all running streams, at the beginning of a cycle.
+    Cycle,
 }
 
 /// One block of a title, wanted.
@@ -44,7 +53,7 @@ pub(crate) enum FromBlock {
 pub(crate) enum ToDisk {
     Read { job: Job, best_effort: bool },
     Promote { block: tactus_core::ports::BlockRef, deadline: MonoTime },
-    Commit,
+    Commit(Round),
 }
 
 /// From a delivery server to a link server.

@@ -51,12 +51,16 @@ fn real_time_transfers_go_in_the_order_of_places() {
 }
 
 /// How many of 200 jobs, `gap` apart and the last the most urgent, are in the first sweep.
-fn first_sweep(gap: u64, begin: MonoTime) -> usize {
+fn first_sweep(gap: u64, begin: MonoTime, asked: bool) -> usize {
     let mut cycle = spinning(1);
     for place in 0..200 {
         cycle.add_real_time(job(place, u64::from(place) * gap, 1000 - u64::from(place)));
     }
-    cycle.commit();
+    if asked {
+        cycle.commit_cycle(begin);
+    } else {
+        cycle.commit();
+    }
     let order: Vec<_> = drain(&mut cycle, begin).iter().map(|t| t.block.place).collect();
     assert_eq!(order.len(), 200);
     let count = order.iter().position(|&place| place == 199).unwrap() + 1;
@@ -68,17 +72,25 @@ fn first_sweep(gap: u64, begin: MonoTime) -> usize {
 #[test]
 fn when_a_cycle_cannot_read_everything_the_most_urgent_go_first() {
     // One visit of 6 + 24 ms and 13 ms for each MiB: 74 fill a second.
-    assert_eq!(first_sweep(MIB, MonoTime(0)), 74);
+    assert_eq!(first_sweep(MIB, MonoTime(0), true), 74);
     // A visit for each: n * 19 + sqrt(n) * 24 ms, for 44 of them 995 ms.
-    assert_eq!(first_sweep(2 * MIB, MonoTime(0)), 44);
+    assert_eq!(first_sweep(2 * MIB, MonoTime(0), true), 44);
 }
 
 #[test]
 fn a_sweep_ends_with_its_cycle() {
     // 100 ms are left: n * 19 + sqrt(n) * 24 ms, for 3 of them 98.6 ms.
-    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 100_000_000)), 3);
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 100_000_000), true), 3);
     // At least one read goes on, however little is left.
-    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 1)), 1);
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0 - 1), true), 1);
+}
+
+#[test]
+fn what_the_last_cycle_left_does_not_fill_the_new_one_before_its_own_requests_have_come() {
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0), false), 1);
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0), true), 44);
+    // They need not come: nobody may be running.
+    assert_eq!(first_sweep(2 * MIB, MonoTime(LENGTH.0) + HEAD, false), 43);
 }
 
 #[test]
