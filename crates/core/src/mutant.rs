@@ -31,7 +31,7 @@ mod switch {
         SweepUnsorted,
         /// A stream takes a block more than it was granted.
         WindowOffByOne,
-        /// A block that reaches the link after its stream was closed is not given back.
+        /// A stream that is closed does not give back the blocks that it had not sent.
         LeaseLost,
         /// A stop is obeyed whichever life of the place it means.
         GenerationUnchecked,

@@ -135,8 +135,7 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[stream.index as usize];
         if entry.stream != Some(stream) {
             // Closed while the lease was on its way.
-            let back = FromLink::Returned { stream, lease: fed.lease };
-            mutant!(LeaseLost, drop(back), self.answer(back));
+            self.answer(FromLink::Returned { stream, lease: fed.lease });
             return;
         }
         entry.available += Bytes(u64::from(fed.len));
@@ -290,7 +289,8 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[index as usize];
         let stream = entry.stream.take().expect("a stream is closed once");
         while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
-            give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
+            let back = FromLink::Returned { stream, lease: fed.lease };
+            mutant!(LeaseLost, drop(back), give(&mut self.answers, back));
         }
         let sent = entry.sent;
         if entry.clock.is_some() {
