@@ -62,6 +62,7 @@ fn house(duration: Nanos) -> Swarm {
         arrives: Nanos(number * SECOND.0 / STREAMS),
         hold: duration.times(3),
         think: SECOND,
+        retry: SECOND,
         follows: true,
         is_confused: false,
     };

@@ -3,6 +3,8 @@
 //! Each seed draws not only events but which kinds of event there are at all (swarm testing, Groce
 //! and others, 2012): a world with everything in it hides what only shows when little else happens.
 
+mod crowd;
+
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 
@@ -97,6 +99,8 @@ pub(crate) struct ClientSpec {
     pub(crate) arrives: Nanos,
     pub(crate) hold: Nanos,
     pub(crate) think: Nanos,
+    /// How long it waits after a refusal.
+    pub(crate) retry: Nanos,
     /// Begins every title where it begins, as those before it did.
     pub(crate) follows: bool,
     /// Sometimes stops a delivery that has ended long ago.
@@ -122,9 +126,13 @@ impl Swarm {
         // Every byte costs memory and time: such worlds are small.
         let arena = if every_byte { 48 * MIB } else { dice.spread(16 * MIB, 192 * MIB) };
         let cores = dice.pick(&[1, 1, 1, 2, 3]);
-        let count = dice.pick(&[1, 1, 2, 3, 4]);
+        let is_crowded = !every_byte && dice.chance(250);
+        let count = if is_crowded { 1 } else { dice.pick(&[1, 1, 2, 3, 4]) };
         let mut volumes: Vec<_> =
             (0..count).map(|n| VolumeSpec::draw(&mut all.fork(100 + n), arena / count)).collect();
+        if is_crowded {
+            volumes = vec![crowd::draw_volume(&mut all.fork(100))];
+        }
         let longest = volumes.iter().map(|volume| volume.cycle).max().unwrap_or(SECOND);
         let default = Nanos((longest.0 * dice.between(12, 30)).max(10 * SECOND.0));
         let duration = duration.unwrap_or(default);
@@ -132,8 +140,16 @@ impl Swarm {
         let lateness =
             if dice.chance(650) { Nanos(0) } else { Nanos::from_micros(dice.spread(10, 2000)) };
         let separate = dice.chance(600);
-        let titles = draw_titles(&mut all.fork(2), &volumes, separate);
-        let clients = draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity);
+        let titles = if is_crowded {
+            crowd::draw_titles(&mut all.fork(2))
+        } else {
+            draw_titles(&mut all.fork(2), &volumes, separate)
+        };
+        let clients = if is_crowded {
+            crowd::draw_clients(&mut all.fork(3), &volumes[0], duration)
+        } else {
+            draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity)
+        };
         let (mut pauses, mut quiet_from) = (vec![], begin);
         if mode != Mode::Guarantee {
             let mut faults = all.fork(4);
@@ -154,7 +170,11 @@ impl Swarm {
             scattered: dice.chance(300),
             lateness,
             control_delay: Nanos::from_micros(dice.spread(1, 5000)),
-            streams: dice.pick(&[8, 100, 512]).max(dice.spread(1, 512)) as u32,
+            streams: if is_crowded {
+                512
+            } else {
+                dice.pick(&[8, 100, 512]).max(dice.spread(1, 512)) as u32
+            },
             volumes,
             titles,
             clients,
@@ -274,6 +294,7 @@ fn draw_clients(
                 _ => Nanos(dice.between(duration.0 / 10, duration.0 * 2)),
             },
             think: Nanos::from_millis(dice.spread(1, 3000)),
+            retry: SECOND,
             follows: dice.chance(follows),
             is_confused: dice.chance(100),
         }

@@ -68,7 +68,7 @@ impl World {
         };
         let Some(grant) = self.book.admit(spec.volume, asked, self.titles[title].len) else {
             self.tally.refused += 1;
-            let again = self.now + SECOND + spec.think;
+            let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });
             return;
         };
