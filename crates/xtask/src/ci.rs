@@ -26,7 +26,7 @@ struct Step {
 }
 
 /// From the cheapest and most often wrong to the longest.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "setup", title: "programs that the tests need", act: host::set_up_for_tests },
     Step { name: "fmt", title: "format", act: format },
     Step { name: "tidy", title: "rules of the house", act: tidy::check },
@@ -35,6 +35,7 @@ const STEPS: [Step; 10] = [
     Step { name: "test", title: "unit and integration tests", act: test },
     Step { name: "loom", title: "interleavings of the rings", act: interleave },
     Step { name: "sim", title: "a minute of simulation seeds", act: simulate },
+    Step { name: "mutants", title: "deliberate mistakes for the simulator to find", act: hunt },
     Step { name: "doc", title: "documentation", act: document },
     Step { name: "deny", title: "licences, bans, sources, advisories", act: deny::check },
 ];
@@ -128,6 +129,7 @@ fn lint(workspace: &Workspace) -> Result<Remark> {
         "clippy",
         "--workspace",
         "--all-targets",
+        "--all-features",
         "--locked",
         "--",
         "--deny=warnings",
@@ -162,6 +164,21 @@ fn simulate(workspace: &Workspace) -> Result<Remark> {
         "--package=tactus-sim",
         "--locked",
         "--",
+        "--seconds=60",
+    ]))?;
+    Ok(None)
+}
+
+/// At most a minute for each; most are found within a second.
+fn hunt(workspace: &Workspace) -> Result<Remark> {
+    run(&mut workspace.cargo(&[
+        "run",
+        "--release",
+        "--package=tactus-sim",
+        "--features=mutants",
+        "--locked",
+        "--",
+        "--mutants",
         "--seconds=60",
     ]))?;
     Ok(None)

@@ -48,6 +48,8 @@ enum Task {
     Loom,
     /// A minute of simulation seeds
     Sim,
+    /// Deliberate mistakes, nine of ten of which the simulator must find
+    Mutants,
     /// The documentation, warnings are errors
     Doc,
     /// Licences, bans and sources of all dependencies, and advisories where they can be fetched
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Task::Test => ci::run_one(&workspace, "test"),
         Task::Loom => ci::run_one(&workspace, "loom"),
         Task::Sim => ci::run_one(&workspace, "sim"),
+        Task::Mutants => ci::run_one(&workspace, "mutants"),
         Task::Doc => ci::run_one(&workspace, "doc"),
         Task::Deny => ci::run_one(&workspace, "deny"),
         Task::Bench { arguments } => bench::run_bench(&workspace, &arguments),
