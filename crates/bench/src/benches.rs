@@ -62,6 +62,9 @@ pub struct Options {
     /// Only the peers whose name contains this.
     #[arg(long)]
     pub only: Option<String>,
+    /// The server to measure; by default the binary `tactus` beside this one.
+    #[arg(long)]
+    pub tactus: Option<PathBuf>,
     /// Where titles are laid down; they are kept for the next run.
     #[arg(long, default_value = "target/bench/data")]
     pub data: PathBuf,
@@ -104,6 +107,7 @@ fn limits(stage: &Stage) -> Result<Report> {
 pub(crate) struct Stage {
     pub(crate) options: Options,
     pub(crate) wire: Wire,
+    tactus: PathBuf,
     limits: Vec<Floor>,
     idle: Spent,
 }
@@ -120,13 +124,17 @@ impl Stage {
         std::fs::create_dir_all(&options.data)?;
         let data = options.data.canonicalize()?;
         let options = Options { data, ..options };
+        let tactus = match &options.tactus {
+            Some(path) => path.canonicalize()?,
+            None => std::env::current_exe()?.with_file_name("tactus"),
+        };
         let wire = Wire::lay()?;
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });
         say(&format!("watching the machine without a server for {idle}"));
         let idle = run::idle(idle, RECEIVER_CORE)?;
-        Ok(Self { options, wire, limits, idle })
+        Ok(Self { options, wire, tactus, limits, idle })
     }
 
     /// Whether the command line asks for `peer`.
@@ -166,6 +174,10 @@ impl Stage {
         report.settings.push(("wire".into(), wire));
         let idle = serde_json::to_string_pretty(&self.idle).unwrap_or_default();
         report.settings.push(("idle stretch".into(), idle));
+        if !self.idle.quiet() {
+            let busy = "Other programs were at work in the idle stretch: X is left out.";
+            report.note(busy.into());
+        }
         if self.options.quick || self.options.accept_noise {
             report
                 .notes
@@ -199,6 +211,7 @@ impl Stage {
             server_cores: SERVER_CORES,
             receiver_core: RECEIVER_CORE,
             idle: Some(&self.idle),
+            tactus: &self.tactus,
         }
     }
 

@@ -48,6 +48,8 @@ pub struct Spent {
     /// Run time of the receiver's thread, seconds. The receiver's core also sends for the server:
     /// what a full congestion window held back goes out as the acknowledgements are handled there.
     pub receiver: f64,
+    /// Run time of the bench's other threads, such as the gap detector's, seconds.
+    pub bench: f64,
     /// Run time of kernel threads by kind, seconds; kinds under a millisecond are left out.
     pub kernel: Vec<(String, f64)>,
     /// Run time of all threads of the machine, seconds.
@@ -112,8 +114,11 @@ impl Look {
             spent.all += ran;
             if thread.kernel {
                 *kinds.entry(kind(&thread.name).to_owned()).or_default() += ran;
-            } else if thread.process == std::process::id() && thread.name == RECEIVER {
-                spent.receiver += ran;
+            } else if thread.process == std::process::id() {
+                match thread.name.as_str() {
+                    RECEIVER => spent.receiver += ran,
+                    _ => spent.bench += ran,
+                }
             } else if self.descends(thread, root) {
                 spent.tree += ran;
             }
@@ -145,17 +150,36 @@ impl Look {
     }
 }
 
+/// Above this share of the machine other programs make X meaningless: it then holds their interrupts
+/// and the work of those that they kept waiting.
+const OTHERS_MAX: f64 = 0.10;
+
 impl Spent {
     /// The server's cost in CPU seconds: its tree, the kernel workers, and X; both of the latter
     /// less what `idle` saw without a server, scaled to this stretch.
     pub fn cost(&self, idle: &Spent) -> Cost {
         let scale = if idle.wall > 0.0 { self.wall / idle.wall } else { 0.0 };
-        let workers = |spent: &Spent| spent.kernel.iter().map(|(_, ran)| ran).sum::<f64>();
         Cost {
             tree: self.tree,
-            workers: (workers(self) - workers(idle) * scale).max(0.0),
-            outside: self.outside - idle.outside * scale,
+            workers: (self.workers() - idle.workers() * scale).max(0.0),
+            outside: (self.quiet() && idle.quiet() && scale > 0.0)
+                .then_some(self.outside - idle.outside * scale),
         }
+    }
+
+    fn workers(&self) -> f64 {
+        self.kernel.iter().map(|(_, ran)| ran).sum()
+    }
+
+    /// Whether other programs left the machine alone, so that X means something.
+    pub fn quiet(&self) -> bool {
+        self.others() <= OTHERS_MAX
+    }
+
+    /// The share of the machine that neither the server nor the bench nor the kernel took.
+    fn others(&self) -> f64 {
+        let known = self.tree + self.receiver + self.bench + self.workers();
+        (self.all - known).max(0.0) / (self.wall * priority::cores() as f64)
     }
 }
 
@@ -166,14 +190,15 @@ pub struct Cost {
     pub tree: f64,
     /// Run time of kernel workers above the idle stretch.
     pub workers: f64,
-    /// X: interrupt work outside threads. May be slightly negative: it is a difference.
-    pub outside: f64,
+    /// X: interrupt work outside threads. May be slightly negative, for it is a difference; absent
+    /// when other programs were at work.
+    pub outside: Option<f64>,
 }
 
 impl Cost {
-    /// All of it.
+    /// All of it that is known.
     pub fn total(&self) -> f64 {
-        self.tree + self.workers + self.outside
+        self.tree + self.workers + self.outside.unwrap_or(0.0)
     }
 }
 
@@ -246,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_shows_up_in_the_tree_of_its_process() {
+    fn a_busy_thread_shows_up_under_its_process() {
         let before = Look::take().unwrap();
         let mut sum = 0_u64;
         let start = clock::now();
@@ -256,7 +281,7 @@ mod tests {
         std::hint::black_box(sum);
         let spent = Look::take().unwrap().since(&before, std::process::id());
         // The scheduler settles accounts at its tick at the latest.
-        assert!(spent.tree > 0.01 && spent.all > 0.01, "{spent:?}");
+        assert!(spent.bench > 0.01 && spent.all > 0.01, "{spent:?}");
     }
 
     #[test]
@@ -270,13 +295,16 @@ mod tests {
         let run = Spent {
             wall: 20.0,
             tree: 3.0,
+            all: 3.6,
             kernel: vec![("kworker".into(), 0.5), ("ksoftirqd".into(), 0.1)],
             outside: 1.0,
             ..Spent::default()
         };
         let cost = run.cost(&idle);
         assert!((cost.workers - 0.4).abs() < 1e-9);
-        assert!((cost.outside - 0.6).abs() < 1e-9);
+        assert!((cost.outside.unwrap() - 0.6).abs() < 1e-9);
         assert!((cost.total() - 4.0).abs() < 1e-9);
+        let busy = Spent { all: 3.6 + 0.2 * 20.0 * priority::cores() as f64, ..run };
+        assert_eq!(busy.cost(&idle).outside, None);
     }
 }

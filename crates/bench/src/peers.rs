@@ -33,6 +33,8 @@ pub struct Setting<'a> {
     pub cores: &'a str,
     /// How many streams at most.
     pub streams: usize,
+    /// The binary of Tactus.
+    pub tactus: &'a Path,
     /// A group of processes (a directory of the control group file system) that it joins first.
     pub group: Option<&'a Path>,
 }

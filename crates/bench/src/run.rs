@@ -53,6 +53,8 @@ pub struct Scene<'a> {
     pub receiver_core: usize,
     /// What the machine did without a server, if known.
     pub idle: Option<&'a Spent>,
+    /// The binary of Tactus.
+    pub tactus: &'a Path,
 }
 
 impl Scene<'_> {
@@ -70,6 +72,7 @@ impl Scene<'_> {
             rate: self.rate,
             cores: self.server_cores,
             streams: self.streams,
+            tactus: self.tactus,
             group: None,
         }
     }

@@ -4,10 +4,9 @@
 //! nothing of it is linked into the bench.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::{Peer, Server, Setting, address};
@@ -62,9 +61,14 @@ impl Peer for Tactus {
     }
 
     fn start(&self, setting: &Setting<'_>) -> Result<Server> {
-        let binary = binary()?;
+        let binary = setting.tactus;
+        ensure!(
+            binary.is_file(),
+            "{} is missing: build it with `cargo build --release -p tactus`",
+            binary.display()
+        );
         if self.tuning.measured {
-            let mut measure = Command::new(&binary);
+            let mut measure = Command::new(binary);
             command::finish(measure.arg("measure").arg(setting.titles.root()))?;
         }
         let folder = tempfile::Builder::new().prefix("tactus-bench-tactus-").tempdir()?;
@@ -138,17 +142,4 @@ impl Tactus {
         );
         text
     }
-}
-
-/// The binary `tactus` beside this one.
-pub(super) fn binary() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let path = own.parent().map(|folder| folder.join("tactus"));
-    let path = path.context("this program has no directory")?;
-    ensure!(
-        Path::new(&path).is_file(),
-        "{} is missing: build it with `cargo build --release -p tactus`",
-        path.display()
-    );
-    Ok(path)
 }
