@@ -1,0 +1,240 @@
+//! A stage for the servers: one disk and one link that do what a test says, and a clock it owns.
+//!
+//! Much smaller than the simulator's world: nothing happens here by chance. The disk takes a fixed
+//! time for each transfer unless it is told to hold or to fail a title; a socket takes what is
+//! offered unless it is told how much it takes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ports::{
+    Bell, Completion, DiskFault, DiskPort, FileHandle, LinkPort, Sent, SocketHandle, Transfer,
+};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
+use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
+use tactus_engine::cores::Core;
+use tactus_engine::link::Patience;
+use tactus_engine::message::{Command, Pace, Report, Start, StreamId, TitleId, VolumeId};
+use tactus_ring::arena::{BlockRef, HeapRegion, View, arena};
+
+pub(crate) const BLOCK: u32 = 65536;
+pub(crate) const CYCLE: Nanos = Nanos::from_millis(100);
+/// Time of a transfer.
+const READ: Nanos = MILLISECOND;
+/// Every title is this long.
+pub(crate) const TITLE: Bytes = Bytes(40 * BLOCK as u64);
+pub(crate) const PLACES: u32 = 64;
+
+/// What the disk has been asked for, and how it behaves.
+#[derive(Default)]
+pub(crate) struct Disk {
+    view: Option<View>,
+    queue: VecDeque<(Transfer, MonoTime)>,
+    /// Every transfer so far: title and offset.
+    pub(crate) reads: Vec<(i32, u64)>,
+    /// Titles whose transfers fail, with which error.
+    pub(crate) failing: BTreeMap<i32, i32>,
+    /// Nothing is answered.
+    pub(crate) holds: bool,
+}
+
+/// What sockets have taken, and how much they will.
+#[derive(Default)]
+pub(crate) struct Network {
+    /// Each send that was taken: when, by which socket, how many bytes.
+    pub(crate) sends: Vec<(MonoTime, i32, u64)>,
+    /// What each socket has received.
+    pub(crate) received: BTreeMap<i32, Vec<u8>>,
+    /// Sockets that take no more than this in all.
+    pub(crate) limits: BTreeMap<i32, u64>,
+    /// Sockets whose connection is gone.
+    pub(crate) broken: Vec<i32>,
+}
+
+struct DiskEnd(Arc<Mutex<Disk>>);
+struct NetworkEnd(Arc<Mutex<Network>>);
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self) {}
+}
+
+impl DiskPort for DiskEnd {
+    fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        let mut disk = self.0.lock().expect("one thread plays");
+        let before = disk.queue.back().map_or(now, |&(_, done)| done.max(now));
+        disk.reads.push((transfer.file.0, transfer.offset.0));
+        disk.queue.push_back((transfer, before + READ));
+        Ok(())
+    }
+
+    fn kick(&mut self, _now: MonoTime) {}
+
+    fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
+        let mut disk = self.0.lock().expect("one thread plays");
+        if disk.holds || disk.queue.front()?.1 > now {
+            return None;
+        }
+        let (transfer, _) = disk.queue.pop_front()?;
+        if let Some(&errno) = disk.failing.get(&transfer.file.0) {
+            return Some(Completion { transfer, result: Err(DiskFault(errno)) });
+        }
+        let block = BlockRef { place: transfer.block.place, generation: transfer.block.generation };
+        let bytes = content(transfer.file.0, transfer.offset.0, u64::from(transfer.len));
+        disk.view.as_ref()?.fill(block, transfer.at, &bytes);
+        Some(Completion { transfer, result: Ok(transfer.len) })
+    }
+}
+
+impl LinkPort for NetworkEnd {
+    fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+        let mut network = self.0.lock().expect("one thread plays");
+        if network.broken.contains(&socket.0) {
+            return Sent::Broken(104);
+        }
+        let limit = network.limits.get(&socket.0).copied().unwrap_or(u64::MAX);
+        let received = network.received.entry(socket.0).or_default();
+        let mut left = limit - received.len() as u64;
+        let mut taken = 0;
+        for part in parts {
+            let part = &part[..left.min(part.len() as u64) as usize];
+            received.extend_from_slice(part);
+            left -= part.len() as u64;
+            taken += part.len() as u64;
+        }
+        if taken == 0 {
+            return Sent::Blocked;
+        }
+        network.sends.push((now, socket.0, taken));
+        Sent::Some(taken as u32)
+    }
+}
+
+/// What a title contains.
+pub(crate) fn content(title: i32, from: u64, len: u64) -> Vec<u8> {
+    (from..from + len).map(|at| (at / 256 * 31 + at + title as u64 * 7) as u8).collect()
+}
+
+/// An engine on one core.
+pub(crate) struct Stage {
+    core: Core,
+    pub(crate) control: Control,
+    pub(crate) disk: Arc<Mutex<Disk>>,
+    pub(crate) network: Arc<Mutex<Network>>,
+    pub(crate) now: MonoTime,
+    wake: Option<MonoTime>,
+    pub(crate) reports: Vec<Report>,
+    starts: u32,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let region = HeapRegion::new(PLACES as usize * BLOCK as usize);
+        let (keeper, view) = arena(Box::new(region), BLOCK);
+        let disk = Arc::new(Mutex::new(Disk { view: Some(view.clone()), ..Disk::default() }));
+        let network = Arc::new(Mutex::new(Network::default()));
+        let millisecond = Nanos::from_millis(1);
+        let model = DiskModel {
+            visit: millisecond,
+            sweep: Nanos(0),
+            read_mib: millisecond,
+            write_mib: millisecond,
+            depth: 4,
+        };
+        let (mut cores, control) = assemble(Setup {
+            volumes: vec![VolumeSetup {
+                port: DiskEnd(Arc::clone(&disk)),
+                keeper,
+                view,
+                cycle: CYCLE,
+                model,
+                best_effort_depth: 2,
+            }],
+            link: NetworkEnd(Arc::clone(&network)),
+            streams: 8,
+            patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
+            placement: Placement::sensible(1, 1),
+            report_bell: Box::new(Silent),
+        });
+        let core = cores.pop().expect("one core");
+        let now = MonoTime(7_000_000_123);
+        let (reports, starts) = (vec![], 0);
+        Self { core, control, disk, network, now, wake: None, reports, starts }
+    }
+
+    /// A paced stream of the whole title.
+    pub(crate) fn start(&mut self, title: i32, rate: u64) -> StreamId {
+        let pace = Pace::Paced { rate: BitRate(rate), burst: Bytes(0), tick: Tick::Ms10 };
+        self.start_with(title, pace)
+    }
+
+    /// A stream of the whole title; the number of its socket is that of its place.
+    pub(crate) fn start_with(&mut self, title: i32, pace: Pace) -> StreamId {
+        let stream = StreamId { index: self.starts, generation: 1 };
+        self.starts += 1;
+        let start = Start {
+            stream,
+            volume: VolumeId(0),
+            title: TitleId(title as u64),
+            file: FileHandle(title),
+            position: 0,
+            title_len: TITLE,
+            first: Bytes(0),
+            end: TITLE,
+            pace,
+            window: 6,
+            socket: SocketHandle(stream.index as i32),
+        };
+        self.command(Command::Start(start));
+        stream
+    }
+
+    pub(crate) fn command(&mut self, command: Command) {
+        assert!(self.control.commands.push(command).is_ok());
+        self.turn();
+    }
+
+    /// Lets `span` pass.
+    pub(crate) fn pass(&mut self, span: Nanos) {
+        let end = self.now + span;
+        while let Some(wake) = self.wake.filter(|&wake| wake <= end) {
+            self.now = wake;
+            self.turn();
+        }
+        self.now = end;
+    }
+
+    /// Lets `span` pass in which the machine stands still.
+    pub(crate) fn stand_still(&mut self, span: Nanos) {
+        self.now += span;
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.wake = self.core.turn(self.now);
+        while let Some(report) = self.control.reports.pop() {
+            self.reports.push(report);
+        }
+    }
+
+    pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().expect("one thread plays")
+    }
+
+    pub(crate) fn network(&self) -> MutexGuard<'_, Network> {
+        self.network.lock().expect("one thread plays")
+    }
+
+    /// When the socket of `stream` has taken how much.
+    pub(crate) fn sends(&self, stream: StreamId) -> Vec<(MonoTime, u64)> {
+        let network = self.network();
+        let own = network.sends.iter().filter(|&&(_, socket, _)| socket == stream.index as i32);
+        own.map(|&(at, _, bytes)| (at, bytes)).collect()
+    }
+
+    pub(crate) fn received(&self, stream: StreamId) -> Vec<u8> {
+        self.network().received.get(&(stream.index as i32)).cloned().unwrap_or_default()
+    }
+}
