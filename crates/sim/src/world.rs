@@ -136,7 +136,8 @@ impl World {
         let dice = Dice::new(swarm.seed).fork(9);
         let titles: Arc<[Title]> = swarm.titles.clone().into();
         let placement = place(&swarm, &mut dice.fork(1));
-        let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity)));
+        let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
+        let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
         let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
         for (at, spec) in swarm.volumes.iter().enumerate() {
             let region = HeapRegion::new(spec.places as usize * spec.block as usize);
