@@ -433,7 +433,9 @@ impl Book {
         let leaves_half =
             arena.is_some_and(|arena| arena.used + u64::from(demand.window()) <= arena.limit / 2);
         drop(levels);
-        if !leaves_half || self.ledger.check(demand).is_err() {
+        // A hold takes a place in the table; viewers come first.
+        let has_places = self.free.len() > self.places.len() / 8;
+        if !leaves_half || !has_places || self.ledger.check(demand).is_err() {
             return;
         }
         let Some(index) = self.free.pop() else { return };
