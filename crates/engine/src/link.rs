@@ -290,7 +290,7 @@ impl<P: LinkPort> LinkServer<P> {
         let stream = entry.stream.take().expect("a stream is closed once");
         while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
             let back = FromLink::Returned { stream, lease: fed.lease };
-            mutant!(LeaseLost, drop(back), give(&mut self.answers, back));
+            mutant!(LeaseLost, (), give(&mut self.answers, back));
         }
         let sent = entry.sent;
         if entry.clock.is_some() {

@@ -79,7 +79,7 @@ async fn bytes_arrive_as_they_lie_on_the_disk() {
     let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
     for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
         deliver(&stage, Pace::BestEffort, first, end).await;
-        deliver(&stage, pace(400_000_000), first, end).await;
+        deliver(&stage, pace(80_000_000), first, end).await;
     }
 }
 
@@ -87,7 +87,7 @@ async fn bytes_arrive_as_they_lie_on_the_disk() {
 async fn all_resources_are_back_when_all_streams_have_ended() {
     let stage = stage(1_000_000);
     for _ in 0..20 {
-        deliver(&stage, pace(1_000_000_000), 0, 1_000_000).await;
+        deliver(&stage, pace(100_000_000), 0, 1_000_000).await;
     }
     while stage.engine.broker.streams() > 0 {
         tokio::task::yield_now().await;

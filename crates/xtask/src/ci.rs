@@ -143,7 +143,7 @@ fn build(workspace: &Workspace) -> Result<Remark> {
 }
 
 fn test(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&["test", "--workspace", "--locked"]))?;
+    run(&mut workspace.cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
     Ok(None)
 }
 
