@@ -242,7 +242,11 @@ impl Cycle {
     /// the running streams have not asked, what was left over is read one by one.
     fn begin_sweep(&mut self, now: MonoTime) {
         let asked = self.asked == now.0 / self.limits.length.0 || now >= self.end_of_head(now);
-        let left = if asked { self.end_of_cycle(now).since(now) } else { Nanos(0) };
+        let left = if mutant!(RoundIgnored, true, asked) {
+            self.end_of_cycle(now).since(now)
+        } else {
+            Nanos(0)
+        };
         let model = self.limits.model;
         self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
         let mut end = None;

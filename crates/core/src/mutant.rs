@@ -49,13 +49,15 @@ mod switch {
         NewcomersFirst,
         /// A paced stream waits for a block as long as the download that asked for it.
         PromotionForgotten,
+        /// A new cycle's sweep is begun before the running streams have asked.
+        RoundIgnored,
         /// After a disk's fault all that was missed is owed at once.
         DebtKept,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 14] = [
+        pub const ALL: [Self; 15] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -69,6 +71,7 @@ mod switch {
             Self::PrimingTooShort,
             Self::NewcomersFirst,
             Self::PromotionForgotten,
+            Self::RoundIgnored,
             Self::DebtKept,
         ];
     }
