@@ -3,7 +3,9 @@
 //! Promise: what the ledger says is compared with what lives, by arithmetic that shares no line with
 //! it, at every admission, refusal and return.
 
-use tactus_core::ledger::{CpuTerms, Demand, DiskTerms, Ledger, Level, Resource, Terms, Wish};
+use tactus_core::ledger::{
+    CpuTerms, Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Terms, Wish,
+};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use tactus_engine::message::StreamId;
@@ -30,8 +32,18 @@ pub(crate) struct Grant {
 /// What was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    Paced { rate: BitRate, tick: Tick },
+    Paced {
+        rate: BitRate,
+        tick: Tick,
+    },
+    /// The same, of a title that is held in memory.
+    Resident {
+        rate: BitRate,
+        tick: Tick,
+    },
     BestEffort,
+    /// A whole title in memory.
+    Hold,
 }
 
 /// Everything that lives, summed up.
@@ -50,6 +62,11 @@ impl Grant {
     /// Blocks that the stream may hold or wait for.
     pub(crate) fn window(&self) -> u32 {
         self.demand.window()
+    }
+
+    /// Whether it lives on the blocks of a held title.
+    pub(crate) fn is_resident(&self) -> bool {
+        matches!(self.pace, Asked::Resident { .. }) && self.window() <= RESIDENT_WINDOW
     }
 }
 
@@ -77,8 +94,14 @@ impl Book {
     pub(crate) fn admit(&mut self, volume: usize, pace: Asked, len: Bytes) -> Option<Grant> {
         let wish = match pace {
             Asked::Paced { rate, tick } => Wish::Paced { rate, tick },
+            Asked::Resident { rate, tick } => Wish::Resident { rate, tick },
             Asked::BestEffort => Wish::BestEffort,
+            Asked::Hold => Wish::Hold,
         };
+        // The place of a hold that was given up is free only when the engine has retired it.
+        if self.free.is_empty() {
+            return None;
+        }
         let demand = self.ledger.demand(volume as u32, wish, len);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(demand).is_err() {
@@ -104,12 +127,16 @@ impl Book {
         StreamId { index: grant.place, generation: *generation }
     }
 
-    /// Gives a grant back.
+    /// Gives back what a grant promises; its place may still be in use.
     pub(crate) fn release(&mut self, grant: Grant) {
         self.ledger.release(grant.demand);
-        self.free.push(grant.place);
         self.add(grant, false);
         self.check();
+    }
+
+    /// Gives back a grant's place.
+    pub(crate) fn vacate(&mut self, grant: Grant) {
+        self.free.push(grant.place);
     }
 
     /// Nothing lives, so nothing is promised.
@@ -126,9 +153,14 @@ impl Book {
         }
         let Grant { volume, pace, demand, .. } = grant;
         let sums = &mut self.sums;
-        change(enters, &mut sums.blocks[volume], u64::from(demand.window()));
+        let blocks = if grant.is_resident() { 0 } else { u64::from(demand.window()) };
+        change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
-        if let Asked::Paced { rate, .. } = pace {
+        if let Asked::Resident { rate, .. } = pace
+            && grant.is_resident()
+        {
+            change(enters, &mut sums.link, rate.0);
+        } else if let Asked::Paced { rate, .. } | Asked::Resident { rate, .. } = pace {
             let terms = &self.ledger.terms().disks[volume];
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
             let visits = bytes * 1_000_000_000 / (u128::from(terms.block.0) * BYTE);

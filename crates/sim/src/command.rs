@@ -47,6 +47,10 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutants: bool,
+    /// Switch this deliberate mistake on, to see how a seed tells it.
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_parser = mutant)]
+    with: Option<tactus_core::mutant::Mutant>,
     /// Print every seed with its trace hash.
     #[arg(long)]
     verbose: bool,
@@ -71,6 +75,8 @@ pub fn main() -> ExitCode {
     if arguments.mutants {
         return mutants(&arguments);
     }
+    #[cfg(feature = "mutants")]
+    tactus_core::mutant::switch_on(arguments.with);
     if arguments.bench {
         return bench(template.duration.unwrap_or(SECOND.times(3600)));
     }
@@ -123,6 +129,13 @@ fn bench(duration: Nanos) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// A mistake by its name.
+#[cfg(feature = "mutants")]
+fn mutant(name: &str) -> Result<tactus_core::mutant::Mutant, String> {
+    let mut all = tactus_core::mutant::Mutant::ALL.into_iter();
+    all.find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("no mutant {name}"))
+}
+
 /// Mutants that must be found: nine of ten.
 #[cfg(feature = "mutants")]
 fn mutants(arguments: &Arguments) -> ExitCode {
@@ -166,13 +179,16 @@ fn print_found(found: &Found) {
     let tally = &found.tally;
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
-         at once; {} GB in {} sends; {} underruns in worlds with faults",
+         at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in worlds \
+         with faults",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
         tally.started,
         tally.refused,
         tally.streams_max,
+        tally.held,
+        tally.resident,
         tally.bytes / 1_000_000_000,
         tally.sends,
         tally.underruns,

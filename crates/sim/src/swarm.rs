@@ -85,6 +85,8 @@ pub(crate) enum Habit {
     Ranger,
     /// Downloads without a rate.
     Downloader,
+    /// Wants titles kept in memory: the broker itself, which does that for popular ones.
+    Holder,
 }
 
 /// A client.
@@ -139,17 +141,22 @@ impl Swarm {
         let begin = MonoTime(dice.between(SECOND.0, 1_000_000 * SECOND.0));
         let lateness =
             if dice.chance(650) { Nanos(0) } else { Nanos::from_micros(dice.spread(10, 2000)) };
-        let separate = dice.chance(600);
-        let titles = if is_crowded {
+        let has_holds = !is_crowded && dice.chance(250);
+        // A hold reads in the time left over what streams read in real time.
+        let separate = !has_holds && dice.chance(600);
+        let mut titles = if is_crowded {
             crowd::draw_titles(&mut all.fork(2))
         } else {
             draw_titles(&mut all.fork(2), &volumes, separate)
         };
-        let clients = if is_crowded {
+        let mut clients = if is_crowded {
             crowd::draw_clients(&mut all.fork(3), &volumes[0], duration)
         } else {
             draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity)
         };
+        if has_holds {
+            hold_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
+        }
         let (mut pauses, mut quiet_from) = (vec![], begin);
         if mode != Mode::Guarantee {
             let mut faults = all.fork(4);
@@ -300,6 +307,30 @@ fn draw_clients(
         }
     };
     (0..count).map(draw_one).collect()
+}
+
+/// Makes some titles small enough to be held, and some clients hold them.
+fn hold_some(
+    dice: &mut Dice,
+    volumes: &[VolumeSpec],
+    titles: &mut [Title],
+    clients: &mut [ClientSpec],
+) {
+    for title in titles {
+        if !dice.chance(300) {
+            continue;
+        }
+        let volume = &volumes[title.volume];
+        let arena = u64::from(volume.places) * u64::from(volume.block);
+        title.len = Bytes(title.len.0.min(dice.spread(arena / 64, arena / 3)).max(1));
+    }
+    for client in clients {
+        if dice.chance(60) {
+            client.habit = Habit::Holder;
+            client.hold = Nanos::from_millis(dice.spread(100, 30_000));
+        }
+        client.follows |= dice.chance(300);
+    }
 }
 
 fn draw_receiver(dice: &mut Dice, rate: BitRate, mode: Mode, rude: u64) -> Receiver {

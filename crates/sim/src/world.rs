@@ -26,7 +26,7 @@ use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
-use clients::{Client, Live};
+use clients::{Client, Held, Live};
 use schedule::{Due, Event};
 
 /// Turns a core, and sees that nothing is allocated or freed meanwhile.
@@ -51,6 +51,8 @@ pub(crate) struct World {
     book: Book,
     clients: Vec<Client>,
     live: Vec<Option<Live>>,
+    /// For each title, who holds it, and how many streams rely on that.
+    held: Vec<Held>,
     /// Volumes of the deliveries that the engine has not heard of yet.
     starting: Vec<usize>,
     events: BinaryHeap<Due>,
@@ -95,6 +97,10 @@ pub struct Tally {
     pub turns: u64,
     /// Sends for which data was missing.
     pub underruns: u64,
+    /// Titles that were held in memory.
+    pub held: u64,
+    /// Deliveries that lived on them.
+    pub resident: u64,
     /// Most deliveries at once.
     pub streams_max: u64,
 }
@@ -110,6 +116,8 @@ impl Tally {
         self.sends += other.sends;
         self.turns += other.turns;
         self.underruns += other.underruns;
+        self.held += other.held;
+        self.resident += other.resident;
         self.streams_max = self.streams_max.max(other.streams_max);
     }
 }
@@ -201,6 +209,7 @@ impl World {
                 .map(|(n, &s)| Client::new(n, s, &dice))
                 .collect(),
             live: (0..swarm.streams).map(|_| None).collect(),
+            held: vec![Held::default(); titles.len()],
             starting: vec![],
             end: now + swarm.duration,
             swarm,

@@ -2,7 +2,9 @@
 
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId};
+use tactus_engine::message::{
+    Command, Hold, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+};
 
 use super::schedule::Event;
 use super::{Mode, World};
@@ -11,7 +13,7 @@ use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{Delivery, Paced, Received};
 use crate::swarm::{ClientSpec, Habit};
-use crate::title::Audience;
+use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
 /// A client.
@@ -34,9 +36,20 @@ pub(super) struct Live {
     stopped: Option<MonoTime>,
     /// When it was reported as finished.
     finished: Option<MonoTime>,
+    /// A hold whose memory has been promised to others already.
+    is_given_up: bool,
     /// Further ranges that the client wants by the same grant.
     parts_left: u64,
     len: Bytes,
+}
+
+/// What is known of a title that is kept in memory, or shall be.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Held {
+    holder: Option<StreamId>,
+    is_complete: bool,
+    /// Streams that were admitted because it is held.
+    relying: u32,
 }
 
 impl Client {
@@ -62,9 +75,15 @@ impl World {
         let Some(title) = self.choose_title(client) else { return };
         let (first, end) = self.choose_range(client, title);
         let spec = self.clients[client].spec;
+        let (rate, tick) = (spec.rate, spec.tick);
         let asked = match spec.habit {
+            Habit::Holder if self.held[title].holder.is_some() => {
+                return self.push(self.now + SECOND, Event::Arrive { client });
+            }
+            Habit::Holder => Asked::Hold,
             Habit::Downloader => Asked::BestEffort,
-            _ => Asked::Paced { rate: spec.rate, tick: spec.tick },
+            _ if self.held[title].is_complete => Asked::Resident { rate, tick },
+            _ => Asked::Paced { rate, tick },
         };
         let Some(grant) = self.book.admit(spec.volume, asked, self.titles[title].len) else {
             self.tally.refused += 1;
@@ -76,7 +95,29 @@ impl World {
             Habit::Ranger => self.clients[client].dice.below(8),
             _ => 0,
         };
-        self.start(client, grant, title, (first, end), parts_left);
+        self.held[title].relying += u32::from(grant.is_resident());
+        self.tally.resident += u64::from(grant.is_resident());
+        if grant.pace == Asked::Hold {
+            self.hold(client, grant, title);
+        } else {
+            self.start(client, grant, title, (first, end), parts_left);
+        }
+    }
+
+    fn hold(&mut self, client: usize, grant: Grant, title: usize) {
+        let stream = self.book.begin(&grant);
+        let Title { position, len, .. } = self.titles[title];
+        self.held[title].holder = Some(stream);
+        self.note_live(client, grant, title, stream, len, 0);
+        self.command(Command::Hold(Hold {
+            stream,
+            volume: VolumeId(grant.volume as u16),
+            title: TitleId(title as u64),
+            file: FileHandle(title as i32),
+            position,
+            title_len: len,
+            window: grant.window(),
+        }));
     }
 
     fn choose_title(&mut self, client: usize) -> Option<usize> {
@@ -85,8 +126,7 @@ impl World {
             Habit::Downloader => Audience::Paced,
             _ => Audience::Downloads,
         };
-        let fits =
-            |title: &crate::title::Title| title.volume == spec.volume && title.audience != other;
+        let fits = |title: &Title| title.volume == spec.volume && title.audience != other;
         let count = self.titles.iter().filter(|title| fits(title)).count() as u64;
         if count == 0 {
             return None;
@@ -121,8 +161,8 @@ impl World {
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
-            Asked::BestEffort => (Pace::BestEffort, None),
-            Asked::Paced { rate, tick } => (
+            Asked::BestEffort | Asked::Hold => (Pace::BestEffort, None),
+            Asked::Paced { rate, tick } | Asked::Resident { rate, tick } => (
                 Pace::Paced { rate, burst: spec.burst, tick },
                 Some(Paced {
                     rate: rate.0,
@@ -154,7 +194,24 @@ impl World {
             window: grant.window(),
             socket,
         };
-        self.trace.note_all([self.now.0, u64::from(stream.index), title as u64, first.0, end.0]);
+        self.note_live(client, grant, title, stream, end - first, parts_left);
+        self.command(Command::Start(start));
+        let client = &mut self.clients[client];
+        if let Some(stale) = client.stale.take().filter(|_| client.spec.is_confused) {
+            self.command(Command::Stop(stale));
+        }
+    }
+
+    fn note_live(
+        &mut self,
+        client: usize,
+        grant: Grant,
+        title: usize,
+        stream: StreamId,
+        len: Bytes,
+        parts_left: u64,
+    ) {
+        self.trace.note_all([self.now.0, u64::from(stream.index), title as u64, len.0]);
         self.live[stream.index as usize] = Some(Live {
             stream,
             client,
@@ -163,19 +220,16 @@ impl World {
             started: self.now,
             stopped: None,
             finished: None,
+            is_given_up: false,
             parts_left,
-            len: end - first,
+            len,
         });
         self.tally.started += 1;
         let streams = self.live.iter().flatten().count() as u64;
         self.tally.streams_max = self.tally.streams_max.max(streams);
-        self.command(Command::Start(start));
-        let hold = Nanos(spec.hold.0 / 2 + self.clients[client].dice.below(spec.hold.0));
+        let Client { spec, dice, .. } = &mut self.clients[client];
+        let hold = Nanos(spec.hold.0 / 2 + dice.below(spec.hold.0));
         self.push(self.now + hold, Event::Leave { stream });
-        let client = &mut self.clients[client];
-        if let Some(stale) = client.stale.take().filter(|_| client.spec.is_confused) {
-            self.command(Command::Stop(stale));
-        }
     }
 
     fn command(&mut self, command: Command) {
@@ -190,6 +244,19 @@ impl World {
         let Some(live) = live.filter(|live| live.stream == stream) else { return };
         if live.stopped.is_some() || live.finished.is_some() {
             return;
+        }
+        let held = &mut self.held[live.title];
+        if live.grant.pace == Asked::Hold && now < self.end {
+            // What somebody relies on stays; what is not complete has no memory to give.
+            if held.relying > 0 || !held.is_complete {
+                return self.push(now + SECOND, Event::Leave { stream });
+            }
+            // The engine takes commands in order: its memory may be promised at once.
+            live.is_given_up = true;
+            self.book.release(live.grant);
+        }
+        if live.grant.pace == Asked::Hold {
+            *held = Held { relying: held.relying, ..Held::default() };
         }
         live.stopped = Some(now);
         open(&self.net).release_promise(stream.index);
@@ -208,11 +275,21 @@ impl World {
             match report {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
                 Report::Retired { stream } => self.retired(stream),
-                Report::Held { stream } => crate::verdict::broken(
-                    Invariant::TrueOutcome,
-                    format!("{stream:?} is held, but nobody asked for that"),
-                ),
+                Report::Held { stream } => self.is_held(stream),
             }
+        }
+    }
+
+    fn is_held(&mut self, stream: StreamId) {
+        let live = self.live[stream.index as usize].as_ref();
+        let known = live.filter(|live| live.stream == stream && live.grant.pace == Asked::Hold);
+        require(known.is_some(), Invariant::TrueOutcome, || {
+            format!("{stream:?} is held, but nobody asked for that")
+        });
+        self.trace.note_all([self.now.0, u64::from(stream.index)]);
+        if let Some(live) = known.filter(|live| live.stopped.is_none()) {
+            self.held[live.title].is_complete = true;
+            self.tally.held += 1;
         }
     }
 
@@ -228,6 +305,13 @@ impl World {
             );
         };
         live.finished = Some(now);
+        if live.grant.pace == Asked::Hold {
+            if self.held[live.title].holder == Some(stream) {
+                let relying = self.held[live.title].relying;
+                self.held[live.title] = Held { relying, ..Held::default() };
+            }
+            return;
+        }
         let received = open(&self.net).disconnect(now, stream.index);
         let damaged = open(&self.devices[live.grant.volume]).is_damaged(live.title);
         let true_outcome = is_true(outcome, &received, live, damaged);
@@ -256,7 +340,11 @@ impl World {
             self.start(client, grant, title, range, live.parts_left - 1);
             return;
         }
-        self.book.release(grant);
+        self.held[title].relying -= u32::from(grant.is_resident());
+        if !live.is_given_up {
+            self.book.release(grant);
+        }
+        self.book.vacate(grant);
         let seeks = self.clients[client].spec.habit == Habit::Zapper && live.stopped.is_some();
         if !seeks {
             let again = now + self.clients[client].spec.think;
