@@ -67,7 +67,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
 impl Tree {
     /// The files that git knows and the ones it would take up; what is not text is left out.
     fn read(workspace: &Workspace) -> Result<Self> {
+        // A clone may belong to another user than the one who checks it.
         let listed = output(workspace.command("git").args([
+            "-c",
+            "safe.directory=*",
             "ls-files",
             "-z",
             "--cached",
