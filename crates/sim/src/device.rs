@@ -90,10 +90,12 @@ impl Device {
         let mut service = self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice);
         let there = title.len.0.saturating_sub(transfer.offset.0).min(u64::from(transfer.len));
         let mut result = Ok(there as u32);
+        // Several such faults at once do not multiply: a disk is at most as slow as the worst.
+        let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
+        service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
             match fault.trouble {
-                Trouble::Hang => {}
-                Trouble::Slow { factor } => service = self.mechanics.stretch(service, factor),
+                Trouble::Hang | Trouble::Slow { .. } => {}
                 Trouble::Spikes { permille, extra } => {
                     if self.dice.chance(permille) {
                         service.done += extra;

@@ -26,6 +26,14 @@ pub(crate) enum Trouble {
 }
 
 impl Fault {
+    /// How many times as long a read takes.
+    pub(crate) fn factor(&self) -> u64 {
+        match self.trouble {
+            Trouble::Slow { factor } => factor,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn is_on(&self, now: MonoTime) -> bool {
         self.from <= now && now < self.to
     }

@@ -85,7 +85,8 @@ impl Law {
             require(taken <= most, Invariant::NeverEarly, || {
                 format!("{taken} bytes at the start at {now:?}, {most} are due: {delivery:?}")
             });
-            let burst = taken.saturating_sub(each);
+            // A clock that was moved before it began has a fraction of a byte more.
+            let burst = taken.saturating_sub(each) + u64::from(paused > Nanos(0));
             let latest = now;
             self.begun =
                 Some(Begun { earliest, latest, paused, burst, visit: now, paid_until: now + tick });
@@ -101,7 +102,7 @@ impl Law {
                     sent + taken
                 )
             });
-            begun.burst = (sent + taken).saturating_sub(each);
+            begun.burst = (sent + taken).saturating_sub(each) + u64::from(paused > Nanos(0));
             return;
         }
         if ever_blocked {
