@@ -19,8 +19,9 @@ use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use crate::cpu::Spent;
 use crate::disk::{Emulated, Profile, Shape};
 use crate::floors::{self, Floor};
+use crate::interrupt;
 use crate::netns::{CONGESTION_CONTROL, Wire};
-use crate::peers::Peer;
+use crate::peers::{Peer, measure_volume};
 use crate::report::Report;
 use crate::run::{self, Extra, Figures, Outcome, Scene};
 use crate::titles::Titles;
@@ -236,7 +237,7 @@ impl Stage {
                 match self.outcome(peer.as_ref(), scene, report) {
                     Ok((_, figures)) => judged.push(Judged { peer: place, round, figures }),
                     Err(error) => {
-                        crate::interrupt::check()?;
+                        interrupt::check()?;
                         report.note(format!("{}: {error:#}", peer.name()));
                         broken[place] = round == 0;
                     }
@@ -274,6 +275,7 @@ impl Stage {
                 "figures": &figures,
                 "refusal": outcome.refusal(),
                 "failed": outcome.reasons(),
+                "further_requests": run::reasons(outcome.extra_answers.iter()),
                 "notes": &outcome.notes,
             }));
             match outcome.refusal() {
@@ -285,10 +287,19 @@ impl Stage {
         bail!("{refusal}, {} times", REPEATS + 1)
     }
 
-    /// An emulated disk of the usual shape, in fast mode.
-    pub(crate) fn emulated(&self, profile: Profile) -> Result<Emulated> {
+    /// An emulated disk of the usual shape, measured by Tactus while it was empty; in fast mode.
+    pub(crate) fn emulated(&self, profile: Profile, report: &mut Report) -> Result<Emulated> {
+        say(&format!("building and measuring an emulated disk: {profile:?}"));
         let name = format!("{profile:?}-{}", std::process::id()).to_lowercase();
-        Emulated::start(Shape::usual(profile, &Path::new(MOUNTS).join(name)))
+        let mut disk = Emulated::start(Shape::usual(profile, &Path::new(MOUNTS).join(name)))?;
+        disk.timed()?;
+        if let Err(error) = measure_volume(&self.tactus, disk.mount(), self.options.quick) {
+            interrupt::check()?;
+            report.note(format!("tactus did not measure the disk: {error:#}"));
+        }
+        disk.fast()?;
+        report.settings.push((format!("emulated {profile:?}"), disk.describe()));
+        Ok(disk)
     }
 
     pub(crate) fn note_settings(

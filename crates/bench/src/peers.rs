@@ -18,7 +18,7 @@ use crate::titles::Titles;
 
 pub use nginx::{Nginx, NginxStyle};
 pub use process::Server;
-pub use tactus::{Tactus, Tuning};
+pub use tactus::{Tactus, Tuning, measure_volume};
 
 /// What every server is told.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! One measured run: a server, N streams, and what they cost and were.
 //!
-//! Promise: the measured span begins when all streams have been asked for and the warm-up is over;
+//! Promise: the measured span begins when all streams run and the warm-up is over; how long a stream
+//! waits for its first byte is a figure of its own;
 //! cost and payload are of the same span. A run in which the machine stood still too often is no
 //! result; one in which the server ended is an error.
 
@@ -39,7 +40,7 @@ pub struct Scene<'a> {
     pub streams: usize,
     /// The time over which they are asked for, evenly.
     pub stagger: Nanos,
-    /// What is dropped after the last was asked for.
+    /// What is dropped after the last has begun.
     pub warm_up: Nanos,
     /// What is measured.
     pub length: Nanos,
@@ -61,7 +62,7 @@ impl Scene<'_> {
     /// The length of title that no stream outruns: everything that the run asks for, a start burst,
     /// and a margin.
     pub fn title_size(rate: BitRate, stagger: Nanos, warm_up: Nanos, length: Nanos) -> Bytes {
-        rate.bytes_in(stagger + warm_up + length + SECOND.times(15))
+        rate.bytes_in(stagger + BEGIN_MAX + warm_up + length + SECOND.times(10))
     }
 
     /// What the server of this scene is told.
@@ -77,6 +78,9 @@ impl Scene<'_> {
         }
     }
 }
+
+/// How long the measured span waits for streams that have no payload yet.
+const BEGIN_MAX: Nanos = SECOND.times(15);
 
 /// What a run brought.
 #[derive(Debug)]
@@ -132,8 +136,10 @@ pub struct Figures {
     pub streams_underrun: usize,
     /// Streams that were refused or broke.
     pub streams_failed: usize,
-    /// The slowest start of a player, seconds.
+    /// The slowest start of a player, seconds after its request.
     pub start_delay_max: f64,
+    /// From the request to the first payload: median and maximum over streams, seconds.
+    pub first_byte: (f64, f64),
     /// Windows of one second dropped for a gap, of all.
     pub dropped: (usize, usize),
     /// Everything that ran, by kind.
@@ -143,7 +149,8 @@ pub struct Figures {
 /// What else happens in a run.
 #[derive(Clone, Copy, Default)]
 pub struct Extra<'a> {
-    /// Further requests, at instants after the start of the receiver; they are not streams.
+    /// Further requests, at instants after the start of the receiver; they are not streams. With
+    /// them the measured span begins when the plan says so, whether all streams run or not.
     pub asks: &'a [Ask],
     /// Done beside the run; it is told when the measured span begins.
     pub beside: Option<&'a (dyn Fn(MonoTime) -> Result<()> + Sync)>,
@@ -190,7 +197,12 @@ fn watch(
         Plan { server: address(scene.wire), asks, room: room(scene), core: scene.receiver_core };
     let detector = Detector::start(scene.receiver_core);
     let sink = Sink::start(scene.wire.receiver_side(), plan)?;
-    let from = wait_until_started(&sink, &mut server)? + scene.stagger + scene.warm_up;
+    let asked_all_at = wait_until_started(&sink, &mut server)? + scene.stagger;
+    let all_run_at = match extra.asks {
+        [] => wait_until_all_run(&sink, &mut server, scene.streams, asked_all_at)?,
+        _ => asked_all_at,
+    };
+    let from = all_run_at + scene.warm_up;
     let measured = Span { from, to: from + scene.length };
     let spent = std::thread::scope(|scope| {
         let beside = extra.beside.map(|act| scope.spawn(move || act(from)));
@@ -222,8 +234,12 @@ fn watch(
     let extra_traces = traces.split_off(scene.streams);
     let extra_answers = answers.split_off(scene.streams.min(answers.len()));
     ensure!(extra_traces.len() == extra_answers.len(), "not all requests were made in time");
-    if answers.iter().any(|answer| answer.opened_at > from) {
-        notes.push("the last streams were asked for after the measured span had begun".into());
+    let waiting = traces.iter().zip(&answers).filter(|(trace, answer)| {
+        answer.accepted() && trace.steps().first().is_none_or(|first| first.at > from)
+    });
+    let waiting = waiting.count();
+    if waiting > 0 {
+        notes.push(format!("{waiting} streams had no payload when the measured span began"));
     }
     Ok(Outcome {
         measured,
@@ -261,10 +277,27 @@ fn wait_until_started(sink: &Sink, server: &mut Server) -> Result<MonoTime> {
     }
 }
 
+/// Waits until every stream has payload or none to expect; answers when.
+fn wait_until_all_run(
+    sink: &Sink,
+    server: &mut Server,
+    streams: usize,
+    asked_all_at: MonoTime,
+) -> Result<MonoTime> {
+    interrupt::sleep_until(asked_all_at)?;
+    while sink.settled() < streams && clock::now() < asked_all_at + BEGIN_MAX {
+        interrupt::check()?;
+        server.check()?;
+        ensure!(!sink.is_finished(), "the receiver gave up");
+        clock::sleep(Nanos::from_millis(5));
+    }
+    Ok(clock::now())
+}
+
 /// Room for the record: a stream's payload arrives in pieces of this size or larger, nearly always.
 fn room(scene: &Scene<'_>) -> usize {
     const PIECE: u64 = 12 << 10;
-    let span = scene.stagger + scene.warm_up + scene.length + SECOND.times(2);
+    let span = scene.stagger + BEGIN_MAX + scene.warm_up + scene.length;
     (scene.rate.bytes_in(span).0 / PIECE + 64) as usize * scene.streams
 }
 
@@ -297,6 +330,8 @@ impl Outcome {
         let plays = self.plays(scene);
         let starts: Vec<f64> =
             plays.iter().filter_map(|play| Some(play.began_after?.0 as f64 / 1e9)).collect();
+        let mut first_bytes = self.first_bytes();
+        let mut first_byte = |q| spread::quantile(&mut first_bytes, q).unwrap_or(f64::NAN);
         Ok(Figures {
             j10ms: j(MILLISECOND.times(10))?,
             j100ms: j(MILLISECOND.times(100))?,
@@ -314,6 +349,7 @@ impl Outcome {
             streams_underrun: plays.iter().filter(|play| play.count > 0).count(),
             streams_failed: self.failed(),
             start_delay_max: spread::quantile(&mut { starts }, 1.0).unwrap_or(f64::NAN),
+            first_byte: (first_byte(0.5), first_byte(1.0)),
             dropped,
             spent: self.spent.clone(),
         })
@@ -331,6 +367,15 @@ impl Outcome {
             .collect()
     }
 
+    /// Seconds from each request to its first payload.
+    fn first_bytes(&self) -> Vec<f64> {
+        let streams = self.traces.iter().zip(&self.answers);
+        let delays = streams.filter_map(|(trace, answer)| {
+            Some(trace.steps().first()?.at.since(answer.asked_at?).0 as f64 / 1e9)
+        });
+        delays.collect()
+    }
+
     /// Streams that were refused or broke.
     pub fn failed(&self) -> usize {
         self.answers.iter().filter(|answer| !answer.went_well()).count()
@@ -338,13 +383,18 @@ impl Outcome {
 
     /// The reasons of failed streams, each once, with its count.
     pub fn reasons(&self) -> Vec<String> {
-        let mut counts = std::collections::BTreeMap::<String, usize>::new();
-        for answer in self.answers.iter().filter(|answer| !answer.went_well()) {
-            let status = answer.status.map_or("no answer".into(), |code| format!("status {code}"));
-            *counts.entry(format!("{status}, {:?}", answer.end)).or_default() += 1;
-        }
-        counts.into_iter().map(|(reason, count)| format!("{count} x {reason}")).collect()
+        reasons(self.answers.iter().filter(|answer| !answer.went_well()))
     }
+}
+
+/// How `answers` ended, each way once, with its count.
+pub fn reasons<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<String> {
+    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    for answer in answers {
+        let status = answer.status.map_or("no answer".into(), |code| format!("status {code}"));
+        *counts.entry(format!("{status}, {:?}", answer.end)).or_default() += 1;
+    }
+    counts.into_iter().map(|(reason, count)| format!("{count} x {reason}")).collect()
 }
 
 /// Watches the machine without a server, for X. The gap detector runs as in a measured run: its

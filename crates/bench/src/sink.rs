@@ -92,10 +92,8 @@ struct Shared {
     stop: AtomicBool,
     /// When the plan began; zero before.
     started_at: AtomicU64,
-    /// Connections that have ended.
-    ended: AtomicUsize,
-    /// Answers other than 200 and 206.
-    refused: AtomicUsize,
+    /// Requests that have got payload, or never will.
+    settled: AtomicUsize,
 }
 
 impl Sink {
@@ -125,14 +123,9 @@ impl Sink {
         }
     }
 
-    /// How many connections have ended, for whatever reason.
-    pub fn ended(&self) -> usize {
-        self.shared.ended.load(Ordering::Relaxed)
-    }
-
-    /// How many requests were refused.
-    pub fn refused(&self) -> usize {
-        self.shared.refused.load(Ordering::Relaxed)
+    /// How many requests have got payload, or have ended without.
+    pub fn settled(&self) -> usize {
+        self.shared.settled.load(Ordering::Relaxed)
     }
 
     /// Whether the receiver has given up; its reason comes from `stop`.
@@ -231,15 +224,14 @@ impl<'a> Receiver<'a> {
             }
             Progress::Received(payload) => payload,
         };
-        if let Some(arrival) = payload.arrival(number as u32) {
-            self.record.push(arrival);
-        }
-        if payload.answered_otherwise {
-            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        if payload.first || (payload.ended && !connection.has_payload()) {
+            self.shared.settled.fetch_add(1, Ordering::Relaxed);
         }
         if payload.ended {
             epoll::delete(&self.epoll, connection.socket())?;
-            self.shared.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(arrival) = payload.arrival(number as u32) {
+            self.record.push(arrival);
         }
         Ok(())
     }

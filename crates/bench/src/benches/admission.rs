@@ -25,6 +25,8 @@ const TITLES: usize = 200;
 /// Asked for before the measured span, to fill the server: more than it can take.
 const FILL: usize = 1_200;
 const FILL_TIME: Nanos = SECOND.times(12);
+/// For all admitted streams to begin.
+const WARM_UP: Nanos = SECOND.times(8);
 /// The storm.
 const STORM: usize = 1_000;
 const STORM_TIME: Nanos = SECOND.times(4);
@@ -40,11 +42,12 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let titles = Titles::lay(
         &stage.options.data.join("cold"),
         TITLES,
-        Scene::title_size(RATE, FILL_TIME, SECOND.times(2), length),
+        Scene::title_size(RATE, FILL_TIME, WARM_UP, length),
     )?;
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     let scene = Scene {
         stagger: FILL_TIME,
+        warm_up: WARM_UP,
         length,
         server_cores: "0-1",
         ..stage.scene(&titles, RATE, FILL)

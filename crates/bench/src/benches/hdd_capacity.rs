@@ -38,12 +38,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "how many streams of 8.8 Mbit/s does a 7200 rpm disk hold without an underrun?";
     let mut report = stage.report("hdd-capacity", question);
     let length = stage.seconds(60);
-    say("building the disk and laying down the titles");
-    let mut disk = stage.emulated(Profile::Hdd)?;
+    let mut disk = stage.emulated(Profile::Hdd, &mut report)?;
+    say("laying down the titles");
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
     let titles = Titles::lay_apart(disk.mount(), STREAMS_MAX, size, disk.size())?;
     disk.timed()?;
-    report.settings.push(("disk".into(), disk.describe()));
     report.settings.push(("queue".into(), machine::storage(disk.mount())));
     say(&machine::storage(disk.mount()));
     report
@@ -59,7 +58,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             "underruns",
             "failed",
             "payload share",
-            "start, s",
+            "first byte, s",
             "mean read, KiB",
             "contiguous, %",
             "disk MB/s",
@@ -100,11 +99,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 
 /// The servers, whether each is ours, and where to begin the search.
 fn peers() -> Vec<(Box<dyn Peer>, bool, usize)> {
-    let tuning = Tuning { arena: Some(Bytes(2048 * MIB)), measured: true, ..Tuning::default() };
+    let tuning = Tuning { arena: Some(Bytes(2048 * MIB)), ..Tuning::default() };
     let nginx =
         |style, guess| -> (Box<dyn Peer>, bool, usize) { (Box::new(Nginx(style)), false, guess) };
     vec![
-        (Box::new(Tactus { label: "measured".into(), tuning }), true, 64),
+        (Box::new(Tactus { label: String::new(), tuning }), true, 64),
         nginx(NginxStyle::SendfileThreads, 16),
         nginx(NginxStyle::Sendfile, 16),
         nginx(NginxStyle::Direct { buffer_mib: 1 }, 16),
@@ -138,7 +137,7 @@ fn one(
         figures.underruns.to_string(),
         figures.streams_failed.to_string(),
         number(figures.payload_share),
-        number(figures.start_delay_max),
+        number(figures.first_byte.1),
         number(bytes as f64 / reads.max(1) as f64 / 1024.0),
         number(contiguous * 100.0),
         number(bytes as f64 / wall.0 as f64 * 1e3),

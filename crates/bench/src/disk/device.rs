@@ -153,10 +153,11 @@ impl Drop for Device {
                 Step::Mount(path) => unmount(path),
                 Step::Loop(name) => detach(name),
                 Step::Folder(path) => fs::remove_dir(path).map_err(anyhow::Error::from),
+                // Not joined: where another mount namespace has a copy of the mount the session lives
+                // on until this process ends.
                 Step::Export(path) => {
-                    let gone =
-                        self.session.take().map_or(Ok(()), BackgroundSession::umount_and_join);
-                    gone.map_err(anyhow::Error::from).and_then(|()| Ok(fs::remove_dir(path)?))
+                    drop(self.session.take());
+                    fs::remove_dir(path).map_err(anyhow::Error::from)
                 }
             };
             if let Err(error) = undone {

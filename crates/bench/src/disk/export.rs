@@ -132,10 +132,7 @@ impl Export {
 
     /// Answers requests at their time until it is stopped.
     pub(super) fn answer_in_time(&self) -> Result<()> {
-        // Without SCHED_FIFO answers may be late by a turn of the scheduler; the check shows it.
-        if let Err(error) = priority::fifo(PRIORITY) {
-            eprintln!("the disk runs without SCHED_FIFO: {error:#}");
-        }
+        hurry();
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let mut buffer = vec![0; REQUEST_MAX as usize];
         let mut queue = self.lock();
@@ -163,6 +160,9 @@ impl Export {
     }
 
     fn handle(&self, pending: Pending) {
+        // The thread belongs to the FUSE library; it is ours to hurry from the first request on.
+        thread_local!(static HURRIED: () = hurry());
+        HURRIED.with(|()| ());
         let (Pending::Read(request, _) | Pending::Write(request, _)) = &pending;
         let request = *request;
         self.count(request);
@@ -234,6 +234,14 @@ impl Export {
             blksize: BLOCK as u32,
             flags: 0,
         }
+    }
+}
+
+/// Gives the calling thread SCHED_FIFO. Without it answers may be late by a turn of the scheduler; the
+/// check of the disk shows it.
+fn hurry() {
+    if let Err(error) = priority::fifo(PRIORITY) {
+        eprintln!("the disk runs without SCHED_FIFO: {error:#}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! nothing of it is linked into the bench.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -35,8 +36,6 @@ pub struct Tuning {
     pub cpu_budget: Option<u32>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
     pub placement: Option<String>,
-    /// Measure the volume before the start, as an operator of a new disk does.
-    pub measured: bool,
 }
 
 /// Tactus with one tuning.
@@ -62,15 +61,7 @@ impl Peer for Tactus {
 
     fn start(&self, setting: &Setting<'_>) -> Result<Server> {
         let binary = setting.tactus;
-        ensure!(
-            binary.is_file(),
-            "{} is missing: build it with `cargo build --release -p tactus`",
-            binary.display()
-        );
-        if self.tuning.measured {
-            let mut measure = Command::new(binary);
-            command::finish(measure.arg("measure").arg(setting.titles.root()))?;
-        }
+        must_exist(binary)?;
         let folder = tempfile::Builder::new().prefix("tactus-bench-tactus-").tempdir()?;
         let file = folder.path().join("tactus.toml");
         fs::write(&file, self.configuration(setting))?;
@@ -142,4 +133,22 @@ impl Tactus {
         );
         text
     }
+}
+
+/// Lets Tactus measure the empty volume `root`, as an operator does with a new disk; the model stays
+/// on the volume, where the server finds it.
+pub fn measure_volume(binary: &Path, root: &Path, fast: bool) -> Result<()> {
+    must_exist(binary)?;
+    let mut measure = Command::new(binary);
+    measure.arg("measure").arg(root).args(fast.then_some("--fast"));
+    command::finish(&mut measure).map(drop)
+}
+
+fn must_exist(binary: &Path) -> Result<()> {
+    ensure!(
+        binary.is_file(),
+        "{} is missing: build it with `cargo build --release -p tactus`",
+        binary.display()
+    );
+    Ok(())
 }

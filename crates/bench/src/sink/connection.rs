@@ -33,9 +33,19 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Whether the server has accepted it.
+    pub fn accepted(&self) -> bool {
+        matches!(self.status, Some(200 | 206))
+    }
+
     /// Whether it was accepted, and runs or has come to its end.
     pub fn went_well(&self) -> bool {
-        matches!(self.status, Some(200 | 206)) && matches!(self.end, End::Open | End::Complete)
+        self.accepted() && matches!(self.end, End::Open | End::Complete)
+    }
+
+    /// Whether it was accepted, and broke.
+    pub fn broke(&self) -> bool {
+        self.accepted() && !self.went_well()
     }
 }
 
@@ -59,6 +69,7 @@ pub(super) struct Connection {
     state: State,
     request: Vec<u8>,
     answer: Answer,
+    has_payload: bool,
 }
 
 #[derive(Debug)]
@@ -83,8 +94,8 @@ pub(super) enum Progress {
 pub(super) struct Payload {
     at: MonoTime,
     bytes: u32,
-    /// This was the head of an answer other than 200 and 206.
-    pub(super) answered_otherwise: bool,
+    /// These are the first bytes of payload.
+    pub(super) first: bool,
     /// Nothing more will come.
     pub(super) ended: bool,
 }
@@ -118,11 +129,15 @@ impl Connection {
             length: None,
             end: End::Open,
         };
-        Ok(Self { socket, state: State::Connecting, request, answer })
+        Ok(Self { socket, state: State::Connecting, request, answer, has_payload: false })
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
+    }
+
+    pub(super) fn has_payload(&self) -> bool {
+        self.has_payload
     }
 
     pub(super) fn into_answer(self) -> Answer {
@@ -179,14 +194,11 @@ impl Connection {
         self.answer.status = Some(head.status);
         self.answer.length = Some(head.length);
         self.state = State::Body { remaining };
-        let otherwise = !matches!(head.status, 200 | 206);
         let ended = remaining == 0;
         if ended {
             self.end(End::Complete);
         }
-        // The body of a refusal is no payload.
-        let bytes = if otherwise { 0 } else { body as u32 };
-        Ok(Payload { at, bytes, answered_otherwise: otherwise, ended })
+        Ok(self.payload(at, body as u32, ended))
     }
 
     fn count_body(&mut self, void: &mut [u8]) -> Result<Payload, String> {
@@ -204,9 +216,15 @@ impl Connection {
         if ended {
             self.end(End::Complete);
         }
-        let refused = !matches!(self.answer.status, Some(200 | 206));
-        let bytes = if refused { 0 } else { received as u32 };
-        Ok(Payload { at, bytes, answered_otherwise: false, ended })
+        Ok(self.payload(at, received as u32, ended))
+    }
+
+    /// The body of a refusal is no payload.
+    fn payload(&mut self, at: MonoTime, bytes: u32, ended: bool) -> Payload {
+        let bytes = if self.answer.accepted() { bytes } else { 0 };
+        let first = bytes > 0 && !self.has_payload;
+        self.has_payload |= first;
+        Payload { at, bytes, first, ended }
     }
 
     fn end(&mut self, end: End) -> Payload {
@@ -218,6 +236,6 @@ impl Connection {
 
 impl Payload {
     fn nothing() -> Self {
-        Self { at: MonoTime(0), bytes: 0, answered_otherwise: false, ended: false }
+        Self { at: MonoTime(0), bytes: 0, first: false, ended: false }
     }
 }
