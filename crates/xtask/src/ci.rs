@@ -143,7 +143,7 @@ fn build(workspace: &Workspace) -> Result<Remark> {
 }
 
 fn test(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    run(&mut workspace.patient_cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
     Ok(None)
 }
 
@@ -151,14 +151,14 @@ fn test(workspace: &Workspace) -> Result<Remark> {
 /// other builds. For release, because loom visits millions of states.
 fn interleave(workspace: &Workspace) -> Result<Remark> {
     run(workspace
-        .cargo(&["test", "--package=tactus-ring", "--release", "--locked", "--target-dir"])
+        .patient_cargo(&["test", "--package=tactus-ring", "--release", "--locked", "--target-dir"])
         .arg(workspace.target.join("loom"))
         .env("RUSTFLAGS", "--cfg loom"))?;
     Ok(None)
 }
 
 fn simulate(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&[
+    run(&mut workspace.patient_cargo(&[
         "run",
         "--release",
         "--package=tactus-sim",
@@ -174,7 +174,7 @@ fn simulate(workspace: &Workspace) -> Result<Remark> {
 
 /// At most a minute for each; most are found within a second.
 fn hunt(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&[
+    run(&mut workspace.patient_cargo(&[
         "run",
         "--release",
         "--package=tactus-sim",

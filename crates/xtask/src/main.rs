@@ -64,7 +64,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = Workspace::find().and_then(|workspace| match Arguments::parse().task {
-        Task::Ci => ci::run_all(&workspace),
+        Task::Ci => ci::run_all(&Workspace { unattended: true, ..workspace }),
         Task::Setup => ci::run_one(&workspace, "setup"),
         Task::Fmt => ci::run_one(&workspace, "fmt"),
         Task::Clippy => ci::run_one(&workspace, "clippy"),

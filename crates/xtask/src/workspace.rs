@@ -15,6 +15,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Cargo's build directory.
     pub(crate) target: PathBuf,
+    /// Nobody watches: what hangs must be ended.
+    pub(crate) unattended: bool,
 }
 
 impl Workspace {
@@ -33,7 +35,7 @@ impl Workspace {
             Some(chosen) => std::path::absolute(chosen)?,
             None => root.join("target"),
         };
-        Ok(Self { root, target })
+        Ok(Self { root, target, unattended: false })
     }
 
     /// A command at the root of the tree.
@@ -49,7 +51,22 @@ impl Workspace {
         command.args(arguments);
         command
     }
+
+    /// `cargo` at the root of the tree; unattended it is ended, with all its children, after
+    /// [`PATIENCE`].
+    pub(crate) fn patient_cargo(&self, arguments: &[&str]) -> Command {
+        if !self.unattended {
+            return self.cargo(arguments);
+        }
+        let mut command = self.command("timeout");
+        command.args(["--kill-after=10s", PATIENCE, "cargo"]).args(arguments);
+        command
+    }
 }
+
+/// What hangs fails by its own name, and does not keep a machine for hours. The longest step takes a
+/// quarter of it on two cores.
+const PATIENCE: &str = "20m";
 
 /// Prints and runs `command`; its failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {

@@ -126,7 +126,8 @@ mod tests {
             texts.push(Text { path: (*path).to_owned(), text: (*text).to_owned() });
         }
         let root = root.path().to_path_buf();
-        check(&Workspace { target: root.join("target"), root }, &texts).len()
+        let target = root.join("target");
+        check(&Workspace { root, target, unattended: true }, &texts).len()
     }
 
     #[test]
