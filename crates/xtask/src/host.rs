@@ -119,6 +119,12 @@ const FOR_BENCHES: &[Need] = &[
     Need { probe: &["fio", "--version"], packages: &["fio"], why: "the disk's physical limits" },
 ];
 
+const FOR_PYTHON_TOOLS: &[Need] = &[Need {
+    probe: &["python3", "-c", "import ensurepip, venv"],
+    packages: &["python3-venv"],
+    why: "unpacks tools that come ready from the Python index",
+}];
+
 /// Makes the programs available that the tests play against.
 pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
     set_up(FOR_TESTS)
@@ -127,6 +133,11 @@ pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
 /// Makes the programs available that the benches measure against.
 pub(crate) fn set_up_for_benches() -> Result<Remark> {
     set_up(FOR_BENCHES)
+}
+
+/// Makes Python environments available.
+pub(crate) fn set_up_for_python_tools() -> Result<Remark> {
+    set_up(FOR_PYTHON_TOOLS)
 }
 
 fn set_up(needs: &[Need]) -> Result<Remark> {
