@@ -29,7 +29,7 @@ use tactus_sys::thread;
 use crate::broker::{Broker, BrokerRules};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
-use crate::engine::host::{Bells, CoreHost, Rights};
+use crate::engine::host::{Bells, CoreHost, Rights, Vital};
 use crate::engine::terms::VolumeTerms;
 
 pub use crate::engine::terms::{CPU_TERMS, VolumeFacts};
@@ -205,6 +205,7 @@ fn start_cores(
         let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
         let priority = config.cores.realtime.then_some(config.cores.priority as u8);
         let body = move || {
+            let _vital = Vital;
             let rights = Rights::take(cpu, priority);
             // Nobody listens any more when another core has failed to start.
             drop(tell.send(rights));
@@ -231,6 +232,7 @@ fn start_reports(
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
+        let _vital = Vital;
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             sleeper.wait_until(Some(tactus_sys::clock::now() + REPORTS_LOOK));
