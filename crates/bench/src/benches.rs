@@ -60,6 +60,9 @@ pub struct Options {
     /// Count runs in which the machine stood still too: for trying a bench out on a busy machine.
     #[arg(long)]
     pub accept_noise: bool,
+    /// The numbers of streams of a sweep, as in 1000,2000.
+    #[arg(long, value_delimiter = ',')]
+    pub streams: Vec<usize>,
     /// Only the peers whose name contains this.
     #[arg(long)]
     pub only: Option<String>,
@@ -76,6 +79,9 @@ pub struct Options {
 
 /// How often a round is repeated because the machine stood still.
 const REPEATS: usize = 2;
+/// How a report draws one stream.
+const SAMPLE_WINDOW: Nanos = Nanos::from_millis(50);
+const SAMPLE_LENGTH: Nanos = SECOND.times(5);
 /// Where emulated disks are mounted.
 const MOUNTS: &str = "/run/tactus-bench-mounts";
 /// The core of the servers, and that of the receiver.
@@ -118,6 +124,8 @@ pub(crate) struct Judged {
     pub(crate) peer: usize,
     pub(crate) round: usize,
     pub(crate) figures: Figures,
+    /// The rate of the first stream over the first seconds: (seconds, Mbit/s).
+    pub(crate) sample: Vec<(f64, f64)>,
 }
 
 impl Stage {
@@ -235,7 +243,10 @@ impl Stage {
                 }
                 say(&format!("round {} of {rounds}: {}", round + 1, peer.name()));
                 match self.outcome(peer.as_ref(), scene, report) {
-                    Ok((_, figures)) => judged.push(Judged { peer: place, round, figures }),
+                    Ok((outcome, figures)) => {
+                        let sample = outcome.sample(SAMPLE_WINDOW, SAMPLE_LENGTH);
+                        judged.push(Judged { peer: place, round, figures, sample });
+                    }
                     Err(error) => {
                         interrupt::check()?;
                         report.note(format!("{}: {error:#}", peer.name()));

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::floors::Floor;
 use crate::machine::{self, Machine};
+use crate::priority;
 use crate::spread::Spread;
 
 /// Everything about one bench.
@@ -116,6 +117,16 @@ impl Report {
             runs: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// Steal time as a share of all runs, in percent of the machine; `None` before the first run.
+    fn steal(&self) -> Option<f64> {
+        let sum = |name: &str| -> f64 {
+            let all = self.runs.iter();
+            all.filter_map(|run| run.pointer(&format!("/figures/spent/{name}"))?.as_f64()).sum()
+        };
+        let wall = sum("wall");
+        (wall > 0.0).then(|| sum("steal") / wall / priority::cores() as f64 * 100.0)
     }
 
     /// Adds something that a reader must know, and tells it at once.

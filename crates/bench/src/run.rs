@@ -355,6 +355,20 @@ impl Outcome {
         })
     }
 
+    /// The first stream's rate in windows of `window` over the first `length` of the measured span:
+    /// pairs of seconds and Mbit/s.
+    pub fn sample(&self, window: Nanos, length: Nanos) -> Vec<(f64, f64)> {
+        let from = self.measured.from;
+        let span = Span { from, to: self.measured.to.min(from + length) };
+        let Some(trace) = self.traces.first() else { return Vec::new() };
+        let windows = Grid::new(span, window, &[]);
+        let points = windows.kept().map(|each| {
+            let bits = trace.bytes_between(each.from, each.to) as f64 * 8.0;
+            (each.from.since(from).0 as f64 / 1e9, bits * 1e3 / window.0 as f64)
+        });
+        points.collect()
+    }
+
     /// Plays every stream from its request to the end of the run.
     pub fn plays(&self, scene: &Scene<'_>) -> Vec<Underruns> {
         let player = Player { rate: scene.rate, start_up: scene.start_up };

@@ -145,6 +145,14 @@ fn summarise(judged: &[Judged], scene: &Scene<'_>, report: &mut Report) {
     bars("CPU s/GB (threads + workers + X)", |f| f.cpu_per_gb, None);
     bars("DF per run, p99, ms", |f| f.df_run.p99, Some(("goal".to_owned(), 70.0)));
     bars("J over 1 s, mean, %", |f| f.j1s.mean, None);
+    let first_round = judged.iter().filter(|run| run.round == 0);
+    let lines = first_round.filter(|run| [SHORT, LONG, NGINX].contains(&run.peer));
+    report.plots.push(Plot::Lines {
+        title: "one stream, in windows of 50 ms".into(),
+        axes: ("seconds".into(), "Mbit/s".into()),
+        lines: lines.map(|run| (peers[run.peer].name(), run.sample.clone())).collect(),
+        mark: None,
+    });
     report.verdicts = verdicts(judged);
     let gb = scene.rate.bytes_in(scene.length).0 as f64 * scene.streams as f64 / 1e9;
     report.method.push(format!("Each run measures {} and {} GB.", scene.length, number(gb)));

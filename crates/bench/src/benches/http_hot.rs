@@ -39,7 +39,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let peers = peers();
     let mut found: BTreeMap<(usize, usize), Vec<Figures>> = BTreeMap::new();
     let mut broken = vec![false; peers.len()];
-    for streams in COUNTS {
+    let counts = match &stage.options.streams[..] {
+        [] => &COUNTS[..],
+        asked => asked,
+    };
+    for &streams in counts {
         let scene = Scene { cold: false, ..stage.scene(&titles, RATE, streams) };
         for round in 0..stage.rounds(ROUNDS) {
             for (place, peer) in peers.iter().enumerate() {
@@ -58,7 +62,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
                 }
             }
         }
-        if streams == COUNTS[0] {
+        if streams == counts[0] {
             stage.note_settings(&peers, &scene, &mut report)?;
         }
     }

@@ -204,9 +204,9 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
             detach(device)?;
             found.push(device.to_owned());
         }
-        if let Err(error) = command::run("umount", &["--lazy", &folder.to_string_lossy()]) {
-            // The mount may have gone with its daemon.
-            eprintln!("{error:#}");
+        // The mount may have gone with its daemon.
+        if command::run("findmnt", &["--mountpoint", &folder.to_string_lossy()]).is_ok() {
+            command::run("umount", &["--lazy", &folder.to_string_lossy()])?;
         }
         fs::remove_dir(&folder)?;
         found.push(folder.display().to_string());

@@ -34,6 +34,8 @@ pub(super) fn page(report: &Report) -> Result<String> {
         machine.row(vec![name.into(), value.into()]);
     }
     machine.row(vec!["load average at the end".into(), report.load_at_end.clone()]);
+    let steal = report.steal().map_or("unknown".into(), |share| format!("{share:.2} %"));
+    machine.row(vec!["steal time in the runs, of the machine".into(), steal]);
     table(&mut body, &machine)?;
     write!(body, "<h2>Method</h2><ul>")?;
     for sentence in &report.method {

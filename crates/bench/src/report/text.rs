@@ -11,6 +11,10 @@ pub(super) fn tables(report: &Report) -> String {
     for (name, value) in facts {
         line(&mut text, &format!("  {name}: {value}"));
     }
+    line(&mut text, &format!("  load average at the end: {}", report.load_at_end));
+    if let Some(share) = report.steal() {
+        line(&mut text, &format!("  steal time in the runs: {share:.2} % of the machine"));
+    }
     if !report.limits.is_empty() {
         let mut limits = Table::new("physical limits, this hour", &["limit", "value"]);
         for limit in &report.limits {
