@@ -63,9 +63,12 @@ pub struct Options {
     /// The numbers of streams of a sweep, as in 1000,2000.
     #[arg(long, value_delimiter = ',')]
     pub streams: Vec<usize>,
-    /// Only the peers whose name contains this.
+    /// Only the peers whose name contains one of these, as in "62.5,nginx (sendfile)".
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave out what runs on emulated disks beside the machine's own.
     #[arg(long)]
-    pub only: Option<String>,
+    pub own_disk: bool,
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
@@ -148,7 +151,8 @@ impl Stage {
 
     /// Whether the command line asks for `peer`.
     pub(crate) fn wants(&self, peer: &dyn Peer) -> bool {
-        self.options.only.as_ref().is_none_or(|part| peer.name().contains(part.as_str()))
+        let only = &self.options.only;
+        only.is_empty() || only.iter().any(|part| peer.name().contains(part.as_str()))
     }
 
     pub(crate) fn rounds(&self, usual: usize) -> usize {

@@ -26,19 +26,21 @@ pub struct DiskTerms {
     pub share_thousandths: u32,
     /// Size of a block.
     pub block: Bytes,
-    /// Places of its arena.
+    /// Places for blocks.
     pub blocks: u32,
+    /// Blocks that the kernel reads ahead of each stream, beside those that the stream asks for.
+    pub ahead: u32,
+    /// What sending from it costs.
+    pub cost: SendCost,
 }
 
 /// What a stream costs the real-time core that sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CpuTerms {
+pub struct SendCost {
     /// Each send, whatever its size.
     pub per_send: Nanos,
-    /// Each MiB read, copied and sent.
+    /// Each MiB read and sent.
     pub per_mib: Nanos,
-    /// Real-time cores' time in each second that streams may fill.
-    pub budget: Nanos,
 }
 
 /// All limits.
@@ -48,8 +50,8 @@ pub struct Terms {
     pub disks: Vec<DiskTerms>,
     /// Payload rate of the link that streams may fill.
     pub link: BitRate,
-    /// What sending costs.
-    pub cpu: CpuTerms,
+    /// Real-time cores' time in each second that streams may fill.
+    pub cpu: Nanos,
     /// Places of the delivery table.
     pub streams: u32,
 }
@@ -186,7 +188,10 @@ impl Ledger {
     pub fn demand(&self, disk: u32, wish: Wish, len: Bytes) -> Demand {
         let terms = &self.terms.disks[disk as usize];
         let whole = blocks_of(len, terms.block) + 1;
-        let of_memory = |blocks| Demand { disk, blocks, window: blocks, ..Demand::default() };
+        let of_memory = |window| {
+            let blocks = window + terms.ahead;
+            Demand { disk, blocks, window, ..Demand::default() }
+        };
         match wish {
             Wish::BestEffort => of_memory(BEST_EFFORT_BLOCKS.min(whole)),
             Wish::Hold => of_memory(blocks_of(len, terms.block)),
@@ -208,16 +213,16 @@ impl Ledger {
                 });
                 let sends = SECOND.0.div_ceil(tick.span().0);
                 let per_second = rate.bytes_in(SECOND);
-                let moving = self.terms.cpu.per_mib.0 as u128 * per_second.0 as u128;
+                let moving = terms.cost.per_mib.0 as u128 * per_second.0 as u128;
                 let window = window(rate, tick, terms).min(whole);
                 Demand {
                     disk,
                     visits,
                     per_cycle,
-                    blocks: window,
+                    blocks: window + terms.ahead,
                     window,
                     link: rate,
-                    cpu: Nanos((moving >> 20) as u64) + self.terms.cpu.per_send.times(sends),
+                    cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
                 }
             }
         }
@@ -262,7 +267,7 @@ impl Ledger {
         fits(Resource::Arena, blocks, u64::from(terms.blocks))?;
         if paced {
             fits(Resource::Link, (self.link + demand.link).0, self.terms.link.0)?;
-            fits(Resource::Cpu, (self.cpu + demand.cpu).0, self.terms.cpu.budget.0)?;
+            fits(Resource::Cpu, (self.cpu + demand.cpu).0, self.terms.cpu.0)?;
         }
         Ok(())
     }
@@ -324,7 +329,7 @@ impl Ledger {
         let level = |resource, used, limit| Level { resource, disk: 0, used, limit };
         of_disks.chain([
             level(Resource::Link, self.link.0, self.terms.link.0),
-            level(Resource::Cpu, self.cpu.0, self.terms.cpu.budget.0),
+            level(Resource::Cpu, self.cpu.0, self.terms.cpu.0),
             level(Resource::Streams, u64::from(self.streams), u64::from(self.terms.streams)),
         ])
     }
@@ -357,12 +362,10 @@ mod tests {
             share_thousandths: 950,
             block: Bytes(MIB),
             blocks: 500,
+            ahead: 0,
+            cost: SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(400) },
         };
-        let cpu = CpuTerms {
-            per_send: Nanos::from_micros(6),
-            per_mib: Nanos::from_micros(400),
-            budget: Nanos::from_millis(700),
-        };
+        let cpu = Nanos::from_millis(700);
         let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
         Terms { disks, link: BitRate(1_000_000_000), cpu, streams: 100 }
     }
@@ -413,6 +416,20 @@ mod tests {
         // Too fast to live on shared blocks: as if it were not held.
         let wish = Wish::Resident { rate: BitRate(400_000_000), tick: Tick::Ms62 };
         assert!(ledger.demand(0, wish, len).window() > RESIDENT_WINDOW);
+    }
+
+    #[test]
+    fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
+        let mut terms = terms();
+        terms.disks[1].ahead = 4;
+        let ledger = Ledger::new(terms.clone());
+        terms.disks[1].ahead = 0;
+        let without = Ledger::new(terms);
+        for wish in [paced(8_800_000), Wish::BestEffort, Wish::Hold] {
+            let of = |ledger: &Ledger| ledger.demand(1, wish, Bytes(40 * MIB));
+            assert_eq!(of(&ledger).window(), of(&without).window());
+            assert_eq!(of(&ledger).blocks, of(&without).blocks + 4);
+        }
     }
 
     #[test]

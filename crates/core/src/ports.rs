@@ -76,12 +76,28 @@ pub enum Sent {
     Blocked,
     /// The connection is gone, by this error number.
     Broken(i32),
+    /// The file has not got these bytes any more, by this error number. The connection is whole.
+    Lost(i32),
+}
+
+/// Bytes of a file, by reference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilePart {
+    /// Which file.
+    pub file: FileHandle,
+    /// The first byte.
+    pub offset: Bytes,
+    /// How many.
+    pub len: u32,
 }
 
 /// A network path.
 pub trait LinkPort {
     /// Offers `parts`, in order, to `socket`. Never waits.
     fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent;
+
+    /// Offers a part of a file to `socket`, which the page cache must hold. Never waits.
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent;
 }
 
 /// Wakes whoever waits on the other side of a ring, when it sleeps.

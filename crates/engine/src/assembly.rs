@@ -11,7 +11,7 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::RESIDENT_WINDOW;
 use tactus_core::ports::{Bell, DiskPort, LinkPort};
 use tactus_core::units::{Bytes, Nanos, SECOND};
-use tactus_ring::arena::{Keeper, View};
+use tactus_ring::arena::Keeper;
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::block::{BlockRings, BlockServer};
@@ -21,7 +21,7 @@ use crate::counters::{
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, VolumeParts, VolumeTerms};
 use crate::disk::DiskServer;
-use crate::link::{LinkParts, LinkServer, Patience};
+use crate::link::{LinkParts, LinkServer, Memory, Patience};
 use crate::message::{Command, Report};
 use crate::server::Server;
 
@@ -29,10 +29,10 @@ use crate::server::Server;
 pub struct VolumeSetup<D> {
     /// The device.
     pub port: D,
-    /// Keeper of the volume's arena.
+    /// Keeper of the volume's blocks.
     pub keeper: Keeper,
-    /// The same arena, for the link.
-    pub view: View,
+    /// Where their bytes are.
+    pub memory: Memory,
     /// One turn of the disk.
     pub cycle: Nanos,
     /// What the disk can do.
@@ -143,7 +143,7 @@ where
     let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
     let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
     let mut parts = vec![];
-    let mut views = vec![];
+    let mut memories = vec![];
     for (at, volume) in volumes.into_iter().enumerate() {
         assert!(
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
@@ -153,7 +153,7 @@ where
         placed.push((placement.disks[at], made.disk));
         placed.push((placement.blocks[at], made.block));
         parts.push(made.part);
-        views.push(made.view);
+        memories.push(made.memory);
     }
     // A start, the stop of its grant, and one stop of all.
     let (commands, delivery_commands) = ring(3 * streams + 1);
@@ -174,7 +174,7 @@ where
     let link = LinkServer::new(
         link,
         LinkParts {
-            views,
+            memories,
             requests: link_requests,
             answers: link_answers,
             patience,
@@ -200,7 +200,7 @@ struct Made {
     disk: Box<dyn Server>,
     block: Box<dyn Server>,
     part: VolumeParts,
-    view: View,
+    memory: Memory,
 }
 
 fn assemble_volume<D: DiskPort + Send + 'static>(
@@ -237,7 +237,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
             to_block,
             from_block,
         },
-        view: volume.view,
+        memory: volume.memory,
     }
 }
 

@@ -252,6 +252,8 @@ impl DeliveryServer {
                     stream: entry.start.stream,
                     volume: entry.start.volume,
                     socket: entry.start.socket,
+                    file: entry.start.file,
+                    first: entry.start.first,
                     pace,
                     len: entry.start.end - entry.start.first,
                 };

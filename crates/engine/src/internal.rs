@@ -75,6 +75,9 @@ pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) volume: VolumeId,
     pub(crate) socket: SocketHandle,
+    /// The title's file, and where in it the first byte is.
+    pub(crate) file: FileHandle,
+    pub(crate) first: Bytes,
     pub(crate) pace: Pace,
     /// Bytes to send in all.
     pub(crate) len: Bytes,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::mutant;
-use tactus_core::ports::{LinkPort, Sent};
+use tactus_core::ports::{FilePart, LinkPort, Sent};
 use tactus_core::stagger::{SLOT, Slot, Tick};
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::arena::View;
@@ -52,10 +52,18 @@ impl Default for Patience {
     }
 }
 
+/// Where the bytes of a volume's blocks are, as long as they are leased.
+pub enum Memory {
+    /// In an arena, sent by a copy.
+    Arena(View),
+    /// In the kernel's page cache, sent by reference.
+    PageCache,
+}
+
 /// A network path and the streams on it.
 pub struct LinkServer<P> {
     port: P,
-    views: Vec<View>,
+    memories: Vec<Memory>,
     requests: Consumer<ToLink>,
     answers: Producer<FromLink>,
     entries: Vec<Entry>,
@@ -75,7 +83,7 @@ pub struct LinkServer<P> {
 /// What a link server is made of, besides its port.
 pub(crate) struct LinkParts {
     /// The memory of each volume's blocks.
-    pub(crate) views: Vec<View>,
+    pub(crate) memories: Vec<Memory>,
     pub(crate) requests: Consumer<ToLink>,
     pub(crate) answers: Producer<FromLink>,
     pub(crate) patience: Patience,
@@ -90,7 +98,7 @@ impl<P: LinkPort> LinkServer<P> {
         let streams = parts.streams.len();
         Self {
             port,
-            views: parts.views,
+            memories: parts.memories,
             requests: parts.requests,
             answers: parts.answers,
             entries: (0..streams).map(|_| Entry::free()).collect(),
@@ -180,7 +188,7 @@ impl<P: LinkPort> LinkServer<P> {
         let taken = self.send(now, index, ready);
         let entry = &mut self.entries[index as usize];
         match taken {
-            Taken::Broken(errno) => self.close(index, Outcome::PeerGone(errno)),
+            Taken::Ended(outcome) => self.close(index, outcome),
             Taken::Bytes(_) if entry.sent == entry.len => self.close(index, Outcome::Complete),
             Taken::Bytes(taken) => {
                 let (is_blocked, missing) = (taken < ready, due - ready);
@@ -229,25 +237,12 @@ impl<P: LinkPort> LinkServer<P> {
     fn send(&mut self, now: MonoTime, index: u32, most: Bytes) -> Taken {
         let mut left = most;
         while left > Bytes(0) {
-            let entry = &mut self.entries[index as usize];
-            let view = &self.views[entry.volume];
-            let mut parts = [&[][..]; PARTS];
-            let mut count = 0;
-            let mut offered = Bytes(0);
-            for fed in self.fed.iter(&entry.fed).take(PARTS) {
-                if offered == left {
-                    break;
-                }
-                let len = u64::from(fed.len).min((left - offered).0) as usize;
-                parts[count] = &view.bytes(&fed.lease)[fed.at as usize..][..len];
-                offered += Bytes(len as u64);
-                count += 1;
-            }
-            let socket = entry.socket.expect("a visited stream has a socket");
-            let taken = match self.port.send(now, socket, &parts[..count]) {
+            let (offered, sent) = self.offer(now, index, left);
+            let taken = match sent {
                 Sent::Some(taken) => Bytes(u64::from(taken)),
                 Sent::Blocked => Bytes(0),
-                Sent::Broken(errno) => return Taken::Broken(errno),
+                Sent::Broken(errno) => return Taken::Ended(Outcome::PeerGone(errno)),
+                Sent::Lost(errno) => return Taken::Ended(Outcome::DiskFailed(errno)),
             };
             assert!(taken <= offered, "a socket takes no more than it was offered");
             self.counters.sends.add(1);
@@ -259,6 +254,33 @@ impl<P: LinkPort> LinkServer<P> {
             }
         }
         Taken::Bytes(most - left)
+    }
+
+    /// Offers up to `most` to the socket once; says how much that was.
+    fn offer(&mut self, now: MonoTime, index: u32, most: Bytes) -> (Bytes, Sent) {
+        let entry = &self.entries[index as usize];
+        let socket = entry.socket.expect("a visited stream has a socket");
+        let view = match &self.memories[entry.volume] {
+            Memory::Arena(view) => view,
+            Memory::PageCache => {
+                let offset = entry.first_byte + entry.sent;
+                let part = FilePart { file: entry.file, offset, len: most.0 as u32 };
+                return (most, self.port.send_file(now, socket, part));
+            }
+        };
+        let mut parts = [&[][..]; PARTS];
+        let mut count = 0;
+        let mut offered = Bytes(0);
+        for fed in self.fed.iter(&entry.fed).take(PARTS) {
+            if offered == most {
+                break;
+            }
+            let len = u64::from(fed.len).min((most - offered).0) as usize;
+            parts[count] = &view.bytes(&fed.lease)[fed.at as usize..][..len];
+            offered += Bytes(len as u64);
+            count += 1;
+        }
+        (offered, self.port.send(now, socket, &parts[..count]))
     }
 
     /// Counts `taken` bytes as sent and gives back the leases that they used up.
@@ -353,7 +375,8 @@ fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
 
 enum Taken {
     Bytes(Bytes),
-    Broken(i32),
+    /// Nothing more can be sent.
+    Ended(Outcome),
 }
 
 impl<P: LinkPort + Send> Server for LinkServer<P> {

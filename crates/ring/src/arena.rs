@@ -95,21 +95,17 @@ pub fn arena(region: Box<dyn Region>, block_size: u32) -> (Keeper, View) {
     assert!((region.base().as_ptr() as usize).is_multiple_of(ALIGNMENT));
     let places = u32::try_from(region.len() / block_size as usize).expect("at most 2^32 places");
     assert!(places > 0, "the region is smaller than a block");
-    let shared = Arc::new(Shared {
-        id: fresh_id(),
-        block_size,
-        words: (0..places).map(|_| AtomicU64::new(Word::FIRST.0)).collect(),
-        #[cfg(loom)]
-        watch: watch::Watch::new(places),
-        region,
-    });
-    let keeper = Keeper {
-        shared: Arc::clone(&shared),
-        // Popped from the end: the first places are used first.
-        free: (0..places).rev().collect(),
-        counts: Counts { free: places, ..Counts::default() },
-    };
-    (keeper, View { shared })
+    let shared = Shared::new(places, block_size, Some(region));
+    (Keeper::new(Arc::clone(&shared)), View { shared })
+}
+
+/// Keeps account of `places` blocks whose bytes lie elsewhere: in the kernel's page cache.
+///
+/// # Panics
+/// When either number is zero.
+pub fn elsewhere(places: u32, block_size: u32) -> Keeper {
+    assert!(places > 0 && block_size > 0);
+    Keeper::new(Shared::new(places, block_size, None))
 }
 
 /// The one who moves blocks between states: the block server.
@@ -121,6 +117,16 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    fn new(shared: Arc<Shared>) -> Self {
+        let places = shared.words.len() as u32;
+        Self {
+            shared,
+            // Popped from the end: the first places are used first.
+            free: (0..places).rev().collect(),
+            counts: Counts { free: places, ..Counts::default() },
+        }
+    }
+
     /// How many blocks the arena has.
     pub fn places(&self) -> u32 {
         self.shared.words.len() as u32
@@ -258,7 +264,8 @@ impl View {
 
     /// The whole region, for registration with the kernel: begin and length.
     pub fn region(&self) -> (NonNull<u8>, usize) {
-        (self.shared.region.base(), self.shared.region.len())
+        let region = self.shared.region();
+        (region.base(), region.len())
     }
 
     /// The bytes of a lent block. What lies beyond the last byte filled is old or zero.
@@ -361,10 +368,26 @@ struct Shared {
     words: Box<[AtomicU64]>,
     #[cfg(loom)]
     watch: watch::Watch,
-    region: Box<dyn Region>,
+    /// None when the bytes lie elsewhere; then there is no view.
+    region: Option<Box<dyn Region>>,
 }
 
 impl Shared {
+    fn new(places: u32, block_size: u32, region: Option<Box<dyn Region>>) -> Arc<Self> {
+        Arc::new(Self {
+            id: fresh_id(),
+            block_size,
+            words: (0..places).map(|_| AtomicU64::new(Word::FIRST.0)).collect(),
+            #[cfg(loom)]
+            watch: watch::Watch::new(places),
+            region,
+        })
+    }
+
+    fn region(&self) -> &dyn Region {
+        self.region.as_deref().expect("views are made of arenas with memory only")
+    }
+
     fn word(&self, place: u32) -> &AtomicU64 {
         &self.words[place as usize]
     }
@@ -377,7 +400,7 @@ impl Shared {
         assert!((place as usize) < self.words.len());
         let offset = place as usize * self.block_size as usize;
         // SAFETY: `place < places` and `places * block_size <= region.len()` by construction.
-        unsafe { self.region.base().add(offset) }
+        unsafe { self.region().base().add(offset) }
     }
 
     /// Checks that `len` bytes from `at` on lie in a block.

@@ -11,7 +11,7 @@ mod running;
 use std::fmt;
 use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tactus_engine::message::{
     Command, Hold, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Consumer, Producer};
+use tactus_sys::file;
 use tokio::sync::oneshot;
 
 use crate::broker::popular::Popular;
@@ -42,12 +43,14 @@ struct Shared {
 }
 
 /// What the broker goes by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerRules {
     /// Most best-effort deliveries at once.
     pub best_effort_max: u32,
     /// What a refused client is told to wait.
     pub retry_after: Duration,
+    /// For each volume, whether its titles are read through the page cache.
+    pub sendfile: Vec<bool>,
 }
 
 struct Book {
@@ -72,7 +75,7 @@ struct Place {
     /// The socket, while the engine sends on it.
     socket: Option<TcpStream>,
     /// Keeps the file open until no read of it is under way.
-    title: Option<Arc<OpenTitle>>,
+    title: Option<Source>,
     /// The grant is gone: returned when the stream retires.
     release: Option<Demand>,
     best_effort: bool,
@@ -80,6 +83,30 @@ struct Place {
     watches: Option<(TitleId, bool)>,
     /// The place keeps this title in memory.
     holds: Option<TitleId>,
+}
+
+/// A title, and the file that the engine reads.
+struct Source {
+    title: Arc<OpenTitle>,
+    /// None when it reads the title's own: past the page cache, where readers do not meet.
+    file: Option<OwnedFd>,
+}
+
+impl Source {
+    /// # Errors
+    /// The error number, when file descriptors are exhausted.
+    fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
+        // In the page cache each reader has its own place, by which the kernel reads ahead.
+        let file = rules.sendfile[usize::from(title.volume.0)]
+            .then(|| file::reopen(&title.file))
+            .transpose()
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        Ok(Self { title: Arc::clone(title), file })
+    }
+
+    fn handle(&self) -> FileHandle {
+        FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd())
+    }
 }
 
 /// What somebody would like to have delivered.
@@ -200,7 +227,7 @@ impl Broker {
     }
 
     fn admit_as(&self, wanted: &Wanted, title: Option<&Arc<OpenTitle>>) -> Result<Grant, Refusal> {
-        let rules = self.shared.rules;
+        let rules = &self.shared.rules;
         let pace = suited(wanted.pace);
         // Best effort neither makes a title popular nor relies on it.
         let title = title.filter(|_| pace != Pace::BestEffort);
@@ -218,7 +245,7 @@ impl Broker {
             let relies = book.popular.is_held(title.id);
             book.places[place as usize].watches = Some((title.id, relies));
             if book.popular.enter(title.id, relies) {
-                book.hold(title);
+                book.hold(title, rules);
             }
         }
         drop(book);
@@ -243,6 +270,13 @@ impl Broker {
             // A closed channel says the same: the place is empty.
             drop(retiring.await);
         }
+        let source = match Source::open(title, &self.shared.rules) {
+            Ok(source) => source,
+            Err(errno) => {
+                let outcome = Outcome::DiskFailed(errno);
+                return Delivered { socket: None, outcome, sent: 0 };
+            }
+        };
         let (finished, delivered) = oneshot::channel();
         let (retired, retiring) = oneshot::channel();
         {
@@ -251,14 +285,15 @@ impl Broker {
             place.generation = place.generation.wrapping_add(1);
             place.finished = Some(finished);
             place.retired = Some(retired);
-            place.title = Some(Arc::clone(title));
+            let file = source.handle();
+            place.title = Some(source);
             let handle = SocketHandle(socket.as_raw_fd());
             place.socket = Some(socket);
             let start = Start {
                 stream: StreamId { index: grant.place, generation: place.generation },
                 volume: title.volume,
                 title: title.id,
-                file: FileHandle(title.file.as_raw_fd()),
+                file,
                 position: title.position,
                 title_len: title.len,
                 first: Bytes(range.start),
@@ -367,7 +402,7 @@ impl Book {
         }
     }
 
-    fn retired(&mut self, stream: StreamId) -> Option<Arc<OpenTitle>> {
+    fn retired(&mut self, stream: StreamId) -> Option<Source> {
         let place = &mut self.places[stream.index as usize];
         let title = place.title.take();
         if let Some(retired) = place.retired.take() {
@@ -396,7 +431,7 @@ impl Book {
         wanted: &Wanted,
         pace: Pace,
         title: Option<TitleId>,
-        rules: BrokerRules,
+        rules: &BrokerRules,
     ) -> Result<(u32, Demand), Short> {
         let is_best_effort = pace == Pace::BestEffort;
         let limit = u64::from(rules.best_effort_max);
@@ -425,7 +460,7 @@ impl Book {
     }
 
     /// Reads `title` into memory, when half of the arena stays for everybody else.
-    fn hold(&mut self, title: &Arc<OpenTitle>) {
+    fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
         let disk = u32::from(title.volume.0);
         let demand = self.ledger.demand(disk, Wish::Hold, title.len);
         let mut levels = self.ledger.levels();
@@ -438,17 +473,19 @@ impl Book {
         if !leaves_half || !has_places || self.ledger.check(demand).is_err() {
             return;
         }
+        let Ok(source) = Source::open(title, rules) else { return };
         let Some(index) = self.free.pop() else { return };
         self.ledger.admit(demand).expect("there was room for it");
         let place = &mut self.places[index as usize];
         place.generation = place.generation.wrapping_add(1);
-        place.title = Some(Arc::clone(title));
+        let file = source.handle();
+        place.title = Some(source);
         place.holds = Some(title.id);
         let hold = Hold {
             stream: StreamId { index, generation: place.generation },
             volume: title.volume,
             title: title.id,
-            file: FileHandle(title.file.as_raw_fd()),
+            file,
             position: title.position,
             title_len: title.len,
             window: demand.window(),

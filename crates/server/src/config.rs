@@ -20,6 +20,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 pub use error::ConfigError;
 use placement::CorePlan;
+pub use raw::Sendfile;
 use units::Percent;
 
 /// A value that the operator has given, or that is found out at start.
@@ -115,6 +116,8 @@ pub struct Volume {
     pub model: PathBuf,
     /// Part of each cycle that paced streams may fill.
     pub budget: Percent,
+    /// Whether blocks are kept in the page cache and sent by reference, or read directly and copied.
+    pub sendfile: Sendfile,
 }
 
 /// What the server may hold.

@@ -6,6 +6,7 @@
 
 mod host;
 mod terms;
+mod volume;
 
 use std::io;
 use std::sync::Arc;
@@ -14,25 +15,22 @@ use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
 use tactus_core::units::Nanos;
-use tactus_engine::assembly::{self, Control, Counters, Placement, Setup, VolumeSetup};
+use tactus_engine::assembly::{self, Control, Counters, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
 use tactus_engine::message::Report;
-use tactus_ring::arena;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::bell::{self, Bell, Sleeper};
-use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions};
-use tactus_sys::region::{HugeRegion, Locking, Pages};
+use tactus_sys::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
-use tactus_sys::thread;
+use tactus_sys::thread::{self, Vital};
 
 use crate::broker::{Broker, BrokerRules};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
-use crate::engine::host::{Bells, CoreHost, Rights, Vital};
-use crate::engine::terms::VolumeTerms;
+use crate::engine::host::{Bells, CoreHost, Rights};
 
-pub use crate::engine::terms::{CPU_TERMS, VolumeFacts};
+pub use crate::engine::terms::VolumeFacts;
 
 /// A running engine. Dropping it stops the cores.
 pub struct Engine {
@@ -64,10 +62,17 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         Auto::Auto => placement::default_placement(&cpus, count),
     };
     let mut degraded = vec![];
-    let facts = terms::volumes(config)?;
+    let mut facts = terms::volumes(config)?;
+    let placement = placement_of(&plan, facts.len());
     let mut setups = vec![];
-    for volume in &facts {
-        setups.push(open_volume(config, volume, &mut degraded)?);
+    for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
+        let rights = FillerRights {
+            core: Some(plan[core].cpu),
+            // The core's own thread goes first.
+            priority: (config.cores.realtime && config.cores.priority > 1)
+                .then(|| config.cores.priority as u8 - 1),
+        };
+        setups.push(volume::open(config, volume, rights, &mut degraded)?);
     }
     let (report_bell, sleeper) = bell::bell()?;
     let setup = Setup {
@@ -82,7 +87,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
                 .download_rate_min
                 .bytes_in(config.slow_reader.download_window),
         },
-        placement: placement_of(&plan, facts.len()),
+        placement,
         report_bell: Box::new(Bells(vec![report_bell.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
@@ -95,6 +100,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let rules = BrokerRules {
         best_effort_max: config.best_effort_streams_max,
         retry_after: terms::RETRY_AFTER,
+        sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
     };
     let all = Bells(started.bells.clone());
     let broker = Broker::new(ledger, commands, Box::new(all), rules);
@@ -126,46 +132,6 @@ impl Drop for Engine {
         }
     }
 }
-
-fn open_volume(
-    config: &Config,
-    volume: &VolumeFacts,
-    degraded: &mut Vec<String>,
-) -> io::Result<VolumeSetup<DiskDevice>> {
-    let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
-    let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
-    let region = HugeRegion::new(size.0 as usize, locking)?;
-    if region.pages() == (Pages::Transparent { huge: 0 }) {
-        degraded.push("no huge pages: each block costs more address translations".to_owned());
-    }
-    if config.memory.lock && region.locked().is_err() {
-        degraded
-            .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
-    }
-    let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
-    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
-    let depth = volume.model.depth;
-    let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
-    degraded.extend(refused_by(port.facts()));
-    Ok(VolumeSetup { port, keeper, view, cycle, model: volume.model, best_effort_depth })
-}
-
-fn refused_by(facts: DiskFacts) -> Option<String> {
-    match facts {
-        DiskFacts::Threads { refused: Some(errno), .. } => {
-            let error = io::Error::from_raw_os_error(errno);
-            Some(format!("no io_uring ({error}): reads go through threads and cost more"))
-        }
-        DiskFacts::Threads { refused: None, .. } => None,
-        DiskFacts::Ring(ring) => ring
-            .registered
-            .is_err()
-            .then(|| "blocks are not registered with the kernel: each read costs more".to_owned()),
-    }
-}
-
-/// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind it.
-const BEST_EFFORT_DEPTH: u32 = 4;
 
 /// The engine numbers its cores in the order of the plan.
 fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {

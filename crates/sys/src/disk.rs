@@ -1,4 +1,5 @@
-//! A volume's device: io_uring where it is there, threads where it is refused.
+//! A volume's device: direct reads by io_uring where it is there, by threads where it is refused; or
+//! the page cache.
 //!
 //! Promise: it opens on any kernel and says which way it took and why, so that admission can be set
 //! lower and the status page can say so.
@@ -9,6 +10,7 @@ use tactus_core::ports::{Completion, DiskPort, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
+use crate::pages::DiskPages;
 use crate::threads::DiskThreads;
 use crate::uring::{DiskRing, Registration, RingFacts};
 
@@ -17,6 +19,8 @@ use crate::uring::{DiskRing, Registration, RingFacts};
 pub enum DiskDevice {
     /// By io_uring.
     Ring(DiskRing),
+    /// Through the page cache, by threads.
+    Pages(DiskPages),
     /// By ordinary threads, because io_uring was refused or not wanted.
     Threads {
         /// The port.
@@ -55,6 +59,8 @@ pub enum Way {
 pub enum DiskFacts {
     /// io_uring, with what the kernel granted.
     Ring(RingFacts),
+    /// The page cache.
+    Pages,
     /// Ordinary threads.
     Threads {
         /// How many.
@@ -94,6 +100,7 @@ impl DiskDevice {
     pub fn facts(&self) -> DiskFacts {
         match self {
             Self::Ring(ring) => DiskFacts::Ring(ring.facts()),
+            Self::Pages(_) => DiskFacts::Pages,
             Self::Threads { threads, refused, .. } => {
                 DiskFacts::Threads { threads: *threads, refused: *refused }
             }
@@ -104,6 +111,7 @@ impl DiskDevice {
     pub fn in_flight(&self) -> u32 {
         match self {
             Self::Ring(ring) => ring.in_flight(),
+            Self::Pages(port) => port.in_flight(),
             Self::Threads { port, .. } => port.in_flight(),
         }
     }
@@ -118,7 +126,7 @@ impl DiskDevice {
     pub fn renew(&mut self) -> io::Result<()> {
         match self {
             Self::Ring(ring) => ring.renew(),
-            Self::Threads { .. } => Ok(()),
+            Self::Pages(_) | Self::Threads { .. } => Ok(()),
         }
     }
 }
@@ -127,6 +135,7 @@ impl DiskPort for DiskDevice {
     fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
         match self {
             Self::Ring(ring) => ring.submit(now, transfer),
+            Self::Pages(port) => port.submit(now, transfer),
             Self::Threads { port, .. } => port.submit(now, transfer),
         }
     }
@@ -134,6 +143,7 @@ impl DiskPort for DiskDevice {
     fn kick(&mut self, now: MonoTime) {
         match self {
             Self::Ring(ring) => ring.kick(now),
+            Self::Pages(port) => port.kick(now),
             Self::Threads { port, .. } => port.kick(now),
         }
     }
@@ -141,6 +151,7 @@ impl DiskPort for DiskDevice {
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         match self {
             Self::Ring(ring) => ring.poll_completion(now),
+            Self::Pages(port) => port.poll_completion(now),
             Self::Threads { port, .. } => port.poll_completion(now),
         }
     }

@@ -6,11 +6,12 @@
 //! and keeps no state.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
 
 mod extents;
 pub use extents::{Extent, extents, first_position};
@@ -97,6 +98,28 @@ fn open_at(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Resu
             answer => return answer,
         }
     }
+}
+
+/// Opens the file behind a descriptor once more, through the page cache: with a place of its own in it,
+/// by which the kernel reads ahead.
+///
+/// # Errors
+/// `EMFILE` when descriptors are exhausted, `ENOENT` where `/proc` is not mounted.
+pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// How many files this process may have open, after it has asked for as many as it may ask for.
+pub fn raise_open_files() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let allowed = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => raised.current,
+        Err(_) => limit.current,
+    };
+    allowed.unwrap_or(u64::MAX)
 }
 
 /// How direct reads of this file must be aligned; `None` where the kernel (before 6.1) or the file

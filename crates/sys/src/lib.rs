@@ -17,7 +17,9 @@ pub mod file;
 pub mod tcp;
 
 mod progress;
+mod workers;
 
+pub mod pages;
 pub mod threads;
 pub mod uring;
 

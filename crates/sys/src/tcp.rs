@@ -1,13 +1,16 @@
 //! The link port for plain TCP: gives the kernel what is due, and takes no for an answer.
 //!
-//! Promise: a send never waits, never raises a signal, and never sends more than it was offered. It
-//! knows no pace; sockets are prepared by the control side and come here connected.
+//! Promise: a send never waits, and never sends more than it was offered. It knows no pace; sockets
+//! are prepared by the control side and come here connected and non-blocking. A part of a file must be
+//! in the page cache: `sendfile` reads what is not, and waits for it.
+//!
+//! `sendfile` on a connection that is gone raises SIGPIPE, which Rust programs ignore from their start.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-use tactus_core::ports::{LinkPort, Sent, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
 use tactus_core::units::MonoTime;
 
 /// Most parts taken in one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
@@ -40,6 +43,23 @@ impl LinkPort for TcpLink {
                 Sent::Some(u32::try_from(taken).expect("a send takes less than 2 GiB"))
             }
             Err(errno) => refused(errno),
+        }
+    }
+
+    fn send_file(&mut self, _now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+        assert!(part.len > 0, "a send of nothing has no answer");
+        let mut offset = part.offset.0 as i64;
+        // SAFETY: the offset lives through the call, which moves it; wrong descriptors are errors.
+        let taken =
+            unsafe { libc::sendfile(socket.0, part.file.0, &raw mut offset, part.len as usize) };
+        match u32::try_from(taken) {
+            // The file has become shorter than the title was.
+            Ok(0) => Sent::Lost(libc::ENODATA),
+            Ok(taken) => Sent::Some(taken),
+            Err(_) => match last_errno() {
+                errno @ (libc::EIO | libc::ESTALE) => Sent::Lost(errno),
+                errno => refused(errno),
+            },
         }
     }
 }
@@ -132,8 +152,11 @@ fn set_option(socket: i32, level: i32, name: i32, value: u32) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::fs::File;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use tactus_core::ports::FileHandle;
+    use tactus_core::units::Bytes;
 
     const NOW: MonoTime = MonoTime(0);
 
@@ -188,7 +211,7 @@ mod tests {
                         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
                     }
                 }
-                Sent::Broken(errno) => panic!("errno {errno}"),
+                Sent::Broken(errno) | Sent::Lost(errno) => panic!("errno {errno}"),
             }
         }
         drop(ours);
@@ -196,6 +219,48 @@ mod tests {
         peer.read_to_end(&mut got).unwrap();
         assert!(blocked > 0, "the buffers are smaller than the data");
         assert!(got == data);
+    }
+
+    #[test]
+    fn a_part_of_a_file_arrives_and_one_that_is_not_there_is_lost() {
+        let (ours, mut peer) = pair();
+        ours.set_nonblocking(true).unwrap();
+        let mut title = tempfile();
+        let data: Vec<u8> = (0..300_000_u32).map(|at| (at % 253) as u8).collect();
+        title.write_all(&data).unwrap();
+        let file = FileHandle(title.as_raw_fd());
+        let mut link = TcpLink::new();
+        let mut send = |offset, len| {
+            link.send_file(NOW, handle(&ours), FilePart { file, offset: Bytes(offset), len })
+        };
+        assert_eq!(send(100_001, 50_000), Sent::Some(50_000));
+        assert_eq!(send(299_990, 50_000), Sent::Some(10));
+        assert_eq!(send(300_000, 1), Sent::Lost(libc::ENODATA));
+        let mut blocked = 0;
+        let whole = std::iter::repeat_with(|| send(0, 300_000)).take(1000);
+        let more: u64 = whole
+            .map_while(|sent| match sent {
+                Sent::Some(taken) => Some(u64::from(taken)),
+                Sent::Blocked => {
+                    blocked += 1;
+                    None
+                }
+                other => panic!("{other:?}"),
+            })
+            .sum();
+        assert_eq!(blocked, 1, "a peer that does not read fills its buffers");
+        drop(ours);
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        assert!(got.starts_with(&[&data[100_001..150_001], &data[299_990..]].concat()));
+        assert_eq!(got.len() as u64, 50_010 + more);
+    }
+
+    fn tempfile() -> File {
+        let path = std::env::temp_dir().join(format!("tactus-tcp-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
     }
 
     #[test]

@@ -110,9 +110,45 @@ fn set_policy(thread: Option<ThreadId>, policy: i32, priority: i32) -> io::Resul
     }
 }
 
+/// Held by a thread that nothing works without: its panic ends the program. A server that still
+/// answers but delivers nothing would be worse than one that is started again.
+#[derive(Debug)]
+pub struct Vital;
+
+impl Drop for Vital {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The panic has been reported by the hook; nothing else is to be saved.
+            std::process::abort();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Says to the process that this test starts that it shall panic.
+    const PANICS: &str = "TACTUS_TEST_PANICS";
+
+    #[test]
+    fn a_panic_of_a_vital_thread_ends_the_program() {
+        if std::env::var_os(PANICS).is_some() {
+            let vital = std::thread::spawn(|| {
+                let _vital = Vital;
+                panic!("as a broken invariant would");
+            });
+            drop(vital.join());
+            return;
+        }
+        let test = "thread::tests::a_panic_of_a_vital_thread_ends_the_program";
+        let program = std::env::current_exe().expect("the test's own path");
+        let done = Command::new(program).args(["--exact", test]).env(PANICS, "1").output();
+        let status = done.expect("the test starts itself").status;
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    }
 
     /// On a thread of its own, as most of these change the calling thread.
     fn apart<R: Send>(act: impl FnOnce() -> R + Send) -> R {

@@ -36,7 +36,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     report.settings.push(("titles".into(), format!("{STREAMS} of {}", titles.size())));
     let judged = stage.interleave(&peers(), &scene, stage.rounds(ROUNDS), &mut report)?;
     summarise(&judged, &scene, &mut report);
-    for profile in [Profile::Sata, Profile::Nvme] {
+    let emulated: &[_] = if stage.options.own_disk { &[] } else { &[Profile::Sata, Profile::Nvme] };
+    for &profile in emulated {
         on_emulated(stage, profile, &mut report)?;
     }
     Ok(report)

@@ -78,8 +78,8 @@ impl<P: LinkPort> LinkServer<P> {
 
     fn serve_one(&mut self, now: MonoTime, index: u32, most: Bytes) -> Bytes {
         let taken = match self.send(now, index, most) {
-            Taken::Broken(errno) => {
-                self.close(index, Outcome::PeerGone(errno));
+            Taken::Ended(outcome) => {
+                self.close(index, outcome);
                 return Bytes(0);
             }
             Taken::Bytes(taken) => taken,

@@ -1,7 +1,7 @@
 //! One stream as the link sees it.
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::ports::SocketHandle;
+use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
@@ -24,6 +24,10 @@ pub(super) struct Entry {
     pub(super) stream: Option<StreamId>,
     pub(super) volume: usize,
     pub(super) socket: Option<SocketHandle>,
+    /// What it is sent from where the page cache holds the blocks.
+    pub(super) file: FileHandle,
+    /// Where in the file the first byte to send is.
+    pub(super) first_byte: Bytes,
     /// None for best effort.
     pub(super) clock: Option<ByteClock>,
     /// The first slot in which it is visited.
@@ -50,6 +54,8 @@ impl Entry {
             stream: None,
             volume: 0,
             socket: None,
+            file: FileHandle(-1),
+            first_byte: Bytes(0),
             clock: None,
             first: Slot(0),
             fed: List::default(),
@@ -68,6 +74,8 @@ impl Entry {
             stream: Some(open.stream),
             volume: usize::from(open.volume.0),
             socket: Some(open.socket),
+            file: open.file,
+            first_byte: open.first,
             len: open.len,
             drained: (now, Bytes(0)),
             ..Self::free()

@@ -28,7 +28,7 @@ impl Broker {
             let socket = at.socket.as_ref()?;
             Some(Running {
                 place,
-                title: Arc::clone(at.title.as_ref()?),
+                title: Arc::clone(&at.title.as_ref()?.title),
                 peer: socket.peer_addr().ok(),
                 best_effort: at.best_effort,
             })

@@ -4,7 +4,7 @@ use super::*;
 use std::net::TcpListener;
 
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
+use tactus_core::ledger::{DiskTerms, SendCost, Terms};
 use tactus_core::units::{KIB, SECOND};
 use tactus_ring::spsc::ring;
 
@@ -34,13 +34,15 @@ impl Stage {
             share_thousandths: 1000,
             block: Bytes(256 * KIB),
             blocks: 1000,
+            ahead: 0,
+            cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
         };
-        let cpu = CpuTerms { per_send: Nanos(0), per_mib: Nanos(0), budget: SECOND };
         let link = BitRate(1_000_000 * u64::from(streams));
-        let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu, streams: 100 });
+        let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu: SECOND, streams: 100 });
         let (to_engine, commands) = ring(301);
         let (to_control, reports) = ring(201);
-        let rules = BrokerRules { best_effort_max: 2, retry_after: Duration::from_secs(1) };
+        let retry_after = Duration::from_secs(1);
+        let rules = BrokerRules { best_effort_max: 2, retry_after, sendfile: vec![false] };
         let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules);
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");

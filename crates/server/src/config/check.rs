@@ -53,6 +53,7 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
         block: Auto::Auto,
         depth: Auto::Auto,
         budget: Percent::whole(90),
+        sendfile: raw::Sendfile::Auto,
     }
 }
 
@@ -155,6 +156,7 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
             Auto::Set((depth, span)) => Auto::Set(in_range(depth, span, 1..=256)?),
         },
         budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
+        sendfile: raw.sendfile.unwrap_or_default(),
         path,
     })
 }

@@ -87,6 +87,20 @@ pub struct Volume {
     pub model: Placed<Switch<String>>,
     #[serde(default)]
     pub budget: Placed<Value<Percent>>,
+    pub sendfile: Option<Sendfile>,
+}
+
+/// Whether blocks are sent from the page cache.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Sendfile {
+    /// Where it costs less, as far as the host allows.
+    #[default]
+    Auto,
+    /// If the host allows it at all.
+    On,
+    /// Never: direct reads only.
+    Off,
 }
 
 /// `[memory]`: what the server may hold.

@@ -44,19 +44,6 @@ impl Rights {
     }
 }
 
-/// Held by a thread that nothing works without: its panic ends the program. A server that still
-/// answers but delivers nothing would be worse than one that is started again.
-pub(super) struct Vital;
-
-impl Drop for Vital {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // The panic has been reported by the hook; nothing else is to be saved.
-            std::process::abort();
-        }
-    }
-}
-
 /// A core's thread.
 pub(super) struct CoreHost {
     sleeper: Sleeper,
@@ -97,31 +84,3 @@ impl ports::Bell for Bells {
 
 /// A core without work is woken by its bell; this only bounds what a lost wake-up could cost.
 const IDLE_LOOK: Nanos = Nanos::from_millis(200);
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::Command;
-
-    use super::*;
-
-    /// Says to the process that this test starts that it shall panic.
-    const PANICS: &str = "TACTUS_TEST_PANICS";
-
-    #[test]
-    fn a_panic_of_a_vital_thread_ends_the_program() {
-        if std::env::var_os(PANICS).is_some() {
-            let vital = std::thread::spawn(|| {
-                let _vital = Vital;
-                panic!("as a broken invariant would");
-            });
-            drop(vital.join());
-            return;
-        }
-        let test = "engine::host::tests::a_panic_of_a_vital_thread_ends_the_program";
-        let program = std::env::current_exe().expect("the test's own path");
-        let done = Command::new(program).args(["--exact", test]).env(PANICS, "1").output();
-        let status = done.expect("the test starts itself").status;
-        assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
-    }
-}

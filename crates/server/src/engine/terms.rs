@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{CpuTerms, DiskTerms, Terms};
+use tactus_core::ledger::{DiskTerms, SendCost, Terms};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
 
 use crate::config::placement::CorePlan;
-use crate::config::{ARENA_MAX_AUTO, Auto, Config, Volume};
+use crate::config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use crate::measure;
 
 /// One volume as it was found.
@@ -32,6 +32,22 @@ pub(super) struct VolumeTerms {
     pub(super) block: Bytes,
     pub(super) arena: Bytes,
     pub(super) share_thousandths: u32,
+    /// Blocks stay in the page cache and are sent by reference.
+    pub(super) sendfile: bool,
+    /// What the device reads ahead of each file in the page cache.
+    pub(super) read_ahead: Bytes,
+}
+
+impl VolumeTerms {
+    /// How many blocks its memory holds.
+    pub(super) fn places(&self) -> u32 {
+        (self.arena.0 / self.block.0) as u32
+    }
+
+    /// Blocks that the kernel reads ahead of each stream: the window after the one that is used.
+    fn ahead(&self) -> u32 {
+        self.read_ahead.0.div_ceil(self.block.0) as u32
+    }
 }
 
 impl VolumeFacts {
@@ -45,6 +61,11 @@ impl VolumeFacts {
         self.terms.block
     }
 
+    /// Whether its blocks are sent by reference from the page cache, or copied.
+    pub fn sendfile(&self) -> bool {
+        self.terms.sendfile
+    }
+
     /// Memory for its blocks.
     pub fn arena(&self) -> Bytes {
         self.terms.arena
@@ -56,11 +77,11 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What sending costs a core, with a margin of a half over what was measured on a virtual machine
 /// (`docs/benchmarks.md`): a copying send of data that is not in the cache, and the read before it.
-pub const CPU_TERMS: CpuTerms = CpuTerms {
-    per_send: Nanos::from_micros(7),
-    per_mib: Nanos::from_micros(330),
-    budget: Nanos(0),
-};
+const COPIED: SendCost =
+    SendCost { per_send: Nanos::from_micros(7), per_mib: Nanos::from_micros(330) };
+/// The same by reference.
+const BY_REFERENCE: SendCost =
+    SendCost { per_send: Nanos::from_micros(9), per_mib: Nanos::from_micros(120) };
 
 /// On flash, where a visit costs little: short cycles, so that streams begin soon.
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
@@ -69,6 +90,9 @@ const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
 /// as one request may be.
 const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
 const ARM_BLOCK: Bytes = Bytes(MIB);
+
+/// More read-ahead than this, for each stream, would fill the memory that streams need.
+const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
 /// Finds out what each volume of `config` can do.
 pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {
@@ -88,11 +112,20 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
     };
     let (cycle, block) =
         if model.has_arm() { (ARM_CYCLE, ARM_BLOCK) } else { (FLASH_CYCLE, FLASH_BLOCK) };
+    let device = probe::volume(&volume.path)?.device;
+    let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let terms = VolumeTerms {
         cycle: volume.cycle.or_else(|| cycle),
         block: volume.block.or_else(|| block),
         arena,
         share_thousandths: (volume.budget.of(1000)) as u32,
+        read_ahead,
+        sendfile: match volume.sendfile {
+            Sendfile::On => true,
+            Sendfile::Off => false,
+            // An arm needs its reads in the order of the sweep, not when the kernel reads ahead.
+            Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
+        },
     };
     Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, terms })
 }
@@ -106,23 +139,24 @@ pub(super) fn of(
     real_time: bool,
 ) -> Terms {
     let derate = if real_time { 1 } else { 2 };
-    let disks = volumes.iter().map(|volume| DiskTerms {
-        model: volume.model,
-        cycle: volume.terms.cycle,
-        share_thousandths: volume.terms.share_thousandths / derate,
-        block: volume.terms.block,
-        blocks: (volume.terms.arena.0 / volume.terms.block.0) as u32,
+    let disks = volumes.iter().map(|volume| {
+        let VolumeTerms { block, sendfile, .. } = volume.terms;
+        let ahead = if sendfile { volume.terms.ahead() } else { 0 };
+        DiskTerms {
+            model: volume.model,
+            cycle: volume.terms.cycle,
+            share_thousandths: volume.terms.share_thousandths / derate,
+            block,
+            blocks: volume.terms.places(),
+            ahead,
+            cost: if sendfile { BY_REFERENCE } else { COPIED },
+        }
     });
     let all_of_it = link_rate(config);
     let link = BitRate(config.link.budget.of(all_of_it.0));
     let second = SECOND.times(cores.len() as u64);
     let budget = Nanos(config.cpu_budget.of(second.0) / u64::from(derate));
-    Terms {
-        disks: disks.collect(),
-        link,
-        cpu: CpuTerms { budget, ..CPU_TERMS },
-        streams: config.memory.streams_max,
-    }
+    Terms { disks: disks.collect(), link, cpu: budget, streams: config.memory.streams_max }
 }
 
 /// What the link carries: as configured, or the fastest interface that is up and tells its speed.

@@ -34,6 +34,8 @@ struct OneVolume {
     cycle: String,
     block: String,
     arena: String,
+    /// Whether blocks are sent by reference from the page cache.
+    sendfile: bool,
     model: Model,
 }
 
@@ -104,6 +106,7 @@ fn volume(volume: &Volume) -> OneVolume {
         cycle: exact(facts.cycle()),
         block: exact(facts.block()),
         arena: exact(facts.arena()),
+        sendfile: facts.sendfile(),
         model: Model {
             measured: facts.model_is_measured,
             visit: exact(visit),

@@ -1,0 +1,120 @@
+//! A volume's start: its device, its memory, and which way its blocks go.
+//!
+//! By reference, blocks stay in the page cache and `sendfile` hands them to the socket: less than half
+//! the CPU of a copy. Direct, they are read into an arena and copied: the order of the sweep is the
+//! server's alone. What the host refuses leads to the other way.
+
+use std::io;
+
+use tactus_engine::assembly::VolumeSetup;
+use tactus_engine::link::Memory;
+use tactus_ring::arena;
+use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions};
+use tactus_sys::file;
+use tactus_sys::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
+use tactus_sys::region::{HugeRegion, Locking, Pages};
+
+use super::terms::{VolumeFacts, VolumeTerms};
+use crate::config::Config;
+
+/// Opens a volume's device and takes its memory; notes in `volume` which way it goes.
+pub(super) fn open(
+    config: &Config,
+    volume: &mut VolumeFacts,
+    rights: FillerRights,
+    degraded: &mut Vec<String>,
+) -> io::Result<VolumeSetup<DiskDevice>> {
+    if volume.terms.sendfile {
+        match by_reference(config, volume, rights) {
+            Ok(setup) => return Ok(setup),
+            Err(refused) => {
+                volume.terms.sendfile = false;
+                degraded.push(format!(
+                    "{} is read directly and copied, at twice the CPU time ({refused})",
+                    volume.path.display()
+                ));
+            }
+        }
+    }
+    direct(config, volume, degraded)
+}
+
+fn by_reference(
+    config: &Config,
+    volume: &VolumeFacts,
+    rights: FillerRights,
+) -> Result<VolumeSetup<DiskDevice>, String> {
+    let places = volume.terms.places();
+    let needed = u64::from(places) * u64::from(FILES_PER_PLACE)
+        + u64::from(config.memory.streams_max)
+        + u64::from(config.http.connections_max)
+        + FILES_OF_THE_REST;
+    let allowed = file::raise_open_files();
+    if needed > allowed {
+        return Err(format!("{needed} files would be open, {allowed} may be: see ulimit -n"));
+    }
+    let options = PagesOptions {
+        places,
+        block: volume.terms.block.0 as u32,
+        depth: volume.model.depth,
+        threads: FILLERS,
+        rights,
+    };
+    let port = DiskPages::open(options).map_err(|error| {
+        format!("pipes for its blocks: {error}; see fs.pipe-max-size and fs.pipe-user-pages-soft")
+    })?;
+    Ok(VolumeSetup {
+        port: DiskDevice::Pages(port),
+        keeper: arena::elsewhere(places, options.block),
+        memory: Memory::PageCache,
+        cycle: volume.terms.cycle,
+        model: volume.model,
+        best_effort_depth: BEST_EFFORT_DEPTH.min(volume.model.depth),
+    })
+}
+
+/// Threads that wait for a flash device: it gains from up to about sixteen reads at a time.
+const FILLERS: u32 = 16;
+/// Titles that the catalogue remembers, rings, logs.
+const FILES_OF_THE_REST: u64 = 2048;
+
+fn direct(
+    config: &Config,
+    volume: &VolumeFacts,
+    degraded: &mut Vec<String>,
+) -> io::Result<VolumeSetup<DiskDevice>> {
+    let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
+    let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
+    let region = HugeRegion::new(size.0 as usize, locking)?;
+    if region.pages() == (Pages::Transparent { huge: 0 }) {
+        degraded.push("no huge pages: each block costs more address translations".to_owned());
+    }
+    if config.memory.lock && region.locked().is_err() {
+        degraded
+            .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
+    }
+    let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
+    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
+    let depth = volume.model.depth;
+    let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
+    degraded.extend(refused_by(port.facts()));
+    let (memory, model) = (Memory::Arena(view), volume.model);
+    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth })
+}
+
+fn refused_by(facts: DiskFacts) -> Option<String> {
+    match facts {
+        DiskFacts::Threads { refused: Some(errno), .. } => {
+            let error = io::Error::from_raw_os_error(errno);
+            Some(format!("no io_uring ({error}): reads go through threads and cost more"))
+        }
+        DiskFacts::Threads { refused: None, .. } | DiskFacts::Pages => None,
+        DiskFacts::Ring(ring) => ring
+            .registered
+            .is_err()
+            .then(|| "blocks are not registered with the kernel: each read costs more".to_owned()),
+    }
+}
+
+/// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind it.
+const BEST_EFFORT_DEPTH: u32 = 4;

@@ -1,0 +1,229 @@
+//! The disk port on the kernel's page cache: blocks that are sent by reference, never copied.
+//!
+//! Promise: a block that is filled stays in memory until its place is filled anew, whatever else the
+//! machine does, so a `sendfile` from it waits for no disk. What is given up leaves the page cache
+//! shortly after. Together that bounds the memory as an arena does; only the kernel's read-ahead comes
+//! on top, and the kernel may take that back at any time.
+//!
+//! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they are
+//! not there, and the pipe then refers to them, which keeps the kernel from taking them back. Nothing
+//! is ever read from the pipe. A title that is read in sequence is there before it is asked for:
+//! each splice makes the kernel read the next part, in large folios, for half the CPU of a direct read.
+//!
+//! ```text
+//!  submit ──► in memory? ── yes ──► thread 0: splice, nothing to wait for
+//!                 └──────── no ───► threads 1..: splice, waits for the disk
+//!  new life of a place ──► pipe emptied ──► discarder: FADV_DONTNEED
+//! ```
+
+mod discard;
+mod pin;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use tactus_core::ports::{Completion, DiskFault, DiskPort, FileHandle, Transfer};
+use tactus_core::units::MonoTime;
+
+use crate::thread;
+use crate::workers::{Work, Workers};
+use discard::Discarder;
+use pin::{Kept, Pin, Pipe};
+
+/// The disk port on the page cache.
+pub struct DiskPages {
+    pins: Box<[Pin]>,
+    workers: Workers<Filler>,
+    discarder: Discarder,
+    sink: OwnedFd,
+    depth: u32,
+    in_flight: u32,
+}
+
+/// How the port is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagesOptions {
+    /// Places: each keeps one block in memory.
+    pub places: u32,
+    /// Bytes of a block, whole pages.
+    pub block: u32,
+    /// Most transfers in flight.
+    pub depth: u32,
+    /// Threads that wait for the disk. One more fills what is in memory.
+    pub threads: u32,
+    /// Where the threads run, and before whom.
+    pub rights: FillerRights,
+}
+
+/// Where the threads run that fill blocks. What the host refuses they do without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FillerRights {
+    /// The core, if not any.
+    pub core: Option<u32>,
+    /// Their `SCHED_FIFO` priority, if they are not ordinary.
+    pub priority: Option<u8>,
+}
+
+/// File descriptors that each place needs: a pipe's two ends, and the file of its block.
+pub const FILES_PER_PLACE: u32 = 3;
+
+impl DiskPages {
+    /// Makes all pipes and starts the threads.
+    ///
+    /// # Errors
+    /// `EPERM` when a pipe cannot be as large as a block (above `fs.pipe-max-size`) or the pipes together
+    /// are larger than an ordinary user's may be (`fs.pipe-user-pages-soft`); `EMFILE` when file
+    /// descriptors are exhausted; `EAGAIN` when no thread can be started; `EINVAL` when a number is zero.
+    pub fn open(options: PagesOptions) -> io::Result<Self> {
+        let PagesOptions { places, block, depth, threads, rights } = options;
+        if [places, block, depth, threads].contains(&0) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let pins: io::Result<_> = (0..places).map(|_| Pin::new(block)).collect();
+        let fillers = (0..=threads).map(|_| Filler { rights });
+        let sink = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+        Ok(Self {
+            pins: pins?,
+            workers: Workers::start("tactus-fill", depth, fillers)?,
+            discarder: Discarder::start(places)?,
+            sink: sink.into(),
+            depth,
+            in_flight: 0,
+        })
+    }
+
+    /// How many transfers were submitted and not yet polled.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+}
+
+impl DiskPort for DiskPages {
+    fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        if self.in_flight == self.depth {
+            return Err(transfer);
+        }
+        let pin = &mut self.pins[transfer.block.place as usize];
+        let is_new = pin.begin(transfer.block.generation);
+        if is_new && let Some(kept) = pin.empty(&self.sink) {
+            self.discarder.give(kept);
+        }
+        let pipe = Arc::clone(&pin.pipe);
+        let at = if is_in_memory(transfer) { 0 } else { self.workers.idlest(1) };
+        self.workers.push(at, Fill { transfer, pipe, keep: is_new });
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn kick(&mut self, _now: MonoTime) {
+        self.workers.kick();
+    }
+
+    fn poll_completion(&mut self, _now: MonoTime) -> Option<Completion> {
+        let Filled { completion, file } = self.workers.pop()?;
+        self.in_flight -= 1;
+        let Transfer { block, offset, at, .. } = completion.transfer;
+        let pin = &mut self.pins[block.place as usize];
+        if let Some(file) = file {
+            pin.keep(Kept { file, offset: offset.0 - u64::from(at) });
+        }
+        Some(completion)
+    }
+}
+
+/// Whether all of it is in the page cache or on its way there. `cachestat` (Linux 6.5) looks without
+/// reading anything; without it every block may have to be waited for.
+fn is_in_memory(transfer: Transfer) -> bool {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Found {
+        cached: u64,
+        others: [u64; 4],
+    }
+    let range = Range { offset: transfer.offset.0, len: u64::from(transfer.len) };
+    let mut found = Found::default();
+    // SAFETY: both structures live through the call and have the layout of `cachestat_range` and
+    // `cachestat`; a wrong descriptor is an error.
+    let result = unsafe {
+        libc::syscall(CACHESTAT, transfer.file.0, &raw const range, &raw mut found, 0_u32)
+    };
+    result == 0 && found.cached >= u64::from(transfer.len).div_ceil(PAGE)
+}
+
+/// The system call's number, the same on every architecture.
+const CACHESTAT: libc::c_long = 451;
+const PAGE: u64 = 4096;
+
+struct Fill {
+    transfer: Transfer,
+    /// Kept alive for as long as the thread may hang in the splice.
+    pipe: Arc<Pipe>,
+    /// Whether the file is to be kept for the discarder.
+    keep: bool,
+}
+
+struct Filled {
+    completion: Completion,
+    file: Option<OwnedFd>,
+}
+
+/// A thread's side.
+struct Filler {
+    rights: FillerRights,
+}
+
+impl Work for Filler {
+    type Job = Fill;
+    type Done = Filled;
+
+    fn begin(&mut self) {
+        // A refusal is known already: the core's own thread has asked for more.
+        if let Some(core) = self.rights.core {
+            thread::pin(core).ok();
+        }
+        if let Some(priority) = self.rights.priority {
+            thread::run_fifo(priority).ok();
+        }
+    }
+
+    fn handle(&mut self, job: Fill) -> Filled {
+        let Fill { transfer, pipe, keep } = job;
+        let result = splice_all(transfer, &pipe).map_err(DiskFault);
+        let file = (keep && result.is_ok()).then(|| duplicate(transfer.file)).flatten();
+        Filled { completion: Completion { transfer, result }, file }
+    }
+
+    fn abandon(&mut self, _job: Fill) {}
+}
+
+/// Splices the transfer into its pipe; less is there only at the end of the file.
+fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
+    let mut offset = transfer.offset.0 as i64;
+    let end = transfer.offset.0 as i64 + i64::from(transfer.len);
+    while offset < end {
+        let left = (end - offset) as usize;
+        match pin::splice(transfer.file.0, Some(&mut offset), pipe.write.as_raw_fd(), left) {
+            Ok(0) => break,
+            Ok(_) | Err(libc::EINTR) => (),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok((offset - transfer.offset.0 as i64) as u32)
+}
+
+/// Another descriptor of the same open file: the first may be closed before the place is filled anew.
+/// None when there is no room for one; then its pages leave the cache when the kernel needs room.
+fn duplicate(file: FileHandle) -> Option<OwnedFd> {
+    // SAFETY: the caller of `submit` keeps the file open until the completion.
+    let file = unsafe { BorrowedFd::borrow_raw(file.0) };
+    file.try_clone_to_owned().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! One place: a pipe whose references keep a block's pages in memory.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+/// A pipe that nobody reads.
+pub(super) struct Pipe {
+    read: OwnedFd,
+    pub(super) write: OwnedFd,
+}
+
+/// A place and what it holds.
+pub(super) struct Pin {
+    pub(super) pipe: Arc<Pipe>,
+    /// The life of the place that the pipe's content belongs to.
+    life: Option<u32>,
+    kept: Option<Kept>,
+    block: u32,
+}
+
+/// The file whose pages a place refers to.
+pub(super) struct Kept {
+    pub(super) file: OwnedFd,
+    /// Where in the file the block begins.
+    pub(super) offset: u64,
+}
+
+/// A part of a file that no place refers to any more.
+pub(super) struct Unused {
+    pub(super) file: OwnedFd,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+impl Pin {
+    pub(super) fn new(block: u32) -> io::Result<Self> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fcntl_setpipe_size(&write, block as usize)?;
+        Ok(Self { pipe: Arc::new(Pipe { read, write }), life: None, kept: None, block })
+    }
+
+    /// Whether the place begins a new life with this generation.
+    pub(super) fn begin(&mut self, generation: u32) -> bool {
+        self.life.replace(generation) != Some(generation)
+    }
+
+    pub(super) fn keep(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
+    /// Gives up what the last life referred to.
+    pub(super) fn empty(&mut self, sink: &OwnedFd) -> Option<Unused> {
+        let all = self.block as usize;
+        // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
+        while splice(self.pipe.read.as_raw_fd(), None, sink.as_raw_fd(), all).is_ok_and(|n| n > 0) {
+        }
+        let Kept { file, offset } = self.kept.take()?;
+        Some(Unused { file, offset, len: u64::from(self.block) })
+    }
+}
+
+/// Moves references from `from`, at `offset` if it is a file, to `to`; never waits for a pipe.
+pub(super) fn splice(
+    from: i32,
+    offset: Option<&mut i64>,
+    to: i32,
+    len: usize,
+) -> Result<usize, i32> {
+    let offset = offset.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: the offset, if there is one, lives through the call, which moves it.
+    let moved = unsafe {
+        libc::splice(from, offset, to, std::ptr::null_mut(), len, libc::SPLICE_F_NONBLOCK)
+    };
+    usize::try_from(moved)
+        .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
