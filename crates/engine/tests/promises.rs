@@ -1,13 +1,16 @@
-//! The servers together, against what they promise to streams that have nothing to do with a trouble.
+//! The servers together, against what they promise to streams that have nothing to do with a trouble:
+//! the same whether blocks are in an arena or in the page cache.
 
 mod stage;
 
-use stage::{BLOCK, CYCLE, PLACES, Stage, TITLE, content};
-use tactus_core::units::{Bytes, Nanos, SECOND};
+use stage::{BLOCK, BOTH, CYCLE, Memory, PLACES, Room, Stage, TITLE, content};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_engine::message::{Command, Outcome, Pace, Report, StreamId};
 
 /// 2 Mbit/s: the title takes ten seconds.
 const RATE: u64 = 2_097_152;
+const BY_THE_CLOCK: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 };
 
 fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
     stage.reports.iter().find_map(|report| match *report {
@@ -24,160 +27,233 @@ fn retired(stage: &Stage, stream: StreamId) -> bool {
 
 #[test]
 fn a_title_arrives_whole_in_order_and_by_its_clock() {
-    let mut stage = Stage::new();
-    let stream = stage.start(3, RATE);
-    stage.pass(SECOND.times(11));
-    assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
-    assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-    assert!(retired(&stage, stream));
-    let sends = stage.sends(stream);
-    let (begin, _) = sends[0];
-    let mut sent = 0;
-    for (number, &(at, bytes)) in sends.iter().enumerate() {
-        assert_eq!(at, begin + Nanos::from_millis(10).times(number as u64));
-        sent += bytes;
-        let due = RATE * (number as u64 + 1) / 800;
-        assert_eq!(sent, due.min(TITLE.0));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(3, RATE);
+        stage.pass(SECOND.times(11));
+        assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&stage, stream));
+        let sends = stage.sends(stream);
+        let (begin, _) = sends[0];
+        let mut sent = 0;
+        for (number, &(at, bytes)) in sends.iter().enumerate() {
+            assert_eq!(at, begin + Nanos::from_millis(10).times(number as u64));
+            sent += bytes;
+            let due = RATE * (number as u64 + 1) / 800;
+            assert_eq!(sent, due.min(TITLE.0));
+        }
+        assert_eq!(stage.control.counters.link.underruns.value(), 0);
     }
-    assert_eq!(stage.control.counters.link.underruns.value(), 0);
 }
 
 #[test]
 fn a_stalled_client_never_delays_another_and_is_ended() {
-    let [undisturbed, disturbed] = [u64::MAX, 100_000].map(|limit| {
-        let mut stage = Stage::new();
-        let other = stage.start(1, RATE);
-        let stalled = stage.start(2, RATE);
-        stage.network().limits.insert(stalled.index as i32, limit);
-        stage.pass(SECOND.times(3));
-        (stage, other, stalled)
-    });
-    let sends = undisturbed.0.sends(undisturbed.1);
-    let (stage, other, stalled) = disturbed;
-    assert!(sends.len() > 250 && stage.sends(other) == sends);
-    let (outcome, sent) = finished(&stage, stalled).expect("it is ended after half a second");
-    assert_eq!((outcome, sent), (Outcome::TooSlow, Bytes(100_000)));
-    assert!(retired(&stage, stalled) && finished(&stage, other).is_none());
+    for memory in BOTH {
+        let [undisturbed, disturbed] = [u64::MAX, 100_000].map(|limit| {
+            let mut stage = Stage::new(memory);
+            let other = stage.start(1, RATE);
+            let stalled = stage.start(2, RATE);
+            stage.network().limits.insert(stalled.index as i32, limit);
+            stage.pass(SECOND.times(3));
+            (stage, other, stalled)
+        });
+        let sends = undisturbed.0.sends(undisturbed.1);
+        let (stage, other, stalled) = disturbed;
+        assert!(sends.len() > 250 && stage.sends(other) == sends);
+        let (outcome, sent) = finished(&stage, stalled).expect("it is ended after half a second");
+        assert_eq!((outcome, sent), (Outcome::TooSlow, Bytes(100_000)));
+        assert!(retired(&stage, stalled) && finished(&stage, other).is_none());
+    }
 }
 
 #[test]
 fn a_failed_disk_read_ends_only_its_own_streams() {
-    let mut stage = Stage::new();
-    let (healthy, first, second) =
-        (stage.start(1, RATE), stage.start(2, RATE), stage.start(2, RATE));
-    stage.pass(SECOND);
-    stage.disk().failing.insert(2, 5);
-    stage.pass(SECOND.times(10));
-    for stream in [first, second] {
-        let (outcome, sent) = finished(&stage, stream).expect("its title cannot be read");
-        assert!(outcome == Outcome::DiskFailed(5) && sent > Bytes(0) && sent < TITLE);
-        let received = stage.received(stream);
-        assert_eq!(received, content(2, 0, received.len() as u64));
-        assert!(retired(&stage, stream));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let (healthy, first, second) =
+            (stage.start(1, RATE), stage.start(2, RATE), stage.start(2, RATE));
+        stage.pass(SECOND);
+        stage.disk().failing.insert(2, 5);
+        stage.pass(SECOND.times(10));
+        for stream in [first, second] {
+            let (outcome, sent) = finished(&stage, stream).expect("its title cannot be read");
+            assert!(outcome == Outcome::DiskFailed(5) && sent > Bytes(0) && sent < TITLE);
+            let received = stage.received(stream);
+            assert_eq!(received, content(2, 0, received.len() as u64));
+            assert!(retired(&stage, stream));
+        }
+        assert_eq!(stage.received(healthy), content(1, 0, TITLE.0));
+        assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
     }
-    assert_eq!(stage.received(healthy), content(1, 0, TITLE.0));
-    assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
 }
 
 #[test]
 fn a_stop_while_reads_are_under_way_retires_when_they_have_come_back() {
-    let mut stage = Stage::new();
-    stage.disk().holds = true;
-    let stream = stage.start(1, RATE);
-    stage.pass(CYCLE);
-    stage.command(Command::Stop(stream));
-    stage.pass(SECOND);
-    // The socket is free at once; the memory that the kernel may write is not.
-    assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(0))));
-    assert!(!retired(&stage, stream));
-    stage.disk().holds = false;
-    stage.pass(CYCLE);
-    assert!(retired(&stage, stream));
-    assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        stage.disk().holds = true;
+        let stream = stage.start(1, RATE);
+        stage.pass(CYCLE);
+        stage.command(Command::Stop(stream));
+        stage.pass(SECOND);
+        // The socket is free at once; the memory that the kernel may write is not.
+        assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(0))));
+        assert!(!retired(&stage, stream));
+        stage.disk().holds = false;
+        stage.pass(CYCLE);
+        assert!(retired(&stage, stream));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
 }
 
 #[test]
 fn a_stop_of_an_earlier_life_ends_nobody() {
-    let mut stage = Stage::new();
-    let stream = stage.start(1, RATE);
-    stage.pass(CYCLE);
-    stage.command(Command::Stop(StreamId { generation: 0, ..stream }));
-    stage.pass(SECOND.times(11));
-    assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        stage.pass(CYCLE);
+        stage.command(Command::Stop(StreamId { generation: 0, ..stream }));
+        stage.pass(SECOND.times(11));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+    }
 }
 
 #[test]
 fn a_followers_blocks_are_hits() {
-    let mut stage = Stage::new();
-    let viewer = stage.start(1, RATE);
-    stage.pass(Nanos::from_millis(500));
-    let follower = stage.start(1, RATE);
-    stage.pass(SECOND.times(12));
-    for stream in [viewer, follower] {
-        assert_eq!(stage.received(stream), content(1, 0, TITLE.0));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let viewer = stage.start(1, RATE);
+        stage.pass(Nanos::from_millis(500));
+        let follower = stage.start(1, RATE);
+        stage.pass(SECOND.times(12));
+        for stream in [viewer, follower] {
+            assert_eq!(stage.received(stream), content(1, 0, TITLE.0));
+        }
+        let blocks = TITLE.0 / u64::from(BLOCK);
+        assert_eq!(stage.disk().reads.len() as u64, blocks, "each block is read once");
+        let counters = &stage.control.counters.blocks[0];
+        assert_eq!((counters.misses.value(), counters.hits.value()), (blocks, blocks));
     }
-    let blocks = TITLE.0 / u64::from(BLOCK);
-    assert_eq!(stage.disk().reads.len() as u64, blocks, "each block is read once");
-    let counters = &stage.control.counters.blocks[0];
-    assert_eq!((counters.misses.value(), counters.hits.value()), (blocks, blocks));
 }
 
 #[test]
 fn a_download_takes_only_the_time_that_streams_leave() {
-    let mut stage = Stage::new();
-    let stream = stage.start(1, RATE);
-    let download = stage.start_with(2, Pace::BestEffort);
-    stage.pass(SECOND.times(11));
-    assert_eq!(stage.received(download), content(2, 0, TITLE.0));
-    assert_eq!(finished(&stage, download), Some((Outcome::Complete, TITLE)));
-    assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-    assert_eq!(stage.control.counters.link.underruns.value(), 0);
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        let download = stage.start_with(2, Pace::BestEffort);
+        stage.pass(SECOND.times(11));
+        assert_eq!(stage.received(download), content(2, 0, TITLE.0));
+        assert_eq!(finished(&stage, download), Some((Outcome::Complete, TITLE)));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+    }
 }
 
 #[test]
 fn a_broken_connection_gives_everything_back() {
-    let mut stage = Stage::new();
-    let stream = stage.start(1, RATE);
-    stage.pass(SECOND);
-    stage.network().broken.push(stream.index as i32);
-    stage.pass(CYCLE.times(3));
-    assert!(matches!(finished(&stage, stream), Some((Outcome::PeerGone(104), _))));
-    assert!(retired(&stage, stream));
-    let counters = &stage.control.counters.blocks[0];
-    assert_eq!(counters.leased.value(), 0);
-    assert!(counters.resident.value() <= u64::from(PLACES));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        stage.pass(SECOND);
+        stage.network().broken.push(stream.index as i32);
+        stage.pass(CYCLE.times(3));
+        assert!(matches!(finished(&stage, stream), Some((Outcome::PeerGone(104), _))));
+        assert!(retired(&stage, stream));
+        let counters = &stage.control.counters.blocks[0];
+        assert_eq!(counters.leased.value(), 0);
+        assert!(counters.resident.value() <= u64::from(PLACES));
+    }
 }
 
 #[test]
 fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
-    let mut stage = Stage::new();
-    let stream = stage.start(1, RATE);
-    stage.pass(SECOND.times(2));
-    let before = stage.sends(stream).len();
-    stage.stand_still(SECOND.times(5));
-    stage.pass(SECOND.times(2));
-    let after = stage.sends(stream).split_off(before);
-    // One visit was due when the machine stopped; the phase may cost another tick.
-    assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 * 2), "{after:?}");
-    let bytes: u64 = after.iter().map(|&(_, bytes)| bytes).sum();
-    assert!(bytes.abs_diff(RATE / 8 * 2) <= RATE / 800 * 2);
-    assert_eq!(stage.control.counters.link.stalls.value(), 1);
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        stage.pass(SECOND.times(2));
+        let before = stage.sends(stream).len();
+        stage.stand_still(SECOND.times(5));
+        stage.pass(SECOND.times(2));
+        let after = stage.sends(stream).split_off(before);
+        // One visit was due when the machine stopped; the phase may cost another tick.
+        assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 * 2), "{after:?}");
+        let bytes: u64 = after.iter().map(|&(_, bytes)| bytes).sum();
+        assert!(bytes.abs_diff(RATE / 8 * 2) <= RATE / 800 * 2);
+        assert_eq!(stage.control.counters.link.stalls.value(), 1);
+    }
 }
 
 #[test]
 fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
-    let mut stage = Stage::new();
-    let stream = stage.start(1, RATE);
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        stage.pass(SECOND);
+        stage.disk().holds = true;
+        stage.pass(SECOND.times(2));
+        let before = stage.sends(stream).len();
+        assert!(stage.control.counters.link.underruns.value() > 0);
+        stage.disk().holds = false;
+        stage.pass(CYCLE.times(3));
+        let underruns = stage.control.counters.link.underruns.value();
+        stage.pass(SECOND);
+        assert_eq!(stage.control.counters.link.underruns.value(), underruns, "on time again");
+        let after = stage.sends(stream).split_off(before);
+        assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 + 1), "{after:?}");
+    }
+}
+
+#[test]
+fn a_range_begins_and_ends_where_it_was_asked_to() {
+    for memory in BOTH {
+        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+            let mut stage = Stage::new(memory);
+            // From within one block to within another.
+            let range = 100_001..1_200_003;
+            let stream = stage.start_range(4, pace, range.clone());
+            stage.pass(SECOND.times(6));
+            let len = range.end - range.start;
+            assert_eq!(stage.received(stream), content(4, range.start, len));
+            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, Bytes(len))));
+        }
+    }
+}
+
+#[test]
+fn a_part_is_offered_only_while_its_blocks_are_leased() {
+    for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+        // With one place more than what is being sent, what is given back is filled anew at once; the
+        // stage stops when a part is offered that no place refers to any more, or not yet.
+        let room = Room { places: 2, window: 2 };
+        let mut stage = Stage::with(Memory::PageCache, room);
+        let stream = stage.start_with(1, pace);
+        stage.pass(SECOND.times(11));
+        assert_eq!(stage.received(stream), content(1, 0, TITLE.0));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        let evictions = stage.control.counters.blocks[0].evictions.value();
+        assert_eq!(evictions, TITLE.0 / u64::from(BLOCK) - u64::from(room.places));
+    }
+}
+
+#[test]
+fn a_file_that_has_lost_its_bytes_ends_its_own_streams_and_every_lease_comes_back() {
+    let mut stage = Stage::new(Memory::PageCache);
+    let (healthy, paced) = (stage.start(1, RATE), stage.start(2, RATE));
     stage.pass(SECOND);
-    stage.disk().holds = true;
-    stage.pass(SECOND.times(2));
-    let before = stage.sends(stream).len();
-    assert!(stage.control.counters.link.underruns.value() > 0);
-    stage.disk().holds = false;
+    stage.network().lost.insert(2, 61);
+    let download = stage.start_with(2, Pace::BestEffort);
     stage.pass(CYCLE.times(3));
-    let underruns = stage.control.counters.link.underruns.value();
-    stage.pass(SECOND);
-    assert_eq!(stage.control.counters.link.underruns.value(), underruns, "on time again");
-    let after = stage.sends(stream).split_off(before);
-    assert!(after.iter().all(|&(_, bytes)| bytes <= RATE / 800 + 1), "{after:?}");
+    for stream in [paced, download] {
+        let (outcome, sent) = finished(&stage, stream).expect("its file has been cut");
+        assert_eq!(outcome, Outcome::DiskFailed(61));
+        assert_eq!(stage.received(stream), content(2, 0, sent.0));
+        assert!(retired(&stage, stream));
+    }
+    assert_eq!(stage.control.counters.delivery.disk_failed.value(), 2);
+    stage.pass(SECOND.times(10));
+    assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
+    assert!(retired(&stage, healthy));
+    assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
 }

@@ -2,22 +2,29 @@
 //!
 //! Much smaller than the simulator's world: nothing happens here by chance. The disk takes a fixed
 //! time for each transfer unless it is told to hold or to fail a title; a socket takes what is
-//! offered unless it is told how much it takes.
+//! offered unless it is told how much it takes. Blocks are in an arena or in a page cache, and what
+//! is offered by reference must be there at that moment.
+
+mod pages;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
-    Bell, Completion, DiskFault, DiskPort, FileHandle, LinkPort, Sent, SocketHandle, Transfer,
+    self, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort, Sent,
+    SocketHandle, Transfer,
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
-use tactus_engine::link::Patience;
+use tactus_engine::link::{self, Patience};
 use tactus_engine::message::{Command, Pace, Report, Start, StreamId, TitleId, VolumeId};
-use tactus_ring::arena::{BlockRef, HeapRegion, View, arena};
+use tactus_ring::arena::{BlockRef, HeapRegion, View, arena, elsewhere};
+
+use pages::Pages;
 
 pub(crate) const BLOCK: u32 = 65536;
 pub(crate) const CYCLE: Nanos = Nanos::from_millis(100);
@@ -27,10 +34,31 @@ const READ: Nanos = MILLISECOND;
 pub(crate) const TITLE: Bytes = Bytes(40 * BLOCK as u64);
 pub(crate) const PLACES: u32 = 64;
 
+/// Where the blocks of the stage are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Memory {
+    Arena,
+    PageCache,
+}
+
+pub(crate) const BOTH: [Memory; 2] = [Memory::Arena, Memory::PageCache];
+
+/// How many blocks there are room for, and how many a stream may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub(crate) places: u32,
+    pub(crate) window: u32,
+}
+
+/// Where the disk puts what it reads.
+enum Blocks {
+    Arena(View),
+    PageCache(Pages),
+}
+
 /// What the disk has been asked for, and how it behaves.
-#[derive(Default)]
 pub(crate) struct Disk {
-    view: Option<View>,
+    blocks: Blocks,
     queue: VecDeque<(Transfer, MonoTime)>,
     /// Every transfer so far: title and offset.
     pub(crate) reads: Vec<(i32, u64)>,
@@ -51,10 +79,12 @@ pub(crate) struct Network {
     pub(crate) limits: BTreeMap<i32, u64>,
     /// Sockets whose connection is gone.
     pub(crate) broken: Vec<i32>,
+    /// Titles whose file has not got its bytes any more, by which error.
+    pub(crate) lost: BTreeMap<i32, i32>,
 }
 
 struct DiskEnd(Arc<Mutex<Disk>>);
-struct NetworkEnd(Arc<Mutex<Network>>);
+struct NetworkEnd(Arc<Mutex<Network>>, Arc<Mutex<Disk>>);
 struct Silent;
 
 impl Bell for Silent {
@@ -66,6 +96,9 @@ impl DiskPort for DiskEnd {
         let mut disk = self.0.lock().expect("one thread plays");
         let before = disk.queue.back().map_or(now, |&(_, done)| done.max(now));
         disk.reads.push((transfer.file.0, transfer.offset.0));
+        if let Blocks::PageCache(pages) = &mut disk.blocks {
+            pages.begin(transfer);
+        }
         disk.queue.push_back((transfer, before + READ));
         Ok(())
     }
@@ -81,15 +114,21 @@ impl DiskPort for DiskEnd {
         if let Some(&errno) = disk.failing.get(&transfer.file.0) {
             return Some(Completion { transfer, result: Err(DiskFault(errno)) });
         }
-        let block = BlockRef { place: transfer.block.place, generation: transfer.block.generation };
         let bytes = content(transfer.file.0, transfer.offset.0, u64::from(transfer.len));
-        disk.view.as_ref()?.fill(block, transfer.at, &bytes);
+        match &mut disk.blocks {
+            Blocks::Arena(view) => {
+                let ports::BlockRef { place, generation } = transfer.block;
+                view.fill(BlockRef { place, generation }, transfer.at, &bytes);
+            }
+            Blocks::PageCache(pages) => pages.pin(transfer, bytes),
+        }
         Some(Completion { transfer, result: Ok(transfer.len) })
     }
 }
 
 impl LinkPort for NetworkEnd {
     fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
+        assert!(parts.iter().any(|part| !part.is_empty()), "a send of nothing has no answer");
         let mut network = self.0.lock().expect("one thread plays");
         if network.broken.contains(&socket.0) {
             return Sent::Broken(104);
@@ -110,6 +149,17 @@ impl LinkPort for NetworkEnd {
         network.sends.push((now, socket.0, taken));
         Sent::Some(taken as u32)
     }
+
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+        if let Some(&errno) = self.0.lock().expect("one thread plays").lost.get(&part.file.0) {
+            return Sent::Lost(errno);
+        }
+        let bytes = match &self.1.lock().expect("one thread plays").blocks {
+            Blocks::PageCache(pages) => pages.bytes(part),
+            Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
+        };
+        self.send(now, socket, &[&bytes])
+    }
 }
 
 /// What a title contains.
@@ -127,13 +177,35 @@ pub(crate) struct Stage {
     wake: Option<MonoTime>,
     pub(crate) reports: Vec<Report>,
     starts: u32,
+    window: u32,
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
-        let region = HeapRegion::new(PLACES as usize * BLOCK as usize);
-        let (keeper, view) = arena(Box::new(region), BLOCK);
-        let disk = Arc::new(Mutex::new(Disk { view: Some(view.clone()), ..Disk::default() }));
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self::with(memory, Room { places: PLACES, window: 6 })
+    }
+
+    pub(crate) fn with(memory: Memory, Room { places, window }: Room) -> Self {
+        // Shown with whatever fails.
+        println!("blocks in {memory:?}");
+        let (keeper, blocks, memory) = match memory {
+            Memory::Arena => {
+                let region = HeapRegion::new(places as usize * BLOCK as usize);
+                let (keeper, view) = arena(Box::new(region), BLOCK);
+                (keeper, Blocks::Arena(view.clone()), link::Memory::Arena(view))
+            }
+            Memory::PageCache => {
+                let blocks = Blocks::PageCache(Pages::default());
+                (elsewhere(places, BLOCK), blocks, link::Memory::PageCache)
+            }
+        };
+        let disk = Arc::new(Mutex::new(Disk {
+            blocks,
+            queue: VecDeque::new(),
+            reads: vec![],
+            failing: BTreeMap::new(),
+            holds: false,
+        }));
         let network = Arc::new(Mutex::new(Network::default()));
         let millisecond = Nanos::from_millis(1);
         let model = DiskModel {
@@ -147,12 +219,12 @@ impl Stage {
             volumes: vec![VolumeSetup {
                 port: DiskEnd(Arc::clone(&disk)),
                 keeper,
-                view,
+                memory,
                 cycle: CYCLE,
                 model,
                 best_effort_depth: 2,
             }],
-            link: NetworkEnd(Arc::clone(&network)),
+            link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
             streams: 8,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
             placement: Placement::sensible(1, 1),
@@ -161,7 +233,7 @@ impl Stage {
         let core = cores.pop().expect("one core");
         let now = MonoTime(7_000_000_123);
         let (reports, starts) = (vec![], 0);
-        Self { core, control, disk, network, now, wake: None, reports, starts }
+        Self { core, control, disk, network, now, wake: None, reports, starts, window }
     }
 
     /// A paced stream of the whole title.
@@ -170,8 +242,13 @@ impl Stage {
         self.start_with(title, pace)
     }
 
-    /// A stream of the whole title; the number of its socket is that of its place.
+    /// A stream of the whole title.
     pub(crate) fn start_with(&mut self, title: i32, pace: Pace) -> StreamId {
+        self.start_range(title, pace, 0..TITLE.0)
+    }
+
+    /// A stream of a part of the title; the number of its socket is that of its place.
+    pub(crate) fn start_range(&mut self, title: i32, pace: Pace, range: Range<u64>) -> StreamId {
         let stream = StreamId { index: self.starts, generation: 1 };
         self.starts += 1;
         let start = Start {
@@ -181,10 +258,10 @@ impl Stage {
             file: FileHandle(title),
             position: 0,
             title_len: TITLE,
-            first: Bytes(0),
-            end: TITLE,
+            first: Bytes(range.start),
+            end: Bytes(range.end),
             pace,
-            window: 6,
+            window: self.window,
             socket: SocketHandle(stream.index as i32),
         };
         self.command(Command::Start(start));
