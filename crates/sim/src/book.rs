@@ -4,10 +4,10 @@
 //! it, at every admission, refusal and return.
 
 use tactus_core::ledger::{
-    CpuTerms, Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Terms, Wish,
+    Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Terms, Wish,
 };
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
@@ -75,9 +75,8 @@ impl Book {
         let count = disks.len();
         // Link and processor are as large as they need be: here the disks and the memory decide.
         let link = BitRate(1 << 50);
-        let cpu = CpuTerms { per_send: Nanos(1), per_mib: Nanos(1), budget: SECOND.times(1000) };
         Self {
-            ledger: Ledger::new(Terms { disks, link, cpu, streams }),
+            ledger: Ledger::new(Terms { disks, link, cpu: SECOND.times(1000), streams }),
             free: (0..streams).rev().collect(),
             generations: vec![0; streams as usize],
             sums: Sums {
@@ -153,7 +152,9 @@ impl Book {
         }
         let Grant { volume, pace, demand, .. } = grant;
         let sums = &mut self.sums;
-        let blocks = if grant.is_resident() { 0 } else { u64::from(demand.window()) };
+        let ahead = self.ledger.terms().disks[volume].ahead;
+        let own = u64::from(demand.window()) + u64::from(ahead);
+        let blocks = if grant.is_resident() { 0 } else { own };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
         if let Asked::Resident { rate, .. } = pace

@@ -2,15 +2,17 @@
 //!
 //! Promise: without faults the device obeys the `DiskModel` that it states, so that a deadline
 //! missed is the engine's doing. It checks what a kernel cannot: that reads come in the promised
-//! order, that no block is written twice, and that everything submitted is asked for again.
+//! order, that no block is written twice, that everything submitted is asked for again, and that
+//! what is sent by reference is in memory.
 
 mod faults;
 mod model;
+mod pages;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::ports::{Completion, DiskFault, DiskPort, Transfer};
+use tactus_core::ports::{self, Completion, DiskFault, DiskPort, FilePart, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
 
@@ -23,6 +25,7 @@ use crate::verdict::{Invariant, require};
 pub(crate) use faults::{Fault, Trouble};
 use model::Mechanics;
 pub(crate) use model::{DiskKind, SPAN};
+pub(crate) use pages::Pages;
 pub(crate) use watch::DiskTerms;
 use watch::Watch;
 
@@ -30,7 +33,7 @@ use watch::Watch;
 pub(crate) struct Device {
     mechanics: Mechanics,
     faults: Vec<Fault>,
-    view: View,
+    blocks: Blocks,
     titles: Arc<[Title]>,
     fidelity: Fidelity,
     dice: Dice,
@@ -50,12 +53,20 @@ struct Pending {
     result: Result<u32, DiskFault>,
 }
 
+/// Where a device's blocks are.
+pub(crate) enum Blocks {
+    /// In an arena, into which it writes.
+    Arena(View),
+    /// In the page cache, which keeps what it has read.
+    PageCache(Pages),
+}
+
 /// What a device is made of.
 pub(crate) struct DeviceParts {
     pub(crate) kind: DiskKind,
     pub(crate) terms: DiskTerms,
     pub(crate) faults: Vec<Fault>,
-    pub(crate) view: View,
+    pub(crate) blocks: Blocks,
     pub(crate) titles: Arc<[Title]>,
     pub(crate) fidelity: Fidelity,
     pub(crate) dice: Dice,
@@ -67,9 +78,9 @@ impl Device {
         Self {
             mechanics: Mechanics::new(parts.kind),
             faults: parts.faults,
-            watch: Watch::new(parts.terms, parts.view.places()),
+            watch: Watch::new(parts.terms, parts.blocks.places()),
             damaged: vec![false; parts.titles.len()],
-            view: parts.view,
+            blocks: parts.blocks,
             titles: parts.titles,
             fidelity: parts.fidelity,
             dice: parts.dice,
@@ -83,6 +94,9 @@ impl Device {
     fn submit(&mut self, now: MonoTime, transfer: Transfer) {
         let title = self.titles[transfer.file.0 as usize];
         self.watch.check_submit(now, transfer, &title);
+        if let Blocks::PageCache(pages) = &mut self.blocks {
+            pages.begin(transfer);
+        }
         require(self.pending.len() < self.depth, Invariant::BoundedTurn, || {
             format!("more than {} transfers at the device at {now:?}", self.depth)
         });
@@ -130,15 +144,23 @@ impl Device {
         let (at, _) = ended.min_by_key(|(_, pending)| (pending.done, pending.number))?;
         let Pending { transfer, result, .. } = self.pending.swap_remove(at);
         if let Ok(bytes) = result {
-            let block =
-                BlockRef { place: transfer.block.place, generation: transfer.block.generation };
-            let from = transfer.offset.0;
-            let target = Target { block, at: transfer.at };
-            let range = (from, from + u64::from(bytes));
-            content::fill(&self.view, target, transfer.file.0 as u64, range, self.fidelity);
+            self.blocks.fill(transfer, bytes, self.fidelity);
         }
         self.watch.note_completion(transfer, &self.titles[transfer.file.0 as usize]);
         Some(Completion { transfer, result })
+    }
+
+    /// Stops the world unless all of `part` is in memory: sent by reference, it waits for no disk.
+    pub(crate) fn check_in_memory(&self, now: MonoTime, part: FilePart) {
+        let missing = match &self.blocks {
+            Blocks::Arena(_) => Some(part.offset),
+            Blocks::PageCache(pages) => {
+                pages.first_missing(part, self.titles[part.file.0 as usize].len)
+            }
+        };
+        require(missing.is_none(), Invariant::SendsNeverWait, || {
+            format!("{part:?} at {now:?} waits for the disk at {missing:?}")
+        });
     }
 
     /// Whether reads of a title have failed.
@@ -170,6 +192,29 @@ impl Device {
 
     pub(crate) fn trace(&self) -> u64 {
         self.trace.hash()
+    }
+}
+
+impl Blocks {
+    fn places(&self) -> u32 {
+        match self {
+            Self::Arena(view) => view.places(),
+            Self::PageCache(pages) => pages.places(),
+        }
+    }
+
+    /// Puts the first `bytes` of a transfer where they belong.
+    fn fill(&mut self, transfer: Transfer, bytes: u32, fidelity: Fidelity) {
+        let Transfer { block: ports::BlockRef { place, generation }, file, offset, at, .. } =
+            transfer;
+        match self {
+            Self::Arena(view) => {
+                let target = Target { block: BlockRef { place, generation }, at };
+                let range = (offset.0, offset.0 + u64::from(bytes));
+                content::fill(view, target, file.0 as u64, range, fidelity);
+            }
+            Self::PageCache(pages) => pages.pin(transfer, bytes),
+        }
     }
 }
 

@@ -1,20 +1,22 @@
 //! The simulated network: sockets with buffers, receivers of every temper, and a check of each byte.
 //!
 //! What a socket takes, its receiver gets in order; so bytes and times are checked where they are
-//! taken. A socket belongs to one delivery, from its start until it is reported as finished; one
-//! that is used before or after stops the world.
+//! taken; what is offered by reference must be in memory. A socket belongs to one delivery, from its
+//! start until it is reported as finished; one that is used before or after stops the world.
 
 mod law;
 mod receiver;
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use tactus_core::ports::{LinkPort, Sent, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_engine::counters::StreamCounters;
 
 use crate::content::{self, Fidelity};
-use crate::device::open;
+use crate::device::{Device, open};
+use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
@@ -177,7 +179,7 @@ impl Net {
         });
     }
 
-    fn send(&mut self, now: MonoTime, handle: SocketHandle, parts: &[&[u8]]) -> Sent {
+    fn send(&mut self, now: MonoTime, handle: SocketHandle, offer: Offer<'_>) -> Sent {
         let (place, serial) = ((handle.0 % PLACES) as usize, handle.0 / PLACES);
         self.turn.sends += 1;
         let LinkTurn { sends, sends_max, wanted } = self.turn;
@@ -191,8 +193,9 @@ impl Net {
                 format!("a socket was used that is not the engine's: {handle:?} at {now:?}"),
             );
         };
-        let offered: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let offered = offer.len();
         require(offered > 0, Invariant::BoundedTurn, || format!("an empty send at {now:?}"));
+        socket.check_offer(now, offer);
         if socket.receiver.is_broken(now) {
             return Sent::Broken(EPIPE);
         }
@@ -210,7 +213,9 @@ impl Net {
         if taken == 0 {
             return Sent::Blocked;
         }
-        socket.check_bytes(now, parts, taken, self.fidelity);
+        if let Offer::ByCopy(parts) = offer {
+            socket.check_bytes(now, parts, taken, self.fidelity);
+        }
         // A peer that leaves bytes untaken keeps the window full, and what comes after is late.
         let promised = socket.delivery.is_promised && !socket.ever_blocked;
         socket.check_times(now, wanted, self.paused, taken);
@@ -227,12 +232,22 @@ impl Net {
 }
 
 impl Socket {
-    fn check_bytes(&self, now: MonoTime, parts: &[&[u8]], taken: u64, fidelity: Fidelity) {
+    /// What is offered lies in the delivery; by reference it must name the next bytes, exactly.
+    fn check_offer(&self, now: MonoTime, offer: Offer<'_>) {
         let Delivery { title, first, end, .. } = self.delivery;
-        let mut at = first.0 + self.sent;
-        require(at + taken <= end.0, Invariant::RightBytes, || {
-            format!("bytes {at}..{} of {:?} at {now:?}", at + taken, self.delivery)
+        let at = first.0 + self.sent;
+        let is_next = match offer {
+            Offer::ByCopy(_) => true,
+            Offer::ByReference(part) => part.file.0 as u64 == title && part.offset.0 == at,
+        };
+        require(is_next && at + offer.len() <= end.0, Invariant::RightBytes, || {
+            format!("{at} is next at {now:?}, but offered is {offer:?}: {:?}", self.delivery)
         });
+    }
+
+    fn check_bytes(&self, now: MonoTime, parts: &[&[u8]], taken: u64, fidelity: Fidelity) {
+        let Delivery { title, first, .. } = self.delivery;
+        let mut at = first.0 + self.sent;
         let mut left = taken;
         for part in parts {
             let part = &part[..left.min(part.len() as u64) as usize];
@@ -253,12 +268,48 @@ impl Socket {
     }
 }
 
+/// What is offered to a socket.
+#[derive(Clone, Copy)]
+enum Offer<'a> {
+    ByCopy(&'a [&'a [u8]]),
+    ByReference(FilePart),
+}
+
+impl Offer<'_> {
+    fn len(self) -> u64 {
+        match self {
+            Self::ByCopy(parts) => parts.iter().map(|part| part.len() as u64).sum(),
+            Self::ByReference(part) => u64::from(part.len),
+        }
+    }
+}
+
+impl fmt::Debug for Offer<'_> {
+    /// Where bytes stand says little, and they are many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByCopy(parts) => write!(f, "{} bytes in {} parts", self.len(), parts.len()),
+            Self::ByReference(part) => part.fmt(f),
+        }
+    }
+}
+
 /// The engine's end of the network.
-pub(crate) struct LinkEnd(pub(crate) Arc<Mutex<Net>>);
+pub(crate) struct LinkEnd {
+    pub(crate) net: Arc<Mutex<Net>>,
+    pub(crate) devices: Vec<Arc<Mutex<Device>>>,
+    pub(crate) titles: Arc<[Title]>,
+}
 
 impl LinkPort for LinkEnd {
     fn send(&mut self, now: MonoTime, socket: SocketHandle, parts: &[&[u8]]) -> Sent {
-        open(&self.0).send(now, socket, parts)
+        open(&self.net).send(now, socket, Offer::ByCopy(parts))
+    }
+
+    fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent {
+        let volume = self.titles[part.file.0 as usize].volume;
+        open(&self.devices[volume]).check_in_memory(now, part);
+        open(&self.net).send(now, socket, Offer::ByReference(part))
     }
 }
 

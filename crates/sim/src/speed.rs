@@ -12,7 +12,7 @@ use crate::content::Fidelity;
 use crate::device::DiskKind;
 use crate::net::{Receiver, Temper};
 use crate::run::caught;
-use crate::swarm::{ClientSpec, Habit, Mode, Swarm, VolumeSpec};
+use crate::swarm::{ClientSpec, Habit, Memory, Mode, Swarm, VolumeSpec};
 use crate::title::{Audience, Title};
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -84,6 +84,7 @@ fn house(duration: Nanos) -> Swarm {
             places: 6 * STREAMS as u32,
             best_effort_depth: 4,
             share_thousandths: 900,
+            memory: Memory::Arena,
             faults: vec![],
         }],
         titles: (0..STREAMS).map(title).collect(),

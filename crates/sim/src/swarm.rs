@@ -71,7 +71,18 @@ pub(crate) struct VolumeSpec {
     pub(crate) places: u32,
     pub(crate) best_effort_depth: u32,
     pub(crate) share_thousandths: u32,
+    pub(crate) memory: Memory,
     pub(crate) faults: Vec<Fault>,
+}
+
+/// Where the blocks of a volume are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Memory {
+    Arena,
+    /// The page cache, and how many blocks the kernel reads ahead of each stream.
+    PageCache {
+        ahead: u32,
+    },
 }
 
 /// How a client uses the service.
@@ -154,6 +165,10 @@ impl Swarm {
         } else {
             draw_clients(&mut all.fork(3), &volumes, mode, duration, fidelity)
         };
+        if is_crowded {
+            // What is read ahead comes on top, or memory would be the limit.
+            volumes[0].places += volumes[0].memory.ahead() * clients.len() as u32;
+        }
         if has_holds {
             hold_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
         }
@@ -212,6 +227,7 @@ impl VolumeSpec {
             places: (arena / block).max(8) as u32,
             best_effort_depth: dice.between(1, 4) as u32,
             share_thousandths: dice.between(800, 950) as u32,
+            memory: Memory::draw(dice),
             faults: vec![],
         }
     }
@@ -219,6 +235,23 @@ impl VolumeSpec {
     /// Bits per second that the disk gives in long reads.
     fn sequential(&self) -> u64 {
         self.kind.model(self.block).sequential().0
+    }
+}
+
+impl Memory {
+    fn draw(dice: &mut Dice) -> Self {
+        if dice.chance(500) {
+            return Self::Arena;
+        }
+        Self::PageCache { ahead: dice.below(3) as u32 }
+    }
+
+    /// Blocks that are granted to each stream beside those that it asks for.
+    pub(crate) fn ahead(self) -> u32 {
+        match self {
+            Self::Arena => 0,
+            Self::PageCache { ahead } => ahead,
+        }
     }
 }
 
@@ -432,5 +465,26 @@ impl Swarm {
             clients: self.clients.len(),
             pauses: self.pauses.len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_half_of_all_volumes_are_of_either_kind_and_read_ahead_by_each_number() {
+        let swarms = (0..500).map(|seed| Swarm::draw(seed, Mode::of(seed), None));
+        let mut counts = [0; 4];
+        for volume in swarms.flat_map(|swarm| swarm.volumes) {
+            counts[match volume.memory {
+                Memory::Arena => 3,
+                Memory::PageCache { ahead } => ahead as usize,
+            }] += 1;
+        }
+        let all: u32 = counts.iter().sum();
+        let share = |count: u32| 1000 * count / all;
+        assert!((450..550).contains(&share(counts[3])), "{counts:?}");
+        assert!(counts[..3].iter().all(|&count| share(count) > 120), "{counts:?}");
     }
 }

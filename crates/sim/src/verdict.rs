@@ -40,6 +40,8 @@ pub enum Invariant {
     BoundedTurn,
     /// 22: after a pause nothing is sent faster than before.
     NoBurstAfterPause,
+    /// 24: what is sent by reference is in memory, so that no send waits for a disk.
+    SendsNeverWait,
     /// 25: when all have ended nothing is left: no block, transfer, socket or timer.
     NothingLeft,
     /// A stream ends for a true reason, once, with its socket unused from then on.
@@ -74,6 +76,7 @@ impl Invariant {
             Self::FaultsStayAtHome => "19 faults stay at home",
             Self::BoundedTurn => "21 bounded turn",
             Self::NoBurstAfterPause => "22 no burst after a pause",
+            Self::SendsNeverWait => "24 sends never wait for a disk",
             Self::NothingLeft => "25 nothing left",
             Self::TrueOutcome => "true outcome",
             Self::SlowPeersEnd => "slow peers end",

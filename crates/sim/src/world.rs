@@ -10,18 +10,19 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tactus_core::ledger::SendCost;
 use tactus_core::ports::Bell;
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
-use tactus_engine::link::Patience;
-use tactus_ring::arena::{HeapRegion, arena};
+use tactus_engine::link::{Memory, Patience};
+use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 
 use crate::book::Book;
-use crate::device::{Device, DeviceParts, DiskEnd, DiskTerms, open};
+use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Pages, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net};
-use crate::swarm::{Mode, Swarm};
+use crate::swarm::{self, Mode, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
@@ -148,8 +149,7 @@ impl World {
         let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
         let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
         for (at, spec) in swarm.volumes.iter().enumerate() {
-            let region = HeapRegion::new(spec.places as usize * spec.block as usize);
-            let (keeper, view) = arena(Box::new(region), spec.block);
+            let (keeper, blocks, memory) = make_blocks(spec);
             let model = spec.kind.model(spec.block);
             let terms = DiskTerms {
                 model,
@@ -163,7 +163,7 @@ impl World {
                 kind: spec.kind,
                 terms,
                 faults: spec.faults.clone(),
-                view: view.clone(),
+                blocks,
                 titles: Arc::clone(&titles),
                 fidelity: swarm.fidelity,
                 dice: dice.fork(100 + at as u64),
@@ -171,7 +171,7 @@ impl World {
             volumes.push(VolumeSetup {
                 port: DiskEnd(Arc::clone(&device)),
                 keeper,
-                view,
+                memory,
                 cycle: spec.cycle,
                 model,
                 best_effort_depth: spec.best_effort_depth,
@@ -182,13 +182,19 @@ impl World {
                 share_thousandths: spec.share_thousandths,
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
+                ahead: spec.memory.ahead(),
+                cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1) },
             });
             devices.push(device);
         }
         let reports_rung = Arc::new(AtomicBool::new(false));
         let (cores, control) = assemble(Setup {
             volumes,
-            link: LinkEnd(Arc::clone(&net)),
+            link: LinkEnd {
+                net: Arc::clone(&net),
+                devices: devices.clone(),
+                titles: Arc::clone(&titles),
+            },
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
@@ -428,6 +434,22 @@ fn after_pause(pauses: &[(MonoTime, Nanos)], at: MonoTime) -> MonoTime {
 /// How long the machine has stood still, or will have when the pause that has begun is over.
 fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
     pauses.iter().filter(|&&(from, _)| from <= now).map(|&(_, span)| span).sum()
+}
+
+/// The keeper of a volume's blocks, and where the device and the link find their bytes.
+fn make_blocks(spec: &VolumeSpec) -> (Keeper, Blocks, Memory) {
+    let VolumeSpec { places, block, memory, .. } = *spec;
+    match memory {
+        swarm::Memory::Arena => {
+            let region = HeapRegion::new(places as usize * block as usize);
+            let (keeper, view) = arena(Box::new(region), block);
+            (keeper, Blocks::Arena(view.clone()), Memory::Arena(view))
+        }
+        swarm::Memory::PageCache { .. } => {
+            let blocks = Blocks::PageCache(Pages::new(places, block));
+            (elsewhere(places, block), blocks, Memory::PageCache)
+        }
+    }
 }
 
 fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {

@@ -8,7 +8,7 @@
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
-use super::{ClientSpec, Habit, VolumeSpec};
+use super::{ClientSpec, Habit, Memory, VolumeSpec};
 use crate::device::{DiskKind, SPAN};
 use crate::dice::Dice;
 use crate::net::{Receiver, Temper};
@@ -30,6 +30,7 @@ pub(super) fn draw_volume(dice: &mut Dice) -> VolumeSpec {
         places: (dice.between(128, 256) * MIB / u64::from(block)) as u32,
         best_effort_depth: dice.between(1, 4) as u32,
         share_thousandths: 950,
+        memory: Memory::draw(dice),
         faults: vec![],
     }
 }
