@@ -22,6 +22,7 @@ use crate::floors::{self, Floor};
 use crate::interrupt;
 use crate::netns::{CONGESTION_CONTROL, Wire};
 use crate::peers::{Peer, measure_volume};
+use crate::read_ahead::ReadAhead;
 use crate::report::Report;
 use crate::run::{self, Extra, Figures, Outcome, Scene};
 use crate::titles::Titles;
@@ -75,6 +76,9 @@ pub struct Options {
     /// Where titles are laid down; they are kept for the next run.
     #[arg(long, default_value = "target/bench/data")]
     pub data: PathBuf,
+    /// The read-ahead of the machine's own disk in KiB, for every server alike.
+    #[arg(long, default_value_t = 512)]
+    pub read_ahead: u64,
     /// Where reports are written.
     #[arg(long, default_value = "target/bench")]
     pub out: PathBuf,
@@ -120,6 +124,7 @@ pub(crate) struct Stage {
     tactus: PathBuf,
     limits: Vec<Floor>,
     idle: Spent,
+    _read_ahead: Option<ReadAhead>,
 }
 
 /// One judged run.
@@ -140,13 +145,14 @@ impl Stage {
             Some(path) => path.canonicalize()?,
             None => std::env::current_exe()?.with_file_name("tactus"),
         };
+        let _read_ahead = ReadAhead::set(&options.data, options.read_ahead)?;
         let wire = Wire::lay()?;
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });
         say(&format!("watching the machine without a server for {idle}"));
         let idle = run::idle(idle, RECEIVER_CORE)?;
-        Ok(Self { options, wire, tactus, limits, idle })
+        Ok(Self { options, wire, tactus, limits, idle, _read_ahead })
     }
 
     /// Whether the command line asks for `peer`.

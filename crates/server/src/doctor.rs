@@ -13,6 +13,7 @@ use tactus_core::units::Bytes;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
+use crate::engine::{self, FLASH_BLOCK};
 use crate::measure::model_file;
 
 /// How good one thing is.
@@ -87,7 +88,7 @@ pub struct Facts {
 pub struct Needs {
     /// Memory for blocks.
     pub arena: Bytes,
-    /// Open files: connections, titles, and some.
+    /// Open files: connections, streams, blocks in the page cache, and some.
     pub descriptors: u64,
     /// Whether `[link] rate` is configured, so that the interface need not tell.
     pub link_is_set: bool,
@@ -116,13 +117,13 @@ fn model_at(path: &Path) -> Option<Result<String, String>> {
 impl Needs {
     /// What a server with `config` wants on a machine with `free` bytes of memory.
     pub fn of(config: &Config, free: Bytes) -> Self {
-        let connections = u64::from(config.http.connections_max);
+        let arena = match config.memory.arena {
+            Auto::Set(size) => size,
+            Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
+        };
         Self {
-            arena: match config.memory.arena {
-                Auto::Set(size) => size,
-                Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
-            },
-            descriptors: connections + 2 * crate::catalogue::KNOWN_TITLES_MAX as u64 + 256,
+            arena,
+            descriptors: engine::open_files(config, arena.0 / FLASH_BLOCK.0),
             link_is_set: config.link.rate != Auto::Auto,
         }
     }

@@ -30,7 +30,8 @@ use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::host::{Bells, CoreHost, Rights};
 
-pub use crate::engine::terms::VolumeFacts;
+pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
+pub use crate::engine::volume::open_files;
 
 /// A running engine. Dropping it stops the cores.
 pub struct Engine {

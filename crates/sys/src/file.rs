@@ -111,15 +111,22 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// How many files this process may have open, after it has asked for as many as it may ask for.
-pub fn raise_open_files() -> u64 {
+/// How many files this process may have open, after it has asked for `needed`: up to the hard limit,
+/// and beyond it with `CAP_SYS_RESOURCE`.
+pub fn raise_open_files(needed: u64) -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let allowed = match rustix::process::setrlimit(Resource::Nofile, raised) {
-        Ok(()) => raised.current,
-        Err(_) => limit.current,
-    };
-    allowed.unwrap_or(u64::MAX)
+    if limit.current.is_none_or(|current| current >= needed) {
+        return limit.current.unwrap_or(u64::MAX);
+    }
+    let hard = limit.maximum.map(|maximum| maximum.max(needed));
+    let wishes = [
+        Rlimit { current: Some(needed), maximum: hard },
+        Rlimit { current: limit.maximum, maximum: limit.maximum },
+    ];
+    let granted =
+        |wish: &Rlimit| rustix::process::setrlimit(Resource::Nofile, wish.clone()).is_ok();
+    let found = wishes.into_iter().find(granted).unwrap_or(limit);
+    found.current.unwrap_or(u64::MAX)
 }
 
 /// How direct reads of this file must be aligned; `None` where the kernel (before 6.1) or the file

@@ -65,8 +65,8 @@ pub struct FillerRights {
     pub priority: Option<u8>,
 }
 
-/// File descriptors that each place needs: a pipe's two ends, and the file of its block.
-pub const FILES_PER_PLACE: u32 = 3;
+/// File descriptors that each place needs: its pipe, and the file of its block.
+pub const FILES_PER_PLACE: u32 = 2;
 
 impl DiskPages {
     /// Makes all pipes and starts the threads.
@@ -208,7 +208,7 @@ fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
     let end = transfer.offset.0 as i64 + i64::from(transfer.len);
     while offset < end {
         let left = (end - offset) as usize;
-        match pin::splice(transfer.file.0, Some(&mut offset), pipe.write.as_raw_fd(), left) {
+        match pin::splice(transfer.file.0, Some(&mut offset), pipe.0.as_raw_fd(), left) {
             Ok(0) => break,
             Ok(_) | Err(libc::EINTR) => (),
             Err(errno) => return Err(errno),

@@ -103,13 +103,13 @@ fn peers() -> Vec<(Box<dyn Peer>, bool, usize)> {
     let nginx =
         |style, guess| -> (Box<dyn Peer>, bool, usize) { (Box::new(Nginx(style)), false, guess) };
     vec![
-        (Box::new(Tactus { label: String::new(), tuning }), true, 64),
-        nginx(NginxStyle::SendfileThreads, 16),
-        nginx(NginxStyle::Sendfile, 16),
-        nginx(NginxStyle::Direct { buffer_mib: 1 }, 16),
-        nginx(NginxStyle::Direct { buffer_mib: 2 }, 16),
+        (Box::new(Tactus { label: String::new(), tuning }), true, 92),
+        nginx(NginxStyle::SendfileThreads, 13),
+        nginx(NginxStyle::Direct { buffer_mib: 1 }, 56),
+        nginx(NginxStyle::Sendfile, 8),
+        nginx(NginxStyle::Direct { buffer_mib: 2 }, 56),
         nginx(NginxStyle::Buffered { buffer_mib: 2 }, 16),
-        nginx(NginxStyle::Defaults, 16),
+        nginx(NginxStyle::Defaults, 8),
     ]
 }
 

@@ -76,6 +76,9 @@ impl Peer for Tactus {
     }
 }
 
+/// Most titles that a bench makes popular, and then some.
+const TITLES_HELD: usize = 32;
+
 impl Tactus {
     fn configuration(&self, setting: &Setting<'_>) -> String {
         let tuning = &self.tuning;
@@ -100,7 +103,8 @@ impl Tactus {
              [memory]\n\
              streams_max = {}\n",
             address(setting.wire),
-            setting.streams.max(64),
+            // Titles that are held take places of the table too.
+            setting.streams.max(64) + TITLES_HELD,
         );
         let bytes = |size: Bytes| format!("\"{} B\"", size.0);
         let nanos = |span: Nanos| format!("\"{} ns\"", span.0);

@@ -4,6 +4,7 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
 use super::{Facts, Finding, Needs, State};
+use crate::engine::READ_AHEAD_MAX;
 
 /// All findings, in the order in which an operator should read them.
 pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
@@ -264,9 +265,20 @@ fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
     let size = device.read_ahead?;
     let found = format!("{} reads {size} ahead", device.name);
     if !matches!(direct, DirectReads::Refused(_)) {
-        return Some(Finding::ok(
+        if device.rotational == Some(true) {
+            let unused = found + "; streams read directly and do not need it";
+            return Some(Finding::ok("readahead", unused));
+        }
+        if size <= READ_AHEAD_MAX {
+            let used = found + "; streams are sent from the page cache";
+            return Some(Finding::ok("readahead", used));
+        }
+        return Some(Finding::warn(
             "readahead",
-            found + "; streams read directly and do not need it",
+            found,
+            "so much for each stream would fill the memory: streams are read directly and copied, at \
+             twice the CPU time",
+            format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name),
         ));
     }
     if size >= READ_AHEAD_ENOUGH {

@@ -85,14 +85,15 @@ const BY_REFERENCE: SendCost =
 
 /// On flash, where a visit costs little: short cycles, so that streams begin soon.
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
-const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
+/// Size of a block on flash, where none is configured.
+pub const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
 /// On a disk with an arm each visit costs 10 ms, so visits are few and long; the blocks are as large
 /// as one request may be.
 const ARM_CYCLE: Nanos = Nanos(4 * SECOND.0);
 const ARM_BLOCK: Bytes = Bytes(MIB);
 
 /// More read-ahead than this, for each stream, would fill the memory that streams need.
-const READ_AHEAD_MAX: Bytes = Bytes(MIB);
+pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
 /// Finds out what each volume of `config` can do.
 pub(super) fn volumes(config: &Config) -> io::Result<Vec<VolumeFacts>> {

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use tactus_core::units::Bytes;
 use tactus_engine::assembly::VolumeSetup;
 use tactus_engine::link::Memory;
 use tactus_ring::arena;
@@ -26,7 +27,18 @@ pub(super) fn open(
 ) -> io::Result<VolumeSetup<DiskDevice>> {
     if volume.terms.sendfile {
         match by_reference(config, volume, rights) {
-            Ok(setup) => return Ok(setup),
+            Ok(setup) => {
+                let places = setup.keeper.places();
+                let wanted = volume.terms.places();
+                if places < wanted {
+                    volume.terms.arena = Bytes(volume.terms.block.0 * u64::from(places));
+                    degraded.push(format!(
+                        "memory for {places} blocks instead of {wanted}, which need more open files \
+                         (ulimit -n, fs.nr_open)"
+                    ));
+                }
+                return Ok(setup);
+            }
             Err(refused) => {
                 volume.terms.sendfile = false;
                 degraded.push(format!(
@@ -44,14 +56,14 @@ fn by_reference(
     volume: &VolumeFacts,
     rights: FillerRights,
 ) -> Result<VolumeSetup<DiskDevice>, String> {
-    let places = volume.terms.places();
-    let needed = u64::from(places) * u64::from(FILES_PER_PLACE)
-        + u64::from(config.memory.streams_max)
-        + u64::from(config.http.connections_max)
-        + FILES_OF_THE_REST;
-    let allowed = file::raise_open_files();
-    if needed > allowed {
-        return Err(format!("{needed} files would be open, {allowed} may be: see ulimit -n"));
+    let volumes = config.volumes.len() as u64;
+    let wanted = u64::from(volume.terms.places());
+    let allowed = file::raise_open_files(open_files(config, wanted * volumes));
+    // Where both do not fit, they share: half a limit still holds thousands of connections.
+    let left = allowed - open_files(config, 0).min(allowed / 2);
+    let places = wanted.min(left / (u64::from(FILES_PER_PLACE) * volumes)) as u32;
+    if places < PLACES_MIN {
+        return Err(format!("{allowed} open files are too few: see ulimit -n"));
     }
     let options = PagesOptions {
         places,
@@ -73,6 +85,15 @@ fn by_reference(
     })
 }
 
+/// How many files are open at most when `blocks` are kept in the page cache.
+pub fn open_files(config: &Config, blocks: u64) -> u64 {
+    let streams = u64::from(config.memory.streams_max);
+    let connections = u64::from(config.http.connections_max);
+    blocks * u64::from(FILES_PER_PLACE) + streams + connections + FILES_OF_THE_REST
+}
+
+/// With fewer blocks than this, hardly a stream is admitted.
+const PLACES_MIN: u32 = 256;
 /// Threads that wait for a flash device: it gains from up to about sixteen reads at a time.
 const FILLERS: u32 = 16;
 /// Titles that the catalogue remembers, rings, logs.

@@ -4,12 +4,22 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-/// A pipe that nobody reads.
-pub(super) struct Pipe {
-    read: OwnedFd,
-    pub(super) write: OwnedFd,
+/// Both ends of a pipe that nobody reads.
+pub(super) struct Pipe(pub(super) OwnedFd);
+
+impl Pipe {
+    /// A pipe with room for `size` bytes in whole pages.
+    fn new(size: u32) -> io::Result<Self> {
+        let (_read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        fcntl_setpipe_size(&write, size as usize)?;
+        // One descriptor for both ends instead of two: there is a pipe for each place.
+        let path = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
 }
 
 /// A place and what it holds.
@@ -37,9 +47,7 @@ pub(super) struct Unused {
 
 impl Pin {
     pub(super) fn new(block: u32) -> io::Result<Self> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        fcntl_setpipe_size(&write, block as usize)?;
-        Ok(Self { pipe: Arc::new(Pipe { read, write }), life: None, kept: None, block })
+        Ok(Self { pipe: Arc::new(Pipe::new(block)?), life: None, kept: None, block })
     }
 
     /// Whether the place begins a new life with this generation.
@@ -55,8 +63,7 @@ impl Pin {
     pub(super) fn empty(&mut self, sink: &OwnedFd) -> Option<Unused> {
         let all = self.block as usize;
         // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
-        while splice(self.pipe.read.as_raw_fd(), None, sink.as_raw_fd(), all).is_ok_and(|n| n > 0) {
-        }
+        while splice(self.pipe.0.as_raw_fd(), None, sink.as_raw_fd(), all).is_ok_and(|n| n > 0) {}
         let Kept { file, offset } = self.kept.take()?;
         Some(Unused { file, offset, len: u64::from(self.block) })
     }

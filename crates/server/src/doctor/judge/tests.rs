@@ -90,7 +90,7 @@ type Spoil = fn(&mut Facts);
 
 #[test]
 fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
-    let cases: [(&str, State, &str, Spoil); 19] = [
+    let cases: [(&str, State, &str, Spoil); 20] = [
         ("cores", State::Warn, "second processor", |f| f.machine.cores = vec![0]),
         ("realtime", State::Warn, "setcap cap_sys_nice", |f| {
             f.machine.real_time.fifo = Err(EPERM);
@@ -128,6 +128,12 @@ fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
         }),
         ("qdisc", State::Warn, "tc qdisc del dev eth0 root", |f| {
             f.network.interfaces[0].qdisc = Some("tbf".into());
+        }),
+        ("readahead", State::Warn, "echo 512 > /sys/block/", |f| {
+            with(f, |v| {
+                let device = v.device.as_mut().unwrap();
+                (device.rotational, device.read_ahead) = (Some(false), Some(Bytes(8 << 20)));
+            });
         }),
         ("direct", State::Warn, "put a title", |f| with(f, |v| v.direct = DirectReads::Untried)),
     ];
