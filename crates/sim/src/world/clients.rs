@@ -370,11 +370,13 @@ impl World {
             let spec = &self.swarm.volumes[live.grant.volume];
             let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
             let bound = spec.cycle.times(8) + SECOND;
+            // What a download has asked for is read in the time left over, of which there may be none.
+            let has_time = matches!(live.grant.pace, Asked::Paced { .. } | Asked::Resident { .. });
+            // By then its first blocks have been read, whether or not anybody still wants them.
+            let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let waits = match (live.finished, live.stopped) {
-                (Some(finished), _) if healthy => now.since(finished),
-                (None, None) if !open(&self.net).has_begun(live.stream.index) => {
-                    now.since(live.started + spec.cycle.times(BEGIN_CYCLES))
-                }
+                (Some(finished), _) if healthy && has_time => now.since(finished.max(begins)),
+                (None, None) if !open(&self.net).has_begun(live.stream.index) => now.since(begins),
                 (None, Some(stopped)) if self.swarm.pauses.is_empty() => now.since(stopped),
                 _ => Nanos(0),
             };
