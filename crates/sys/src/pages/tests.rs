@@ -22,7 +22,8 @@ struct Fixture {
 impl Fixture {
     fn new(places: u32) -> Self {
         // Beside the build, not in the temporary directory: that may be memory.
-        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let build = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
         let path = directory.path().join("title");
         let mut file = File::create(&path).unwrap();
         file.write_all(&vec![7; LEN as usize]).unwrap();
