@@ -53,11 +53,15 @@ mod switch {
         RoundIgnored,
         /// After a disk's fault all that was missed is owed at once.
         DebtKept,
+        /// A block is given back when half of it has been sent.
+        LeaseEarly,
+        /// What is due is offered whether or not its blocks are in memory.
+        Unleased,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 15] = [
+        pub const ALL: [Self; 17] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -73,6 +77,8 @@ mod switch {
             Self::PromotionForgotten,
             Self::RoundIgnored,
             Self::DebtKept,
+            Self::LeaseEarly,
+            Self::Unleased,
         ];
     }
 

@@ -180,7 +180,7 @@ impl<P: LinkPort> LinkServer<P> {
         let lateness = now.since(slot.begin());
         self.counters.lateness.record(lateness.0);
         self.streams[index as usize].lateness_max.raise(lateness.0);
-        let ready = due.min(entry.available);
+        let ready = mutant!(Unleased, due, due.min(entry.available));
         if ready < due && !entry.was_blocked {
             self.counters.underruns.add(1);
             self.streams[index as usize].underruns.add(1);
@@ -264,6 +264,7 @@ impl<P: LinkPort> LinkServer<P> {
             Memory::Arena(view) => view,
             Memory::PageCache => {
                 let offset = entry.first_byte + entry.sent;
+                let most = most.min(FILE_PART_MAX);
                 let part = FilePart { file: entry.file, offset, len: most.0 as u32 };
                 return (most, self.port.send_file(now, socket, part));
             }
@@ -297,7 +298,7 @@ impl<P: LinkPort> LinkServer<P> {
             fed.at += used;
             fed.len -= used;
             left -= used;
-            if fed.len > 0 {
+            if fed.len > mutant!(LeaseEarly, fed.at, 0) {
                 break;
             }
             let fed = self.fed.pop_front(&mut entry.fed).expect("the front is there");
@@ -408,6 +409,8 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
 /// A machine that stood still for longer than the longest tick has stalled.
 const STALL: Nanos = Tick::Ms250.span();
 
+/// Bytes of a file offered to a socket in one call: more than any socket takes.
+const FILE_PART_MAX: Bytes = Bytes(1 << 30);
 /// Blocks offered to a socket in one call. A send is at most 512 KiB, so two blocks of 256 KiB and
 /// the one they began in; more only for streams over 400 Mbit/s.
 const PARTS: usize = 16;

@@ -123,8 +123,7 @@ pub fn raise_open_files(needed: u64) -> u64 {
         Rlimit { current: Some(needed), maximum: hard },
         Rlimit { current: limit.maximum, maximum: limit.maximum },
     ];
-    let granted =
-        |wish: &Rlimit| rustix::process::setrlimit(Resource::Nofile, wish.clone()).is_ok();
+    let granted = |wish: &Rlimit| rustix::process::setrlimit(Resource::Nofile, *wish).is_ok();
     let found = wishes.into_iter().find(granted).unwrap_or(limit);
     found.current.unwrap_or(u64::MAX)
 }
