@@ -301,13 +301,18 @@ fn room(scene: &Scene<'_>) -> usize {
     (scene.rate.bytes_in(span).0 / PIECE + 64) as usize * scene.streams
 }
 
+/// Seconds without a standstill that are needed to judge seconds.
+const SECONDS_MIN: usize = 3;
+
 impl Outcome {
     /// Why this run is no result, if the machine stood still too often.
     pub fn refusal(&self) -> Option<String> {
+        let tenths = Grid::new(self.measured, Nanos(SECOND.0 / 10), &self.gaps);
+        let (dropped, all) = (tenths.dropped(), tenths.count());
         let seconds = Grid::new(self.measured, SECOND, &self.gaps);
-        let (dropped, all) = (seconds.dropped(), seconds.count());
-        (dropped as f64 > DROPPED_MAX * all as f64)
-            .then(|| format!("the machine stood still in {dropped} of {all} seconds"))
+        let whole = seconds.count() - seconds.dropped();
+        (dropped as f64 > DROPPED_MAX * all as f64 || whole < SECONDS_MIN)
+            .then(|| format!("the machine stood still in {dropped} of {all} tenths of a second"))
     }
 
     /// Computes the figures over the measured span.

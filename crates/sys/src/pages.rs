@@ -28,8 +28,8 @@ use tactus_core::units::MonoTime;
 
 use crate::thread;
 use crate::workers::{Work, Workers};
-use discard::Discarder;
-use pin::{Kept, Pin, Pipe};
+use discard::{Discarder, Kept};
+use pin::{Pin, Pipe};
 
 /// The disk port on the page cache.
 pub struct DiskPages {
@@ -86,7 +86,7 @@ impl DiskPages {
         Ok(Self {
             pins: pins?,
             workers: Workers::start("tactus-fill", depth, fillers)?,
-            discarder: Discarder::start(places)?,
+            discarder: Discarder::start(places, block)?,
             sink: sink.into(),
             depth,
             in_flight: 0,
@@ -106,8 +106,9 @@ impl DiskPort for DiskPages {
         }
         let pin = &mut self.pins[transfer.block.place as usize];
         let is_new = pin.begin(transfer.block.generation);
-        if is_new && let Some(kept) = pin.empty(&self.sink) {
-            self.discarder.give(kept);
+        if is_new {
+            pin.empty(&self.sink);
+            self.discarder.emptied(transfer.block.place);
         }
         let pipe = Arc::clone(&pin.pipe);
         let at = if is_in_memory(transfer) { 0 } else { self.workers.idlest(1) };
@@ -124,9 +125,9 @@ impl DiskPort for DiskPages {
         let Filled { completion, file } = self.workers.pop()?;
         self.in_flight -= 1;
         let Transfer { block, offset, at, .. } = completion.transfer;
-        let pin = &mut self.pins[block.place as usize];
         if let Some(file) = file {
-            pin.keep(Kept { file, offset: offset.0 - u64::from(at) });
+            let offset = offset.0 - u64::from(at);
+            self.discarder.filled(block.place, Kept { file, offset });
         }
         Some(completion)
     }

@@ -1,41 +1,72 @@
-//! Takes out of the page cache what no place refers to, on a thread of its own: where somebody else
-//! still refers to a page, the kernel asks every core about it and waits for the answers.
+//! Takes out of the page cache what no place refers to any more, on a thread of its own: where
+//! somebody else still refers to a page, the kernel asks every core about it and waits for the answers.
+//!
+//! It also owns the files of all places, so that none is closed on a real-time thread, and lets go of
+//! those that have been deleted: an open file keeps its room on the disk.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tactus_core::units::Nanos;
+use tactus_core::units::{Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use super::pin::Unused;
 use crate::bell::{Bell, Sleeper, bell};
 use crate::clock;
 
-/// Unused parts, and the thread that discards them. It ends soon after the port.
+/// The way to the thread. It ends soon after the port.
 pub(super) struct Discarder {
-    unused: Producer<Unused>,
+    notes: Producer<Note>,
     bell: Bell,
     stop: Arc<AtomicBool>,
 }
 
+/// The file whose pages a place refers to.
+pub(super) struct Kept {
+    pub(super) file: OwnedFd,
+    /// Where in the file the block begins.
+    pub(super) offset: u64,
+}
+
+enum Note {
+    /// The place refers to this block.
+    Filled { place: u32, kept: Kept },
+    /// It does so no longer.
+    Emptied { place: u32 },
+}
+
 impl Discarder {
-    pub(super) fn start(places: u32) -> io::Result<Self> {
-        let (unused, given) = ring(places as usize);
+    pub(super) fn start(places: u32, block: u32) -> io::Result<Self> {
+        let (notes, given) = ring(4 * places as usize);
         let (bell, sleeper) = bell()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        std::thread::Builder::new()
-            .name("tactus-discard".to_owned())
-            .spawn(move || run(given, sleeper, &stopped))?;
-        Ok(Self { unused, bell, stop })
+        let seat = Seat {
+            given,
+            kept: (0..places).map(|_| None).collect(),
+            block,
+            sleeper,
+            stop: Arc::clone(&stop),
+        };
+        let thread = std::thread::Builder::new().name("tactus-discard".to_owned());
+        thread.spawn(move || seat.run())?;
+        Ok(Self { notes, bell, stop })
     }
 
-    /// Takes a part that will not be used again soon. It is looked at within `LOOK`: no wake-up for each.
-    pub(super) fn give(&mut self, unused: Unused) {
-        // When the thread is far behind, the kernel takes the pages back when it needs them.
-        drop(self.unused.push(unused));
+    /// The place refers to pages of this file from now on.
+    pub(super) fn filled(&mut self, place: u32, kept: Kept) {
+        self.note(Note::Filled { place, kept });
+    }
+
+    /// What the place referred to will not be used again soon.
+    pub(super) fn emptied(&mut self, place: u32) {
+        self.note(Note::Emptied { place });
+    }
+
+    /// The thread looks by itself: no wake-up for each. When it is far behind, the kernel takes pages
+    /// back when it needs them.
+    fn note(&mut self, note: Note) {
+        drop(self.notes.push(note));
     }
 }
 
@@ -46,32 +77,62 @@ impl Drop for Discarder {
     }
 }
 
-fn run(mut given: Consumer<Unused>, mut sleeper: Sleeper, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        while let Some(unused) = given.pop() {
-            discard(&unused);
+/// The thread's side.
+struct Seat {
+    given: Consumer<Note>,
+    kept: Box<[Option<Kept>]>,
+    block: u32,
+    sleeper: Sleeper,
+    stop: Arc<AtomicBool>,
+}
+
+impl Seat {
+    fn run(mut self) {
+        let mut checked = clock::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            self.take_notes();
+            if clock::now().since(checked) >= CHECK {
+                self.let_go_of_deleted();
+                checked = clock::now();
+            }
+            self.sleeper.wait_until(Some(clock::now() + LOOK));
         }
-        sleeper.wait_until(Some(clock::now() + LOOK));
+    }
+
+    fn take_notes(&mut self) {
+        while let Some(note) = self.given.pop() {
+            match note {
+                Note::Filled { place, kept } => self.kept[place as usize] = Some(kept),
+                Note::Emptied { place } => {
+                    if let Some(kept) = self.kept[place as usize].take() {
+                        discard(&kept, self.block);
+                    }
+                }
+            }
+        }
+    }
+
+    fn let_go_of_deleted(&mut self) {
+        for kept in &mut self.kept {
+            let of = |kept: &Kept| rustix::fs::fstat(&kept.file);
+            kept.take_if(|kept| of(kept).is_ok_and(|facts| facts.st_nlink == 0));
+        }
     }
 }
 
-fn discard(unused: &Unused) {
+fn discard(kept: &Kept, block: u32) {
     // A folio goes only as a whole, and may have begun in an earlier block; it goes with its last one.
     // What other places refer to stays.
-    let from = unused.offset - unused.offset % FOLIO_MAX;
-    let len = unused.offset + unused.len - from;
+    let from = kept.offset - kept.offset % FOLIO_MAX;
+    let len = kept.offset + u64::from(block) - from;
+    let (file, advice) = (kept.file.as_raw_fd(), libc::POSIX_FADV_DONTNEED);
     // SAFETY: takes numbers only. It is advice: a refusal changes nothing.
-    unsafe {
-        libc::posix_fadvise(
-            unused.file.as_raw_fd(),
-            from as i64,
-            len as i64,
-            libc::POSIX_FADV_DONTNEED,
-        );
-    }
+    unsafe { libc::posix_fadvise(file, from as i64, len as i64, advice) };
 }
 
 /// Largest folio of the page cache on common machines: one huge page.
 const FOLIO_MAX: u64 = 2 << 20;
 /// How often it looks.
 const LOOK: Nanos = Nanos::from_millis(250);
+/// How often it asks whether files have been deleted.
+const CHECK: Nanos = SECOND.times(5);

@@ -27,27 +27,12 @@ pub(super) struct Pin {
     pub(super) pipe: Arc<Pipe>,
     /// The life of the place that the pipe's content belongs to.
     life: Option<u32>,
-    kept: Option<Kept>,
     block: u32,
-}
-
-/// The file whose pages a place refers to.
-pub(super) struct Kept {
-    pub(super) file: OwnedFd,
-    /// Where in the file the block begins.
-    pub(super) offset: u64,
-}
-
-/// A part of a file that no place refers to any more.
-pub(super) struct Unused {
-    pub(super) file: OwnedFd,
-    pub(super) offset: u64,
-    pub(super) len: u64,
 }
 
 impl Pin {
     pub(super) fn new(block: u32) -> io::Result<Self> {
-        Ok(Self { pipe: Arc::new(Pipe::new(block)?), life: None, kept: None, block })
+        Ok(Self { pipe: Arc::new(Pipe::new(block)?), life: None, block })
     }
 
     /// Whether the place begins a new life with this generation.
@@ -55,17 +40,11 @@ impl Pin {
         self.life.replace(generation) != Some(generation)
     }
 
-    pub(super) fn keep(&mut self, kept: Kept) {
-        self.kept = Some(kept);
-    }
-
     /// Gives up what the last life referred to.
-    pub(super) fn empty(&mut self, sink: &OwnedFd) -> Option<Unused> {
+    pub(super) fn empty(&self, sink: &OwnedFd) {
         let all = self.block as usize;
         // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
         while splice(self.pipe.0.as_raw_fd(), None, sink.as_raw_fd(), all).is_ok_and(|n| n > 0) {}
-        let Kept { file, offset } = self.kept.take()?;
-        Some(Unused { file, offset, len: u64::from(self.block) })
     }
 }
 
