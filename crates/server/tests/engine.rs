@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tactus::broker::Wanted;
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
-use tactus::config::{Auto, Config};
+use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
@@ -21,7 +21,10 @@ struct Stage {
     _dir: tempfile::TempDir,
 }
 
-fn stage(len: usize) -> Stage {
+/// Both ways in which blocks are kept and sent.
+const WAYS: [Sendfile; 2] = [Sendfile::Off, Sendfile::On];
+
+fn stage(way: Sendfile, len: usize) -> Stage {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
@@ -29,8 +32,11 @@ fn stage(len: usize) -> Stage {
     let title = open(dir.path(), "/title.ts");
     let mut config = Config::unconfigured();
     config.serve_only(dir.path());
-    config.memory.arena = Auto::Set(Bytes(64 * MIB));
+    config.volumes[0].sendfile = way;
+    // So few blocks that an ordinary user may have pipes for all of them.
+    config.memory.arena = Auto::Set(Bytes(32 * MIB));
     let engine = engine::start(&config).expect("the engine starts");
+    assert_eq!(engine.volumes[0].sendfile(), way == Sendfile::On, "{:?}", engine.degraded);
     Stage { engine, title, content, _dir: dir }
 }
 
@@ -75,23 +81,27 @@ async fn deliver(stage: &Stage, pace: Pace, first: usize, end: usize) {
 
 #[tokio::test]
 async fn bytes_arrive_as_they_lie_on_the_disk() {
-    let stage = stage(3_000_001);
-    let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
-    for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
-        deliver(&stage, Pace::BestEffort, first, end).await;
-        deliver(&stage, pace(80_000_000), first, end).await;
+    for way in WAYS {
+        let stage = stage(way, 3_000_001);
+        let ends = [3_000_001, 1, 3_000_001, 262_145, 2_900_000];
+        for (first, end) in [0, 0, 3_000_000, 262_143, 100_000].into_iter().zip(ends) {
+            deliver(&stage, Pace::BestEffort, first, end).await;
+            deliver(&stage, pace(80_000_000), first, end).await;
+        }
     }
 }
 
 #[tokio::test]
 async fn all_resources_are_back_when_all_streams_have_ended() {
-    let stage = stage(1_000_000);
-    for _ in 0..20 {
-        deliver(&stage, pace(100_000_000), 0, 1_000_000).await;
+    for way in WAYS {
+        let stage = stage(way, 1_000_000);
+        for _ in 0..20 {
+            deliver(&stage, pace(100_000_000), 0, 1_000_000).await;
+        }
+        while stage.engine.broker.streams() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
+        assert_eq!(stage.engine.counters.blocks[0].leased.value(), 0);
     }
-    while stage.engine.broker.streams() > 0 {
-        tokio::task::yield_now().await;
-    }
-    assert!(stage.engine.broker.levels().iter().all(|level| level.used == 0));
-    assert_eq!(stage.engine.counters.blocks[0].leased.value(), 0);
 }

@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
 use crate::report::{Plot, Report, Table, Verdict, number};
-use crate::run::Scene;
+use crate::run::{Extra, Figures, Scene};
 use crate::search;
 use crate::spread::Spread;
 use crate::titles::Titles;
@@ -124,9 +124,12 @@ fn one(
 ) -> Result<bool> {
     say(&format!("{}: {} streams", peer.name(), scene.streams));
     let before = disk.timed()?;
-    let (outcome, figures) = stage.outcome(peer, scene, report)?;
+    let holds = |figures: &Figures| figures.underruns == 0 && figures.streams_failed == 0;
+    // A refusal is not the machine's doing either.
+    let settled = |figures: &Figures| holds(figures) || figures.streams_failed > 0;
+    let (outcome, figures) =
+        stage.outcome_unless(peer, scene, Extra::default(), settled, report)?;
     let after = disk.asked()?;
-    let holds = figures.underruns == 0 && figures.streams_failed == 0;
     let (reads, bytes) = (after.reads - before.reads, after.read_bytes - before.read_bytes);
     let contiguous = (after.contiguous - before.contiguous) as f64 / reads.max(1) as f64;
     let wall = outcome.stopped_at.since(outcome.measured.from) + scene.stagger + scene.warm_up;
@@ -147,7 +150,7 @@ fn one(
     if let Some(run) = report.runs.last_mut() {
         run["disk"] = json!({ "before": before, "after": after });
     }
-    Ok(holds)
+    Ok(holds(&figures))
 }
 
 fn summarise(held: &[Held], trials: Table, report: &mut Report) {

@@ -93,7 +93,7 @@ pub fn open_files(config: &Config, blocks: u64) -> u64 {
 }
 
 /// With fewer blocks than this, hardly a stream is admitted.
-const PLACES_MIN: u32 = 256;
+const PLACES_MIN: u32 = 64;
 /// Threads that wait for a flash device: it gains from up to about sixteen reads at a time.
 const FILLERS: u32 = 16;
 /// Titles that the catalogue remembers, rings, logs.

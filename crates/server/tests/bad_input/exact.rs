@@ -4,6 +4,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::process::Command;
 
+use tactus::config::{Auto, Sendfile};
+use tactus_core::units::{Bytes, MIB};
+
 use crate::client::{Answer, Client};
 use crate::house::{A_LEN, House, content};
 
@@ -51,9 +54,24 @@ fn spec(part: &Range<usize>) -> String {
 }
 
 #[test]
-fn one_thousand_random_ranges_are_byte_exact() {
+fn one_thousand_random_ranges_from_the_arena_are_byte_exact() {
+    one_thousand_random_ranges(Sendfile::Off);
+}
+
+#[test]
+fn one_thousand_random_ranges_from_the_page_cache_are_byte_exact() {
+    one_thousand_random_ranges(Sendfile::On);
+}
+
+fn one_thousand_random_ranges(way: Sendfile) {
     println!("seed {SEED:#x}");
-    let house = House::new();
+    let house = House::with(|plan| {
+        plan.sendfile = way;
+        // So few blocks that an ordinary user may have pipes for all of them.
+        plan.config.memory.arena = Auto::Set(Bytes(32 * MIB));
+    });
+    let facts = &house.engine.volumes[0];
+    assert_eq!(facts.sendfile(), way == Sendfile::On, "{:?}", house.engine.degraded);
     let a = content(A_LEN);
     // Ten connections, each used again and again, at two paces and as fast as it goes.
     std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::{Auto, Config};
+use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store};
 use tactus_core::units::{Bytes, MIB};
@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     /// The directory that is served; the house's own, unless a case says otherwise.
     pub(crate) root: PathBuf,
+    /// Which way its blocks go.
+    pub(crate) sendfile: Sendfile,
 }
 
 pub(crate) struct House {
@@ -79,10 +81,11 @@ impl House {
         config.memory.lock = false;
         // All cases come from this host, and one of them must not shut out the others.
         let limits = Limits { abuse_score_max: u32::MAX, ..Limits::default() };
-        let mut plan = Plan { config, limits, root };
+        let mut plan = Plan { config, limits, root, sendfile: Sendfile::Auto };
         change(&mut plan);
         plan.config.serve_only(&plan.root);
         plan.config.volumes[0].model = directory.path().join("disk-model.toml");
+        plan.config.volumes[0].sendfile = plan.sendfile;
         fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
 
         let engine = engine::start(&plan.config).unwrap();
