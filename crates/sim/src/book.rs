@@ -6,7 +6,6 @@
 use tactus_core::ledger::{
     Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Terms, Wish,
 };
-use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_engine::message::StreamId;
 
@@ -25,25 +24,8 @@ pub(crate) struct Book {
 pub(crate) struct Grant {
     pub(crate) place: u32,
     pub(crate) volume: usize,
-    pub(crate) pace: Asked,
+    pub(crate) pace: Wish,
     demand: Demand,
-}
-
-/// What was asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    Paced {
-        rate: BitRate,
-        tick: Tick,
-    },
-    /// The same, of a title that is held in memory.
-    Resident {
-        rate: BitRate,
-        tick: Tick,
-    },
-    BestEffort,
-    /// A whole title in memory.
-    Hold,
 }
 
 /// Everything that lives, summed up.
@@ -66,7 +48,7 @@ impl Grant {
 
     /// Whether it lives on the blocks of a held title.
     pub(crate) fn is_resident(&self) -> bool {
-        matches!(self.pace, Asked::Resident { .. }) && self.window() <= RESIDENT_WINDOW
+        matches!(self.pace, Wish::Resident { .. }) && self.window() <= RESIDENT_WINDOW
     }
 }
 
@@ -90,18 +72,12 @@ impl Book {
     }
 
     /// Reserves what a stream needs, or says no and changes nothing.
-    pub(crate) fn admit(&mut self, volume: usize, pace: Asked, len: Bytes) -> Option<Grant> {
-        let wish = match pace {
-            Asked::Paced { rate, tick } => Wish::Paced { rate, tick },
-            Asked::Resident { rate, tick } => Wish::Resident { rate, tick },
-            Asked::BestEffort => Wish::BestEffort,
-            Asked::Hold => Wish::Hold,
-        };
+    pub(crate) fn admit(&mut self, volume: usize, pace: Wish, len: Bytes) -> Option<Grant> {
         // The place of a hold that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
-        let demand = self.ledger.demand(volume as u32, wish, len);
+        let demand = self.ledger.demand(volume as u32, pace, len);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(demand).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
@@ -157,11 +133,11 @@ impl Book {
         let blocks = if grant.is_resident() { 0 } else { own };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
-        if let Asked::Resident { rate, .. } = pace
+        if let Wish::Resident { rate, .. } = pace
             && grant.is_resident()
         {
             change(enters, &mut sums.link, rate.0);
-        } else if let Asked::Paced { rate, .. } | Asked::Resident { rate, .. } = pace {
+        } else if let Wish::Paced { rate, .. } | Wish::Resident { rate, .. } = pace {
             let terms = &self.ledger.terms().disks[volume];
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
             let visits = bytes * 1_000_000_000 / (u128::from(terms.block.0) * BYTE);

@@ -276,8 +276,8 @@ fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
         return Some(Finding::warn(
             "readahead",
             found,
-            "so much for each stream would fill the memory: streams are read directly and copied, at \
-             twice the CPU time",
+            "so much for each stream would fill the memory: streams are read directly and copied, for \
+             half as much CPU time again",
             format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name),
         ));
     }

@@ -1,5 +1,6 @@
 //! The control side of a simulated world: clients that ask, leave and seek, and what they are told.
 
+use tactus_core::ledger::Wish;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
@@ -8,7 +9,7 @@ use tactus_engine::message::{
 
 use super::schedule::Event;
 use super::{Mode, World};
-use crate::book::{Asked, Grant};
+use crate::book::Grant;
 use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{Delivery, Paced, Received};
@@ -80,10 +81,10 @@ impl World {
             Habit::Holder if self.held[title].holder.is_some() => {
                 return self.push(self.now + SECOND, Event::Arrive { client });
             }
-            Habit::Holder => Asked::Hold,
-            Habit::Downloader => Asked::BestEffort,
-            _ if self.held[title].is_complete => Asked::Resident { rate, tick },
-            _ => Asked::Paced { rate, tick },
+            Habit::Holder => Wish::Hold,
+            Habit::Downloader => Wish::BestEffort,
+            _ if self.held[title].is_complete => Wish::Resident { rate, tick },
+            _ => Wish::Paced { rate, tick },
         };
         let Some(grant) = self.book.admit(spec.volume, asked, self.titles[title].len) else {
             self.tally.refused += 1;
@@ -97,7 +98,7 @@ impl World {
         };
         self.held[title].relying += u32::from(grant.is_resident());
         self.tally.resident += u64::from(grant.is_resident());
-        if grant.pace == Asked::Hold {
+        if grant.pace == Wish::Hold {
             self.hold(client, grant, title);
         } else {
             self.start(client, grant, title, (first, end), parts_left);
@@ -161,8 +162,8 @@ impl World {
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
-            Asked::BestEffort | Asked::Hold => (Pace::BestEffort, None),
-            Asked::Paced { rate, tick } | Asked::Resident { rate, tick } => (
+            Wish::BestEffort | Wish::Hold => (Pace::BestEffort, None),
+            Wish::Paced { rate, tick } | Wish::Resident { rate, tick } => (
                 Pace::Paced { rate, burst: spec.burst, tick },
                 Some(Paced {
                     rate: rate.0,
@@ -246,7 +247,7 @@ impl World {
             return;
         }
         let held = &mut self.held[live.title];
-        if live.grant.pace == Asked::Hold && now < self.end {
+        if live.grant.pace == Wish::Hold && now < self.end {
             // What somebody relies on stays; what is not complete has no memory to give.
             if held.relying > 0 || !held.is_complete {
                 return self.push(now + SECOND, Event::Leave { stream });
@@ -255,7 +256,7 @@ impl World {
             live.is_given_up = true;
             self.book.release(live.grant);
         }
-        if live.grant.pace == Asked::Hold {
+        if live.grant.pace == Wish::Hold {
             *held = Held { relying: held.relying, ..Held::default() };
         }
         live.stopped = Some(now);
@@ -282,7 +283,7 @@ impl World {
 
     fn is_held(&mut self, stream: StreamId) {
         let live = self.live[stream.index as usize].as_ref();
-        let known = live.filter(|live| live.stream == stream && live.grant.pace == Asked::Hold);
+        let known = live.filter(|live| live.stream == stream && live.grant.pace == Wish::Hold);
         require(known.is_some(), Invariant::TrueOutcome, || {
             format!("{stream:?} is held, but nobody asked for that")
         });
@@ -305,7 +306,7 @@ impl World {
             );
         };
         live.finished = Some(now);
-        if live.grant.pace == Asked::Hold {
+        if live.grant.pace == Wish::Hold {
             if self.held[live.title].holder == Some(stream) {
                 let relying = self.held[live.title].relying;
                 self.held[live.title] = Held { relying, ..Held::default() };
@@ -371,7 +372,7 @@ impl World {
             let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
             let bound = spec.cycle.times(8) + SECOND;
             // What a download has asked for is read in the time left over, of which there may be none.
-            let has_time = matches!(live.grant.pace, Asked::Paced { .. } | Asked::Resident { .. });
+            let has_time = matches!(live.grant.pace, Wish::Paced { .. } | Wish::Resident { .. });
             // By then its first blocks have been read, whether or not anybody still wants them.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let waits = match (live.finished, live.stopped) {
