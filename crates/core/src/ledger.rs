@@ -79,6 +79,22 @@ pub enum Wish {
     Hold,
 }
 
+/// How much of a title a stream delivers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Bytes that it delivers in all.
+    pub len: Bytes,
+    /// Bytes of the title; none is read beyond them.
+    pub title_len: Bytes,
+}
+
+impl Share {
+    /// All of a title.
+    pub const fn whole(title_len: Bytes) -> Self {
+        Self { len: title_len, title_len }
+    }
+}
+
 /// What one stream has been promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
@@ -184,19 +200,21 @@ impl Ledger {
         &self.terms
     }
 
-    /// What a stream of `len` bytes from `disk` needs, whether or not there is room for it.
-    pub fn demand(&self, disk: u32, wish: Wish, len: Bytes) -> Demand {
+    /// What a stream from `disk` needs, whether or not there is room for it.
+    pub fn demand(&self, disk: u32, wish: Wish, share: Share) -> Demand {
         let terms = &self.terms.disks[disk as usize];
-        let whole = blocks_of(len, terms.block) + 1;
-        let of_memory = |window| {
-            let blocks = window + terms.ahead;
-            Demand { disk, blocks, window, ..Demand::default() }
-        };
+        let title = blocks_of(share.title_len, terms.block);
+        // What is delivered may begin and end within a block.
+        let whole = (blocks_of(share.len, terms.block) + 1).min(title);
+        // Nor does the kernel read beyond the end of the title.
+        let with_ahead = |window: u32| window.saturating_add(terms.ahead).min(title);
+        let of_memory =
+            |window| Demand { disk, blocks: with_ahead(window), window, ..Demand::default() };
         match wish {
             Wish::BestEffort => of_memory(BEST_EFFORT_BLOCKS.min(whole)),
-            Wish::Hold => of_memory(blocks_of(len, terms.block)),
+            Wish::Hold => of_memory(title),
             Wish::Resident { rate, tick } => {
-                let paced = self.demand(disk, Wish::Paced { rate, tick }, len);
+                let paced = self.demand(disk, Wish::Paced { rate, tick }, share);
                 if paced.window > RESIDENT_WINDOW {
                     return paced;
                 }
@@ -219,7 +237,7 @@ impl Ledger {
                     disk,
                     visits,
                     per_cycle,
-                    blocks: window + terms.ahead,
+                    blocks: with_ahead(window),
                     window,
                     link: rate,
                     cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
@@ -294,7 +312,7 @@ impl Ledger {
 
     /// How many more streams like `wish` from `disk` would be admitted.
     pub fn room_for(&self, disk: u32, wish: Wish) -> u32 {
-        let demand = self.demand(disk, wish, Bytes(u64::MAX / 2));
+        let demand = self.demand(disk, wish, Share::whole(Bytes(u64::MAX / 2)));
         let fits = |count: u32| {
             let times = u64::from(count);
             let all = Demand {
@@ -370,6 +388,8 @@ mod tests {
         Terms { disks, link: BitRate(1_000_000_000), cpu, streams: 100 }
     }
 
+    const ENDLESS: Share = Share::whole(Bytes(1 << 40));
+
     fn paced(rate: u64) -> Wish {
         Wish::Paced { rate: BitRate(rate), tick: Tick::Ms62 }
     }
@@ -377,7 +397,7 @@ mod tests {
     #[test]
     fn what_is_admitted_fits_and_the_next_one_names_the_short_resource() {
         let mut ledger = Ledger::new(terms());
-        let demand = ledger.demand(0, paced(8_800_000), Bytes(1 << 40));
+        let demand = ledger.demand(0, paced(8_800_000), ENDLESS);
         let room = ledger.room_for(0, paced(8_800_000));
         for _ in 0..room {
             ledger.admit(demand).expect("there was room for as many");
@@ -394,7 +414,7 @@ mod tests {
     fn a_refused_request_changes_nothing() {
         let mut ledger = Ledger::new(terms());
         let before: Vec<_> = ledger.levels().collect();
-        let demand = ledger.demand(0, paced(2_000_000_000), Bytes(1 << 40));
+        let demand = ledger.demand(0, paced(2_000_000_000), ENDLESS);
         assert!(ledger.admit(demand).is_err());
         assert_eq!(ledger.levels().collect::<Vec<_>>(), before);
     }
@@ -402,11 +422,11 @@ mod tests {
     #[test]
     fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
         let mut ledger = Ledger::new(terms());
-        let len = Bytes(100 * MIB);
-        ledger.admit(ledger.demand(0, Wish::Hold, len)).expect("a fifth of the arena");
+        let whole = Share::whole(Bytes(100 * MIB));
+        ledger.admit(ledger.demand(0, Wish::Hold, whole)).expect("a fifth of the arena");
         let before: Vec<_> = ledger.levels().collect();
         let wish = Wish::Resident { rate: BitRate(4_000_000), tick: Tick::Ms62 };
-        let demand = ledger.demand(0, wish, len);
+        let demand = ledger.demand(0, wish, whole);
         ledger.admit(demand).expect("room on the link");
         assert!(demand.window() > 0);
         for (was, is) in before.iter().zip(ledger.levels()) {
@@ -415,7 +435,7 @@ mod tests {
         }
         // Too fast to live on shared blocks: as if it were not held.
         let wish = Wish::Resident { rate: BitRate(400_000_000), tick: Tick::Ms62 };
-        assert!(ledger.demand(0, wish, len).window() > RESIDENT_WINDOW);
+        assert!(ledger.demand(0, wish, whole).window() > RESIDENT_WINDOW);
     }
 
     #[test]
@@ -425,18 +445,36 @@ mod tests {
         let ledger = Ledger::new(terms.clone());
         terms.disks[1].ahead = 0;
         let without = Ledger::new(terms);
-        for wish in [paced(8_800_000), Wish::BestEffort, Wish::Hold] {
-            let of = |ledger: &Ledger| ledger.demand(1, wish, Bytes(40 * MIB));
+        for wish in [paced(8_800_000), Wish::BestEffort] {
+            let of = |ledger: &Ledger| ledger.demand(1, wish, Share::whole(Bytes(40 * MIB)));
             assert_eq!(of(&ledger).window(), of(&without).window());
             assert_eq!(of(&ledger).blocks, of(&without).blocks + 4);
         }
     }
 
     #[test]
+    fn no_more_is_read_ahead_of_a_stream_than_its_title_has() {
+        let mut terms = terms();
+        terms.disks[1].ahead = 4;
+        let ledger = Ledger::new(terms);
+        let title_len = Bytes(MIB + 1);
+        for wish in [paced(8_800_000), Wish::BestEffort, Wish::Hold] {
+            let demand = ledger.demand(1, wish, Share::whole(title_len));
+            assert_eq!(demand.blocks, 5, "{wish:?}");
+        }
+        // Of a few bytes the kernel reads on, as far as the title goes.
+        let few = ledger.demand(1, Wish::BestEffort, Share { len: Bytes(10), title_len });
+        assert_eq!((few.window(), few.blocks), (2, 5));
+    }
+
+    #[test]
     fn short_titles_reserve_no_more_memory_than_they_have() {
         let ledger = Ledger::new(terms());
-        assert_eq!(ledger.demand(0, paced(8_800_000), Bytes(10)).window(), 2);
-        assert_eq!(ledger.demand(0, Wish::BestEffort, Bytes(1 << 40)).window(), 3);
+        let of_ten = |title_len| {
+            ledger.demand(0, paced(8_800_000), Share { len: Bytes(10), title_len }).window()
+        };
+        assert_eq!((of_ten(Bytes(10)), of_ten(Bytes(1 << 40))), (1, 2));
+        assert_eq!(ledger.demand(0, Wish::BestEffort, ENDLESS).window(), 3);
     }
 
     proptest! {
@@ -448,7 +486,7 @@ mod tests {
             let empty: Vec<_> = ledger.levels().collect();
             let mut live = Vec::new();
             for (disk, rate) in rates {
-                let demand = ledger.demand(disk, paced(rate), Bytes(1 << 40));
+                let demand = ledger.demand(disk, paced(rate), ENDLESS);
                 if ledger.admit(demand).is_ok() {
                     live.push(demand);
                 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tactus_core::ledger::{Demand, Ledger, Level, Resource, Short, Wish};
+use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
@@ -229,10 +229,12 @@ impl Broker {
     fn admit_as(&self, wanted: &Wanted, title: Option<&Arc<OpenTitle>>) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
         let pace = suited(wanted.pace);
+        let title_len = title.map_or(Bytes(u64::MAX), |title| title.len);
+        let share = Share { len: wanted.len, title_len };
         // Best effort neither makes a title popular nor relies on it.
         let title = title.filter(|_| pace != Pace::BestEffort);
         let mut book = self.shared.book();
-        let admitted = book.admit(wanted, pace, title.map(|title| title.id), rules);
+        let admitted = book.admit(wanted.volume, pace, share, title.map(|title| title.id), rules);
         let (place, demand) = match admitted {
             Ok(admitted) => admitted,
             Err(short) => {
@@ -425,11 +427,12 @@ impl Book {
         title
     }
 
-    /// A place and a promise for `wanted`, if need be in place of a title that nobody watches.
+    /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
     fn admit(
         &mut self,
-        wanted: &Wanted,
+        volume: VolumeId,
         pace: Pace,
+        share: Share,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<(u32, Demand), Short> {
@@ -440,7 +443,7 @@ impl Book {
         }
         let is_held = title.is_some_and(|title| self.popular.is_held(title));
         let wish = wish_of(pace, is_held);
-        let demand = self.ledger.demand(u32::from(wanted.volume.0), wish, wanted.len);
+        let demand = self.ledger.demand(u32::from(volume.0), wish, share);
         loop {
             match self.ledger.check(demand) {
                 Ok(()) => break,
@@ -462,7 +465,7 @@ impl Book {
     /// Reads `title` into memory, when half of the arena stays for everybody else.
     fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
         let disk = u32::from(title.volume.0);
-        let demand = self.ledger.demand(disk, Wish::Hold, title.len);
+        let demand = self.ledger.demand(disk, Wish::Hold, Share::whole(title.len));
         let mut levels = self.ledger.levels();
         let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
         let leaves_half =

@@ -4,9 +4,9 @@
 //! it, at every admission, refusal and return.
 
 use tactus_core::ledger::{
-    Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Terms, Wish,
+    Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Share, Terms, Wish,
 };
-use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
+use tactus_core::units::{BitRate, MIB, SECOND};
 use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
@@ -25,6 +25,7 @@ pub(crate) struct Grant {
     pub(crate) place: u32,
     pub(crate) volume: usize,
     pub(crate) pace: Wish,
+    share: Share,
     demand: Demand,
 }
 
@@ -72,16 +73,16 @@ impl Book {
     }
 
     /// Reserves what a stream needs, or says no and changes nothing.
-    pub(crate) fn admit(&mut self, volume: usize, pace: Wish, len: Bytes) -> Option<Grant> {
+    pub(crate) fn admit(&mut self, volume: usize, pace: Wish, share: Share) -> Option<Grant> {
         // The place of a hold that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
-        let demand = self.ledger.demand(volume as u32, pace, len);
+        let demand = self.ledger.demand(volume as u32, pace, share);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(demand).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
-                format!("{pace:?} of {len:?} on volume {volume} was refused")
+                format!("{pace:?} of {share:?} on volume {volume} was refused")
             });
             return None;
         }
@@ -89,7 +90,7 @@ impl Book {
         require(place.is_some(), Invariant::LedgerIsTheSum, || {
             "the ledger admits more streams than there are places".to_owned()
         });
-        let grant = Grant { place: place.unwrap_or(0), volume, pace, demand };
+        let grant = Grant { place: place.unwrap_or(0), volume, pace, share, demand };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -126,11 +127,12 @@ impl Book {
         fn change<T: std::ops::AddAssign + std::ops::SubAssign>(enters: bool, sum: &mut T, by: T) {
             if enters { *sum += by } else { *sum -= by }
         }
-        let Grant { volume, pace, demand, .. } = grant;
+        let Grant { volume, pace, share, demand, .. } = grant;
         let sums = &mut self.sums;
-        let ahead = self.ledger.terms().disks[volume].ahead;
+        let DiskTerms { ahead, block, .. } = self.ledger.terms().disks[volume];
         let own = u64::from(demand.window()) + u64::from(ahead);
-        let blocks = if grant.is_resident() { 0 } else { own };
+        let title = share.title_len.0.div_ceil(block.0);
+        let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
         if let Wish::Resident { rate, .. } = pace

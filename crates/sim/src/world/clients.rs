@@ -1,6 +1,6 @@
 //! The control side of a simulated world: clients that ask, leave and seek, and what they are told.
 
-use tactus_core::ledger::Wish;
+use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
@@ -86,7 +86,10 @@ impl World {
             _ if self.held[title].is_complete => Wish::Resident { rate, tick },
             _ => Wish::Paced { rate, tick },
         };
-        let Some(grant) = self.book.admit(spec.volume, asked, self.titles[title].len) else {
+        let title_len = self.titles[title].len;
+        // Who asks for several ranges does so by one grant.
+        let len = if spec.habit == Habit::Ranger { title_len } else { end - first };
+        let Some(grant) = self.book.admit(spec.volume, asked, Share { len, title_len }) else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });
