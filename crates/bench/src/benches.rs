@@ -18,12 +18,12 @@ use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 
 use crate::cpu::Spent;
 use crate::disk::{Emulated, Profile, Shape};
-use crate::floors::{self, Floor};
+use crate::floors;
 use crate::interrupt;
 use crate::netns::{CONGESTION_CONTROL, Wire};
 use crate::peers::{Peer, measure_volume};
 use crate::read_ahead::ReadAhead;
-use crate::report::Report;
+use crate::report::{Floor, Report};
 use crate::run::{self, Extra, Figures, Outcome, Scene};
 use crate::titles::Titles;
 

@@ -11,29 +11,11 @@ mod wake;
 use std::path::Path;
 
 use anyhow::Result;
-use serde::Serialize;
 use tactus_core::units::{Bytes, MIB};
 
 use crate::interrupt;
+use crate::report::Floor;
 use crate::titles::Titles;
-
-/// One limit.
-#[derive(Clone, Debug, Serialize)]
-pub struct Floor {
-    /// What is limited.
-    pub name: String,
-    /// The figures as text, with units.
-    pub value: String,
-    /// The figures by unit, for programs.
-    pub figures: Vec<(String, f64)>,
-}
-
-impl Floor {
-    fn new(name: &str, value: String, figures: &[(&str, f64)]) -> Self {
-        let figures = figures.iter().map(|&(unit, figure)| (unit.to_owned(), figure)).collect();
-        Self { name: name.into(), value, figures }
-    }
-}
 
 /// The size of the file that is read and sent.
 const FILE_SIZE: Bytes = Bytes(1024 * MIB);

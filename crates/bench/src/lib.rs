@@ -21,6 +21,8 @@ pub mod figures;
 pub mod gaps;
 pub mod phase;
 
+pub mod report;
+
 pub mod disk;
 pub mod group;
 pub mod netns;
@@ -29,7 +31,6 @@ pub mod titles;
 
 pub mod floors;
 pub mod peers;
-pub mod report;
 pub mod run;
 
 pub mod benches;

@@ -3,9 +3,12 @@
 //! Promise: the same values as JSON for programs, as one self-contained HTML page for people, and as
 //! tables on standard output; bad figures stand beside good ones.
 
-mod html;
-mod plot;
+mod markup;
 mod text;
+
+mod plot;
+
+mod html;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::floors::Floor;
 use crate::machine::{self, Machine};
 use crate::priority;
 use crate::spread::Spread;
@@ -45,6 +47,17 @@ pub struct Report {
     pub runs: Vec<serde_json::Value>,
     /// What a reader must know besides.
     pub notes: Vec<String>,
+}
+
+/// One physical limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Floor {
+    /// What is limited.
+    pub name: String,
+    /// The figures as text, with units.
+    pub value: String,
+    /// The figures by unit, for programs.
+    pub figures: Vec<(String, f64)>,
 }
 
 /// One goal.
@@ -152,6 +165,14 @@ impl Report {
         print!("{}", text::tables(&self));
         println!("\nreport: {}", page.display());
         Ok(page)
+    }
+}
+
+impl Floor {
+    /// The limit called `name`: its figures as text, and by unit.
+    pub fn new(name: &str, value: String, figures: &[(&str, f64)]) -> Self {
+        let figures = figures.iter().map(|&(unit, figure)| (unit.to_owned(), figure)).collect();
+        Self { name: name.into(), value, figures }
     }
 }
 

@@ -4,9 +4,8 @@ use std::hint::black_box;
 
 use tactus_core::units::{KIB, MIB, Nanos};
 
-use super::Floor;
 use crate::clock;
-use crate::report::number;
+use crate::report::{Floor, number};
 
 const LONG_ENOUGH: Nanos = Nanos::from_millis(150);
 

@@ -14,9 +14,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use rustix::thread::gettid;
 use tactus_core::units::{KIB, MIB, Nanos};
 
-use super::Floor;
 use crate::netns::CONGESTION_CONTROL;
-use crate::report::number;
+use crate::report::{Floor, number};
 use crate::titles::Titles;
 use crate::{clock, cpu, priority};
 

@@ -7,9 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Floor;
 use crate::command;
-use crate::report::number;
+use crate::report::{Floor, number};
 use crate::titles::Titles;
 
 const SECONDS: &str = "0.7";

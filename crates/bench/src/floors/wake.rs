@@ -10,8 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::gettid;
 use tactus_core::units::{MILLISECOND, Nanos};
 
-use super::Floor;
-use crate::report::number;
+use crate::report::{Floor, number};
 use crate::{clock, cpu, priority, spread};
 
 const CALLS: u64 = 200_000;

@@ -4,14 +4,20 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::markup::escaped;
 use super::{Report, Table, plot, text};
 
 /// The page.
 pub(super) fn page(report: &Report) -> Result<String> {
     let mut body = String::new();
-    write!(body, "<h1>{}</h1><p class=lead>{}</p>", html(&report.name), html(&report.question))?;
+    write!(
+        body,
+        "<h1>{}</h1><p class=lead>{}</p>",
+        escaped(&report.name),
+        escaped(&report.question)
+    )?;
     for note in &report.notes {
-        write!(body, "<p class=note>{}</p>", html(note))?;
+        write!(body, "<p class=note>{}</p>", escaped(note))?;
     }
     if !report.verdicts.is_empty() {
         table(&mut body, &text::verdicts(report))?;
@@ -39,25 +45,25 @@ pub(super) fn page(report: &Report) -> Result<String> {
     table(&mut body, &machine)?;
     write!(body, "<h2>Method</h2><ul>")?;
     for sentence in &report.method {
-        write!(body, "<li>{}</li>", html(sentence))?;
+        write!(body, "<li>{}</li>", escaped(sentence))?;
     }
     write!(body, "</ul><h2>Settings</h2>")?;
     for (name, settings) in &report.settings {
-        let (name, settings) = (html(name), html(settings));
+        let (name, settings) = (escaped(name), escaped(settings));
         write!(body, "<details><summary>{name}</summary><pre>{settings}</pre></details>")?;
     }
     write!(body, "<h2>Every run</h2>")?;
     for (place, run) in report.runs.iter().enumerate() {
         let name = run.get("name").and_then(|name| name.as_str()).unwrap_or("run");
         let values = serde_json::to_string_pretty(run)?;
-        let (number, name, values) = (place + 1, html(name), html(&values));
+        let (number, name, values) = (place + 1, escaped(name), escaped(&values));
         write!(body, "<details><summary>{number}. {name}</summary><pre>{values}</pre></details>")?;
     }
     Ok(format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width,initial-scale=1\">\
          <title>{} - Tactus bench</title><style>{STYLE}</style><main>{body}</main></html>\n",
-        html(&report.name)
+        escaped(&report.name)
     ))
 }
 
@@ -78,9 +84,9 @@ pre{overflow-x:auto;font-size:.82rem;background:color-mix(in srgb,var(--line) 35
 summary{cursor:pointer;padding:.2rem 0}";
 
 fn table(body: &mut String, table: &Table) -> Result<()> {
-    write!(body, "<h2>{}</h2><div class=scroll><table><tr>", html(&table.title))?;
+    write!(body, "<h2>{}</h2><div class=scroll><table><tr>", escaped(&table.title))?;
     for cell in &table.head {
-        write!(body, "<th>{}</th>", html(cell))?;
+        write!(body, "<th>{}</th>", escaped(cell))?;
     }
     for row in &table.rows {
         write!(body, "</tr><tr>")?;
@@ -89,16 +95,11 @@ fn table(body: &mut String, table: &Table) -> Result<()> {
                 "reached" | "missed" => format!(" class={cell}"),
                 _ => String::new(),
             };
-            write!(body, "<td{class}>{}</td>", html(cell))?;
+            write!(body, "<td{class}>{}</td>", escaped(cell))?;
         }
     }
     write!(body, "</tr></table></div>")?;
     Ok(())
-}
-
-/// `text` as it stands inside an element.
-pub(super) fn html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::html::html;
+use super::markup::escaped;
 use super::{Plot, number};
 use crate::spread::Spread;
 
@@ -38,7 +38,7 @@ fn bar_chart(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\
          <text x=\"0\" y=\"18\" font-size=\"16\" font-weight=\"600\" fill=\"var(--ink)\">{}</text>",
         foot + 26.0,
-        html(title)
+        escaped(title)
     );
     for (row, (name, all)) in bars.iter().enumerate() {
         let top = head + row_height * row as f64;
@@ -57,7 +57,7 @@ fn bar_chart(
              <text x=\"{}\" y=\"{}\" font-size=\"14\" fill=\"var(--ink)\">{range}</text>",
             labels - 10.0,
             middle + 5.0,
-            html(name),
+            escaped(name),
             middle - 10.0,
             (place(all.median) - zero).max(1.0),
             row % SERIES.len(),
@@ -76,7 +76,7 @@ fn bar_chart(
              text-anchor=\"middle\" fill=\"var(--mark)\">{} {}</text>",
             head - 6.0,
             foot + 16.0,
-            html(name),
+            escaped(name),
             number(*value)
         )?;
     }
