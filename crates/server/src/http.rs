@@ -5,8 +5,8 @@
 //! never through here. There is no TLS, no HTTP/2 and no upload here.
 //!
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
-//! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `answer` → `title` (`conditional`,
-//! `rate`, `multipart`) or `listing` → `response`.
+//! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
+//! `rate`, `multipart`) or `listing` → `answer` → `response`.
 
 mod addresses;
 mod calendar;
@@ -36,10 +36,12 @@ mod conditional;
 mod multipart;
 mod rate;
 
+mod answer;
+
 mod listing;
 mod title;
 
-mod answer;
+mod route;
 
 mod connection;
 

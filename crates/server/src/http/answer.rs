@@ -1,17 +1,12 @@
-//! From a request to an answer: which method, which object, or which refusal. It sends nothing.
+//! What can be sent: content that is in memory, a delivery by the engine, or a refusal.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_core::path::{RequestPath, encode_segment};
+use tactus_engine::message::Pace;
 
-use super::Site;
-use super::counters::Abuse;
-use super::request::{Method, Request};
 use super::response::Response;
-use super::target::Target;
-use super::title::{self, Delivery};
-use super::{Store, listing};
-use crate::catalogue::{Found, OpenFault};
+use crate::catalogue::{OpenFault, OpenTitle};
 
 /// What is sent.
 #[derive(Debug)]
@@ -32,79 +27,32 @@ impl Answer {
     }
 }
 
-/// The methods that are served.
-const ALLOWED: &str = "GET, HEAD, OPTIONS";
+/// Parts of a title, each with the words before it.
+pub(super) type Parts = Vec<(Vec<u8>, Range<u64>)>;
 
-/// Finds the answer to `request`.
-pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
-    match (request.method, &request.target) {
-        (Method::Unknown, _) => {
-            site.counters.count(Abuse::BadMethod);
-            Answer::Short(Response::text(501, "this method is not known here"))
-        }
-        (Method::Other, _) | (_, Target::Authority) => {
-            site.counters.count(Abuse::BadMethod);
-            let text = "this server only sends: use GET or HEAD";
-            Answer::Short(Response::text(405, text).with("Allow", ALLOWED))
-        }
-        (Method::Options, _) | (_, Target::Server) => {
-            Answer::Short(Response::empty(204).with("Allow", ALLOWED))
-        }
-        (Method::Get | Method::Head, Target::Path { path, query }) => {
-            object(site, request, path, query.as_deref()).await
-        }
+/// An answer whose content the engine sends.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// The head, with the length of everything.
+    pub(super) head: Response,
+    /// What is sent.
+    pub(super) title: Arc<OpenTitle>,
+    /// How fast.
+    pub(super) pace: Pace,
+    /// The parts, none empty, each with the words before it.
+    pub(super) parts: Parts,
+    /// The words behind the last part.
+    pub(super) tail: Vec<u8>,
+}
+
+impl Delivery {
+    /// Bytes of the title that are sent.
+    pub(super) fn len(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.end - part.start).sum()
     }
 }
 
-async fn object(site: &Site, request: &Request, path: &RequestPath, query: Option<&str>) -> Answer {
-    let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
-    let written = format!("/{}{slash}", path.name());
-    if let Some(response) = site.internal.answer(&written, query) {
-        return Answer::Short(response);
-    }
-    let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
-    match store.catalogue.find(path).await {
-        Ok(Found::Title(title)) => title::answer(site, store, request, path, query, title).await,
-        Ok(Found::Directory(directory)) if path.is_directory() => {
-            Answer::Short(list(store, request, path, query, directory).await)
-        }
-        Ok(Found::Directory(_)) => Answer::Short(redirect(path, query)),
-        Err(fault) => Answer::Short(not_served(fault)),
-    }
-}
-
-async fn list(
-    store: &Store,
-    request: &Request,
-    path: &RequestPath,
-    query: Option<&str>,
-    directory: crate::catalogue::Directory,
-) -> Response {
-    if !store.listing {
-        return not_served(OpenFault::NotFound);
-    }
-    match Arc::clone(&store.catalogue).list(directory).await {
-        Ok(entries) => listing::answer(path, query, &request.fields, &entries),
-        Err(fault) => not_served(fault),
-    }
-}
-
-/// A directory has a slash at its end, so that the links of its listing lead into it.
-fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
-    let mut location = String::new();
-    for segment in path.segments() {
-        location.push('/');
-        encode_segment(segment, &mut location);
-    }
-    location.push('/');
-    if let Some(query) = query {
-        location.push('?');
-        location.push_str(query);
-    }
-    let text = format!("this is a directory: {location}");
-    Response::text(301, text).with("Location", location)
-}
-
+/// The refusal of an object that cannot be opened.
 pub(super) fn not_served(fault: OpenFault) -> Response {
     match fault {
         OpenFault::NotFound => Response::text(404, fault.to_string()),

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{self, Answer};
+use super::answer::{Answer, Delivery};
 use super::counters::Abuse;
 use super::fault::Fault;
 use super::framing::{Body, Version};
@@ -24,8 +24,7 @@ use super::inbox::{Drained, Inbox, Next, Wait};
 use super::limits::READ_BYTES;
 use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
-use super::title::Delivery;
-use super::{Site, Store};
+use super::{Site, Store, route};
 use crate::broker::Refusal;
 
 /// Serves `socket` until it is closed.
@@ -85,7 +84,7 @@ impl Connection {
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
-            let answer = answer::answer(&self.site, &request).await;
+            let answer = route::answer(&self.site, &request).await;
             let (method, target, status) = (request.method, &request.target, answer.status());
             tracing::debug!(peer = %self.peer, ?method, ?target, status, "request");
             drop(request);

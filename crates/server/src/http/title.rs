@@ -1,14 +1,12 @@
 //! One title as an answer: preconditions, ranges, rate, and the fields that say so. It sends nothing.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, Asked};
-use tactus_engine::message::Pace;
 
-use super::answer::{Answer, not_served};
+use super::answer::{Answer, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
@@ -17,31 +15,6 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::{Site, Store};
 use crate::catalogue::OpenTitle;
-
-/// Parts of a title, each with the words before it.
-type Parts = Vec<(Vec<u8>, Range<u64>)>;
-
-/// An answer whose content the engine sends.
-#[derive(Debug)]
-pub(super) struct Delivery {
-    /// The head, with the length of everything.
-    pub(super) head: Response,
-    /// What is sent.
-    pub(super) title: Arc<OpenTitle>,
-    /// How fast.
-    pub(super) pace: Pace,
-    /// The parts, none empty, each with the words before it.
-    pub(super) parts: Parts,
-    /// The words behind the last part.
-    pub(super) tail: Vec<u8>,
-}
-
-impl Delivery {
-    /// Bytes of the title that are sent.
-    pub(super) fn len(&self) -> u64 {
-        self.parts.iter().map(|(_, part)| part.end - part.start).sum()
-    }
-}
 
 /// The answer to a GET or HEAD of `title`.
 pub(super) async fn answer(

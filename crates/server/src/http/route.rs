@@ -1,0 +1,87 @@
+//! From a request to an answer: which method, which object, or which refusal. It sends nothing.
+
+use std::sync::Arc;
+
+use tactus_core::path::{RequestPath, encode_segment};
+
+use super::Site;
+use super::answer::{Answer, not_served};
+use super::counters::Abuse;
+use super::request::{Method, Request};
+use super::response::Response;
+use super::target::Target;
+use super::{Store, listing, title};
+use crate::catalogue::{Found, OpenFault};
+
+/// The methods that are served.
+const ALLOWED: &str = "GET, HEAD, OPTIONS";
+
+/// Finds the answer to `request`.
+pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
+    match (request.method, &request.target) {
+        (Method::Unknown, _) => {
+            site.counters.count(Abuse::BadMethod);
+            Answer::Short(Response::text(501, "this method is not known here"))
+        }
+        (Method::Other, _) | (_, Target::Authority) => {
+            site.counters.count(Abuse::BadMethod);
+            let text = "this server only sends: use GET or HEAD";
+            Answer::Short(Response::text(405, text).with("Allow", ALLOWED))
+        }
+        (Method::Options, _) | (_, Target::Server) => {
+            Answer::Short(Response::empty(204).with("Allow", ALLOWED))
+        }
+        (Method::Get | Method::Head, Target::Path { path, query }) => {
+            object(site, request, path, query.as_deref()).await
+        }
+    }
+}
+
+async fn object(site: &Site, request: &Request, path: &RequestPath, query: Option<&str>) -> Answer {
+    let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
+    let written = format!("/{}{slash}", path.name());
+    if let Some(response) = site.internal.answer(&written, query) {
+        return Answer::Short(response);
+    }
+    let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
+    match store.catalogue.find(path).await {
+        Ok(Found::Title(title)) => title::answer(site, store, request, path, query, title).await,
+        Ok(Found::Directory(directory)) if path.is_directory() => {
+            Answer::Short(list(store, request, path, query, directory).await)
+        }
+        Ok(Found::Directory(_)) => Answer::Short(redirect(path, query)),
+        Err(fault) => Answer::Short(not_served(fault)),
+    }
+}
+
+async fn list(
+    store: &Store,
+    request: &Request,
+    path: &RequestPath,
+    query: Option<&str>,
+    directory: crate::catalogue::Directory,
+) -> Response {
+    if !store.listing {
+        return not_served(OpenFault::NotFound);
+    }
+    match Arc::clone(&store.catalogue).list(directory).await {
+        Ok(entries) => listing::answer(path, query, &request.fields, &entries),
+        Err(fault) => not_served(fault),
+    }
+}
+
+/// A directory has a slash at its end, so that the links of its listing lead into it.
+fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
+    let mut location = String::new();
+    for segment in path.segments() {
+        location.push('/');
+        encode_segment(segment, &mut location);
+    }
+    location.push('/');
+    if let Some(query) = query {
+        location.push('?');
+        location.push_str(query);
+    }
+    let text = format!("this is a directory: {location}");
+    Response::text(301, text).with("Location", location)
+}
