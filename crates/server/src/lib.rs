@@ -9,12 +9,12 @@ pub mod media;
 
 pub mod measure;
 
-pub mod doctor;
-
 pub mod catalogue;
 
 pub mod broker;
 pub mod engine;
+
+pub mod doctor;
 
 pub mod http;
 

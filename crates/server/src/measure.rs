@@ -5,14 +5,16 @@
 //! [`DiskModel`] that lies above every mean that was measured. It promises nothing about a disk that
 //! is busy with other work meanwhile: measure on a quiet host.
 
-pub mod device;
-pub mod fit;
-pub mod model_file;
-pub mod profile;
-
-mod quick;
 mod rig;
 mod scratch;
+
+pub mod device;
+pub mod fit;
+pub mod profile;
+
+pub mod model_file;
+
+mod quick;
 
 use std::io;
 

@@ -9,21 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::step::{Remark, Step};
 use crate::workspace::{Workspace, run};
 use crate::{deny, host, tidy};
 
 /// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
 /// a slow neighbour is no defect of the tree.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
-
-/// What a step wants said about itself in the table.
-pub(crate) type Remark = Option<String>;
-
-struct Step {
-    name: &'static str,
-    title: &'static str,
-    act: fn(&Workspace) -> Result<Remark>,
-}
 
 /// From the cheapest and most often wrong to the longest.
 const STEPS: [Step; 11] = [

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::ci::Remark;
 use crate::host;
+use crate::step::Remark;
 use crate::workspace::{Workspace, output, run, succeeds};
 
 const VERSION: &str = "0.20.2";

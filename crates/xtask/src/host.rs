@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::ci::Remark;
+use crate::step::Remark;
 use crate::workspace::{Workspace, run, succeeds};
 
 /// Something that must be on the host.

@@ -7,9 +7,12 @@
 
 mod workspace;
 
+mod step;
+
+mod host;
+
 mod bench;
 mod deny;
-mod host;
 mod tidy;
 
 mod ci;

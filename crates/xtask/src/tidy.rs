@@ -11,6 +11,7 @@ mod fences;
 mod form;
 mod layers;
 mod links;
+mod order;
 mod places;
 mod rows;
 mod unfinished;
@@ -19,7 +20,7 @@ use std::fs;
 
 use anyhow::{Result, bail};
 
-use crate::ci::Remark;
+use crate::step::Remark;
 use crate::workspace::{Workspace, output};
 use source::Source;
 
@@ -45,6 +46,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(layers::check(&graph));
     findings.extend(fences::check(&tree.sources, &graph.roots));
     findings.extend(form::check(&tree.sources));
+    findings.extend(order::check(&tree.sources));
     findings.extend(unfinished::check(&tree));
     findings.extend(places::check(&tree.texts));
     findings.extend(links::check(workspace, &tree.texts));
