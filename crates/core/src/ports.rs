@@ -14,8 +14,8 @@ pub struct FileHandle(pub i32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct SocketHandle(pub i32);
 
-/// One place of the arena and its age: a lease or a completion from an earlier life of the place is
-/// told by its generation.
+/// One place of an arena and its age: a lease or a completion from an earlier life of the place is
+/// told by its generation. A transfer's direction says which of a volume's two arenas is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct BlockRef {
     /// Index of the place in the arena.
@@ -24,12 +24,33 @@ pub struct BlockRef {
     pub generation: u32,
 }
 
-/// One disk request: fills `len` bytes of a block, beginning at `at` within it.
+/// Which way a transfer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the device into a block of the volume's memory.
+    Read,
+    /// From a place of the volume's write share to the device.
+    Write,
+}
+
+/// What the first bytes of a block must sum up to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sum {
+    /// How many bytes, from the beginning of the block.
+    pub len: u32,
+    /// Their CRC32C.
+    pub crc32c: u32,
+}
+
+/// One disk request: moves `len` bytes between a file and a block, beginning at `at` within the
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transfer {
-    /// Which block it fills; comes back with the completion.
+    /// Which way.
+    pub direction: Direction,
+    /// Which block; comes back with the completion.
     pub block: BlockRef,
-    /// Where the bytes are.
+    /// Where the bytes are, or shall be.
     pub file: FileHandle,
     /// Offset in the file, a multiple of the sector.
     pub offset: Bytes,
@@ -37,6 +58,10 @@ pub struct Transfer {
     pub at: u32,
     /// Length in bytes, a multiple of the sector, at most the block's size.
     pub len: u32,
+    /// Only where nobody but the port sees the bytes (the page cache), and only in the transfer that
+    /// ends a block: what all of the block must sum up to. The port compares when every transfer of
+    /// the block has landed, and fails this one with [`DiskFault::DAMAGED`] when it differs.
+    pub sum: Option<Sum>,
 }
 
 /// The end of a transfer.
@@ -44,13 +69,37 @@ pub struct Transfer {
 pub struct Completion {
     /// The transfer that has ended.
     pub transfer: Transfer,
-    /// Bytes read (short at the end of a file), or why it failed.
+    /// Bytes moved (a read is short at the end of a file, a write never), or why it failed.
     pub result: Result<u32, DiskFault>,
 }
 
 /// Why a transfer failed: the kernel's error number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskFault(pub i32);
+
+impl DiskFault {
+    /// The bytes are not those that were stored: `EBADMSG`.
+    pub const DAMAGED: Self = Self(74);
+}
+
+/// A flush of one file: whatever was written to it before, and its length, to stable storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sync {
+    /// Comes back with the answer.
+    pub token: u32,
+    /// Which file, or directory.
+    pub file: FileHandle,
+}
+
+/// The end of a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Synced {
+    /// The flush that has ended.
+    pub sync: Sync,
+    /// A failure is final: what was written since the last flush may be lost, and a second one that
+    /// succeeds does not say otherwise.
+    pub result: Result<(), DiskFault>,
+}
 
 /// A device with a queue.
 pub trait DiskPort {
@@ -65,6 +114,16 @@ pub trait DiskPort {
 
     /// The next transfer that has ended, in any order.
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion>;
+
+    /// Takes a flush, which begins with the next kick; or gives it back when as many are under way as
+    /// the port was made for. It covers the writes whose completions were polled before.
+    ///
+    /// # Errors
+    /// The flush itself, when there is no room.
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync>;
+
+    /// The next flush that has ended, in any order.
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced>;
 }
 
 /// What became of a send.

@@ -25,7 +25,11 @@ impl Pieces {
 
     /// The piece that [`Iterator::next`] will give.
     pub fn peek(&self) -> Option<Transfer> {
-        self.rest.map(|rest| Transfer { len: rest.len.min(PIECE), ..rest })
+        self.rest.map(|rest| match rest.len {
+            // What the whole block must sum up to goes with its end.
+            ..=PIECE => rest,
+            _ => Transfer { len: PIECE, sum: None, ..rest },
+        })
     }
 }
 
@@ -48,18 +52,20 @@ impl Iterator for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{BlockRef, FileHandle};
+    use crate::ports::{BlockRef, Direction, FileHandle, Sum};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn pieces_cover_the_whole_without_gap_or_overlap(sectors in 0u32..2000, start in 0u64..99) {
             let whole = Transfer {
+                direction: Direction::Read,
                 block: BlockRef { place: 0, generation: 1 },
                 file: FileHandle(3),
                 offset: Bytes(start * 4096),
                 at: 0,
                 len: sectors * 4096,
+                sum: Some(Sum { len: 7, crc32c: 9 }),
             };
             let (mut offset, mut at) = (whole.offset, 0);
             for piece in Pieces::of(whole) {
@@ -67,6 +73,7 @@ mod tests {
                 prop_assert!(piece.len > 0 && piece.len <= PIECE);
                 offset += Bytes(u64::from(piece.len));
                 at += piece.len;
+                prop_assert_eq!(piece.sum, whole.sum.filter(|_| at == whole.len));
             }
             prop_assert_eq!(at, whole.len);
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tactus_core::cycle::{Filled, Job};
 use tactus_core::mutant;
-use tactus_core::ports::{self, Transfer};
+use tactus_core::ports::{self, Direction, Transfer};
 use tactus_core::units::{Bytes, MonoTime, SECTOR};
 use tactus_ring::arena::{BlockRef, Keeper, Lease};
 use tactus_ring::spsc::{Consumer, Producer};
@@ -136,11 +136,13 @@ impl BlockServer {
         };
         self.waiters.push_back(&mut entry.waiters, want.token);
         let transfer = Transfer {
+            direction: Direction::Read,
             block: ports::BlockRef { place: block.place, generation: block.generation },
             file: want.file,
             offset: Bytes(want.block * u64::from(self.keeper.block_size())),
             at: 0,
             len: want.len.next_multiple_of(SECTOR as u32),
+            sum: None,
         };
         let job = Job { transfer, deadline: want.deadline, position: want.position };
         self.tell_disk(ToDisk::Read { job, best_effort: want.best_effort });

@@ -9,8 +9,12 @@
 //!    Free ---------> InKernel -----> Ready <=========> Lent (n leases)
 //!      ^                |              |      give_back
 //!      +---- failed ----+              |
+//!      +--- emptied ----+              |
 //!      +------------------- evict -----+
 //! ```
+//!
+//! A write share is an arena that goes the other way: its keeper takes a place, fills it through a
+//! view, and it stays InKernel until the device has read all of it and it is *emptied*.
 //!
 //! One [`Keeper`] moves blocks between states. [`View`]s, on any thread, write into blocks that are
 //! InKernel and read blocks by their [`Lease`]. Each place has one word: state, a count, and the
@@ -171,6 +175,14 @@ impl Keeper {
     /// # Panics
     /// When the block is in another state or life, or a write is still under way.
     pub fn failed(&mut self, block: BlockRef) {
+        self.emptied(block);
+    }
+
+    /// InKernel → Free: what a place of a write share held is on the device, or given up.
+    ///
+    /// # Panics
+    /// When the block is in another state or life, or an access of the kernel is still under way.
+    pub fn emptied(&mut self, block: BlockRef) {
         self.step(block, State::InKernel, 0, State::Free, 0);
         self.counts.in_kernel -= 1;
         self.release(block.place);
@@ -287,8 +299,9 @@ impl View {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.shared.block_size as usize) }
     }
 
-    /// Where the kernel shall write `len` bytes, beginning at `at` in the block. The write counts as
-    /// under way, and the block cannot leave InKernel, until [`View::landed`].
+    /// Where the kernel shall write `len` bytes, beginning at `at` in the block; of a place of a write
+    /// share, where it shall read them. The access counts as under way, and the block cannot leave
+    /// InKernel, until [`View::landed`].
     ///
     /// # Panics
     /// When the block is not InKernel in this life, a [`View::fill`] is under way on it, or the range

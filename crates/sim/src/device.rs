@@ -12,7 +12,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::ports::{self, Completion, DiskFault, DiskPort, FilePart, Transfer};
+use tactus_core::ports::{self, Completion, DiskFault, DiskPort, FilePart, Sync, Synced, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
 
@@ -236,6 +236,14 @@ impl DiskPort for DiskEnd {
 
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         open(&self.0).poll(now)
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+        None
     }
 }
 

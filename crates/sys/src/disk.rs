@@ -6,7 +6,7 @@
 
 use std::io;
 
-use tactus_core::ports::{Completion, DiskPort, Transfer};
+use tactus_core::ports::{Completion, DiskPort, Sync, Synced, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
@@ -153,6 +153,22 @@ impl DiskPort for DiskDevice {
             Self::Ring(ring) => ring.poll_completion(now),
             Self::Pages(port) => port.poll_completion(now),
             Self::Threads { port, .. } => port.poll_completion(now),
+        }
+    }
+
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        match self {
+            Self::Ring(ring) => ring.submit_sync(now, sync),
+            Self::Pages(port) => port.submit_sync(now, sync),
+            Self::Threads { port, .. } => port.submit_sync(now, sync),
+        }
+    }
+
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+        match self {
+            Self::Ring(ring) => ring.poll_synced(now),
+            Self::Pages(port) => port.poll_synced(now),
+            Self::Threads { port, .. } => port.poll_synced(now),
         }
     }
 }

@@ -23,7 +23,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use tactus_core::ports::{Completion, DiskFault, DiskPort, FileHandle, Transfer};
+use tactus_core::ports::{
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Sync, Synced, Transfer,
+};
 use tactus_core::units::MonoTime;
 
 use crate::thread;
@@ -101,7 +103,7 @@ impl DiskPages {
 
 impl DiskPort for DiskPages {
     fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        if self.in_flight == self.depth {
+        if self.in_flight == self.depth || transfer.direction == Direction::Write {
             return Err(transfer);
         }
         let pin = &mut self.pins[transfer.block.place as usize];
@@ -130,6 +132,15 @@ impl DiskPort for DiskPages {
             self.discarder.filled(block.place, Kept { file, offset });
         }
         Some(completion)
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        // It only reads.
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+        None
     }
 }
 

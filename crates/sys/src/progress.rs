@@ -89,12 +89,13 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_core::ports::{BlockRef, FileHandle};
+    use tactus_core::ports::{BlockRef, Direction, FileHandle};
     use tactus_core::units::Bytes;
 
     fn transfer(offset: u64, len: u32) -> Transfer {
         let block = BlockRef { place: 0, generation: 1 };
-        Transfer { block, file: FileHandle(0), offset: Bytes(offset), at: 4096, len }
+        let (direction, file) = (Direction::Read, FileHandle(0));
+        Transfer { direction, block, file, offset: Bytes(offset), at: 4096, len, sum: None }
     }
 
     /// Reads a file of `file_len` bytes from a device that answers as `answer` says: it is told how

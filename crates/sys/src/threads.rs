@@ -9,7 +9,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use tactus_core::ports::{Completion, DiskPort, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
@@ -58,7 +58,7 @@ impl DiskThreads {
 
 impl DiskPort for DiskThreads {
     fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        if self.in_flight == self.depth {
+        if self.in_flight == self.depth || transfer.direction == Direction::Write {
             return Err(transfer);
         }
         let progress = Progress::new(transfer);
@@ -77,6 +77,15 @@ impl DiskPort for DiskThreads {
         let completion = self.workers.pop()?;
         self.in_flight -= 1;
         Some(completion)
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        // It only reads.
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+        None
     }
 }
 

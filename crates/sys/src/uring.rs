@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
-use tactus_core::ports::{Completion, DiskPort, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
@@ -202,7 +202,7 @@ impl DiskRing {
 
 impl DiskPort for DiskRing {
     fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        if self.table.is_full() {
+        if self.table.is_full() || transfer.direction == Direction::Write {
             return Err(transfer);
         }
         let progress = Progress::new(transfer);
@@ -238,6 +238,15 @@ impl DiskPort for DiskRing {
                 Step::Done(result) => return Some(Completion { transfer: self.land(tag), result }),
             }
         }
+        None
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        // It only reads.
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
         None
     }
 }

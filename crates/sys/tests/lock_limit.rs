@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use tactus_core::ports::{BlockRef, DiskPort, FileHandle, Transfer};
+use tactus_core::ports::{BlockRef, Direction, DiskPort, FileHandle, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_sys::clock;
@@ -33,7 +33,15 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
     let block = keeper.take().unwrap();
     let port_block = BlockRef { place: block.place, generation: block.generation };
     let file = FileHandle(open.as_raw_fd());
-    let transfer = Transfer { block: port_block, file, offset: Bytes(0), at: 0, len: 8192 };
+    let transfer = Transfer {
+        direction: Direction::Read,
+        block: port_block,
+        file,
+        offset: Bytes(0),
+        at: 0,
+        len: 8192,
+        sum: None,
+    };
     ring.submit(clock::now(), transfer).unwrap();
     let completion = loop {
         ring.kick(clock::now());

@@ -1,7 +1,7 @@
 //! The cycle against its promises.
 
 use super::*;
-use crate::ports::FileHandle;
+use crate::ports::{Direction, FileHandle};
 use crate::units::{KIB, MIB};
 use alloc::vec;
 
@@ -21,7 +21,8 @@ fn spinning(depth: u32) -> Cycle {
 fn job(place: u32, position: u64, deadline: u64) -> Job {
     let block = BlockRef { place, generation: 1 };
     let (offset, len) = (Bytes(position), MIB as u32);
-    let transfer = Transfer { block, file: FileHandle(1), offset, at: 0, len };
+    let (direction, file) = (Direction::Read, FileHandle(1));
+    let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
     Job { transfer, deadline: MonoTime(deadline), position }
 }
 

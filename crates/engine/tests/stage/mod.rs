@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
     self, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort, Sent,
-    SocketHandle, Transfer,
+    SocketHandle, Sync, Synced, Transfer,
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
@@ -123,6 +123,14 @@ impl DiskPort for DiskEnd {
             Blocks::PageCache(pages) => pages.pin(transfer, bytes),
         }
         Some(Completion { transfer, result: Ok(transfer.len) })
+    }
+
+    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        Err(sync)
+    }
+
+    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
+        None
     }
 }
 

@@ -41,6 +41,25 @@ fn a_block_goes_round_and_comes_back_in_a_new_life() {
 }
 
 #[test]
+fn a_place_of_a_write_share_is_free_when_the_device_has_read_all_of_it() {
+    let (mut keeper, view) = small(1);
+    let block = keeper.take().unwrap();
+    view.fill(block, 0, &[7; 4096]);
+    let (first, second) = (view.target(block, 0, 2048), view.target(block, 2048, 2048));
+    for target in [first, second] {
+        // SAFETY: the place is InKernel, and only read until both accesses have landed.
+        assert_eq!(unsafe { target.read() }, 7);
+    }
+    // SAFETY: there is no kernel here.
+    unsafe { view.landed(block) };
+    assert!(stops(|| keeper.emptied(block)), "one piece is still being read");
+    // SAFETY: as above.
+    unsafe { view.landed(block) };
+    keeper.emptied(block);
+    assert_eq!(keeper.counts(), Counts { free: 1, ..Counts::default() });
+}
+
+#[test]
 fn a_rest_smaller_than_a_block_is_not_used() {
     let (mut keeper, view) = arena(Box::new(HeapRegion::new(2 * 4096 + 512)), BLOCK);
     assert_eq!((keeper.places(), view.places()), (2, 2));

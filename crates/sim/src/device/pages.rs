@@ -85,7 +85,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_core::ports::BlockRef;
+    use tactus_core::ports::{BlockRef, Direction};
 
     const BLOCK: u32 = 65_536;
     /// Two blocks and a half.
@@ -94,7 +94,8 @@ mod tests {
     fn transfer(place: u32, generation: u32, number: u64, at: u32) -> Transfer {
         let offset = Bytes(number * u64::from(BLOCK) + u64::from(at));
         let block = BlockRef { place, generation };
-        Transfer { block, file: FileHandle(3), offset, at, len: BLOCK - at }
+        let (direction, file, len) = (Direction::Read, FileHandle(3), BLOCK - at);
+        Transfer { direction, block, file, offset, at, len, sum: None }
     }
 
     fn missing(pages: &Pages, from: u64, len: u32) -> Option<u64> {

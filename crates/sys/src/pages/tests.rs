@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use super::*;
-use tactus_core::ports::BlockRef;
+use tactus_core::ports::{BlockRef, Direction};
 use tactus_core::units::Bytes;
 
 use crate::clock;
@@ -51,11 +51,13 @@ impl Fixture {
 
     fn transfer(&self, place: u32, generation: u32, block: u64) -> Transfer {
         Transfer {
+            direction: Direction::Read,
             block: BlockRef { place, generation },
             file: FileHandle(self.file.as_raw_fd()),
             offset: Bytes(block * u64::from(BLOCK)),
             at: 0,
             len: BLOCK,
+            sum: None,
         }
     }
 

@@ -80,13 +80,14 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_core::ports::{BlockRef, FileHandle, Transfer};
+    use tactus_core::ports::{BlockRef, Direction, FileHandle, Transfer};
     use tactus_core::units::{Bytes, SECTOR};
 
     fn running(place: u32) -> Running {
         let block = BlockRef { place, generation: 1 };
         let len = SECTOR as u32;
-        let transfer = Transfer { block, file: FileHandle(0), offset: Bytes(0), at: 0, len };
+        let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
+        let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
         Running { progress: Progress::new(transfer), target: NonNull::dangling() }
     }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use tactus_core::ports::{self, Completion, DiskPort, FileHandle, Transfer};
+use tactus_core::ports::{self, Completion, Direction, DiskPort, FileHandle, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, Lease, View, arena};
 use tactus_sys::clock;
@@ -77,7 +77,8 @@ impl Fixture {
 
 pub(crate) fn transfer(block: BlockRef, file: FileHandle, offset: u64, len: u32) -> Transfer {
     let block = ports::BlockRef { place: block.place, generation: block.generation };
-    Transfer { block, file, offset: Bytes(offset), at: 0, len }
+    let (direction, offset) = (Direction::Read, Bytes(offset));
+    Transfer { direction, block, file, offset, at: 0, len, sum: None }
 }
 
 pub(crate) fn block_of(transfer: Transfer) -> BlockRef {
