@@ -65,6 +65,8 @@ pub enum Wish {
         rate: BitRate,
         /// How often it sends.
         tick: Tick,
+        /// Bytes that are sent at once at the start, beside those of the first tick.
+        burst: Bytes,
     },
     /// At an exact rate, of a title that is held in memory: needs no disk and shares its blocks.
     Resident {
@@ -72,6 +74,8 @@ pub enum Wish {
         rate: BitRate,
         /// How often it sends.
         tick: Tick,
+        /// As above, as far as its leases go.
+        burst: Bytes,
     },
     /// In the time left over: needs memory and a place, no rate.
     BestEffort,
@@ -213,14 +217,15 @@ impl Ledger {
         match wish {
             Wish::BestEffort => of_memory(BEST_EFFORT_BLOCKS.min(whole)),
             Wish::Hold => of_memory(title),
-            Wish::Resident { rate, tick } => {
-                let paced = self.demand(disk, Wish::Paced { rate, tick }, share);
-                if paced.window > RESIDENT_WINDOW {
+            Wish::Resident { rate, tick, burst } => {
+                let paced = self.demand(disk, Wish::Paced { rate, tick, burst }, share);
+                if window(rate, tick, Bytes(0), terms).min(whole) > RESIDENT_WINDOW {
                     return paced;
                 }
-                Demand { visits: MilliVisits(0), per_cycle: Bytes(0), blocks: 0, ..paced }
+                let window = paced.window.min(RESIDENT_WINDOW);
+                Demand { visits: MilliVisits(0), per_cycle: Bytes(0), blocks: 0, window, ..paced }
             }
-            Wish::Paced { rate, tick } => {
+            Wish::Paced { rate, tick, burst } => {
                 let per_cycle = rate.bytes_in(terms.cycle) + Bytes(1);
                 // A stream slower than a block per cycle visits the disk only in some cycles.
                 let visits = (per_cycle.0 as u128 * 1000).div_ceil(terms.block.0 as u128);
@@ -232,7 +237,7 @@ impl Ledger {
                 let sends = SECOND.0.div_ceil(tick.span().0);
                 let per_second = rate.bytes_in(SECOND);
                 let moving = terms.cost.per_mib.0 as u128 * per_second.0 as u128;
-                let window = window(rate, tick, terms).min(whole);
+                let window = window(rate, tick, burst, terms).min(whole);
                 Demand {
                     disk,
                     visits,
@@ -354,9 +359,10 @@ impl Ledger {
 }
 
 /// Blocks that a paced stream holds at most: the bytes of two cycles and of the tick that is being
-/// sent, and one block at each end that is only partly needed.
-fn window(rate: BitRate, tick: Tick, terms: &DiskTerms) -> u32 {
-    blocks_of(rate.bytes_in(terms.cycle.times(2) + tick.span()), terms.block) + 2
+/// sent, its start burst, and one block at each end that is only partly needed.
+fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
+    let steady = rate.bytes_in(terms.cycle.times(2) + tick.span());
+    blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
 }
 
 fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
@@ -391,7 +397,7 @@ mod tests {
     const ENDLESS: Share = Share::whole(Bytes(1 << 40));
 
     fn paced(rate: u64) -> Wish {
-        Wish::Paced { rate: BitRate(rate), tick: Tick::Ms62 }
+        Wish::Paced { rate: BitRate(rate), tick: Tick::Ms62, burst: Bytes(0) }
     }
 
     #[test]
@@ -425,7 +431,12 @@ mod tests {
         let whole = Share::whole(Bytes(100 * MIB));
         ledger.admit(ledger.demand(0, Wish::Hold, whole)).expect("a fifth of the arena");
         let before: Vec<_> = ledger.levels().collect();
-        let wish = Wish::Resident { rate: BitRate(4_000_000), tick: Tick::Ms62 };
+        let resident = |rate, burst| Wish::Resident {
+            rate: BitRate(rate),
+            tick: Tick::Ms62,
+            burst: Bytes(burst),
+        };
+        let wish = resident(4_000_000, 0);
         let demand = ledger.demand(0, wish, whole);
         ledger.admit(demand).expect("room on the link");
         assert!(demand.window() > 0);
@@ -434,8 +445,28 @@ mod tests {
             assert_eq!(was.used == is.used, shared, "{is:?}");
         }
         // Too fast to live on shared blocks: as if it were not held.
-        let wish = Wish::Resident { rate: BitRate(400_000_000), tick: Tick::Ms62 };
+        let wish = resident(400_000_000, 0);
         assert!(ledger.demand(0, wish, whole).window() > RESIDENT_WINDOW);
+        // A burst is no reason to need memory of its own: it is as long as the leases allow.
+        let demand = ledger.demand(0, resident(4_000_000, 50 * MIB), whole);
+        assert_eq!((demand.window(), demand.blocks), (RESIDENT_WINDOW, 0));
+    }
+
+    #[test]
+    fn a_start_burst_is_memory_of_the_stream_as_far_as_its_title_goes() {
+        let ledger = Ledger::new(terms());
+        let of = |burst, title_len| {
+            let wish =
+                Wish::Paced { rate: BitRate(8_000_000), tick: Tick::Ms62, burst: Bytes(burst) };
+            ledger.demand(0, wish, Share::whole(Bytes(title_len)))
+        };
+        let (without, with) = (of(0, 1 << 40), of(7 * MIB, 1 << 40));
+        assert_eq!(
+            with,
+            Demand { blocks: without.blocks + 7, window: without.window + 7, ..without }
+        );
+        assert_eq!(of(7 * MIB, 9 * MIB).window(), 9);
+        assert_eq!(of(u64::MAX, 9 * MIB).window(), 9);
     }
 
     #[test]

@@ -48,6 +48,27 @@ fn a_title_arrives_whole_in_order_and_by_its_clock() {
 }
 
 #[test]
+fn a_paced_stream_begins_with_its_whole_burst() {
+    // Two cycles and a tick of 262,144 bytes a second are a block, and two more are partly needed: what
+    // the ledger grants for a burst of three is the stage's window of six.
+    let burst = Bytes(3 * u64::from(BLOCK));
+    for memory in BOTH {
+        for first in [0, 100_001] {
+            let mut stage = Stage::new(memory);
+            let pace = Pace::Paced { rate: BitRate(RATE), burst, tick: Tick::Ms10 };
+            let stream = stage.start_range(1, pace, first..TITLE.0);
+            stage.pass(SECOND.times(10));
+            let sends = stage.sends(stream);
+            let at_once = sends.iter().take_while(|(at, _)| *at == sends[0].0);
+            let bytes: u64 = at_once.map(|&(_, bytes)| bytes).sum();
+            assert_eq!(bytes, burst.0 + RATE / 800);
+            assert_eq!(stage.control.counters.link.underruns.value(), 0);
+            assert_eq!(stage.received(stream), content(1, first, TITLE.0 - first));
+        }
+    }
+}
+
+#[test]
 fn a_stalled_client_never_delays_another_and_is_ended() {
     for memory in BOTH {
         let [undisturbed, disturbed] = [u64::MAX, 100_000].map(|limit| {

@@ -49,6 +49,8 @@ pub struct BrokerRules {
     pub best_effort_max: u32,
     /// What a refused client is told to wait.
     pub retry_after: Duration,
+    /// Media time that a stream at its title's rate sends at once at its start.
+    pub start_burst: Nanos,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
 }
@@ -317,9 +319,10 @@ impl Broker {
         self.shared.book().ledger.levels().collect()
     }
 
-    /// How many more streams of `rate` would be admitted from `volume`.
+    /// How many more streams whose own rate is `rate` would be admitted from `volume`.
     pub fn room_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> u32 {
-        let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick) };
+        let burst = rate.bytes_in(self.shared.rules.start_burst);
+        let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
         self.shared.book().ledger.room_for(u32::from(volume.0), wish)
     }
 
@@ -549,8 +552,8 @@ fn suited(pace: Pace) -> Pace {
 
 fn wish_of(pace: Pace, is_held: bool) -> Wish {
     match pace {
-        Pace::Paced { rate, tick, .. } if is_held => Wish::Resident { rate, tick },
-        Pace::Paced { rate, tick, .. } => Wish::Paced { rate, tick },
+        Pace::Paced { rate, burst, tick } if is_held => Wish::Resident { rate, tick, burst },
+        Pace::Paced { rate, burst, tick } => Wish::Paced { rate, tick, burst },
         Pace::BestEffort => Wish::BestEffort,
     }
 }

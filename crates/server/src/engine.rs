@@ -101,6 +101,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let rules = BrokerRules {
         best_effort_max: config.best_effort_streams_max,
         retry_after: terms::RETRY_AFTER,
+        start_burst: config.rate.title.start_burst,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
     };
     let all = Bells(started.bells.clone());

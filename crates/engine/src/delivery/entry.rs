@@ -126,8 +126,9 @@ impl Entry {
 
     /// How the stream is sent, if it may begin now with its first `blocks`, of `bytes`, in memory.
     ///
-    /// A paced stream waits for everything that it has asked for. Its burst is what memory then holds
-    /// beyond the bytes of two cycles and a tick. So whatever is not in memory is due two cycles after
+    /// A paced stream waits for everything that it has asked for. Its burst is at most what memory then
+    /// holds beyond the bytes of two cycles and a tick, and windows are made for all of it; only streams
+    /// of held titles have smaller ones. So whatever is not in memory is due two cycles after
     /// the first visit, and is asked for at the beginning of the cycle before: when the first
     /// visit comes after the next cycle has begun, the window is still full at that time, and the
     /// one after is soon enough.

@@ -42,7 +42,12 @@ impl Stage {
         let (to_engine, commands) = ring(301);
         let (to_control, reports) = ring(201);
         let retry_after = Duration::from_secs(1);
-        let rules = BrokerRules { best_effort_max: 2, retry_after, sendfile: vec![false] };
+        let rules = BrokerRules {
+            best_effort_max: 2,
+            retry_after,
+            start_burst: Nanos(0),
+            sendfile: vec![false],
+        };
         let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules);
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");

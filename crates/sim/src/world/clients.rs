@@ -76,15 +76,15 @@ impl World {
         let Some(title) = self.choose_title(client) else { return };
         let (first, end) = self.choose_range(client, title);
         let spec = self.clients[client].spec;
-        let (rate, tick) = (spec.rate, spec.tick);
+        let ClientSpec { rate, tick, burst, .. } = spec;
         let asked = match spec.habit {
             Habit::Holder if self.held[title].holder.is_some() => {
                 return self.push(self.now + SECOND, Event::Arrive { client });
             }
             Habit::Holder => Wish::Hold,
             Habit::Downloader => Wish::BestEffort,
-            _ if self.held[title].is_complete => Wish::Resident { rate, tick },
-            _ => Wish::Paced { rate, tick },
+            _ if self.held[title].is_complete => Wish::Resident { rate, tick, burst },
+            _ => Wish::Paced { rate, tick, burst },
         };
         let title_len = self.titles[title].len;
         // Who asks for several ranges does so by one grant.
@@ -166,11 +166,11 @@ impl World {
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
             Wish::BestEffort | Wish::Hold => (Pace::BestEffort, None),
-            Wish::Paced { rate, tick } | Wish::Resident { rate, tick } => (
-                Pace::Paced { rate, burst: spec.burst, tick },
+            Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (
+                Pace::Paced { rate, burst, tick },
                 Some(Paced {
                     rate: rate.0,
-                    burst: spec.burst.0,
+                    burst: burst.0,
                     tick: tick.span(),
                     lateness: self.swarm.lateness,
                 }),
