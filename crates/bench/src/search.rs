@@ -9,7 +9,8 @@ use anyhow::Result;
 /// How often the answer must hold.
 const CONFIRMATIONS: usize = 3;
 
-/// Finds the largest count in `0..=most` for which `hold` answers true, starting at `guess`.
+/// Finds the largest count in `0..=most` for which `hold` answers true, starting at `guess`: first in
+/// steps that double, then by halves. A good guess costs one trial beyond it.
 pub fn largest(
     guess: usize,
     most: usize,
@@ -17,16 +18,19 @@ pub fn largest(
 ) -> Result<usize> {
     let (mut held, mut failed) = (0, most + 1);
     let mut next = guess.clamp(1, most);
+    let mut step = 1;
     while failed - held > 1 {
         if hold(next)? {
             held = next;
         } else {
             failed = next;
         }
-        next = match failed > most {
-            true => (held * 2).min(most),
-            false => held + (failed - held) / 2,
+        next = match (held, failed > most) {
+            (0, _) => failed.saturating_sub(step).max(1),
+            (_, true) => (held + step).min(most),
+            (_, false) => held + (failed - held) / 2,
         };
+        step *= 2;
     }
     // One trial has held already, unless the count is lowered.
     let mut needed = CONFIRMATIONS - 1;
@@ -68,9 +72,13 @@ mod tests {
 
     #[test]
     fn few_trials_suffice() {
-        let (found, trials) = find(8, 128, 97);
-        assert_eq!(found, 97);
-        assert!(trials <= 13, "{trials} trials");
+        for (guess, truth, most) in
+            [(8, 97, 17), (97, 97, 4), (96, 97, 6), (98, 97, 4), (56, 3, 15)]
+        {
+            let (found, trials) = find(guess, 128, truth);
+            assert_eq!(found, truth);
+            assert!(trials <= most, "{trials} trials from {guess} to {truth}");
+        }
     }
 
     #[test]
