@@ -35,8 +35,17 @@ pub struct Job {
 pub struct Filled {
     /// Which block.
     pub block: BlockRef,
-    /// Bytes in it, or why it failed.
-    pub result: Result<u32, DiskFault>,
+    /// Bytes in it, or why it is not filled.
+    pub result: Result<u32, Unfilled>,
+}
+
+/// Why a block is not filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfilled {
+    /// The device failed.
+    Fault(DiskFault),
+    /// Nobody wanted it any more before all of it had been begun.
+    Dropped,
 }
 
 /// What bounds a cycle.
@@ -90,7 +99,7 @@ struct Open {
     /// Those of them that are best effort.
     best_effort: u32,
     bytes: u32,
-    fault: Option<DiskFault>,
+    fault: Option<Unfilled>,
     /// All pieces have been handed out.
     cut: bool,
 }
@@ -191,14 +200,50 @@ impl Cycle {
         }
         match completion.result {
             Ok(bytes) => open.bytes += bytes,
-            Err(fault) => open.fault = Some(fault),
+            Err(fault) => open.fault = Some(Unfilled::Fault(fault)),
         }
-        if open.transfers > 0 || !open.cut {
+        self.fill_if_done(at)
+    }
+
+    /// Drops what has not been begun of a job that nobody waits for any more. It is answered now, or by
+    /// the last of its transfers; `None` also when all of it has been begun.
+    pub fn forget(&mut self, block: BlockRef) -> Option<Filled> {
+        if !self.remove(block) {
             return None;
         }
-        let open = self.open.swap_remove(at);
-        let result = open.fault.map_or(Ok(open.bytes), Err);
-        Some(Filled { block: open.block, result })
+        let Some(at) = self.open.iter().position(|open| open.block == block) else {
+            return Some(Filled { block, result: Err(Unfilled::Dropped) });
+        };
+        let open = &mut self.open[at];
+        open.cut = true;
+        open.fault = open.fault.or(Some(Unfilled::Dropped));
+        self.fill_if_done(at)
+    }
+
+    /// Takes a job, or what is left of it, out of its queue.
+    fn remove(&mut self, block: BlockRef) -> bool {
+        let is_it = |job: &Job| job.transfer.block == block;
+        if let Some(at) = self.waiting.iter().position(|waiting| is_it(&waiting.job)) {
+            self.waiting.swap_remove(at);
+            return true;
+        }
+        if let Some(at) = self.sweep.iter().position(is_it) {
+            self.sweep.remove(at);
+            return true;
+        }
+        // Until its first piece has been begun, what is being cut is also in the queue.
+        let was_cut = self.cutting.take_if(|cutting| is_it(&cutting.job)).is_some();
+        let at = self.best_effort.iter().position(is_it);
+        at.and_then(|at| self.best_effort.remove(at)).is_some() || was_cut
+    }
+
+    /// The answer to an open job whose last transfer has landed.
+    fn fill_if_done(&mut self, at: usize) -> Option<Filled> {
+        if self.open[at].transfers > 0 || !self.open[at].cut {
+            return None;
+        }
+        let Open { block, bytes, fault, .. } = self.open.swap_remove(at);
+        Some(Filled { block, result: fault.map_or(Ok(bytes), Err) })
     }
 
     /// Transfers at the device.

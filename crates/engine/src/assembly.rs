@@ -214,11 +214,12 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let block_counters = Arc::new(BlockCounters::default());
     counters.disks.push(Arc::clone(&disk_counters));
     counters.blocks.push(Arc::clone(&block_counters));
-    // Reads, promotions and commits: at most one of each for a want.
-    let (to_disk, disk_requests) = ring(3 * wants + 1);
+    // For each want a read or a promotion, the commit of its round, a drop, and a commit when what was
+    // dropped is read again after all.
+    let (to_disk, disk_requests) = ring(4 * wants + 1);
     let (disk_filled, filled) = ring(places + 1);
-    // A want and a return for each, and commits: no more than wants.
-    let (to_block, requests) = ring(3 * wants + 1);
+    // A want, its end, and a return for each, and commits: no more than wants.
+    let (to_block, requests) = ring(4 * wants + 1);
     let (answers, from_block) = ring(wants + 1);
     let limits = CycleLimits {
         length: volume.cycle,

@@ -2,6 +2,7 @@
 //!
 //! Promise: a block is read once however many streams want it, is never taken away while somebody
 //! holds it, and goes to whoever asked for it exactly once. It is the one keeper of its arena.
+//! A read that nobody waits for any more is dropped, if the disk has not begun it.
 //! It decides nothing about time: deadlines pass through it to the disk.
 
 mod index;
@@ -9,9 +10,9 @@ mod recency;
 
 use std::sync::Arc;
 
-use tactus_core::cycle::{Filled, Job};
+use tactus_core::cycle::{Filled, Job, Unfilled};
 use tactus_core::mutant;
-use tactus_core::ports::{self, Direction, Transfer};
+use tactus_core::ports::{self, Direction, DiskFault, Transfer};
 use tactus_core::units::{Bytes, MonoTime, SECTOR};
 use tactus_ring::arena::{BlockRef, Keeper, Lease};
 use tactus_ring::spsc::{Consumer, Producer};
@@ -44,22 +45,32 @@ struct Place {
     key: Option<Key>,
     state: State,
     generation: u32,
-    /// Bytes of the title that belong into the block.
-    len: u32,
-    /// Tokens to answer when the block is filled.
-    waiters: List,
-    /// What the disk has been told: the soonest of the waiters'.
-    deadline: MonoTime,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Default)]
 enum State {
     #[default]
     Free,
-    Filling,
+    Filling(Fill),
     /// In memory, held by nobody: on the recency list.
     Idle,
     Held,
+}
+
+/// A read under way.
+#[derive(Clone, Copy)]
+struct Fill {
+    /// Bytes of the title that belong into the block.
+    len: u32,
+    /// As the disk has been told, with the soonest of the waiters' deadlines.
+    job: Job,
+    /// All who wait for it are best effort.
+    best_effort: bool,
+    /// Tokens to answer when the block is filled. The first is whose file is read; so also those that
+    /// have been abandoned stay until the disk has answered.
+    waiters: List,
+    /// How many of them have not been abandoned.
+    wanting: u32,
 }
 
 /// The rings of a block server.
@@ -98,46 +109,46 @@ impl BlockServer {
         let key = Key { title: want.title, block: want.block };
         let Some(place) = self.index.find(key) else {
             self.counters.misses.add(1);
-            self.begin_fill(key, want);
+            let fill = self.fill_of(want);
+            self.begin_fill(key, fill);
             return;
         };
         self.counters.hits.add(1);
-        let entry = &mut self.places[place as usize];
-        if entry.state == State::Filling {
-            self.waiters.push_back(&mut entry.waiters, want.token);
-            if want.deadline < mutant!(PromotionForgotten, MonoTime(0), entry.deadline) {
-                entry.deadline = want.deadline;
-                let block = ports::BlockRef { place, generation: entry.generation };
-                self.tell_disk(ToDisk::Promote { block, deadline: want.deadline });
-                self.uncommitted = true;
-            }
-        } else {
+        let State::Filling(fill) = &mut self.places[place as usize].state else {
             self.lend(place, want.token);
+            return;
+        };
+        self.waiters.push_back(&mut fill.waiters, want.token);
+        fill.wanting += 1;
+        fill.best_effort &= want.best_effort;
+        if want.deadline < mutant!(PromotionForgotten, MonoTime(0), fill.job.deadline) {
+            fill.job.deadline = want.deadline;
+            let block = fill.job.transfer.block;
+            self.tell_disk(ToDisk::Promote { block, deadline: want.deadline });
+            self.uncommitted = true;
         }
     }
 
-    fn begin_fill(&mut self, key: Key, want: Want) {
-        let block = match self.keeper.take() {
-            Some(block) => block,
-            None => {
-                self.evict_oldest();
-                self.keeper.take().expect("a place has just become free")
-            }
-        };
-        self.index.insert(key, block.place);
-        let entry = &mut self.places[block.place as usize];
-        *entry = Place {
-            key: Some(key),
-            state: State::Filling,
-            generation: block.generation,
-            len: want.len,
-            waiters: List::default(),
-            deadline: want.deadline,
-        };
-        self.waiters.push_back(&mut entry.waiters, want.token);
+    /// Has the disk drop a read when the last who waited for it has gone. An answer that is on its way
+    /// to the delivery server is not called back.
+    fn handle_abandon(&mut self, token: u32, key: Key) {
+        let Some(place) = self.index.find(key) else { return };
+        let State::Filling(fill) = &mut self.places[place as usize].state else { return };
+        // It may have been answered, and the block be read again for others.
+        if !self.waiters.iter(&fill.waiters).any(|&waiter| waiter == token) {
+            return;
+        }
+        fill.wanting -= 1;
+        if fill.wanting == 0 {
+            let block = fill.job.transfer.block;
+            self.tell_disk(ToDisk::Drop { block });
+        }
+    }
+
+    fn fill_of(&mut self, want: Want) -> Fill {
         let transfer = Transfer {
             direction: Direction::Read,
-            block: ports::BlockRef { place: block.place, generation: block.generation },
+            block: ports::BlockRef { place: u32::MAX, generation: 0 },
             file: want.file,
             offset: Bytes(want.block * u64::from(self.keeper.block_size())),
             at: 0,
@@ -145,7 +156,25 @@ impl BlockServer {
             sum: None,
         };
         let job = Job { transfer, deadline: want.deadline, position: want.position };
-        self.tell_disk(ToDisk::Read { job, best_effort: want.best_effort });
+        let mut waiters = List::default();
+        self.waiters.push_back(&mut waiters, want.token);
+        Fill { len: want.len, job, best_effort: want.best_effort, waiters, wanting: 1 }
+    }
+
+    /// Takes a place for the block of `key`, and has the disk fill it.
+    fn begin_fill(&mut self, key: Key, mut fill: Fill) {
+        let BlockRef { place, generation } = match self.keeper.take() {
+            Some(block) => block,
+            None => {
+                self.evict_oldest();
+                self.keeper.take().expect("a place has just become free")
+            }
+        };
+        self.index.insert(key, place);
+        fill.job.transfer.block = ports::BlockRef { place, generation };
+        self.places[place as usize] =
+            Place { key: Some(key), state: State::Filling(fill), generation };
+        self.tell_disk(ToDisk::Read { job: fill.job, best_effort: fill.best_effort });
         self.uncommitted = true;
     }
 
@@ -173,35 +202,43 @@ impl BlockServer {
         let place = filled.block.place;
         let block = BlockRef { place, generation: filled.block.generation };
         let entry = &mut self.places[place as usize];
-        assert!(entry.state == State::Filling, "a block is filled once");
-        let mut waiters = std::mem::take(&mut entry.waiters);
-        let failure = match filled.result {
-            Ok(bytes) if bytes >= entry.len => None,
-            // The file has become shorter than the title was: its bytes are not there.
-            Ok(_) => Some(CUT_SHORT),
-            Err(fault) => Some(fault.0),
+        let State::Filling(mut fill) = std::mem::take(&mut entry.state) else {
+            panic!("{block:?} is filled once")
         };
-        if let Some(errno) = failure {
-            let key = entry.key.take().expect("a filling place has a block");
-            entry.state = State::Free;
-            self.index.remove(key);
-            self.keeper.failed(block);
-            while let Some(token) = self.waiters.pop_front(&mut waiters) {
-                self.answer(FromBlock::Failed { token, errno });
+        let unfilled = match filled.result {
+            Ok(bytes) if bytes >= fill.len => {
+                self.keeper.filled(block);
+                entry.state = State::Idle;
+                self.recency.push_back(place);
+                while let Some(token) = self.waiters.pop_front(&mut fill.waiters) {
+                    self.lend(place, token);
+                }
+                return;
             }
+            // The file has become shorter than the title was: its bytes are not there.
+            Ok(_) => Unfilled::Fault(DiskFault(CUT_SHORT)),
+            Err(unfilled) => unfilled,
+        };
+        let key = entry.key.take().expect("a filling place has a block");
+        self.index.remove(key);
+        self.keeper.failed(block);
+        if unfilled == Unfilled::Dropped && fill.wanting > 0 {
+            // Somebody has come meanwhile, perhaps in a round that has ended.
+            self.begin_fill(key, fill);
+            self.tell_disk(ToDisk::Commit(Round::Stream));
             return;
         }
-        self.keeper.filled(block);
-        entry.state = State::Idle;
-        self.recency.push_back(place);
-        while let Some(token) = self.waiters.pop_front(&mut waiters) {
-            self.lend(place, token);
+        while let Some(token) = self.waiters.pop_front(&mut fill.waiters) {
+            self.answer(match unfilled {
+                Unfilled::Fault(DiskFault(errno)) => FromBlock::Failed { token, errno },
+                Unfilled::Dropped => FromBlock::Dropped { token },
+            });
         }
     }
 
     fn lend(&mut self, place: u32, token: u32) {
         let entry = &mut self.places[place as usize];
-        if entry.state == State::Idle {
+        if matches!(entry.state, State::Idle) {
             self.recency.remove(place);
             entry.state = State::Held;
         }
@@ -241,6 +278,9 @@ impl Server for BlockServer {
                 ToBlock::Want(want) => self.handle_want(want),
                 ToBlock::Return(lease) => self.handle_return(lease),
                 ToBlock::Commit(round) => self.commit(round),
+                ToBlock::Abandon { token, title, block } => {
+                    self.handle_abandon(token, Key { title, block });
+                }
             }
         }
         if any {

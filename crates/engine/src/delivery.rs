@@ -227,6 +227,13 @@ impl DeliveryServer {
         }
     }
 
+    fn handle_dropped(&mut self, token: u32) {
+        let wanted = self.wanted.remove(token);
+        assert!(wanted.abandoned, "what a stream waits for is read");
+        self.entries[wanted.stream.index as usize].waiting -= 1;
+        self.retire_if_done(wanted.stream.index);
+    }
+
     /// Hands the blocks at the front that are ready to the link; a stream that is still priming
     /// begins once it holds everything that it has asked for.
     fn feed(&mut self, index: u32) {
@@ -315,13 +322,16 @@ impl DeliveryServer {
         }
         entry.phase = Phase::Draining;
         entry.outcome = Some(outcome);
-        let volume = usize::from(entry.start.volume.0);
+        let (volume, title) = (usize::from(entry.start.volume.0), entry.start.title);
         let mut list = std::mem::take(&mut entry.wanted);
         while let Some(token) = self.wanted.detach_front(&mut list) {
             let wanted = self.wanted.get_mut(token);
             if wanted.lease.is_none() && !wanted.failed {
                 wanted.abandoned = true;
                 self.entries[index as usize].waiting += 1;
+                let abandon = ToBlock::Abandon { token, title, block: wanted.piece.block };
+                let pushed = self.volumes[volume].to_block.push(abandon);
+                assert!(pushed.is_ok(), "the ring holds an end for every want");
                 continue;
             }
             if let Some(lease) = self.wanted.remove(token).lease {
@@ -430,6 +440,7 @@ impl Server for DeliveryServer {
                 match answer {
                     FromBlock::Ready { token, lease } => self.handle_ready(volume, token, lease),
                     FromBlock::Failed { token, errno } => self.handle_failed(now, token, errno),
+                    FromBlock::Dropped { token } => self.handle_dropped(token),
                 }
             }
         }

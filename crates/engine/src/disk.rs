@@ -48,6 +48,11 @@ impl<P: DiskPort> DiskServer<P> {
                 ToDisk::Read { job, best_effort: true } => self.cycle.add_best_effort(job),
                 ToDisk::Read { job, best_effort: false } => self.cycle.add_real_time(job),
                 ToDisk::Promote { block, deadline } => self.cycle.promote(block, deadline),
+                ToDisk::Drop { block } => {
+                    if let Some(dropped) = self.cycle.forget(block) {
+                        self.answer(dropped);
+                    }
+                }
                 ToDisk::Commit(Round::Stream) => self.cycle.commit(),
                 ToDisk::Commit(Round::Cycle) => self.cycle.commit_cycle(now),
             }
@@ -70,11 +75,15 @@ impl<P: DiskPort> DiskServer<P> {
                 Err(_) => self.counters.faults.add(1),
             }
             if let Some(filled) = self.cycle.handle_completion(completion) {
-                let pushed = self.filled.push(filled);
-                assert!(pushed.is_ok(), "the ring holds every place of the arena");
+                self.answer(filled);
             }
         }
         any
+    }
+
+    fn answer(&mut self, filled: Filled) {
+        let pushed = self.filled.push(filled);
+        assert!(pushed.is_ok(), "the ring holds every place of the arena");
     }
 
     fn start_transfers(&mut self, now: MonoTime) -> bool {

@@ -17,6 +17,8 @@ pub(crate) enum ToBlock {
     Return(Lease),
     /// Ends a round of wants: what is to be read may be sorted.
     Commit(Round),
+    /// The stream of this want has ended. The want is answered all the same.
+    Abandon { token: u32, title: TitleId, block: u64 },
 }
 
 /// Whose wants have come.
@@ -45,15 +47,35 @@ pub(crate) struct Want {
 
 /// The answer to a [`Want`].
 pub(crate) enum FromBlock {
-    Ready { token: u32, lease: Lease },
-    Failed { token: u32, errno: i32 },
+    Ready {
+        token: u32,
+        lease: Lease,
+    },
+    Failed {
+        token: u32,
+        errno: i32,
+    },
+    /// It was abandoned, and has not been read.
+    Dropped {
+        token: u32,
+    },
 }
 
 /// From a block server to its disk server.
 pub(crate) enum ToDisk {
-    Read { job: Job, best_effort: bool },
-    Promote { block: tactus_core::ports::BlockRef, deadline: MonoTime },
+    Read {
+        job: Job,
+        best_effort: bool,
+    },
+    Promote {
+        block: tactus_core::ports::BlockRef,
+        deadline: MonoTime,
+    },
     Commit(Round),
+    /// Nobody waits for the block any more. Its read is answered all the same.
+    Drop {
+        block: tactus_core::ports::BlockRef,
+    },
 }
 
 /// From a delivery server to a link server.

@@ -129,6 +129,50 @@ fn a_stop_while_reads_are_under_way_retires_when_they_have_come_back() {
 }
 
 #[test]
+fn an_ended_stream_frees_its_places_without_the_disk() {
+    for memory in BOTH {
+        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+            // Two streams fill all of it.
+            let mut stage = Stage::with(memory, Room { places: 12, window: 6 });
+            stage.disk().holds = true;
+            let first = stage.start(1, RATE);
+            let second = stage.start_with(2, pace);
+            stage.pass(CYCLE);
+            stage.command(Command::Stop(second));
+            stage.pass(CYCLE);
+            assert!(retired(&stage, second) && finished(&stage, first).is_none());
+            let third = stage.start(3, RATE);
+            stage.disk().holds = false;
+            stage.pass(SECOND.times(11));
+            for stream in [first, third] {
+                assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+            }
+            assert!(stage.disk().reads.iter().all(|&(title, _)| title != 2));
+        }
+    }
+}
+
+#[test]
+fn a_block_that_was_given_up_is_read_for_whoever_comes_next() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        stage.disk().holds = true;
+        stage.start(1, RATE);
+        let gone = stage.start(2, RATE);
+        stage.pass(CYCLE);
+        // The read is dropped, and wanted again before that is known.
+        stage.control.commands.push(Command::Stop(gone)).expect("room for a command");
+        let next = stage.start(2, RATE);
+        stage.disk().holds = false;
+        stage.pass(SECOND.times(11));
+        assert!(retired(&stage, gone));
+        assert_eq!(stage.received(next), content(2, 0, TITLE.0));
+        assert_eq!(finished(&stage, next), Some((Outcome::Complete, TITLE)));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
 fn a_stop_of_an_earlier_life_ends_nobody() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);

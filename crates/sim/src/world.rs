@@ -54,6 +54,8 @@ pub(crate) struct World {
     live: Vec<Option<Live>>,
     /// For each title, who holds it, and how many streams rely on that.
     held: Vec<Held>,
+    /// For each title, when one of its streams was last reported as finished.
+    last_finished: Vec<MonoTime>,
     /// Volumes of the deliveries that the engine has not heard of yet.
     starting: Vec<usize>,
     events: BinaryHeap<Due>,
@@ -216,6 +218,7 @@ impl World {
                 .collect(),
             live: (0..swarm.streams).map(|_| None).collect(),
             held: vec![Held::default(); titles.len()],
+            last_finished: vec![now; titles.len()],
             starting: vec![],
             end: now + swarm.duration,
             swarm,

@@ -180,7 +180,7 @@ fn one_failed_piece_fails_the_block() {
         results.extend(cycle.handle_completion(Completion { transfer, result }));
     }
     assert_eq!(results.len(), 1);
-    assert_eq!(results[0].result, Err(DiskFault(5)));
+    assert_eq!(results[0].result, Err(Unfilled::Fault(DiskFault(5))));
 }
 
 #[test]
@@ -225,4 +225,46 @@ fn a_block_that_the_last_cycle_left_behind_is_overdue() {
     cycle.add_real_time(job(0, 0, LENGTH.0 * 2));
     assert!(!cycle.is_overdue(MonoTime(LENGTH.0)));
     assert!(cycle.is_overdue(MonoTime(LENGTH.0 + 1)));
+}
+
+#[test]
+fn a_forgotten_job_that_was_not_begun_is_answered_at_once_and_never_read() {
+    let at = |place| BlockRef { place, generation: 1 };
+    let dropped = |place| Some(Filled { block: at(place), result: Err(Unfilled::Dropped) });
+    let mut cycle = spinning(1);
+    for place in 0..3 {
+        cycle.add_real_time(job(place, u64::from(place) * MIB, 0));
+    }
+    assert_eq!(cycle.forget(at(1)), dropped(1));
+    cycle.commit();
+    let (first, _) = cycle.poll_transfer(BEGUN).unwrap();
+    assert_eq!(cycle.forget(at(0)), None, "it is at the device");
+    assert_eq!(cycle.forget(at(2)), dropped(2), "it was in the sweep");
+    assert!(complete(&mut cycle, first).unwrap().result.is_ok());
+    cycle.add_best_effort(job(7, 0, 0));
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - 1)).is_none(), "looked at, not begun");
+    assert_eq!(cycle.forget(at(7)), dropped(7));
+    assert_eq!(cycle.forget(at(7)), None, "it is answered once");
+    assert!(drain(&mut cycle, BEGUN).is_empty() && !cycle.best_effort_waiting());
+}
+
+#[test]
+fn a_forgotten_job_that_is_being_cut_is_answered_by_the_last_piece_that_was_begun() {
+    for (promoted, landed) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 2)] {
+        let mut cycle = spinning(8);
+        cycle.add_best_effort(job(7, 0, 0));
+        let block = BlockRef { place: 7, generation: 1 };
+        let mut flying: Vec<_> = (0..2).filter_map(|_| cycle.poll_transfer(BEGUN)).collect();
+        for (piece, _) in flying.drain(..landed) {
+            assert_eq!(complete(&mut cycle, piece), None);
+        }
+        if promoted {
+            cycle.promote(block, MonoTime(9));
+        }
+        let mut answers: Vec<_> = cycle.forget(block).into_iter().collect();
+        assert_eq!(answers.len(), usize::from(flying.is_empty()));
+        answers.extend(flying.into_iter().filter_map(|(piece, _)| complete(&mut cycle, piece)));
+        assert_eq!(answers, [Filled { block, result: Err(Unfilled::Dropped) }]);
+        assert!(drain(&mut cycle, BEGUN).is_empty() && cycle.in_flight() == 0);
+    }
 }

@@ -309,6 +309,7 @@ impl World {
             );
         };
         live.finished = Some(now);
+        self.last_finished[live.title] = now;
         if live.grant.pace == Wish::Hold {
             if self.held[live.title].holder == Some(stream) {
                 let relying = self.held[live.title].relying;
@@ -374,11 +375,15 @@ impl World {
             let spec = &self.swarm.volumes[live.grant.volume];
             let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
             let bound = spec.cycle.times(8) + SECOND;
-            // What a download has asked for is read in the time left over, of which there may be none.
+            // What others wait for as well is read: a download's in the time left over, of which there
+            // may be none. What nobody else waits for is dropped, unless the disk is at work on it.
+            let mut all = self.live.iter().flatten();
+            let shares = all.any(|other| other.title == live.title && other.finished.is_none());
             let has_time = matches!(live.grant.pace, Wish::Paced { .. } | Wish::Resident { .. });
             // By then its first blocks have been read, whether or not anybody still wants them.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let waits = match (live.finished, live.stopped) {
+                (Some(_), _) if healthy && !shares => now.since(self.last_finished[live.title]),
                 (Some(finished), _) if healthy && has_time => now.since(finished.max(begins)),
                 (None, None) if !open(&self.net).has_begun(live.stream.index) => now.since(begins),
                 (None, Some(stopped)) if self.swarm.pauses.is_empty() => now.since(stopped),
