@@ -23,7 +23,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
-use crate::message::{Command, Hold, Outcome, Pace, Report, Start, StreamId};
+use crate::message::{Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -110,7 +110,7 @@ impl DeliveryServer {
 
     fn start(&mut self, now: MonoTime, start: Start) {
         let index = start.stream.index;
-        let block = self.volumes[usize::from(start.volume.0)].terms.block;
+        let block = self.volumes[usize::from(start.origin.volume.0)].terms.block;
         let entry = &mut self.entries[index as usize];
         assert!(entry.is_free(), "the broker gives a place away once");
         *entry = Entry::new(start, block, self.active.len());
@@ -122,7 +122,7 @@ impl DeliveryServer {
     /// A hold is a download that is never sent: its blocks stay where they are.
     fn hold(&mut self, now: MonoTime, hold: Hold) {
         let index = hold.stream.index;
-        let block = self.volumes[usize::from(hold.volume.0)].terms.block;
+        let block = self.volumes[usize::from(hold.origin.volume.0)].terms.block;
         let entry = &mut self.entries[index as usize];
         assert!(entry.is_free(), "the broker gives a place away once");
         *entry = Entry::of_hold(hold, block, self.active.len());
@@ -135,7 +135,7 @@ impl DeliveryServer {
         let index = start.stream.index;
         self.counters.streams.set(self.active.len() as u64);
         self.ask(now, index);
-        self.commit(usize::from(start.volume.0), Round::Stream);
+        self.commit(usize::from(start.origin.volume.0), Round::Stream);
     }
 
     /// Asks for every block of the stream that is due by the next cycle's end.
@@ -144,7 +144,7 @@ impl DeliveryServer {
         if !entry.is_reading() {
             return;
         }
-        let at = usize::from(entry.start.volume.0);
+        let at = usize::from(entry.start.origin.volume.0);
         let volume = &mut self.volumes[at];
         let cycle = volume.terms.cycle;
         let horizon = match &entry.clock {
@@ -189,7 +189,7 @@ impl DeliveryServer {
             for place in 0..self.active.len() {
                 let index = self.active[place];
                 let start = &self.entries[index as usize].start;
-                if usize::from(start.volume.0) == at && start.pace != Pace::BestEffort {
+                if usize::from(start.origin.volume.0) == at && start.pace != Pace::BestEffort {
                     self.ask(now, index);
                 }
             }
@@ -248,7 +248,7 @@ impl DeliveryServer {
         }
         match entry.phase {
             Phase::Priming => {
-                let cycle = self.volumes[usize::from(entry.start.volume.0)].terms.cycle;
+                let cycle = self.volumes[usize::from(entry.start.origin.volume.0)].terms.cycle;
                 let ready = self.wanted.iter(&entry.wanted).take_while(|w| w.lease.is_some());
                 let (blocks, bytes) = ready.fold((0, Bytes(0)), |(blocks, bytes), wanted| {
                     (blocks + 1, bytes + Bytes(u64::from(wanted.piece.len)))
@@ -257,9 +257,9 @@ impl DeliveryServer {
                 entry.phase = Phase::Running;
                 let open = Open {
                     stream: entry.start.stream,
-                    volume: entry.start.volume,
+                    volume: entry.start.origin.volume,
                     socket: entry.start.socket,
-                    file: entry.start.file,
+                    file: entry.start.origin.file,
                     first: entry.start.first,
                     pace,
                     len: entry.start.end - entry.start.first,
@@ -291,7 +291,7 @@ impl DeliveryServer {
             }
             FromLink::Returned { stream, lease } => {
                 let entry = &mut self.entries[stream.index as usize];
-                let volume = usize::from(entry.start.volume.0);
+                let volume = usize::from(entry.start.origin.volume.0);
                 entry.at_link -= 1;
                 entry.read.give_back();
                 let refill = entry.start.pace == Pace::BestEffort;
@@ -322,7 +322,7 @@ impl DeliveryServer {
         }
         entry.phase = Phase::Draining;
         entry.outcome = Some(outcome);
-        let (volume, title) = (usize::from(entry.start.volume.0), entry.start.title);
+        let (volume, title) = (usize::from(entry.start.origin.volume.0), entry.start.origin.title);
         let mut list = std::mem::take(&mut entry.wanted);
         while let Some(token) = self.wanted.detach_front(&mut list) {
             let wanted = self.wanted.get_mut(token);
@@ -414,15 +414,16 @@ fn give(to_link: &mut Producer<ToLink>, message: ToLink) {
 }
 
 fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
+    let Origin { title, file, position, len, .. } = start.origin;
     let offset = piece.block * block.0;
     Want {
         token,
-        title: start.title,
+        title,
         block: piece.block,
-        file: start.file,
-        len: (start.title_len.0 - offset).min(block.0) as u32,
+        file,
+        len: (len.0 - offset).min(block.0) as u32,
         deadline,
-        position: start.position + offset,
+        position: position + offset,
         best_effort: start.pace == Pace::BestEffort,
     }
 }

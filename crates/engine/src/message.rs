@@ -40,21 +40,28 @@ pub enum Pace {
     BestEffort,
 }
 
+/// What is read, and where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The disk that holds the title.
+    pub volume: VolumeId,
+    /// The title.
+    pub title: TitleId,
+    /// Its file, open for direct reads until `Report::Retired`.
+    pub file: FileHandle,
+    /// Where it begins on the device, as a sweep key; zero where order does not matter.
+    pub position: u64,
+    /// Its length.
+    pub len: Bytes,
+}
+
 /// Asks for a delivery that the ledger has admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     /// The place granted in the delivery table.
     pub stream: StreamId,
-    /// The disk that holds the title.
-    pub volume: VolumeId,
     /// What is read.
-    pub title: TitleId,
-    /// The title, open for direct reads until `Report::Retired`.
-    pub file: FileHandle,
-    /// Where the title begins on the device, as a sweep key; zero where order does not matter.
-    pub position: u64,
-    /// Length of the title.
-    pub title_len: Bytes,
+    pub origin: Origin,
     /// First byte to send.
     pub first: Bytes,
     /// One past the last byte to send.
@@ -72,16 +79,8 @@ pub struct Start {
 pub struct Hold {
     /// The place granted in the delivery table.
     pub stream: StreamId,
-    /// The disk that holds the title.
-    pub volume: VolumeId,
     /// What is kept.
-    pub title: TitleId,
-    /// The title, open for direct reads until `Report::Retired`.
-    pub file: FileHandle,
-    /// As in [`Start`].
-    pub position: u64,
-    /// Length of the title.
-    pub title_len: Bytes,
+    pub origin: Origin,
     /// Its blocks, as reserved in the ledger.
     pub window: u32,
 }

@@ -20,7 +20,7 @@ use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::message::{
-    Command, Hold, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+    Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Consumer, Producer};
 use tactus_sys::file;
@@ -106,8 +106,10 @@ impl Source {
         Ok(Self { title: Arc::clone(title), file })
     }
 
-    fn handle(&self) -> FileHandle {
-        FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd())
+    fn origin(&self) -> Origin {
+        let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
+        let OpenTitle { volume, id: title, position, len, .. } = *self.title;
+        Origin { volume, title, file, position, len }
     }
 }
 
@@ -289,17 +291,13 @@ impl Broker {
             place.generation = place.generation.wrapping_add(1);
             place.finished = Some(finished);
             place.retired = Some(retired);
-            let file = source.handle();
+            let origin = source.origin();
             place.title = Some(source);
             let handle = SocketHandle(socket.as_raw_fd());
             place.socket = Some(socket);
             let start = Start {
                 stream: StreamId { index: grant.place, generation: place.generation },
-                volume: title.volume,
-                title: title.id,
-                file,
-                position: title.position,
-                title_len: title.len,
+                origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
                 pace: grant.pace,
@@ -484,16 +482,12 @@ impl Book {
         self.ledger.admit(demand).expect("there was room for it");
         let place = &mut self.places[index as usize];
         place.generation = place.generation.wrapping_add(1);
-        let file = source.handle();
+        let origin = source.origin();
         place.title = Some(source);
         place.holds = Some(title.id);
         let hold = Hold {
             stream: StreamId { index, generation: place.generation },
-            volume: title.volume,
-            title: title.id,
-            file,
-            position: title.position,
-            title_len: title.len,
+            origin,
             window: demand.window(),
         };
         self.popular.begin_hold(title.id, index, demand);

@@ -7,7 +7,7 @@ use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Hold, Outcome, Pace, Start, StreamId, TitleId, VolumeId};
+use crate::message::{Hold, Origin, Outcome, Pace, Start, StreamId, TitleId, VolumeId};
 use crate::pool::List;
 
 /// Where a stream stands.
@@ -66,11 +66,13 @@ impl Entry {
     pub(super) fn free() -> Self {
         let nobody = Start {
             stream: StreamId { index: u32::MAX, generation: 0 },
-            volume: VolumeId(0),
-            title: TitleId(0),
-            file: FileHandle(-1),
-            position: 0,
-            title_len: Bytes(1),
+            origin: Origin {
+                volume: VolumeId(0),
+                title: TitleId(0),
+                file: FileHandle(-1),
+                position: 0,
+                len: Bytes(1),
+            },
             first: Bytes(0),
             end: Bytes(1),
             pace: Pace::BestEffort,
@@ -102,13 +104,9 @@ impl Entry {
     pub(super) fn of_hold(hold: Hold, block: Bytes, active_at: usize) -> Self {
         let start = Start {
             stream: hold.stream,
-            volume: hold.volume,
-            title: hold.title,
-            file: hold.file,
-            position: hold.position,
-            title_len: hold.title_len,
+            origin: hold.origin,
             first: Bytes(0),
-            end: hold.title_len,
+            end: hold.origin.len,
             pace: Pace::BestEffort,
             window: hold.window,
             socket: SocketHandle(-1),

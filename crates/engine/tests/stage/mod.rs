@@ -21,7 +21,7 @@ use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
 use tactus_engine::link::{self, Patience};
-use tactus_engine::message::{Command, Pace, Report, Start, StreamId, TitleId, VolumeId};
+use tactus_engine::message::{Command, Origin, Pace, Report, Start, StreamId, TitleId, VolumeId};
 use tactus_ring::arena::{BlockRef, HeapRegion, View, arena, elsewhere};
 
 use pages::Pages;
@@ -261,11 +261,13 @@ impl Stage {
         self.starts += 1;
         let start = Start {
             stream,
-            volume: VolumeId(0),
-            title: TitleId(title as u64),
-            file: FileHandle(title),
-            position: 0,
-            title_len: TITLE,
+            origin: Origin {
+                volume: VolumeId(0),
+                title: TitleId(title as u64),
+                file: FileHandle(title),
+                position: 0,
+                len: TITLE,
+            },
             first: Bytes(range.start),
             end: Bytes(range.end),
             pace,

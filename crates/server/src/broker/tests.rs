@@ -70,7 +70,7 @@ impl Stage {
         let watch = || self.broker.admit_title(&self.title, wanted().pace, wanted().len);
         let (first, second) = (watch().expect("room"), watch().expect("room"));
         let Some(Command::Hold(hold)) = self.commands.pop() else { panic!("nothing is held") };
-        assert_eq!(hold.title, self.title.id);
+        assert_eq!(hold.origin.title, self.title.id);
         self.report(Report::Held { stream: hold.stream });
         (first, second, hold.stream)
     }

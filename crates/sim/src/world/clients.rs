@@ -4,7 +4,7 @@ use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    Command, Hold, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+    Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
 };
 
 use super::schedule::Event;
@@ -110,18 +110,17 @@ impl World {
 
     fn hold(&mut self, client: usize, grant: Grant, title: usize) {
         let stream = self.book.begin(&grant);
-        let Title { position, len, .. } = self.titles[title];
+        let origin = self.origin(&grant, title);
         self.held[title].holder = Some(stream);
-        self.note_live(client, grant, title, stream, len, 0);
-        self.command(Command::Hold(Hold {
-            stream,
-            volume: VolumeId(grant.volume as u16),
-            title: TitleId(title as u64),
-            file: FileHandle(title as i32),
-            position,
-            title_len: len,
-            window: grant.window(),
-        }));
+        self.note_live(client, grant, title, stream, origin.len, 0);
+        self.command(Command::Hold(Hold { stream, origin, window: grant.window() }));
+    }
+
+    fn origin(&self, grant: &Grant, title: usize) -> Origin {
+        let Title { position, len, .. } = self.titles[title];
+        let volume = VolumeId(grant.volume as u16);
+        let (title, file) = (TitleId(title as u64), FileHandle(title as i32));
+        Origin { volume, title, file, position, len }
     }
 
     fn choose_title(&mut self, client: usize) -> Option<usize> {
@@ -187,11 +186,7 @@ impl World {
         self.starting.push(grant.volume);
         let start = Start {
             stream,
-            volume: VolumeId(grant.volume as u16),
-            title: TitleId(title as u64),
-            file: FileHandle(title as i32),
-            position: self.titles[title].position,
-            title_len: self.titles[title].len,
+            origin: self.origin(&grant, title),
             first,
             end,
             pace,
