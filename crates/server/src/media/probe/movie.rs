@@ -48,7 +48,7 @@ pub(super) fn probe(file: &File, len: u64) -> Option<MediaFacts> {
     let duration = duration(file, &index)?;
     let mean = rate(len, duration)?;
     let steady = media_at
-        .and_then(|media_at| steady_rate(file, &index, media_at))
+        .and_then(|media_at| steady_rate(file, len, &index, media_at))
         .filter(|steady| steady.0 <= mean.0.saturating_mul(PEAK_MAX));
     Some(MediaFacts {
         kind: MediaKind::Movie,
@@ -102,8 +102,9 @@ fn time_header(file: &File, header: &Range<u64>) -> Option<(u32, Option<u64>)> {
 }
 
 /// The least rate at which no sample of the movie comes late.
-fn steady_rate(file: &File, index: &Range<u64>, media_at: u64) -> Option<BitRate> {
-    let mut left = SAMPLES_MAX;
+fn steady_rate(file: &File, len: u64, index: &Range<u64>, media_at: u64) -> Option<BitRate> {
+    // A sample has a byte at least: what claims more is a lie that would cost seconds.
+    let mut left = SAMPLES_MAX.min(len);
     let mut most = 0;
     for track in boxes(file, index.clone()).filter(|found| found.kind == *b"trak") {
         let media = child(file, &track.body, b"mdia")?;
