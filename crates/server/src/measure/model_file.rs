@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::units::Nanos;
+use tactus_core::units::{Nanos, SECOND};
 
 use super::profile::{Profile, Seek, Service};
 use crate::config::units::{Value, exact};
@@ -25,6 +25,10 @@ pub struct ModelFile {
     /// What it can do.
     pub model: DiskModel,
 }
+
+/// Hundreds of times what the slowest disk needs, and short enough that no sum of a cycle's visits
+/// leaves the unit.
+const TIME_MAX: Nanos = Nanos(10 * SECOND.0);
 
 /// The version of the format that is written.
 const VERSION: u32 = 1;
@@ -93,13 +97,20 @@ struct ReadModel {
 /// # Errors
 /// `NotFound` when there is no file; `InvalidData`, with what to do, when it is not one of ours.
 pub fn read(path: &Path) -> io::Result<ModelFile> {
-    let text = fs::read_to_string(path)?;
+    parse(path, &fs::read_to_string(path)?)
+}
+
+/// Reads a model from `text`, the content of the file at `path`.
+///
+/// # Errors
+/// `InvalidData`, with what to do, when it is not one of ours.
+pub fn parse(path: &Path, text: &str) -> io::Result<ModelFile> {
     let wrong = |what: String| {
         let message =
             format!("{}: {what}; run `tactus measure` again, or delete the file", path.display());
         io::Error::new(io::ErrorKind::InvalidData, message)
     };
-    let file: Read = toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
+    let file: Read = toml::from_str(text).map_err(|error| wrong(error.message().to_owned()))?;
     if file.version != VERSION {
         return Err(wrong(format!(
             "it has version {}, this program reads {VERSION}",
@@ -115,6 +126,10 @@ pub fn read(path: &Path) -> io::Result<ModelFile> {
     };
     if model.depth == 0 || model.read_mib == Nanos(0) {
         return Err(wrong("depth and read_mib are never zero".into()));
+    }
+    let times = [model.visit, model.sweep, model.read_mib, model.write_mib];
+    if times.iter().any(|&time| time > TIME_MAX) {
+        return Err(wrong(format!("no disk takes more than {TIME_MAX} for one thing")));
     }
     Ok(ModelFile { device: file.device, measured: file.measured, model })
 }
@@ -240,6 +255,7 @@ mod tests {
             ("version = 1", "version = 9"),
             ("depth = 8\n\n", "depth = 0\n\n"),
             ("visit = \"56.789 us\"", "visit = 56"),
+            ("visit = \"56.789 us\"", "visit = \"5000000 h\""),
             ("\n[model]\n", "\n[mode]\n"),
         ] {
             assert!(good.contains(from), "{from:?}");
