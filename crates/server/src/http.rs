@@ -47,6 +47,9 @@ mod connection;
 
 mod accept;
 
+#[cfg(any(test, fuzzing))]
+pub mod untrusted;
+
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

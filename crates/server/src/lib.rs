@@ -21,3 +21,6 @@ pub mod http;
 pub mod metrics;
 
 pub mod cli;
+
+#[cfg(any(test, fuzzing))]
+pub mod untrusted;

@@ -71,7 +71,7 @@ async fn list(
 }
 
 /// A directory has a slash at its end, so that the links of its listing lead into it.
-fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
+pub(super) fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
     let mut location = String::new();
     for segment in path.segments() {
         location.push('/');

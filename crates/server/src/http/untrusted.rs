@@ -1,0 +1,146 @@
+//! What strangers send over HTTP, read without a socket: where fuzzing and its tests knock.
+//!
+//! Promise: each door takes any bytes, returns, and tells whether they were understood; what came out
+//! then has kept its rules, or the door panics. Compiled for tests and fuzzing only.
+
+use std::sync::LazyLock;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
+use tactus_core::range::{self, Asked, RANGES_MAX};
+use tactus_core::units::BitRate;
+use tactus_engine::message::Pace;
+
+use super::chunked::Chunked;
+use super::conditional::{self, Validators};
+use super::fields::Fields;
+use super::framing::Body;
+use super::limits::Limits;
+use super::multipart::Multipart;
+use super::request::Request;
+use super::scan::HeadScan;
+use super::target::{self, Target};
+use super::{rate, route};
+use crate::config::{self, Config};
+
+/// A request's head, and the body behind it.
+pub fn request(bytes: &[u8]) -> bool {
+    let limits = Limits::default();
+    let whole = HeadScan::default().advance(bytes, &limits);
+    let mut scan = HeadScan::default();
+    let halves = match scan.advance(&bytes[..bytes.len() / 2], &limits) {
+        Ok(None) => scan.advance(bytes, &limits),
+        ended => ended,
+    };
+    assert_eq!(halves, whole, "it does not matter how the bytes arrive");
+    let Ok(Some(end)) = whole else { return false };
+    let (head, rest) = bytes.split_at(end.len);
+    let Ok(request) = Request::parse(head.to_vec(), end, &limits) else { return false };
+    if let Target::Path { path, query } = &request.target {
+        safe(path);
+        paced(query.as_deref(), &request.fields);
+    }
+    // The date of RFC 9110's examples.
+    let modified = UNIX_EPOCH + Duration::from_secs(784_111_777);
+    let current = Validators { etag: "\"abc\"", modified };
+    let verdict = conditional::verdict(&request.fields, current);
+    let now = modified + Duration::from_secs(10);
+    if conditional::range_counts(&request.fields, current, now)
+        && let Some(field) = request.fields.one("range")
+    {
+        parts_of(field, 1_000_000);
+    }
+    std::hint::black_box(verdict);
+    match request.body {
+        Body::None => true,
+        Body::Length(length) => length > 0,
+        Body::Chunked => chunked(rest),
+    }
+}
+
+/// A chunked body.
+pub fn chunked(bytes: &[u8]) -> bool {
+    let read = |cut: usize| {
+        let mut body = Chunked::new();
+        let taken = body.handle(&bytes[..cut]).and_then(|taken| {
+            let more = if body.is_done() { 0 } else { body.handle(&bytes[cut..])? };
+            Ok(taken + more)
+        });
+        (taken, body.is_done(), body.content())
+    };
+    let (taken, is_done, content) = read(0);
+    if let Ok(taken) = taken {
+        assert!(taken <= bytes.len());
+        assert_eq!(read(bytes.len() / 2), (Ok(taken), is_done, content), "in halves");
+    }
+    taken.is_ok() && is_done
+}
+
+/// A request-target.
+pub fn target(bytes: &[u8]) -> bool {
+    match target::parse("GET", bytes) {
+        Ok((Target::Path { path, .. }, _)) => safe(&path),
+        _ => return false,
+    }
+    true
+}
+
+/// A title's length in eight bytes, and the value of a `Range` field.
+pub fn range(bytes: &[u8]) -> bool {
+    let Some((len, field)) = bytes.split_first_chunk() else { return false };
+    parts_of(field, u64::from_be_bytes(*len))
+}
+
+/// A query in the first line, and the value of `CMCD-Request` in the rest.
+pub fn pace(bytes: &[u8]) -> bool {
+    let line = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
+    let query = String::from_utf8_lossy(&bytes[..line]);
+    let name = b"CMCD-Request";
+    let value = bytes.get(line + 1..).unwrap_or(b"");
+    let places = vec![(0..name.len(), name.len()..name.len() + value.len())];
+    paced(Some(&query), &Fields::new([name, value].concat(), places))
+}
+
+/// A path names what it says, however often it is written and read.
+fn safe(path: &RequestPath) {
+    let mut link = String::new();
+    for segment in path.segments() {
+        assert_eq!(check_name(segment), Ok(()));
+        link.push('/');
+        encode_segment(segment, &mut link);
+    }
+    if path.is_directory() {
+        link.push('/');
+    }
+    if link.len() <= PATH_BYTES_MAX {
+        assert_eq!(RequestPath::parse(link.as_bytes()).as_ref(), Ok(path), "{link}");
+    }
+    let location = route::redirect(path, None);
+    assert_eq!(location.status(), 301);
+}
+
+fn parts_of(field: &[u8], len: u64) -> bool {
+    let Asked::Parts(parts) = range::asked(field, len, RANGES_MAX) else { return false };
+    assert!((1..=RANGES_MAX).contains(&parts.len()));
+    assert!(parts.iter().all(|part| part.start < part.end && part.end <= len), "{parts:?}");
+    let content: u64 = parts.iter().map(|part| part.end - part.start).sum();
+    assert!(content <= len, "{parts:?}");
+    let words = Multipart::new(&parts, len, "video/mp2t");
+    let announced = words.words_len();
+    let (heads, tail) = words.into_words();
+    let written: usize = heads.iter().map(Vec::len).sum();
+    assert_eq!(announced, (written + tail.len()) as u64);
+    true
+}
+
+fn paced(query: Option<&str>, fields: &Fields) -> bool {
+    static TERMS: LazyLock<config::Rate> = LazyLock::new(|| Config::unconfigured().rate);
+    let Ok(wish) = rate::wish(query, fields) else { return false };
+    let ceiling = TERMS.title.ceiling.max(TERMS.asked.ceiling).max(TERMS.cmcd.ceiling);
+    for own in [None, Some(BitRate(1)), Some(BitRate(u64::MAX))] {
+        if let Ok(Pace::Paced { rate, .. }) = rate::pace(wish, own, &TERMS) {
+            assert!(rate.0 > 0 && rate <= ceiling, "{rate}");
+        }
+    }
+    wish != rate::Wish::Title
+}

@@ -1,0 +1,82 @@
+//! Every place where bytes of strangers are read, as a function of bytes: the doors that fuzzing and
+//! its tests knock on.
+//!
+//! Promise: a door takes any bytes, returns, and tells whether they were understood; what came out
+//! then has kept its rules, or the door panics. Compiled for tests and fuzzing only, so that the
+//! parsers need not be public.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use tactus_core::disk_model::MilliVisits;
+use tactus_core::units::{Bytes, MIB};
+
+use crate::config::Config;
+pub use crate::http::untrusted::{chunked, pace, range, request, target};
+use crate::measure::model_file;
+use crate::media::probe::probe;
+
+/// A door.
+pub type Door = fn(&[u8]) -> bool;
+
+/// All doors, by the names of their fuzz targets.
+pub const DOORS: [(&str, Door); 9] = [
+    ("request", request),
+    ("chunked", chunked),
+    ("range", range),
+    ("target", target),
+    ("pace", pace),
+    ("transport_stream", transport_stream),
+    ("movie", movie),
+    ("configuration", configuration),
+    ("disk_model", disk_model),
+];
+
+/// A file that is called a transport stream.
+pub fn transport_stream(bytes: &[u8]) -> bool {
+    probed(bytes, "title.ts")
+}
+
+/// A file that is called a movie.
+pub fn movie(bytes: &[u8]) -> bool {
+    probed(bytes, "title.mp4")
+}
+
+/// A configuration file.
+pub fn configuration(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    match Config::parse(Path::new("/etc/tactus.toml"), &text) {
+        Ok(_) => true,
+        Err(mistake) => {
+            assert!(!mistake.to_string().is_empty());
+            let lines = text.matches('\n').count() + 1;
+            assert!(mistake.place.is_none_or(|place| (1..=lines).contains(&place.line)));
+            false
+        }
+    }
+}
+
+/// A disk model's file.
+pub fn disk_model(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(file) = model_file::parse(Path::new("disk-model.toml"), &text) else { return false };
+    // The ledger adds such times up: they must not wrap.
+    let time = |visits| file.model.reading(MilliVisits(visits), Bytes(visits * MIB));
+    assert!(time(1_000_000) >= time(1_000) && time(1_000) >= time(1), "{:?}", file.model);
+    true
+}
+
+fn probed(bytes: &[u8], name: &str) -> bool {
+    let file = memfd_create("title", MemfdFlags::CLOEXEC).expect("memory for a small file");
+    let mut file = File::from(file);
+    file.write_all(bytes).expect("memory for a small file");
+    let Some(facts) = probe(&file, name) else { return false };
+    assert!(facts.mean.0 > 0 && facts.mean <= facts.rate, "{facts:?}");
+    assert!(facts.head.0 <= bytes.len() as u64, "{facts:?}");
+    true
+}
+
+#[cfg(test)]
+mod tests;

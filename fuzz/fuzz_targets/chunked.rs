@@ -1,0 +1,6 @@
+//! Fuzzes a chunked body.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::chunked(bytes);
+});

@@ -1,0 +1,6 @@
+//! Fuzzes a configuration file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::configuration(bytes);
+});

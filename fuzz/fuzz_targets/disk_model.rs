@@ -1,0 +1,6 @@
+//! Fuzzes a disk model's file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::disk_model(bytes);
+});

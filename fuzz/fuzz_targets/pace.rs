@@ -1,0 +1,6 @@
+//! Fuzzes a query and a player's field that name a rate.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::pace(bytes);
+});

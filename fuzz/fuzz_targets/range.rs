@@ -1,0 +1,6 @@
+//! Fuzzes a title's length, and a `Range` field.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::range(bytes);
+});

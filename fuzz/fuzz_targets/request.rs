@@ -1,0 +1,6 @@
+//! Fuzzes a request's head, and the body behind it.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::request(bytes);
+});

@@ -1,0 +1,6 @@
+//! Fuzzes a request-target.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::target(bytes);
+});

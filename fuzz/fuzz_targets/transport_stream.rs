@@ -1,0 +1,6 @@
+//! Fuzzes the probe of transport streams.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::transport_stream(bytes);
+});
