@@ -10,7 +10,6 @@ pub mod daemon;
 mod device;
 mod export;
 mod model;
-mod random;
 mod store;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ pub mod command;
 pub mod interrupt;
 pub mod machine;
 pub mod priority;
+mod random;
 pub mod read_ahead;
 pub mod search;
 pub mod spread;

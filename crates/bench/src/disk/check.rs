@@ -10,7 +10,7 @@ use anyhow::Result;
 use rustix::fs::OFlags;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 
-use super::random::Random;
+use crate::random::Random;
 use super::{Emulated, Profile, Shape};
 use crate::aligned::Aligned;
 use crate::clock;

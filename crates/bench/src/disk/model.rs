@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use super::Profile;
-use super::random::Random;
+use crate::random::Random;
 
 /// One transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
