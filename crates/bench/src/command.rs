@@ -44,6 +44,7 @@ fn package_hint(program: &str) -> String {
         "fio" => "fio",
         "ethtool" => "ethtool",
         "mkfs.ext4" => "e2fsprogs",
+        "mkfs.xfs" => "xfsprogs",
         "chrt" | "taskset" | "nsenter" | "setpriv" | "losetup" | "fincore" => "util-linux",
         _ => return String::new(),
     };

@@ -9,7 +9,9 @@ pub mod check;
 pub mod daemon;
 mod device;
 mod export;
+pub(crate) mod face;
 mod model;
+pub(crate) mod stand;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ use serde::Serialize;
 use tactus_core::units::Bytes;
 
 pub use daemon::Emulated;
-pub use device::remove_leftovers;
+pub use stand::remove_leftovers;
 
 /// Which kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]

@@ -35,3 +35,4 @@ pub mod peers;
 pub mod run;
 
 pub mod benches;
+pub mod crash;

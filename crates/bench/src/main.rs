@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
+use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Shape};
 use tactus_bench::{interrupt, netns, report};
 use tactus_core::units::{Bytes, KIB, SECOND};
@@ -26,6 +27,15 @@ enum Task {
     Disk(DiskOptions),
     /// Reads an emulated disk and prints its rates beside those of its model.
     DiskCheck(DiskOptions),
+    /// Cuts the power at many points of what a subject has written, and judges what is left.
+    Crash(crash::Options),
+    /// A disk that logs what it is told, for `crash`.
+    #[command(hide = true)]
+    CrashDisk {
+        /// The size.
+        #[arg(long, value_parser = size)]
+        size: Bytes,
+    },
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -66,6 +76,8 @@ fn main() -> Result<()> {
             print!("{}", report::table_text(&table));
             Ok(())
         }
+        Task::Crash(options) => crash::run(&options),
+        Task::CrashDisk { size } => crash::serve(size),
         Task::Cleanup => cleanup(),
     }
 }

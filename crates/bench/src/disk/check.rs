@@ -10,11 +10,11 @@ use anyhow::Result;
 use rustix::fs::OFlags;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
 
-use crate::random::Random;
 use super::{Emulated, Profile, Shape};
 use crate::aligned::Aligned;
 use crate::clock;
 use crate::interrupt;
+use crate::random::Random;
 use crate::report::{Table, number};
 
 /// Builds a disk of `shape` and reads it.

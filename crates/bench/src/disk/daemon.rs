@@ -19,8 +19,7 @@ use crate::interrupt;
 /// Serves a disk until standard input ends (`commanded`) or a signal comes.
 pub fn serve(shape: &Shape, commanded: bool) -> Result<()> {
     let device = Device::build(shape)?;
-    let name = device.name().unwrap_or_default();
-    println!("ready {name} {}", shape.mount.display());
+    println!("ready {} {}", device.name(), shape.mount.display());
     if !commanded {
         device.export().set_fast(false);
         eprintln!("{}; stop it with ctrl-c", Export::describe(shape.profile));

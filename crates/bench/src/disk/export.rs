@@ -1,40 +1,29 @@
-//! The FUSE side: one file, whose requests are answered when the model says so.
+//! The emulated medium: its requests are answered when the model says so.
 //!
 //! Promise: reads and writes reach the model one by one in the order in which the kernel sends them,
 //! at most a mebibyte each; the data move when the request is answered, hot in the cache. In fast
 //! mode the model is left out, to lay down titles.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, Request as FuseRequest, WriteFlags,
-};
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use serde::Serialize;
-use tactus_core::units::{Bytes, MIB};
+use tactus_core::units::Bytes;
 
+use super::face::{Medium, REQUEST_MAX};
 use super::model::{Model, Request, Ticket};
-use super::store::{BLOCK, Store};
+use super::store::Store;
 use super::{Profile, Shape};
 use crate::clock;
 use crate::priority;
 
-/// The largest request.
-pub(super) const REQUEST_MAX: u32 = MIB as u32;
-/// More than any scheduler above lets through.
-const BACKGROUND_MAX: u16 = 512;
 /// Above the receiver, below the gap detector: a disk does not wait for a processor.
 const PRIORITY: u32 = 50;
-/// The name of the one file.
-pub(super) const FILE: &str = "disk";
-const FILE_NUMBER: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Shared between the thread that takes requests and the one that answers them.
@@ -211,30 +200,6 @@ impl Export {
         // A panic of the other thread ends the process; its queue is as good as any.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn attributes(&self, number: INodeNo) -> FileAttr {
-        let (kind, size) = match number {
-            FILE_NUMBER => (FileType::RegularFile, self.size.0),
-            _ => (FileType::Directory, 0),
-        };
-        FileAttr {
-            ino: number,
-            size,
-            blocks: size / 512,
-            atime: SystemTime::UNIX_EPOCH,
-            mtime: SystemTime::UNIX_EPOCH,
-            ctime: SystemTime::UNIX_EPOCH,
-            crtime: SystemTime::UNIX_EPOCH,
-            kind,
-            perm: 0o600,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: BLOCK as u32,
-            flags: 0,
-        }
-    }
 }
 
 /// Gives the calling thread SCHED_FIFO. Without it answers may be late by a turn of the scheduler; the
@@ -245,114 +210,27 @@ fn hurry() {
     }
 }
 
-/// The file system that the kernel sees.
-#[derive(Debug)]
-pub(super) struct Face(pub(super) Arc<Export>);
-
-impl Filesystem for Face {
-    fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_ASYNC_DIO;
-        let refused = |missing| io::Error::other(format!("the kernel's FUSE lacks {missing:?}"));
-        config.add_capabilities(wanted).map_err(refused)?;
-        let nearest = |value| io::Error::other(format!("only {value} is possible"));
-        config.set_max_write(REQUEST_MAX).map_err(nearest)?;
-        config.set_max_background(BACKGROUND_MAX).map_err(|value| nearest(value.into()))?;
-        config.set_congestion_threshold(BACKGROUND_MAX).map_err(|value| nearest(value.into()))?;
-        Ok(())
+impl Medium for Export {
+    fn size(&self) -> Bytes {
+        self.size
     }
 
-    fn lookup(&self, _request: &FuseRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == FILE {
-            reply.entry(&FOREVER, &self.0.attributes(FILE_NUMBER), fuser::Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
-        }
+    fn read(&self, at: u64, length: u32, reply: ReplyData) {
+        self.handle(Pending::Read(Request { at, length, write: false }, reply));
     }
 
-    fn getattr(
-        &self,
-        _request: &FuseRequest,
-        number: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        reply.attr(&FOREVER, &self.0.attributes(number));
-    }
-
-    fn open(&self, _request: &FuseRequest, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _request: &FuseRequest,
-        _number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let request = Request { at: offset, length: size, write: false };
-        self.0.handle(Pending::Read(request, reply));
-    }
-
-    fn write(
-        &self,
-        _request: &FuseRequest,
-        _number: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        // The data are only lent for this call; when they are visible does not matter to anybody,
-        // since the answer comes in the model's time.
-        if self.0.store.write(offset, data).is_err() {
+    fn write(&self, at: u64, data: &[u8], reply: ReplyWrite) {
+        // When the data are visible does not matter to anybody, since the answer comes in the model's
+        // time.
+        if self.store.write(at, data).is_err() {
             reply.error(Errno::EIO);
             return;
         }
-        let request = Request { at: offset, length: data.len() as u32, write: true };
-        self.0.handle(Pending::Write(request, reply));
+        self.handle(Pending::Write(Request { at, length: data.len() as u32, write: true }, reply));
     }
 
-    fn flush(
-        &self,
-        _request: &FuseRequest,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn fsync(
-        &self,
-        _request: &FuseRequest,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn sync(&self, reply: ReplyEmpty) {
         // A write is answered when it is on the medium, so there is nothing to flush.
         reply.ok();
-    }
-
-    fn fallocate(
-        &self,
-        _request: &FuseRequest,
-        _number: INodeNo,
-        _handle: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EOPNOTSUPP);
     }
 }

@@ -11,8 +11,8 @@ use std::sync::RwLock;
 
 use tactus_core::units::Bytes;
 
-/// The unit of the table, and the sector size of the device.
-pub(super) const BLOCK: usize = 4096;
+use super::face::BLOCK;
+
 /// In the table: look into the file. A block that repeats this very word goes there too.
 const IN_FILE: u64 = u64::MAX;
 

@@ -1,0 +1,295 @@
+//! What a subject was asked and what it has acknowledged, and the judgement over what is left of it.
+//!
+//! Promise: positions are counts of the disk's events. What was acknowledged at or before the cut
+//! must be there, or something that was begun before the cut and comes after it; nothing else may
+//! be. Acts on one name come one after the other.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::content::{Seen, Version};
+
+/// A count of the disk's events.
+pub(super) type Position = u64;
+
+/// Everything that was asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    titles: BTreeMap<String, Vec<Act>>,
+    uploads: BTreeMap<String, Upload>,
+}
+
+/// One act on a name.
+#[derive(Clone, Debug)]
+struct Act {
+    /// The version that the name has afterwards; `None`: none.
+    leaves: Option<u64>,
+    begun: Position,
+    acked: Option<Position>,
+}
+
+/// An upload that can be resumed.
+#[derive(Clone, Debug)]
+struct Upload {
+    version: Version,
+    steps: Vec<Step>,
+    /// When its last step was begun, after which it may be gone.
+    ended: Option<Position>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// The offset that it leads to.
+    to: u64,
+    begun: Position,
+    acked: Option<Position>,
+}
+
+/// Names what was begun.
+#[derive(Clone, Debug)]
+pub(super) enum Begun {
+    Title(String, usize),
+    Upload(String, usize),
+}
+
+/// What a recovered volume shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) titles: BTreeMap<String, Seen>,
+    pub(super) uploads: BTreeMap<String, Resumed>,
+    /// What belongs to nothing.
+    pub(super) strays: Vec<String>,
+}
+
+/// What is said about an upload.
+#[derive(Clone, Debug)]
+pub(super) struct Resumed {
+    pub(super) offset: u64,
+    /// The first place below the offset with a wrong byte.
+    pub(super) wrong_at: Option<u64>,
+}
+
+/// What is wrong, one sentence each.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Judgement {
+    /// Acknowledged, and not there.
+    pub(super) lost: Vec<String>,
+    /// Visible, and no whole version.
+    pub(super) torn: Vec<String>,
+    /// An offset that was never sent, or wrong bytes below it.
+    pub(super) wrong_offset: Vec<String>,
+    /// Belongs to nothing.
+    pub(super) stray: Vec<String>,
+    /// Uploads that have more than was acknowledged, all of it right.
+    pub(super) ahead: u64,
+}
+
+impl History {
+    /// The name will have version `leaves`, or be gone.
+    pub(super) fn begin(&mut self, now: Position, name: &str, leaves: Option<u64>) -> Begun {
+        let acts = self.titles.entry(name.to_owned()).or_default();
+        acts.push(Act { leaves, begun: now, acked: None });
+        Begun::Title(name.to_owned(), acts.len() - 1)
+    }
+
+    /// The upload `id` of `version` goes on to the offset `to`. With `last` it ends with that, one way
+    /// or the other.
+    pub(super) fn begin_step(
+        &mut self,
+        now: Position,
+        id: &str,
+        version: Version,
+        to: u64,
+        last: bool,
+    ) -> Begun {
+        let new = || Upload { version, steps: Vec::new(), ended: None };
+        let upload = self.uploads.entry(id.to_owned()).or_insert_with(new);
+        upload.steps.push(Step { to, begun: now, acked: None });
+        if last {
+            upload.ended.get_or_insert(now);
+        }
+        Begun::Upload(id.to_owned(), upload.steps.len() - 1)
+    }
+
+    /// It was acknowledged.
+    pub(super) fn ack(&mut self, now: Position, begun: &Begun) {
+        let acked = match begun {
+            Begun::Title(name, place) => {
+                self.titles.get_mut(name).map(|acts| &mut acts[*place].acked)
+            }
+            Begun::Upload(id, place) => {
+                self.uploads.get_mut(id).map(|upload| &mut upload.steps[*place].acked)
+            }
+        };
+        *acked.expect("what was begun is in the history") = Some(now);
+    }
+
+    /// Positions at which something was acknowledged.
+    pub(super) fn acks(&self) -> Vec<Position> {
+        let acts = self.titles.values().flatten().filter_map(|act| act.acked);
+        let steps = self.uploads.values().flat_map(|upload| &upload.steps);
+        acts.chain(steps.filter_map(|step| step.acked)).collect()
+    }
+
+    /// The version that an upload brings.
+    pub(super) fn version(&self, id: &str) -> Option<Version> {
+        self.uploads.get(id).map(|upload| upload.version)
+    }
+
+    /// What is wrong with `found` after a cut behind the first `cut` events.
+    pub(super) fn judge(&self, cut: Position, found: &Found) -> Judgement {
+        let mut wrong = Judgement { stray: found.strays.clone(), ..Judgement::default() };
+        for (name, acts) in &self.titles {
+            let floor = acts.iter().rposition(|act| act.acked.is_some_and(|acked| acked <= cut));
+            let later = &acts[floor.map_or(0, |floor| floor + 1)..];
+            let mut allowed: Vec<Option<u64>> =
+                later.iter().filter(|act| act.begun < cut).map(|act| act.leaves).collect();
+            allowed.push(floor.and_then(|floor| acts[floor].leaves));
+            let there = match found.titles.get(name) {
+                None => None,
+                Some(Seen::Whole(number)) => Some(*number),
+                Some(Seen::Torn(reason)) => {
+                    wrong.torn.push(format!("{name}: {reason}"));
+                    continue;
+                }
+            };
+            if allowed.contains(&there) {
+                continue;
+            }
+            let expected = allowed.last().copied().flatten();
+            let show = |version: Option<u64>| {
+                version.map_or("nothing".to_owned(), |number| format!("version {number}"))
+            };
+            let known = acts.iter().any(|act| act.leaves == there && act.begun < cut);
+            let text = format!("{name}: {} instead of {}", show(there), show(expected));
+            match known || there.is_none() {
+                true => wrong.lost.push(text),
+                // Nothing of it had been begun: the bytes come from nowhere.
+                false => wrong.torn.push(text),
+            }
+        }
+        let unknown = found.titles.keys().filter(|name| !self.titles.contains_key(*name));
+        wrong.stray.extend(unknown.map(|name| format!("{name}: never asked for")));
+        for (id, upload) in &self.uploads {
+            upload.judge(cut, id, found.uploads.get(id), &mut wrong);
+        }
+        let unknown = found.uploads.keys().filter(|id| !self.uploads.contains_key(*id));
+        wrong.stray.extend(unknown.map(|id| format!("upload {id}: never asked for")));
+        wrong
+    }
+}
+
+impl Upload {
+    fn judge(&self, cut: Position, id: &str, found: Option<&Resumed>, wrong: &mut Judgement) {
+        let acked = |step: &&Step| step.acked.is_some_and(|acked| acked <= cut);
+        let floor = self.steps.iter().filter(acked).map(|step| step.to).max();
+        let ceiling = self.steps.iter().filter(|step| step.begun < cut).map(|step| step.to).max();
+        let may_be_gone = self.ended.is_some_and(|ended| ended < cut);
+        let Some(found) = found else {
+            if let Some(floor) = floor
+                && !may_be_gone
+            {
+                wrong.lost.push(format!("upload {id}: gone, {floor} acknowledged"));
+            }
+            return;
+        };
+        let offset = found.offset;
+        if let Some(place) = found.wrong_at {
+            wrong.wrong_offset.push(format!("upload {id}: {offset}, wrong bytes at {place}"));
+        } else if ceiling.is_none_or(|ceiling| offset > ceiling) {
+            let sent = ceiling.unwrap_or(0);
+            wrong.wrong_offset.push(format!("upload {id}: {offset}, {sent} sent"));
+        } else if let Some(floor) = floor.filter(|floor| offset < *floor) {
+            wrong.lost.push(format!("upload {id}: {offset}, {floor} acknowledged"));
+        } else {
+            wrong.ahead += u64::from(floor.is_none_or(|floor| offset > floor));
+        }
+    }
+}
+
+impl Judgement {
+    /// Whether nothing is wrong.
+    pub(super) fn is_clean(&self) -> bool {
+        [&self.lost, &self.torn, &self.wrong_offset, &self.stray].iter().all(|list| list.is_empty())
+    }
+
+    /// All sentences.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        [("lost", &self.lost), ("torn", &self.torn), ("offset", &self.wrong_offset)]
+            .into_iter()
+            .chain([("stray", &self.stray)])
+            .flat_map(|(kind, list)| list.iter().map(move |text| format!("{kind}: {text}")))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(titles: &[(&str, Seen)]) -> Found {
+        let titles = titles.iter().map(|(name, seen)| ((*name).to_owned(), seen.clone()));
+        Found { titles: titles.collect(), ..Found::default() }
+    }
+
+    #[test]
+    fn a_name_has_its_acknowledged_version_or_one_that_was_begun_before_the_cut() {
+        let mut history = History::default();
+        let first = history.begin(10, "a", Some(1));
+        history.ack(20, &first);
+        history.begin(30, "a", Some(2));
+        let judge = |cut, found: &Found| history.judge(cut, found);
+        let (none, one, two) =
+            (shown(&[]), shown(&[("a", Seen::Whole(1))]), shown(&[("a", Seen::Whole(2))]));
+        assert!(judge(19, &none).is_clean() && judge(19, &one).is_clean());
+        assert_eq!(judge(20, &none).lost.len(), 1, "acknowledged and gone");
+        assert_eq!(judge(30, &two).torn.len(), 1, "from nowhere");
+        assert!(judge(31, &two).is_clean() && judge(31, &one).is_clean());
+        let torn = shown(&[("a", Seen::Torn("zeros".into()))]);
+        assert_eq!(judge(11, &torn).torn.len(), 1, "torn before it is acknowledged, too");
+        assert_eq!(judge(9, &shown(&[("b", Seen::Whole(1))])).stray.len(), 1);
+    }
+
+    #[test]
+    fn an_older_version_or_a_deleted_title_that_comes_back_is_a_loss() {
+        let mut history = History::default();
+        for (begun, acked, leaves) in [(1, 2, Some(1)), (3, 4, Some(2)), (5, 6, None)] {
+            let act = history.begin(begun, "a", leaves);
+            history.ack(acked, &act);
+        }
+        let one = shown(&[("a", Seen::Whole(1))]);
+        assert_eq!(history.judge(4, &one).lost, ["a: version 1 instead of version 2"]);
+        assert_eq!(history.judge(6, &one).lost, ["a: version 1 instead of nothing"]);
+        assert!(history.judge(6, &shown(&[])).is_clean());
+        assert!(history.judge(5, &shown(&[("a", Seen::Whole(2))])).is_clean());
+    }
+
+    #[test]
+    fn an_offset_lies_between_what_was_acknowledged_and_what_was_sent() {
+        let mut history = History::default();
+        let version = Version::new("a", 1, 300);
+        for (begun, acked, to) in [(1, 2, 0), (3, 4, 100)] {
+            let step = history.begin_step(begun, "u", version, to, false);
+            history.ack(acked, &step);
+        }
+        history.begin_step(5, "u", version, 200, false);
+        let judge = |cut, offset, wrong_at| {
+            let mut found = Found::default();
+            found.uploads.insert("u".into(), Resumed { offset, wrong_at });
+            history.judge(cut, &found)
+        };
+        assert!(judge(4, 100, None).is_clean());
+        assert_eq!(judge(4, 99, None).lost.len(), 1);
+        assert_eq!(judge(4, 101, None).wrong_offset.len(), 1);
+        assert_eq!((judge(6, 150, None).is_clean(), judge(6, 150, None).ahead), (true, 1));
+        assert_eq!(judge(6, 300, None).wrong_offset.len(), 1, "the size that was reserved");
+        assert_eq!(judge(6, 100, Some(50)).wrong_offset.len(), 1);
+        assert_eq!(history.judge(2, &Found::default()).lost.len(), 1);
+        assert!(history.judge(1, &Found::default()).is_clean());
+        let mut ended = history.clone();
+        ended.begin_step(7, "u", version, 300, true);
+        assert_eq!(ended.judge(7, &Found::default()).lost.len(), 1);
+        assert!(ended.judge(8, &Found::default()).is_clean());
+    }
+}
