@@ -17,14 +17,17 @@ mod subject;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::json;
 
 use crate::benches::say;
 use crate::command;
 use crate::report::{Report, Table, number};
 use replay::{Outcome, Series};
+use subject::Subject;
 
 pub use disk::{FileSystem, serve};
 
@@ -49,11 +52,16 @@ pub struct Options {
     /// Where the report and the images of failures are written.
     #[arg(long, default_value = "target/crash")]
     out: PathBuf,
+    /// How many disks at once.
+    #[arg(long, default_value_t = 4)]
+    jobs: usize,
     /// Already in a mount namespace of its own.
     #[arg(long, hide = true)]
     inside: bool,
 }
 
+/// Larger series are done in parts, beside each other.
+const CUTS_PER_PART: u64 = 250;
 /// A subject that is wrong is found out within so many cuts, or the replay is.
 const FOUND_WITHIN: u64 = 300;
 
@@ -77,24 +85,71 @@ pub fn run(options: &Options) -> Result<()> {
         true => vec![FileSystem::Ext4, FileSystem::Xfs],
         false => options.fs.clone(),
     };
-    let places = tempfile::Builder::new().prefix("tactus-crash-").tempdir()?;
-    let mut outcomes = Vec::new();
+    let mut jobs = Vec::new();
     for subject in &subjects {
         for &file_system in &file_systems {
-            say(&format!("{} on {file_system:?}: {} cuts", subject.name(), options.cuts));
-            let series = Series {
-                file_system,
-                cuts: options.cuts,
-                seed: options.seed,
-                until_found: options.until_found && !subject.sound(),
-                out: options.out.canonicalize()?,
-            };
-            let place = places.path().join(format!("{file_system:?}").to_lowercase());
-            outcomes.push(replay::run(subject.as_ref(), &series, &place)?);
+            let parts = options.cuts.div_ceil(CUTS_PER_PART);
+            for part in 0..parts {
+                // Rounds so that the parts have all cuts together.
+                let cuts = options.cuts * (part + 1) / parts - options.cuts * part / parts;
+                let series = Series {
+                    file_system,
+                    cuts,
+                    seed: options.seed.wrapping_add(part << 32),
+                    until_found: options.until_found && !subject.sound(),
+                    out: options.out.canonicalize()?,
+                };
+                jobs.push((subject.as_ref(), series));
+            }
         }
     }
+    let started = Instant::now();
+    let outcomes = run_all(&jobs, options)?;
+    say(&format!("{:.0} s in all", started.elapsed().as_secs_f64()));
     publish(&outcomes, options)?;
     judge(&outcomes)
+}
+
+/// Runs all jobs, some beside each other: most of a cut is waiting. Answers one outcome for each subject
+/// and file system.
+fn run_all(jobs: &[(&dyn Subject, Series)], options: &Options) -> Result<Vec<Outcome>> {
+    let places = tempfile::Builder::new().prefix("tactus-crash-").tempdir()?;
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Outcome)>> {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((subject, series)) = jobs.get(number) else { return Ok(done) };
+            let Series { file_system, cuts, .. } = series;
+            say(&format!("{} on {file_system:?}: {cuts} cuts", subject.name()));
+            let outcome = replay::run(*subject, series, &places.path().join(number.to_string()));
+            if outcome.is_err() {
+                // The others end as well.
+                next.store(jobs.len(), Ordering::Relaxed);
+            }
+            done.push((number, outcome?));
+        }
+    };
+    let mut parts = std::thread::scope(|scope| -> Result<Vec<_>> {
+        let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut parts = Vec::new();
+        for worker in workers {
+            parts.extend(worker.join().map_err(|_| anyhow!("a worker panicked"))??);
+        }
+        Ok(parts)
+    })?;
+    parts.sort_by_key(|(number, _)| *number);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for (_, part) in parts {
+        let same = |whole: &&mut Outcome| {
+            whole.subject == part.subject && whole.file_system == part.file_system
+        };
+        match outcomes.last_mut().filter(same) {
+            Some(whole) => whole.merge(part),
+            None => outcomes.push(part),
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Replaces this process by one with mounts of its own: nobody else gets a copy of ours, which would
@@ -155,7 +210,7 @@ fn publish(outcomes: &[Outcome], options: &Options) -> Result<()> {
         "unmountable",
         "not ready",
         "ready max, s",
-        "cuts/s",
+        "s/cut",
         "",
     ];
     let mut table = Table::new("power failures", &head);
@@ -179,7 +234,7 @@ fn publish(outcomes: &[Outcome], options: &Options) -> Result<()> {
             outcome.unmountable.to_string(),
             (outcome.slow + outcome.unrecovered).to_string(),
             number(outcome.ready_max_seconds),
-            number(outcome.cuts as f64 / outcome.seconds),
+            number(outcome.seconds / outcome.cuts as f64),
             verdict.into(),
         ]);
         report.runs.push(json!(outcome));

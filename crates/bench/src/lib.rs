@@ -35,4 +35,5 @@ pub mod peers;
 pub mod run;
 
 pub mod benches;
+
 pub mod crash;

@@ -39,10 +39,6 @@ impl Version {
         Self { title: hash(name), number, length }
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     pub(super) fn length(&self) -> u64 {
         self.length
     }

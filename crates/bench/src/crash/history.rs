@@ -209,8 +209,8 @@ impl Upload {
 }
 
 impl Judgement {
-    /// Whether nothing is wrong.
-    pub(super) fn is_clean(&self) -> bool {
+    #[cfg(test)]
+    fn is_clean(&self) -> bool {
         [&self.lost, &self.torn, &self.wrong_offset, &self.stray].iter().all(|list| list.is_empty())
     }
 

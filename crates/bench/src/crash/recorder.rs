@@ -16,42 +16,19 @@ use super::medium::Fault;
 /// A history that is being written.
 #[derive(Debug)]
 pub(super) struct Recorder<'a> {
-    clock: Mutex<Clock<'a>>,
+    disk: Mutex<&'a mut LoggingDisk>,
     history: Mutex<History>,
-}
-
-#[derive(Debug)]
-enum Clock<'a> {
-    /// The events of a disk.
-    Disk(&'a mut LoggingDisk),
-    /// Nothing is lost but a process: every question is an event.
-    Questions(Position),
 }
 
 impl<'a> Recorder<'a> {
     /// Positions are those of `disk`.
     pub(super) fn of_disk(disk: &'a mut LoggingDisk) -> Self {
-        Self::new(Clock::Disk(disk), History::default())
-    }
-
-    /// Positions only say what came before what.
-    pub(super) fn of_questions(history: History, from: Position) -> Self {
-        Self::new(Clock::Questions(from), history)
-    }
-
-    fn new(clock: Clock<'a>, history: History) -> Self {
-        Self { clock: Mutex::new(clock), history: Mutex::new(history) }
+        Self { disk: Mutex::new(disk), history: Mutex::default() }
     }
 
     /// The position now.
     pub(super) fn now(&self) -> Result<Position> {
-        match &mut *lock(&self.clock) {
-            Clock::Disk(disk) => disk.events(),
-            Clock::Questions(count) => {
-                *count += 1;
-                Ok(*count)
-            }
-        }
+        lock(&self.disk).events()
     }
 
     /// A name will have version `leaves`, or be gone.
@@ -81,10 +58,7 @@ impl<'a> Recorder<'a> {
 
     /// Asks the disk for a fault, or for none.
     pub(super) fn fail(&self, fault: Option<Fault>) -> Result<()> {
-        match &mut *lock(&self.clock) {
-            Clock::Disk(disk) => disk.fail(fault),
-            Clock::Questions(_) => Ok(()),
-        }
+        lock(&self.disk).fail(fault)
     }
 
     /// The history, written.

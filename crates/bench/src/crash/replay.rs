@@ -70,7 +70,7 @@ pub(super) struct Outcome {
     pub(super) unrecovered: u64,
     /// The longest time from the mount to the end of recovery, in seconds.
     pub(super) ready_max_seconds: f64,
-    /// Time for the cuts alone, in seconds.
+    /// Time for the cuts alone, in seconds; of all parts, which run beside each other.
     pub(super) seconds: f64,
     /// The first faults in words, with their cuts.
     pub(super) examples: Vec<String>,
@@ -89,6 +89,25 @@ impl Outcome {
     pub(super) fn found(&self) -> bool {
         let counts = [self.lost, self.torn, self.wrong_offset, self.stray, self.unmountable];
         counts.into_iter().chain([self.slow, self.unrecovered]).any(|count| count > 0)
+    }
+
+    /// Adds another part of the same series.
+    pub(super) fn merge(&mut self, part: Self) {
+        self.cuts += part.cuts;
+        self.loads += part.loads;
+        self.acks += part.acks;
+        self.faults += part.faults;
+        self.lost += part.lost;
+        self.torn += part.torn;
+        self.wrong_offset += part.wrong_offset;
+        self.stray += part.stray;
+        self.ahead += part.ahead;
+        self.unmountable += part.unmountable;
+        self.slow += part.slow;
+        self.unrecovered += part.unrecovered;
+        self.ready_max_seconds = self.ready_max_seconds.max(part.ready_max_seconds);
+        self.seconds += part.seconds;
+        self.examples.extend(part.examples);
     }
 
     fn add(&mut self, wrong: &Judgement) {
@@ -118,10 +137,16 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
         let root = disk.root().to_owned();
         let recorder = Recorder::of_disk(&mut disk);
         let loaded = subject.load(&root, &recorder, &mut random);
+        // The kernel writes back what nobody has flushed; cuts fall into that as well.
+        let written_back = fs::File::open(&root).map(|root| rustix::fs::syncfs(&root));
         let to = recorder.now()?;
         let history = recorder.into_history();
         disk.unmount()?;
         loaded.with_context(|| format!("{} could not do its work", subject.name()))?;
+        // After a fault that the file system did not survive there is nothing to write back.
+        if outcome.faults == disk.hits()? {
+            written_back??;
+        }
         outcome.loads += 1;
         outcome.acks += history.acks().len() as u64;
         outcome.faults = disk.hits()?;
