@@ -11,14 +11,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::step::{Remark, Step};
 use crate::workspace::{Workspace, run};
-use crate::{deny, host, tidy};
+use crate::{crash, deny, host, tidy};
 
 /// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
 /// a slow neighbour is no defect of the tree.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 
 /// From the cheapest and most often wrong to the longest.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "setup", title: "programs that the tests need", act: host::set_up_for_tests },
     Step { name: "fmt", title: "format", act: format },
     Step { name: "tidy", title: "rules of the house", act: tidy::check },
@@ -28,6 +28,7 @@ const STEPS: [Step; 11] = [
     Step { name: "loom", title: "interleavings of the rings", act: interleave },
     Step { name: "sim", title: "a minute of simulation seeds", act: simulate },
     Step { name: "mutants", title: "deliberate mistakes for the simulator to find", act: hunt },
+    Step { name: "crash", title: "a thousand power failures", act: crash::check },
     Step { name: "doc", title: "documentation", act: document },
     Step { name: "deny", title: "licences, bans, sources, advisories", act: deny::check },
 ];

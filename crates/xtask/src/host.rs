@@ -12,6 +12,7 @@ use crate::step::Remark;
 use crate::workspace::{Workspace, run, succeeds};
 
 /// Something that must be on the host.
+#[derive(Clone, Copy)]
 struct Need {
     /// A command that succeeds exactly when it is there.
     probe: &'static [&'static str],
@@ -70,6 +71,18 @@ const FOR_TESTS: &[Need] = &[
     },
 ];
 
+/// Disks that are emulated, or that lose their power.
+const FOR_DISKS: &[Need] = &[
+    Need {
+        probe: &["fusermount3", "--version"],
+        packages: &["fuse3"],
+        why: "such a disk is a FUSE file under a loop device",
+    },
+    Need { probe: &["losetup", "--version"], packages: &["mount"], why: "its loop device" },
+    Need { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], why: "its file system" },
+    Need { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], why: "its other file system" },
+];
+
 const FOR_BENCHES: &[Need] = &[
     Need {
         probe: &["cc", "--version"],
@@ -80,21 +93,6 @@ const FOR_BENCHES: &[Need] = &[
         probe: &["nginx", "-v"],
         packages: &["nginx-light"],
         why: "the peer that is measured against",
-    },
-    Need {
-        probe: &["fusermount3", "--version"],
-        packages: &["fuse3"],
-        why: "the emulated disk is a FUSE file under a loop device",
-    },
-    Need {
-        probe: &["mkfs.ext4", "-V"],
-        packages: &["e2fsprogs"],
-        why: "file system of the emulated disk",
-    },
-    Need {
-        probe: &["losetup", "--version"],
-        packages: &["mount"],
-        why: "loop device of the emulated disk",
     },
     Need {
         probe: &["ip", "-V"],
@@ -127,21 +125,22 @@ const FOR_PYTHON_TOOLS: &[Need] = &[Need {
 
 /// Makes the programs available that the tests play against.
 pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
-    set_up(FOR_TESTS)
+    set_up(&[FOR_TESTS, FOR_DISKS])
 }
 
 /// Makes the programs available that the benches measure against.
 pub(crate) fn set_up_for_benches() -> Result<Remark> {
-    set_up(FOR_BENCHES)
+    set_up(&[FOR_BENCHES, FOR_DISKS])
 }
 
 /// Makes Python environments available.
 pub(crate) fn set_up_for_python_tools() -> Result<Remark> {
-    set_up(FOR_PYTHON_TOOLS)
+    set_up(&[FOR_PYTHON_TOOLS])
 }
 
-fn set_up(needs: &[Need]) -> Result<Remark> {
-    let missing = absent(needs);
+fn set_up(needs: &[&'static [Need]]) -> Result<Remark> {
+    let needs = needs.concat();
+    let missing = absent(&needs);
     if missing.is_empty() {
         return Ok(Some(format!("{} needs are met", needs.len())));
     }
@@ -154,7 +153,7 @@ fn set_up(needs: &[Need]) -> Result<Remark> {
         .args(["install", "--yes", "--no-install-recommends"])
         .args(&packages)
         .env("DEBIAN_FRONTEND", "noninteractive"))?;
-    let still_missing = absent(needs);
+    let still_missing = absent(&needs);
     if !still_missing.is_empty() {
         bail!("installed, and yet {}", complaint(&still_missing, &self::packages(&still_missing)));
     }

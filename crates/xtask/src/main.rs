@@ -12,6 +12,7 @@ mod step;
 mod host;
 
 mod bench;
+mod crash;
 mod deny;
 mod tidy;
 
@@ -53,6 +54,12 @@ enum Task {
     Sim,
     /// Deliberate mistakes, nine of ten of which the simulator must find
     Mutants,
+    /// Power failures at a thousand points of what was written, on each file system
+    Crash {
+        /// Other arguments, as `tactus-bench crash --help` lists them; without any what the gate does
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The documentation, warnings are errors
     Doc,
     /// Licences, bans and sources of all dependencies, and advisories where they can be fetched
@@ -77,6 +84,8 @@ fn main() -> ExitCode {
         Task::Loom => ci::run_one(&workspace, "loom"),
         Task::Sim => ci::run_one(&workspace, "sim"),
         Task::Mutants => ci::run_one(&workspace, "mutants"),
+        Task::Crash { arguments } if arguments.is_empty() => ci::run_one(&workspace, "crash"),
+        Task::Crash { arguments } => crash::run_crash(&workspace, &arguments),
         Task::Doc => ci::run_one(&workspace, "doc"),
         Task::Deny => ci::run_one(&workspace, "deny"),
         Task::Bench { arguments } => bench::run_bench(&workspace, &arguments),
