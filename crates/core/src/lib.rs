@@ -14,6 +14,7 @@ pub mod units;
 pub mod byte_clock;
 pub mod ports;
 pub mod stagger;
+pub mod sums;
 
 pub mod ts;
 
