@@ -1,30 +1,44 @@
 //! One disk's cycle: decides which transfer goes to the device next.
 //!
 //! Promise: within a cycle, real-time transfers come first and in sweep order; when none is left,
-//! best-effort work goes on in pieces of at most 128 KiB, each only if the model says that it ends
-//! before the cycle does; then the disk rests. The depth at the device is bounded here, because a
-//! deep device queue defeats any order. It knows no streams and reads no clock.
+//! best-effort work goes on in pieces of at most 128 KiB, and flushes of all files that wait for one,
+//! each only if the model says that it ends before the cycle does; then the disk rests. When real-time
+//! work fills the cycle, its end still belongs to uploads: their floor, and one flush. The depth at the
+//! device is bounded here, because a deep device queue defeats any order. It knows no streams and reads
+//! no clock.
 //!
 //! ```text
 //! |-- real-time, sorted --|-- best effort, piece by piece --|- rest -|-- real-time ...
+//! |-- real-time, sorted -------------------------|- flush -|- floor -|-- real-time ...
 //! cycle begins                                           guard     cycle ends
 //! ```
 
-use alloc::collections::VecDeque;
+mod floor;
+mod flush;
+mod spare;
+mod sweep;
+
 use alloc::vec::Vec;
 
 use crate::disk_model::{DiskModel, MilliVisits};
 use crate::mutant;
-use crate::ports::{BlockRef, Completion, DiskFault, Transfer};
-use crate::splitter::Pieces;
-use crate::units::{Bytes, MonoTime, Nanos};
+use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
+use crate::splitter::PIECE;
+use crate::units::{MonoTime, Nanos};
 
-/// A block to fill.
+use floor::Floor;
+use flush::Flushes;
+use spare::{Next, Spare, moved};
+use sweep::Sweeps;
+
+pub use flush::GROUP_MAX;
+
+/// A block to fill, or to empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// What to read, and where to.
+    /// What to move, and where to.
     pub transfer: Transfer,
-    /// When the block's first byte is due.
+    /// When the block's first byte is due, or the place is needed again.
     pub deadline: MonoTime,
     /// Place on the device, for the order of the sweep.
     pub position: u64,
@@ -48,6 +62,35 @@ pub enum Unfilled {
     Dropped,
 }
 
+/// A place of the write share that the device has read, or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Which place.
+    pub block: BlockRef,
+    /// Why its bytes may not be in the file. That they are does not mean that they survive a power cut.
+    pub result: Result<(), DiskFault>,
+}
+
+/// The end of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Of a read.
+    Filled(Filled),
+    /// Of a write.
+    Written(Written),
+}
+
+/// For whom a transfer goes to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// A paced stream or a recording.
+    RealTime,
+    /// Whoever has no rate, in the time left over.
+    BestEffort,
+    /// An upload, in the time that is kept for uploads.
+    Floor,
+}
+
 /// What bounds a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CycleLimits {
@@ -59,47 +102,52 @@ pub struct CycleLimits {
     pub best_effort_depth: u32,
     /// Most blocks that may wait: the places of the arena.
     pub jobs_max: usize,
+    /// What may be written; nothing on a volume that takes no uploads.
+    pub intake: IntakeLimits,
+}
+
+/// What bounds the uploads of one disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IntakeLimits {
+    /// Most writes that may wait: the places of the write share.
+    pub jobs_max: usize,
+    /// Most files that may wait for a flush.
+    pub syncs_max: usize,
+    /// Part of each cycle that uploads get if they need it, in thousandths.
+    pub floor_thousandths: u32,
 }
 
 /// The queues of one disk and the rule between them.
 pub struct Cycle {
     limits: CycleLimits,
-    /// Real-time jobs that no sweep has taken yet.
-    waiting: Vec<Waiting>,
-    /// The running sweep, last element first.
-    sweep: Vec<Job>,
-    best_effort: VecDeque<Job>,
-    /// The best-effort job that is being cut.
-    cutting: Option<Cutting>,
+    sweeps: Sweeps,
+    /// Real-time writes that came in this cycle, and are swept in the next, with the reads of running
+    /// streams: a sweep for each would cost the arm more ways than were promised.
+    arrived: Vec<Job>,
+    arrived_in: u64,
+    spare: Spare,
+    flushes: Flushes,
+    floor: Floor,
+    /// The last cycle in which real-time work no longer fitted before the floor.
+    yielded: Option<u64>,
     /// Jobs whose transfers are at the device.
     open: Vec<Open>,
     in_flight: u32,
-    best_effort_in_flight: u32,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
     /// The last cycle in which the running streams have asked.
     asked: u64,
 }
 
-struct Waiting {
-    job: Job,
-    /// It begins where the one before it ends, so the arm stays where it is. Set by `begin_sweep`.
-    goes_on: bool,
-}
-
-struct Cutting {
-    job: Job,
-    pieces: Pieces,
-}
-
 /// A job with transfers at the device.
 struct Open {
+    direction: Direction,
     block: BlockRef,
     transfers: u32,
-    /// Those of them that are best effort.
-    best_effort: u32,
     bytes: u32,
-    fault: Option<Unfilled>,
+    fault: Option<DiskFault>,
+    /// Nobody wants it any more.
+    is_dropped: bool,
     /// All pieces have been handed out.
     cut: bool,
 }
@@ -107,57 +155,69 @@ struct Open {
 impl Cycle {
     /// Empty queues; all memory is taken now.
     pub fn new(limits: CycleLimits) -> Self {
-        let jobs = limits.jobs_max;
+        let CycleLimits { length, model, intake, .. } = limits;
+        let jobs = limits.jobs_max + intake.jobs_max;
+        let share = length.0 as u128 * u128::from(intake.floor_thousandths) / 1000;
+        let piece = model.moving(MilliVisits(1000), moved(Direction::Write, PIECE));
+        let flush = model.planned_flush(length);
         Self {
             limits,
-            waiting: Vec::with_capacity(jobs),
-            sweep: Vec::with_capacity(jobs),
-            best_effort: VecDeque::with_capacity(jobs),
-            cutting: None,
+            sweeps: Sweeps::new(model, jobs),
+            arrived: Vec::with_capacity(intake.jobs_max),
+            arrived_in: 0,
+            spare: Spare::new(model, limits.jobs_max, intake.jobs_max),
+            flushes: Flushes::new(intake.syncs_max, flush),
+            floor: Floor::new(Nanos(share as u64), piece),
+            yielded: None,
             open: Vec::with_capacity(jobs),
             in_flight: 0,
-            best_effort_in_flight: 0,
             committed: false,
             asked: 0,
         }
     }
 
-    /// Adds a real-time job; it is considered from the next commit on.
+    /// Adds a real-time read; it is considered from the next commit on.
     ///
     /// # Panics
     /// When more jobs wait than the arena has places.
     pub fn add_real_time(&mut self, job: Job) {
-        assert!(self.waiting.len() < self.limits.jobs_max, "a job has a place in the arena");
-        self.waiting.push(Waiting { job, goes_on: false });
+        self.sweeps.push(job);
+    }
+
+    /// Adds a real-time write; it is considered from the next cycle on.
+    ///
+    /// # Panics
+    /// When more jobs wait than the write share has places.
+    pub fn add_recording(&mut self, now: MonoTime, job: Job) {
+        self.take_arrived(now);
+        assert!(self.arrived.len() < self.limits.intake.jobs_max, "a job has a place");
+        self.arrived_in = self.cycle_of(now);
+        self.arrived.push(job);
     }
 
     /// Adds a job that may wait for free time.
     ///
     /// # Panics
-    /// When more jobs wait than the arena has places.
+    /// When more jobs wait than its arena has places.
     pub fn add_best_effort(&mut self, job: Job) {
-        assert!(self.best_effort.len() < self.limits.jobs_max, "a job has a place in the arena");
-        self.best_effort.push_back(job);
+        self.spare.push(job);
     }
 
-    /// Makes a waiting job as urgent as `deadline`: a paced stream wants the same block by then.
+    /// Adds a file that waits for a flush.
+    ///
+    /// # Panics
+    /// When more wait than were agreed on.
+    pub fn add_sync(&mut self, sync: Sync) {
+        self.flushes.push(sync);
+    }
+
+    /// Makes a waiting read as urgent as `deadline`: a paced stream wants the same block by then.
     pub fn promote(&mut self, block: BlockRef, deadline: MonoTime) {
-        let mut waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.job);
-        if let Some(job) = waiting.find(|job| job.transfer.block == block) {
-            job.deadline = job.deadline.min(deadline);
+        if self.sweeps.promote(block, deadline) {
             return;
         }
-        if let Some(cutting) = self.cutting.take_if(|cutting| cutting.job.transfer.block == block)
-            && let Some(rest) = cutting.pieces.rest()
-            && rest.at > cutting.job.transfer.at
-        {
-            // Its first pieces are at the device: the rest follows in one.
-            let position = cutting.job.position + u64::from(rest.at - cutting.job.transfer.at);
-            self.add_real_time(Job { transfer: rest, deadline, position });
-            return;
-        }
-        let at = self.best_effort.iter().position(|job| job.transfer.block == block);
-        if let Some(job) = at.and_then(|at| self.best_effort.remove(at)) {
+        if let Some(job) = self.spare.withdraw(block) {
+            // Its first pieces may be at the device: the rest follows in one.
             self.add_real_time(Job { deadline, ..job });
         }
     }
@@ -170,80 +230,102 @@ impl Cycle {
     /// Ends the round in which all running streams ask for what they need in the next cycle.
     pub fn commit_cycle(&mut self, now: MonoTime) {
         self.committed = true;
-        self.asked = now.0 / self.limits.length.0;
+        self.asked = self.cycle_of(now);
     }
 
-    /// The next transfer for the device, if one may start at `now`, and whether it is real-time.
-    pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, bool)> {
+    /// The next flush for the device, if one may start at `now`.
+    pub fn poll_sync(&mut self, now: MonoTime) -> Option<Sync> {
+        if self.flushes.is_waiting() && self.may_flush(now) {
+            self.flushes.begin(now, self.cycle_of(now));
+            self.spare.charge_flush(self.flushes.time());
+            self.spare.interrupt();
+        }
+        self.flushes.poll()
+    }
+
+    /// The next transfer for the device, if one may start at `now`, and whose turn it is.
+    pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
         if self.in_flight >= self.limits.model.depth {
             return None;
         }
-        if self.sweep.is_empty() && self.committed {
+        self.take_arrived(now);
+        if let Some(next) = self.floor_piece(now) {
+            return Some((self.begin_piece(next), Turn::Floor));
+        }
+        if !self.sweeps.is_running() && self.committed {
             self.begin_sweep(now);
+            if let Some(next) = self.floor_piece(now) {
+                return Some((self.begin_piece(next), Turn::Floor));
+            }
         }
-        if let Some(job) = self.sweep.pop() {
-            self.open_transfer(job.transfer.block, false, true);
-            return Some((job.transfer, true));
+        if let Some(job) = self.sweeps.pop() {
+            self.spare.interrupt();
+            self.open_transfer(job.transfer, true);
+            return Some((job.transfer, Turn::RealTime));
         }
-        self.poll_best_effort(now).map(|piece| (piece, false))
+        if self.sweeps.is_waiting() || self.spare.in_flight() >= self.limits.best_effort_depth {
+            return None;
+        }
+        let next = self.spare.next().filter(|&next| self.fits(now, next))?;
+        Some((self.begin_piece(next), Turn::BestEffort))
     }
 
-    /// Notes the end of a transfer; the block is filled when its last piece is.
-    pub fn handle_completion(&mut self, completion: Completion) -> Option<Filled> {
-        let at = self.open_at(completion.transfer.block);
+    /// Notes the end of a flush.
+    pub fn handle_synced(&mut self, now: MonoTime) {
+        self.flushes.note_end(now);
+    }
+
+    /// Notes the end of a transfer; a job has ended when its last piece has.
+    pub fn handle_completion(&mut self, completion: Completion) -> Option<Ended> {
+        let at = self.open_at(completion.transfer);
         let open = &mut self.open[at];
         open.transfers -= 1;
         self.in_flight -= 1;
-        if open.best_effort > 0 {
-            open.best_effort -= 1;
-            self.best_effort_in_flight -= 1;
-        }
+        self.spare.note_end(completion.transfer);
         match completion.result {
+            Ok(bytes) if open.direction == Direction::Write && bytes < completion.transfer.len => {
+                open.fault = Some(SHORT_WRITE);
+            }
             Ok(bytes) => open.bytes += bytes,
-            Err(fault) => open.fault = Some(Unfilled::Fault(fault)),
+            Err(fault) => open.fault = Some(fault),
         }
-        self.fill_if_done(at)
+        self.end_if_done(at)
     }
 
-    /// Drops what has not been begun of a job that nobody waits for any more. It is answered now, or by
+    /// Drops what has not been begun of a read that nobody waits for any more. It is answered now, or by
     /// the last of its transfers; `None` also when all of it has been begun.
-    pub fn forget(&mut self, block: BlockRef) -> Option<Filled> {
-        if !self.remove(block) {
+    pub fn forget(&mut self, block: BlockRef) -> Option<Ended> {
+        if !self.sweeps.remove(block) && self.spare.withdraw(block).is_none() {
             return None;
         }
-        let Some(at) = self.open.iter().position(|open| open.block == block) else {
-            return Some(Filled { block, result: Err(Unfilled::Dropped) });
+        let is_it = |open: &Open| (open.direction, open.block) == (Direction::Read, block);
+        let Some(at) = self.open.iter().position(is_it) else {
+            return Some(Ended::Filled(Filled { block, result: Err(Unfilled::Dropped) }));
         };
         let open = &mut self.open[at];
         open.cut = true;
-        open.fault = open.fault.or(Some(Unfilled::Dropped));
-        self.fill_if_done(at)
+        open.is_dropped = true;
+        self.end_if_done(at)
     }
 
-    /// Takes a job, or what is left of it, out of its queue.
-    fn remove(&mut self, block: BlockRef) -> bool {
-        let is_it = |job: &Job| job.transfer.block == block;
-        if let Some(at) = self.waiting.iter().position(|waiting| is_it(&waiting.job)) {
-            self.waiting.swap_remove(at);
-            return true;
-        }
-        if let Some(at) = self.sweep.iter().position(is_it) {
-            self.sweep.remove(at);
-            return true;
-        }
-        // Until its first piece has been begun, what is being cut is also in the queue.
-        let was_cut = self.cutting.take_if(|cutting| is_it(&cutting.job)).is_some();
-        let at = self.best_effort.iter().position(is_it);
-        at.and_then(|at| self.best_effort.remove(at)).is_some() || was_cut
-    }
-
-    /// The answer to an open job whose last transfer has landed.
-    fn fill_if_done(&mut self, at: usize) -> Option<Filled> {
+    /// The end of an open job whose last transfer has landed.
+    fn end_if_done(&mut self, at: usize) -> Option<Ended> {
         if self.open[at].transfers > 0 || !self.open[at].cut {
             return None;
         }
-        let Open { block, bytes, fault, .. } = self.open.swap_remove(at);
-        Some(Filled { block, result: fault.map_or(Ok(bytes), Err) })
+        let Open { direction, block, bytes, fault, is_dropped, .. } = self.open.swap_remove(at);
+        Some(match (direction, fault) {
+            (Direction::Write, fault) => {
+                Ended::Written(Written { block, result: fault.map_or(Ok(()), Err) })
+            }
+            (Direction::Read, Some(fault)) => {
+                Ended::Filled(Filled { block, result: Err(Unfilled::Fault(fault)) })
+            }
+            (Direction::Read, None) => {
+                let result = if is_dropped { Err(Unfilled::Dropped) } else { Ok(bytes) };
+                Ended::Filled(Filled { block, result })
+            }
+        })
     }
 
     /// Transfers at the device.
@@ -251,142 +333,194 @@ impl Cycle {
         self.in_flight
     }
 
-    /// Whether a block that is due within the cycle that begins at `now` has not been begun: the
-    /// cycle before should have read it.
-    pub fn is_overdue(&self, now: MonoTime) -> bool {
-        let limit = now + self.limits.length;
-        let waiting = self.waiting.iter().map(|waiting| &waiting.job);
-        waiting.chain(&self.sweep).any(|job| job.deadline < limit)
+    /// Whether flushes are at the device.
+    pub fn is_flushing(&self) -> bool {
+        self.flushes.is_under_way()
     }
 
-    /// Whether best-effort work waits for the next cycle.
-    pub fn best_effort_waiting(&self) -> bool {
-        self.cutting.is_some() || !self.best_effort.is_empty()
+    /// Whether a block that is due within the cycle that begins at `now` has not been begun: the
+    /// cycle before should have done it.
+    pub fn is_overdue(&self, now: MonoTime) -> bool {
+        let limit = now + self.limits.length;
+        self.sweeps.is_due_before(limit) || self.arrived.iter().any(|job| job.deadline < limit)
+    }
+
+    /// When something may begin that may not at `now`, if nothing is at the device and nothing comes.
+    pub fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
+        let spare = (!self.spare.is_empty()).then(|| self.spare_from(now));
+        let flush = self.flushes.is_waiting().then(|| {
+            let rested = self.flushes.rested();
+            if rested > now { rested.min(self.spare_from(now)) } else { self.spare_from(now) }
+        });
+        let arrived = (!self.arrived.is_empty()).then(|| {
+            let head = self.end_of_head(now);
+            let later = self.arrived_in == self.cycle_of(now);
+            if later { head + self.limits.length } else { head }
+        });
+        // What is left over when nobody is running is swept after the head.
+        let swept = self.sweeps.is_waiting().then(|| self.spare_from(now));
+        [spare, flush, arrived, swept].into_iter().flatten().min()
     }
 
     /// When the cycle that `now` lies in ends.
     pub fn end_of_cycle(&self, now: MonoTime) -> MonoTime {
-        MonoTime((now.0 / self.limits.length.0 + 1) * self.limits.length.0)
+        MonoTime((self.cycle_of(now) + 1) * self.limits.length.0)
     }
 
-    /// When best-effort work that may not begin at `now` can be looked at again.
-    pub fn best_effort_from(&self, now: MonoTime) -> MonoTime {
+    /// When work in free time that may not begin at `now` can be looked at again.
+    fn spare_from(&self, now: MonoTime) -> MonoTime {
         let from = self.end_of_head(now);
         if now < from { from } else { from + self.limits.length }
+    }
+
+    fn cycle_of(&self, now: MonoTime) -> u64 {
+        now.0 / self.limits.length.0
     }
 
     /// When the head of the cycle that `now` lies in ends.
     fn end_of_head(&self, now: MonoTime) -> MonoTime {
         let length = self.limits.length;
-        MonoTime(now.0 / length.0 * length.0) + Nanos(HEAD.0.min(length.0 / 10))
+        MonoTime(self.cycle_of(now) * length.0) + Nanos(HEAD.0.min(length.0 / 10))
     }
 
-    /// Takes what waits, most urgent first, as far as the model says that it can be read before the
-    /// cycle ends, and sorts it by place. What is left over has later deadlines and gets the next
-    /// sweep: so the reads of a new cycle never wait for a long sweep over what was less urgent. While
-    /// the running streams have not asked, what was left over is read one by one.
+    /// Whether what must be read in this cycle is known.
+    fn is_asked(&self, now: MonoTime) -> bool {
+        self.asked == self.cycle_of(now) || now >= self.end_of_head(now)
+    }
+
+    /// Recordings of earlier cycles join the sweep of this one.
+    fn take_arrived(&mut self, now: MonoTime) {
+        if self.arrived.is_empty() || self.arrived_in == self.cycle_of(now) || !self.is_asked(now) {
+            return;
+        }
+        for job in self.arrived.drain(..) {
+            self.sweeps.push(job);
+        }
+        self.committed = true;
+    }
+
+    /// Takes what waits, most urgent first, as far as the model says that it can be done before the
+    /// cycle ends, or uploads have their turn, and sorts it by place. What is left over has later
+    /// deadlines and gets the next sweep: so the reads of a new cycle never wait for a long sweep over
+    /// what was less urgent. While the running streams have not asked, what was left over is read one by
+    /// one.
     fn begin_sweep(&mut self, now: MonoTime) {
-        let asked = self.asked == now.0 / self.limits.length.0 || now >= self.end_of_head(now);
-        let left = if mutant!(RoundIgnored, true, asked) {
-            self.end_of_cycle(now).since(now)
+        let reserve = self.reserve(now);
+        let left = if mutant!(RoundIgnored, true, self.is_asked(now)) {
+            self.end_of_cycle(now).since(now + self.flushes.left(now) + reserve)
         } else {
             Nanos(0)
         };
-        let model = self.limits.model;
-        self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
-        let mut end = None;
-        for waiting in &mut self.waiting {
-            waiting.goes_on = end == Some(waiting.job.position);
-            end = Some(waiting.job.position + u64::from(waiting.job.transfer.len));
+        let is_head = now < self.end_of_head(now);
+        self.sweeps.begin(left, is_head || reserve == Nanos(0));
+        if self.sweeps.is_waiting() && !self.sweeps.is_running() {
+            self.yielded = Some(self.cycle_of(now));
         }
-        let mut cost = Cost::default();
-        if !self.waiting.iter().all(|waiting| cost.add(waiting) && cost.time(&model) <= left) {
-            self.waiting
-                .sort_unstable_by_key(|waiting| (waiting.job.deadline, waiting.job.position));
-        }
-        let mut cost = Cost::default();
-        let fits = self.waiting.iter().take_while(|waiting| {
-            let first = cost.visits == 0;
-            cost.add(waiting) && (first || cost.time(&model) <= left)
-        });
-        let count = fits.count();
-        self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
-        self.committed = !self.waiting.is_empty();
-        // Popped from the back: the lowest place first.
-        self.sweep.sort_unstable_by_key(|job| {
-            core::cmp::Reverse(mutant!(SweepUnsorted, job.deadline.0 % 997, job.position))
-        });
+        self.committed = self.sweeps.is_waiting();
     }
 
-    fn poll_best_effort(&mut self, now: MonoTime) -> Option<Transfer> {
-        if self.best_effort_in_flight >= self.limits.best_effort_depth || !self.waiting.is_empty() {
+    /// The end of the cycle that is kept for uploads that wait, as long as they can still use it.
+    fn reserve(&mut self, now: MonoTime) -> Nanos {
+        let (cycle, time) = (self.cycle_of(now), self.flushes.time());
+        let flush = self.flushes.is_waiting() && !self.flushes.has_begun_in(cycle);
+        let flush = flush && now + time <= self.end_of_cycle(now);
+        let slack = Nanos(SLACK.0.min(self.limits.length.0 / 25));
+        self.floor_reserve(now) + if flush { time + slack } else { Nanos(0) }
+    }
+
+    /// The part of it that is for writing.
+    fn floor_reserve(&mut self, now: MonoTime) -> Nanos {
+        let Some(next) = self.spare.next_write() else { return Nanos(0) };
+        self.floor.note_waiting(self.cycle_of(now));
+        let owed = self.floor.owed();
+        // What is owed is saved up until it is a piece.
+        let is_usable = owed >= next.cost && self.is_before_the_end(now, next);
+        if mutant!(FloorForgotten, false, is_usable) { owed } else { Nanos(0) }
+    }
+
+    /// The next piece of an upload, when the time kept for uploads has come.
+    fn floor_piece(&mut self, now: MonoTime) -> Option<Next> {
+        let reserve = self.floor_reserve(now);
+        if reserve == Nanos(0) || now < self.end_of_head(now) {
             return None;
         }
-        if self.cutting.is_none() {
-            let job = *self.best_effort.front()?;
-            self.cutting = Some(Cutting { job, pieces: Pieces::of(job.transfer) });
+        let nothing_else_fits = self.yielded == Some(self.cycle_of(now));
+        let is_time = now + reserve >= self.end_of_cycle(now) || nothing_else_fits;
+        self.spare.next_write().filter(|_| is_time)
+    }
+
+    /// Whether a group of flushes may begin.
+    fn may_flush(&mut self, now: MonoTime) -> bool {
+        let time = self.flushes.time();
+        let end = self.end_of_cycle(now);
+        if now < self.end_of_head(now) || now + time > end {
+            return false;
         }
-        let piece = self.cutting.as_ref()?.pieces.peek()?;
-        let queued = u64::from(self.best_effort_in_flight) + 1;
-        let one = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(piece.len)));
-        let end = mutant!(CycleEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now));
-        let head_is_over = self.best_effort_from(now) > self.end_of_cycle(now);
-        if !head_is_over || now + one.times(queued) > end {
-            return None;
+        let idle = !self.sweeps.is_running() && !self.sweeps.is_waiting();
+        if idle && now >= self.flushes.rested() && self.spare.is_turn_of_writes() {
+            return true;
         }
-        let cutting = self.cutting.as_mut()?;
-        let first = piece.at == cutting.job.transfer.at;
-        cutting.pieces.next();
-        let done = cutting.pieces.peek().is_none();
-        if first {
-            self.best_effort.pop_front();
+        let is_time = now + self.reserve(now) >= end || self.yielded == Some(self.cycle_of(now));
+        is_time && !self.flushes.has_begun_in(self.cycle_of(now))
+    }
+
+    /// Whether a piece may begin in free time.
+    fn fits(&self, now: MonoTime, next: Next) -> bool {
+        now >= self.end_of_head(now) && self.is_before_the_end(now, next)
+    }
+
+    /// Whether a piece, with all of its kind before it, ends within the cycle.
+    fn is_before_the_end(&self, now: MonoTime, next: Next) -> bool {
+        let done = now + self.flushes.left(now) + self.spare.time_of(next);
+        let end = match next.piece.direction {
+            Direction::Read => mutant!(CycleEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now)),
+            Direction::Write => {
+                mutant!(WriteEndIgnored, MonoTime(u64::MAX), self.end_of_cycle(now))
+            }
+        };
+        done <= end
+    }
+
+    fn begin_piece(&mut self, next: Next) -> Transfer {
+        let taken = self.spare.take(next);
+        if taken.piece.direction == Direction::Write {
+            self.floor.note_used(next.cost);
         }
-        if done {
-            self.cutting = None;
-        }
-        self.open_transfer(piece.block, true, done);
-        Some(piece)
+        self.open_transfer(taken.piece, taken.is_last);
+        taken.piece
     }
 
     /// Notes a transfer that goes to the device, and whether it is the last of its block.
-    fn open_transfer(&mut self, block: BlockRef, best_effort: bool, last: bool) {
+    fn open_transfer(&mut self, transfer: Transfer, last: bool) {
+        let Transfer { direction, block, .. } = transfer;
         self.in_flight += 1;
-        self.best_effort_in_flight += u32::from(best_effort);
-        let known = self.open.iter().position(|open| open.block == block);
+        let known = self.open.iter().position(|open| open.is_of(transfer));
         let at = known.unwrap_or_else(|| {
-            let (transfers, best_effort, bytes, fault, cut) = (0, 0, 0, None, false);
-            self.open.push(Open { block, transfers, best_effort, bytes, fault, cut });
+            self.open.push(Open {
+                direction,
+                block,
+                transfers: 0,
+                bytes: 0,
+                fault: None,
+                is_dropped: false,
+                cut: false,
+            });
             self.open.len() - 1
         });
         let open = &mut self.open[at];
         open.transfers += 1;
-        open.best_effort += u32::from(best_effort);
         open.cut = last;
     }
 
-    fn open_at(&self, block: BlockRef) -> usize {
-        let at = self.open.iter().position(|open| open.block == block);
+    fn open_at(&self, transfer: Transfer) -> usize {
+        let at = self.open.iter().position(|open| open.is_of(transfer));
         at.expect("the device only completes what was submitted")
     }
 }
 
-/// What a sweep costs so far.
-#[derive(Default)]
-struct Cost {
-    visits: u64,
-    bytes: Bytes,
-}
-
-impl Cost {
-    /// Counts one more job; always true, so that it can stand in a condition.
-    fn add(&mut self, waiting: &Waiting) -> bool {
-        self.visits += u64::from(self.visits == 0 || !waiting.goes_on);
-        self.bytes += Bytes(u64::from(waiting.job.transfer.len));
-        true
-    }
-
-    fn time(&self, model: &DiskModel) -> Nanos {
-        model.reading(MilliVisits(self.visits * 1000), self.bytes)
+impl Open {
+    fn is_of(&self, transfer: Transfer) -> bool {
+        (self.direction, self.block) == (transfer.direction, transfer.block)
     }
 }
 
@@ -395,6 +529,12 @@ impl Cost {
 /// way of the sweep; at most a tenth of the cycle is given up for that.
 const HEAD: Nanos = Nanos::from_millis(5);
 
+/// Who drives the cycle looks once a millisecond whether something has ended: a flush that had exactly
+/// its time would come too late.
+const SLACK: Nanos = Nanos::from_millis(2);
+
+/// A write that moved less than all of it: `EIO`.
+const SHORT_WRITE: DiskFault = DiskFault(5);
+
 #[cfg(test)]
-#[path = "cycle/tests.rs"]
 mod tests;

@@ -23,6 +23,35 @@ pub struct DiskModel {
     pub write_mib: Nanos,
     /// Requests in flight beyond which the disk gains nothing.
     pub depth: u32,
+    /// Most that a flush takes, of as many files as wait for one: the file system's journal and the
+    /// device's own cache.
+    pub flush: Nanos,
+}
+
+/// Bytes that a sweep moves, by direction.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Moved {
+    /// From the device.
+    pub read: Bytes,
+    /// To the device.
+    pub written: Bytes,
+}
+
+impl Moved {
+    /// Nothing.
+    pub const NOTHING: Self = Self { read: Bytes(0), written: Bytes(0) };
+
+    /// Both together.
+    pub const fn plus(self, other: Self) -> Self {
+        let read = Bytes(self.read.0 + other.read.0);
+        Self { read, written: Bytes(self.written.0 + other.written.0) }
+    }
+
+    /// What is left without `other`, which is part of it.
+    pub const fn minus(self, other: Self) -> Self {
+        let read = Bytes(self.read.0 - other.read.0);
+        Self { read, written: Bytes(self.written.0 - other.written.0) }
+    }
 }
 
 /// Visits of one cycle, in thousandths: a slow stream visits the disk only in some cycles.
@@ -37,16 +66,36 @@ impl DiskModel {
         read_mib: Nanos::from_micros(13_000),
         write_mib: Nanos::from_micros(13_000),
         depth: 2,
+        flush: Self::ARM_FLUSH,
     };
+
+    /// The flush of a disk with an arm of which nothing is known: two seeks to the journal, and a turn.
+    pub const ARM_FLUSH: Nanos = Nanos::from_millis(30);
+
+    /// The flush of a flash disk of which nothing is known.
+    pub const FLASH_FLUSH: Nanos = Nanos::from_millis(5);
 
     /// Time for `visits` and `bytes` of reading within one sweep. Rounds up.
     pub fn reading(&self, visits: MilliVisits, bytes: Bytes) -> Nanos {
+        self.moving(visits, Moved { read: bytes, written: Bytes(0) })
+    }
+
+    /// Time for `visits` and for what is read and written within one sweep. Rounds up.
+    pub fn moving(&self, visits: MilliVisits, moved: Moved) -> Nanos {
         let linear = (self.visit.0 as u128 * visits.0 as u128).div_ceil(1000);
         // sqrt(v / 1000) = sqrt(1000 v) / 1000; one more makes the integer root an upper bound.
         let root = if visits.0 == 0 { 0 } else { (visits.0 * 1000).isqrt() + 1 };
         let arm = (self.sweep.0 as u128 * root as u128).div_ceil(1000);
-        let moving = (self.read_mib.0 as u128 * bytes.0 as u128).div_ceil(MIB as u128);
+        let reading = self.read_mib.0 as u128 * moved.read.0 as u128;
+        let writing = self.write_mib.0 as u128 * moved.written.0 as u128;
+        let moving = (reading + writing).div_ceil(MIB as u128);
         Nanos((linear + arm + moving) as u64)
+    }
+
+    /// The time that a cycle of this length keeps for a flush. One that takes longer than half of it
+    /// begins in its first half, and ends when it does.
+    pub fn planned_flush(&self, cycle: Nanos) -> Nanos {
+        Nanos(self.flush.0.min(cycle.0 / 2))
     }
 
     /// Whether the order of requests matters: the disk has an arm.
@@ -75,8 +124,9 @@ mod tests {
         visit: Nanos::from_micros(5_650),
         sweep: Nanos::from_micros(21_700),
         read_mib: Nanos::from_micros(6_991),
-        write_mib: Nanos::from_micros(6_991),
+        write_mib: Nanos::from_micros(9_000),
         depth: 2,
+        flush: DiskModel::ARM_FLUSH,
     };
 
     #[test]
@@ -95,6 +145,15 @@ mod tests {
         let time = |n: u64| SPINNING.reading(MilliVisits(n * 1000), Bytes(n * each));
         assert!(time(100) < SECOND.times(4));
         assert!(time(112) > SECOND.times(4));
+    }
+
+    #[test]
+    fn what_is_written_costs_its_own_rate() {
+        let moved =
+            |read, written| Moved { read: Bytes(read * MIB), written: Bytes(written * MIB) };
+        let time = |moved| SPINNING.moving(MilliVisits(0), moved);
+        assert_eq!(time(moved(2, 0)), SPINNING.read_mib.times(2));
+        assert_eq!(time(moved(2, 3)), SPINNING.read_mib.times(2) + SPINNING.write_mib.times(3));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::disk_model::{DiskModel, MilliVisits};
+use crate::disk_model::{DiskModel, MilliVisits, Moved};
 use crate::mutant;
 use crate::stagger::Tick;
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
@@ -21,8 +21,8 @@ pub struct DiskTerms {
     pub model: DiskModel,
     /// Its cycle.
     pub cycle: Nanos,
-    /// Part of the cycle that streams may fill, in thousandths; the rest is the floor of
-    /// best-effort work and the margin for what the model does not know.
+    /// Part of the cycle that streams may fill, in thousandths, before what is kept for uploads; the rest
+    /// is for best-effort work and the margin for what the model does not know.
     pub share_thousandths: u32,
     /// Size of a block.
     pub block: Bytes,
@@ -32,6 +32,20 @@ pub struct DiskTerms {
     pub ahead: u32,
     /// What sending from it costs.
     pub cost: SendCost,
+    /// What is kept for uploads; none on a volume that takes none.
+    pub intake: Option<IntakeTerms>,
+}
+
+/// The uploads of one disk as the ledger sees them. One flush of the model is kept for them in each
+/// cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntakeTerms {
+    /// Places of the write share.
+    pub places: u32,
+    /// Size of one.
+    pub place: Bytes,
+    /// Part of each cycle that uploads get even when streams fill the rest, in thousandths.
+    pub floor_thousandths: u32,
 }
 
 /// What a stream costs the real-time core that sends it.
@@ -81,6 +95,11 @@ pub enum Wish {
     BestEffort,
     /// A whole title kept in memory.
     Hold,
+    /// A recording: real-time writes at a rate, from places of the write share.
+    Record {
+        /// Payload rate.
+        rate: BitRate,
+    },
 }
 
 /// How much of a title a stream delivers.
@@ -104,15 +123,19 @@ impl Share {
 pub struct Demand {
     disk: u32,
     visits: MilliVisits,
-    per_cycle: Bytes,
+    per_cycle: Moved,
     blocks: u32,
+    /// Places of the write share.
+    places: u32,
     link: BitRate,
     cpu: Nanos,
     window: u32,
+    /// Places in the delivery table.
+    streams: u32,
 }
 
 impl Demand {
-    /// Blocks that the stream may hold or wait for at once.
+    /// Blocks that the stream may hold or wait for at once; of a recording, places of the write share.
     pub const fn window(&self) -> u32 {
         self.window
     }
@@ -125,6 +148,8 @@ pub enum Resource {
     Disk,
     /// Blocks of memory.
     Arena,
+    /// Places for what is to be written.
+    WriteShare,
     /// Rate of the link.
     Link,
     /// Time of the real-time cores.
@@ -138,6 +163,7 @@ impl fmt::Display for Resource {
         f.write_str(match self {
             Self::Disk => "disk",
             Self::Arena => "memory",
+            Self::WriteShare => "write share",
             Self::Link => "link",
             Self::Cpu => "cpu",
             Self::Streams => "streams",
@@ -172,8 +198,9 @@ pub struct Short {
 #[derive(Clone, Copy, Default, Debug)]
 struct DiskUse {
     visits: MilliVisits,
-    per_cycle: Bytes,
+    per_cycle: Moved,
     blocks: u32,
+    places: u32,
 }
 
 /// The promises.
@@ -191,6 +218,9 @@ pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
 const BEST_EFFORT_BLOCKS: u32 = 3;
+
+/// Places of the write share that recordings leave to uploads: one being filled, one being written.
+const UPLOAD_PLACES: u32 = 2;
 
 impl Ledger {
     /// Nothing promised yet.
@@ -212,8 +242,8 @@ impl Ledger {
         let whole = (blocks_of(share.len, terms.block) + 1).min(title);
         // Nor does the kernel read beyond the end of the title.
         let with_ahead = |window: u32| window.saturating_add(terms.ahead).min(title);
-        let of_memory =
-            |window| Demand { disk, blocks: with_ahead(window), window, ..Demand::default() };
+        let stream = Demand { disk, streams: 1, ..Demand::default() };
+        let of_memory = |window| Demand { blocks: with_ahead(window), window, ..stream };
         match wish {
             Wish::BestEffort => of_memory(BEST_EFFORT_BLOCKS.min(whole)),
             Wish::Hold => of_memory(title),
@@ -223,29 +253,39 @@ impl Ledger {
                     return paced;
                 }
                 let window = paced.window.min(RESIDENT_WINDOW);
-                Demand { visits: MilliVisits(0), per_cycle: Bytes(0), blocks: 0, window, ..paced }
+                let per_cycle = Moved::NOTHING;
+                Demand { visits: MilliVisits(0), per_cycle, blocks: 0, window, ..paced }
             }
             Wish::Paced { rate, tick, burst } => {
-                let per_cycle = rate.bytes_in(terms.cycle) + Bytes(1);
-                // A stream slower than a block per cycle visits the disk only in some cycles.
-                let visits = (per_cycle.0 as u128 * 1000).div_ceil(terms.block.0 as u128);
-                let visits = MilliVisits(if terms.model.has_arm() {
-                    mutant!(VisitsForgotten, 0, visits.min(1000) as u64)
-                } else {
-                    visits as u64
-                });
+                let read = rate.bytes_in(terms.cycle) + Bytes(1);
                 let sends = SECOND.0.div_ceil(tick.span().0);
                 let per_second = rate.bytes_in(SECOND);
                 let moving = terms.cost.per_mib.0 as u128 * per_second.0 as u128;
                 let window = window(rate, tick, burst, terms).min(whole);
                 Demand {
-                    disk,
-                    visits,
-                    per_cycle,
+                    visits: visits(read, terms.block, &terms.model),
+                    per_cycle: Moved { read, ..Moved::NOTHING },
                     blocks: with_ahead(window),
                     window,
                     link: rate,
                     cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
+                    ..stream
+                }
+            }
+            Wish::Record { rate } => {
+                let written = rate.bytes_in(terms.cycle) + Bytes(1);
+                let place = terms.intake.map_or(terms.block, |intake| intake.place);
+                let places = record_places(rate, place, terms.cycle);
+                let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
+                Demand {
+                    disk,
+                    visits: visits(written, place, &terms.model),
+                    per_cycle: Moved { written, ..Moved::NOTHING },
+                    places,
+                    window: places,
+                    // Its bytes are not touched by a real-time core, only handed on.
+                    cpu: terms.cost.per_send.times(per_second),
+                    ..Demand::default()
                 }
             }
         }
@@ -259,11 +299,12 @@ impl Ledger {
         self.check(demand)?;
         let disk = &mut self.disks[demand.disk as usize];
         disk.visits.0 += demand.visits.0;
-        disk.per_cycle += demand.per_cycle;
+        disk.per_cycle = disk.per_cycle.plus(demand.per_cycle);
         disk.blocks += demand.blocks;
+        disk.places += demand.places;
         self.link += demand.link;
         self.cpu += demand.cpu;
-        self.streams += 1;
+        self.streams += demand.streams;
         Ok(())
     }
 
@@ -272,24 +313,32 @@ impl Ledger {
     /// # Errors
     /// [`Short`] names the first resource without room.
     pub fn check(&self, demand: Demand) -> Result<(), Short> {
-        let paced = demand.link.0 > 0;
         let terms = &self.terms.disks[demand.disk as usize];
         let disk = self.disks[demand.disk as usize];
         let fits = |resource, needed, limit| {
             if needed <= limit { Ok(()) } else { Err(Short { resource, needed, limit }) }
         };
-        fits(Resource::Streams, u64::from(self.streams) + 1, u64::from(self.terms.streams))?;
-        if demand.per_cycle > Bytes(0) {
-            let time = terms.model.reading(
+        if demand.streams > 0 {
+            let streams = u64::from(self.streams) + u64::from(demand.streams);
+            fits(Resource::Streams, streams, u64::from(self.terms.streams))?;
+        }
+        if demand.per_cycle != Moved::NOTHING {
+            let time = terms.model.moving(
                 MilliVisits(disk.visits.0 + demand.visits.0),
-                disk.per_cycle + demand.per_cycle,
+                disk.per_cycle.plus(demand.per_cycle),
             );
             fits(Resource::Disk, time.0, disk_limit(terms).0)?;
         }
         let blocks = u64::from(disk.blocks) + u64::from(demand.blocks);
         fits(Resource::Arena, blocks, u64::from(terms.blocks))?;
-        if paced {
+        if demand.places > 0 {
+            let places = u64::from(disk.places) + u64::from(demand.places);
+            fits(Resource::WriteShare, places, places_limit(terms))?;
+        }
+        if demand.link > BitRate(0) {
             fits(Resource::Link, (self.link + demand.link).0, self.terms.link.0)?;
+        }
+        if demand.cpu > Nanos(0) {
             fits(Resource::Cpu, (self.cpu + demand.cpu).0, self.terms.cpu.0)?;
         }
         Ok(())
@@ -301,13 +350,18 @@ impl Ledger {
     /// When more is returned than was promised.
     pub fn release(&mut self, demand: Demand) {
         let disk = &mut self.disks[demand.disk as usize];
-        assert!(self.streams > 0 && disk.blocks >= demand.blocks, "only what was promised returns");
+        let was_promised = self.streams >= demand.streams
+            && disk.blocks >= demand.blocks
+            && disk.places >= demand.places;
+        assert!(was_promised, "only what was promised returns");
         disk.visits.0 -= demand.visits.0;
-        disk.per_cycle -= mutant!(LedgerLeaks, Bytes(0), demand.per_cycle);
+        let returned = mutant!(LedgerLeaks, Moved::NOTHING, demand.per_cycle);
+        disk.per_cycle = disk.per_cycle.minus(returned);
         disk.blocks -= demand.blocks;
+        disk.places -= demand.places;
         self.link -= demand.link;
         self.cpu -= demand.cpu;
-        self.streams -= 1;
+        self.streams -= demand.streams;
     }
 
     /// Streams promised.
@@ -320,15 +374,21 @@ impl Ledger {
         let demand = self.demand(disk, wish, Share::whole(Bytes(u64::MAX / 2)));
         let fits = |count: u32| {
             let times = u64::from(count);
+            let Moved { read, written } = demand.per_cycle;
             let all = Demand {
                 visits: MilliVisits(demand.visits.0 * times),
-                per_cycle: Bytes(demand.per_cycle.0.saturating_mul(times)),
+                per_cycle: Moved {
+                    read: Bytes(read.0.saturating_mul(times)),
+                    written: Bytes(written.0.saturating_mul(times)),
+                },
                 blocks: demand.blocks.saturating_mul(count),
+                places: demand.places.saturating_mul(count),
+                streams: demand.streams.saturating_mul(count),
                 link: BitRate(demand.link.0.saturating_mul(times)),
                 cpu: demand.cpu.times(times),
                 ..demand
             };
-            self.streams + count <= self.terms.streams && self.check(all).is_ok()
+            self.check(all).is_ok()
         };
         let (mut low, mut high) = (0, self.terms.streams + 1);
         while low + 1 < high {
@@ -342,12 +402,15 @@ impl Ledger {
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let disks = self.terms.disks.iter().zip(&self.disks).zip(0u32..);
         let of_disks = disks.flat_map(|((terms, disk), index)| {
-            let time = terms.model.reading(disk.visits, disk.per_cycle);
+            let time = terms.model.moving(disk.visits, disk.per_cycle);
             let level = |resource, used, limit| Level { resource, disk: index, used, limit };
-            [
+            let write_share = (places_limit(terms) > 0)
+                .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(terms)));
+            let always = [
                 level(Resource::Disk, time.0, disk_limit(terms).0),
                 level(Resource::Arena, u64::from(disk.blocks), u64::from(terms.blocks)),
-            ]
+            ];
+            always.into_iter().chain(write_share)
         });
         let level = |resource, used, limit| Level { resource, disk: 0, used, limit };
         of_disks.chain([
@@ -369,8 +432,39 @@ fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
 }
 
+/// Visits in each cycle for so many bytes. A stream slower than a block per cycle visits the disk only
+/// in some cycles; a faster one finds its blocks one after the other, which is one way for an arm.
+fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
+    let visits = (per_cycle.0 as u128 * 1000).div_ceil(block.0 as u128);
+    MilliVisits(if model.has_arm() {
+        mutant!(VisitsForgotten, 0, visits.min(1000) as u64)
+    } else {
+        visits as u64
+    })
+}
+
+/// Places that a recording fills or waits for at most. A place is filled for a place's duration, then
+/// waits for the next cycle, and is written two cycles and a place's duration later at the latest.
+fn record_places(rate: BitRate, place: Bytes, cycle: Nanos) -> u32 {
+    blocks_of(rate.bytes_in(cycle.times(3)), place) + 3
+}
+
+/// Time of a cycle that streams and recordings may fill.
 fn disk_limit(terms: &DiskTerms) -> Nanos {
-    Nanos((terms.cycle.0 as u128 * u128::from(terms.share_thousandths) / 1000) as u64)
+    let part = |thousandths: u32| {
+        Nanos((terms.cycle.0 as u128 * u128::from(thousandths)).div_ceil(1000) as u64)
+    };
+    // Rounds down: the rest of what is not shared rounds up.
+    let shared = terms.cycle.saturating_sub(part(1000u32.saturating_sub(terms.share_thousandths)));
+    let kept = terms.intake.map_or(Nanos(0), |intake| {
+        terms.model.planned_flush(terms.cycle) + part(intake.floor_thousandths)
+    });
+    shared.saturating_sub(kept)
+}
+
+/// Places of the write share that recordings may have.
+fn places_limit(terms: &DiskTerms) -> u64 {
+    terms.intake.map_or(0, |intake| u64::from(intake.places.saturating_sub(UPLOAD_PLACES)))
 }
 
 #[cfg(test)]
@@ -388,10 +482,65 @@ mod tests {
             blocks: 500,
             ahead: 0,
             cost: SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(400) },
+            intake: None,
         };
         let cpu = Nanos::from_millis(700);
         let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
         Terms { disks, link: BitRate(1_000_000_000), cpu, streams: 100 }
+    }
+
+    const INTAKE: IntakeTerms =
+        IntakeTerms { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
+
+    /// The first disk takes uploads.
+    fn terms_with_uploads() -> Terms {
+        let mut terms = terms();
+        terms.disks[0].intake = Some(INTAKE);
+        terms
+    }
+
+    fn level(ledger: &Ledger, resource: Resource) -> Level {
+        ledger.levels().find(|level| level.resource == resource).expect("it is listed")
+    }
+
+    #[test]
+    fn a_flush_and_the_floor_of_uploads_are_kept_out_of_what_streams_may_fill() {
+        let of = |terms| level(&Ledger::new(terms), Resource::Disk).limit;
+        let kept = DiskModel::SLOWEST.flush.0 + SECOND.0 / 20;
+        assert_eq!(of(terms_with_uploads()), of(terms()) - kept);
+        assert_eq!(of(terms()), SECOND.0 / 1000 * 950);
+        // A flush that is longer than half a cycle cannot be planned in one.
+        let mut short = terms_with_uploads();
+        short.disks[0].cycle = Nanos::from_millis(20);
+        assert_eq!(of(short), 20_000_000 / 1000 * 900 - 10_000_000);
+    }
+
+    #[test]
+    fn a_recording_is_admitted_or_refused_like_a_delivery() {
+        let mut ledger = Ledger::new(terms_with_uploads());
+        let empty: Vec<_> = ledger.levels().collect();
+        let record = |rate| Wish::Record { rate: BitRate(rate) };
+        let demand = ledger.demand(0, record(8_000_000), ENDLESS);
+        // Three cycles of 1,000,000 bytes, and three places.
+        assert_eq!((demand.window(), demand.streams), (6, 0));
+        let room = ledger.room_for(0, record(8_000_000));
+        for _ in 0..room {
+            ledger.admit(demand).expect("there was room for as many");
+        }
+        let short = ledger.admit(demand).expect_err("and for no more");
+        assert_eq!((room, short.resource, short.limit), (6, Resource::WriteShare, 38));
+        // What is written needs the disk's time as what is read does.
+        let paced_before = Ledger::new(terms_with_uploads()).room_for(0, paced(8_000_000));
+        assert!(ledger.room_for(0, paced(8_000_000)) < paced_before);
+        let fast = ledger.demand(0, record(900_000_000), ENDLESS);
+        assert_eq!(ledger.admit(fast).map_err(|s| s.resource), Err(Resource::Disk));
+        for _ in 0..room {
+            ledger.release(demand);
+        }
+        assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+        // A volume that takes no uploads takes no recordings.
+        let other = ledger.demand(1, record(64_000), ENDLESS);
+        assert_eq!(ledger.admit(other).map_err(|s| s.resource), Err(Resource::WriteShare));
     }
 
     const ENDLESS: Share = Share::whole(Bytes(1 << 40));
@@ -511,18 +660,21 @@ mod tests {
     proptest! {
         #[test]
         fn the_ledger_is_the_sum_of_live_streams_and_empty_when_they_end(
-            rates in prop::collection::vec((0u32..2, 64_000u64..200_000_000), 1..60),
+            rates in prop::collection::vec((0u32..2, 64_000u64..200_000_000, any::<bool>()), 1..60),
         ) {
-            let mut ledger = Ledger::new(terms());
+            let mut ledger = Ledger::new(terms_with_uploads());
             let empty: Vec<_> = ledger.levels().collect();
             let mut live = Vec::new();
-            for (disk, rate) in rates {
-                let demand = ledger.demand(disk, paced(rate), ENDLESS);
+            for (disk, rate, records) in rates {
+                let record = Wish::Record { rate: BitRate(rate) };
+                let wish = if records { record } else { paced(rate) };
+                let demand = ledger.demand(disk, wish, ENDLESS);
                 if ledger.admit(demand).is_ok() {
                     live.push(demand);
                 }
                 prop_assert!(ledger.levels().all(|level| level.used <= level.limit));
-                prop_assert_eq!(ledger.streams() as usize, live.len());
+                let streams: u32 = live.iter().map(|demand| demand.streams).sum();
+                prop_assert_eq!(ledger.streams(), streams);
             }
             for demand in live {
                 ledger.release(demand);

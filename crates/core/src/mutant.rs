@@ -57,11 +57,23 @@ mod switch {
         LeaseEarly,
         /// What is due is offered whether or not its blocks are in memory.
         Unleased,
+        /// Pieces of uploads begin also when they end after the cycle.
+        WriteEndIgnored,
+        /// Real-time work that fills the cycle leaves uploads nothing.
+        FloorForgotten,
+        /// A flush counts as done when it has been given to the device.
+        AckBeforeFlush,
+        /// A flush that fails is tried again.
+        SyncRetried,
+        /// What is read for downloads and holds is not compared with its checksum.
+        SumSkipped,
+        /// A block of a growing title counts as in memory however much of it was read.
+        ShortBlockKept,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 17] = [
+        pub const ALL: [Self; 23] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -79,6 +91,12 @@ mod switch {
             Self::DebtKept,
             Self::LeaseEarly,
             Self::Unleased,
+            Self::WriteEndIgnored,
+            Self::FloorForgotten,
+            Self::AckBeforeFlush,
+            Self::SyncRetried,
+            Self::SumSkipped,
+            Self::ShortBlockKept,
         ];
     }
 

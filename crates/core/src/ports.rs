@@ -33,6 +33,16 @@ pub enum Direction {
     Write,
 }
 
+impl Direction {
+    /// The opposite one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Read => Self::Write,
+            Self::Write => Self::Read,
+        }
+    }
+}
+
 /// What the first bytes of a block must sum up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sum {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::cycle::CycleLimits;
+use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::RESIDENT_WINDOW;
 use tactus_core::ports::{Bell, DiskPort, LinkPort};
@@ -20,9 +20,9 @@ use crate::counters::{
     BlockCounters, DeliveryCounters, DiskCounters, LinkCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, VolumeParts, VolumeTerms};
-use crate::disk::DiskServer;
+use crate::disk::{self, DiskRings, DiskServer};
 use crate::link::{LinkParts, LinkServer, Memory, Patience};
-use crate::message::{Command, Report};
+use crate::message::{Command, IntakeAnswer, IntakeRequest, Report};
 use crate::server::Server;
 
 /// One volume: its device, its memory, and how its disk turns.
@@ -39,6 +39,29 @@ pub struct VolumeSetup<D> {
     pub model: DiskModel,
     /// Best-effort pieces in flight at once.
     pub best_effort_depth: u32,
+    /// How uploads come in; none when the volume takes none.
+    pub intake: Option<IntakeSetup>,
+}
+
+/// The intake of one volume. The places are of its write share, whose keeper is the control side and
+/// whose memory only the device's port knows.
+pub struct IntakeSetup {
+    /// Places of the write share.
+    pub places: u32,
+    /// Most flushes that are asked for and not answered.
+    pub syncs_max: u32,
+    /// Part of each cycle that uploads get if they need it, in thousandths; the ledger must know it.
+    pub floor_thousandths: u32,
+    /// Rung when there are answers.
+    pub bell: Box<dyn Bell>,
+}
+
+/// The control side's end of a volume's intake.
+pub struct Intake {
+    /// Asks for writes and flushes: at most one for each place, and as many flushes as were agreed.
+    pub requests: Producer<IntakeRequest>,
+    /// One for each.
+    pub answers: Consumer<IntakeAnswer>,
 }
 
 /// Which core each server sits on, by number of the core within the engine.
@@ -96,6 +119,8 @@ pub struct Control {
     pub commands: Producer<Command>,
     /// What became of them.
     pub reports: Consumer<Report>,
+    /// Each volume's intake.
+    pub intakes: Vec<Option<Intake>>,
     /// What the servers count.
     pub counters: Counters,
 }
@@ -144,6 +169,7 @@ where
     let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
     let mut parts = vec![];
     let mut memories = vec![];
+    let mut intakes = vec![];
     for (at, volume) in volumes.into_iter().enumerate() {
         assert!(
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
@@ -154,6 +180,7 @@ where
         placed.push((placement.blocks[at], made.block));
         parts.push(made.part);
         memories.push(made.memory);
+        intakes.push(made.intake);
     }
     // A start, the stop of its grant, and one stop of all.
     let (commands, delivery_commands) = ring(3 * streams + 1);
@@ -193,7 +220,7 @@ where
             core.look_at_least_every = LOOK;
         }
     }
-    (cores, Control { commands, reports, counters })
+    (cores, Control { commands, reports, intakes, counters })
 }
 
 struct Made {
@@ -201,6 +228,7 @@ struct Made {
     block: Box<dyn Server>,
     part: VolumeParts,
     memory: Memory,
+    intake: Option<Intake>,
 }
 
 fn assemble_volume<D: DiskPort + Send + 'static>(
@@ -226,8 +254,15 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         model: volume.model,
         best_effort_depth: volume.best_effort_depth,
         jobs_max: places,
+        intake: volume.intake.as_ref().map_or(IntakeLimits::default(), |intake| IntakeLimits {
+            jobs_max: intake.places as usize,
+            syncs_max: intake.syncs_max as usize,
+            floor_thousandths: intake.floor_thousandths,
+        }),
     };
-    let disk = DiskServer::new(volume.port, limits, disk_requests, disk_filled, disk_counters);
+    let (disk_intake, intake) = volume.intake.map(assemble_intake).unzip();
+    let rings = DiskRings { requests: disk_requests, filled: disk_filled, intake: disk_intake };
+    let disk = DiskServer::new(volume.port, limits, rings, disk_counters);
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
     let block_server = BlockServer::new(volume.keeper, wants, rings, block_counters);
     Made {
@@ -239,7 +274,17 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
             from_block,
         },
         memory: volume.memory,
+        intake,
     }
+}
+
+fn assemble_intake(setup: IntakeSetup) -> (disk::Intake, Intake) {
+    let IntakeSetup { places, syncs_max, bell, .. } = setup;
+    let each = places as usize + syncs_max as usize + 1;
+    let (requests, disk_requests) = ring(each);
+    let (disk_answers, answers) = ring(each);
+    let disk = disk::Intake::new(places, GROUP_MAX, disk_requests, disk_answers, bell);
+    (disk, Intake { requests, answers })
 }
 
 /// How often a core looks into its rings while others may write into them.

@@ -9,13 +9,28 @@ pub struct DiskCounters {
     pub real_time_bytes: Counter,
     /// Best-effort bytes read.
     pub best_effort_bytes: Counter,
-    /// Transfers that ended.
+    /// Reads that ended.
     pub transfers: Counter,
-    /// Transfers that failed.
+    /// Reads that failed.
     pub faults: Counter,
+    /// Bytes written.
+    pub written_bytes: Counter,
+    /// Those of them that were written in the time kept for uploads, while real-time work waited or
+    /// the cycle was at its end.
+    pub floor_bytes: Counter,
+    /// Writes that ended.
+    pub writes: Counter,
+    /// Writes that failed.
+    pub write_faults: Counter,
+    /// Flushes that ended.
+    pub syncs: Counter,
+    /// Flushes that failed.
+    pub sync_faults: Counter,
+    /// Time from hand-over to completion of each flush, in ns.
+    pub sync_time: Histogram,
     /// Cycles in which real-time work was left at the end.
     pub cycles_missed: Counter,
-    /// Time from hand-over to completion of each transfer, in ns.
+    /// Time from hand-over to completion of each read, in ns.
     pub service: Histogram,
 }
 

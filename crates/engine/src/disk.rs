@@ -1,12 +1,16 @@
 //! The disk server: the only one that talks to its device.
 //!
 //! It moves jobs from the block server into the cycle's queues, transfers from the cycle to the
-//! device, and filled blocks back. All decisions are `tactus_core::cycle`'s.
+//! device, and filled blocks back; the same for the writes and flushes of its intake. All decisions
+//! are `tactus_core::cycle`'s. What an error of a write or flush means is decided by whoever asked: here
+//! each is told once, and nothing is tried again.
+
+mod intake;
 
 use std::sync::Arc;
 
-use tactus_core::cycle::{Cycle, CycleLimits, Filled};
-use tactus_core::ports::{DiskPort, Transfer};
+use tactus_core::cycle::{Cycle, CycleLimits, Ended, Filled, Turn};
+use tactus_core::ports::{Completion, Direction, DiskPort, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -14,30 +18,47 @@ use crate::counters::DiskCounters;
 use crate::internal::{Round, ToDisk};
 use crate::server::Server;
 
-/// One device, its cycle, and the rings to its block server.
+pub(crate) use intake::Intake;
+
+/// One device, its cycle, and the rings to its block server and its intake.
 pub struct DiskServer<P> {
     port: P,
     cycle: Cycle,
     length: Nanos,
     requests: Consumer<ToDisk>,
     filled: Producer<Filled>,
+    /// Where uploads come in; none on a volume that takes none.
+    intake: Option<Intake>,
     counters: Arc<DiskCounters>,
-    /// Transfers at the device, and when they went there.
-    flying: Vec<(Transfer, MonoTime, bool)>,
+    flying: Vec<Flying>,
     cycle_now: u64,
+}
+
+/// The rings of a disk server.
+pub(crate) struct DiskRings {
+    pub(crate) requests: Consumer<ToDisk>,
+    pub(crate) filled: Producer<Filled>,
+    pub(crate) intake: Option<Intake>,
+}
+
+/// A transfer at the device, and when it went there.
+struct Flying {
+    transfer: Transfer,
+    since: MonoTime,
+    turn: Turn,
 }
 
 impl<P: DiskPort> DiskServer<P> {
     pub(crate) fn new(
         port: P,
         limits: CycleLimits,
-        requests: Consumer<ToDisk>,
-        filled: Producer<Filled>,
+        rings: DiskRings,
         counters: Arc<DiskCounters>,
     ) -> Self {
         let flying = Vec::with_capacity(limits.model.depth as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
-        Self { port, cycle, length, requests, filled, counters, flying, cycle_now: 0 }
+        let DiskRings { requests, filled, intake } = rings;
+        Self { port, cycle, length, requests, filled, intake, counters, flying, cycle_now: 0 }
     }
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
@@ -49,55 +70,109 @@ impl<P: DiskPort> DiskServer<P> {
                 ToDisk::Read { job, best_effort: false } => self.cycle.add_real_time(job),
                 ToDisk::Promote { block, deadline } => self.cycle.promote(block, deadline),
                 ToDisk::Drop { block } => {
-                    if let Some(dropped) = self.cycle.forget(block) {
-                        self.answer(dropped);
-                    }
+                    let dropped = self.cycle.forget(block);
+                    self.answer(dropped);
                 }
                 ToDisk::Commit(Round::Stream) => self.cycle.commit(),
                 ToDisk::Commit(Round::Cycle) => self.cycle.commit_cycle(now),
             }
         }
-        any
+        match &mut self.intake {
+            Some(intake) => any | intake.take_requests(now, &mut self.cycle),
+            None => any,
+        }
     }
 
     fn take_completions(&mut self, now: MonoTime) -> bool {
         let mut any = false;
         while let Some(completion) = self.port.poll_completion(now) {
             any = true;
-            let at = self.flying.iter().position(|&(transfer, ..)| transfer == completion.transfer);
+            let mut flying = self.flying.iter();
+            let at = flying.position(|flying| flying.transfer == completion.transfer);
             let at = at.expect("the device completes each transfer once");
-            let (_, since, real_time) = self.flying.swap_remove(at);
-            self.counters.service.record(now.since(since).0);
-            self.counters.transfers.add(1);
-            match completion.result {
-                Ok(bytes) if real_time => self.counters.real_time_bytes.add(u64::from(bytes)),
-                Ok(bytes) => self.counters.best_effort_bytes.add(u64::from(bytes)),
-                Err(_) => self.counters.faults.add(1),
-            }
-            if let Some(filled) = self.cycle.handle_completion(completion) {
-                self.answer(filled);
-            }
+            let flying = self.flying.swap_remove(at);
+            self.count(now, &flying, completion);
+            let ended = self.cycle.handle_completion(completion);
+            self.answer(ended);
         }
         any
     }
 
-    fn answer(&mut self, filled: Filled) {
-        let pushed = self.filled.push(filled);
-        assert!(pushed.is_ok(), "the ring holds every place of the arena");
+    fn answer(&mut self, ended: Option<Ended>) {
+        match ended {
+            Some(Ended::Filled(filled)) => {
+                let pushed = self.filled.push(filled);
+                assert!(pushed.is_ok(), "the ring holds every place of the arena");
+            }
+            Some(Ended::Written(written)) => self.intake().written(written),
+            None => {}
+        }
     }
 
-    fn start_transfers(&mut self, now: MonoTime) -> bool {
+    fn count(&self, now: MonoTime, flying: &Flying, completion: Completion) {
+        let counters = &self.counters;
+        let turn = flying.turn;
+        if flying.transfer.direction == Direction::Write {
+            counters.writes.add(1);
+            match completion.result {
+                Ok(bytes) => {
+                    counters.written_bytes.add(u64::from(bytes));
+                    let floor = if turn == Turn::Floor { u64::from(bytes) } else { 0 };
+                    counters.floor_bytes.add(floor);
+                }
+                Err(_) => counters.write_faults.add(1),
+            }
+            return;
+        }
+        counters.service.record(now.since(flying.since).0);
+        counters.transfers.add(1);
+        match completion.result {
+            Ok(bytes) if turn == Turn::RealTime => counters.real_time_bytes.add(u64::from(bytes)),
+            Ok(bytes) => counters.best_effort_bytes.add(u64::from(bytes)),
+            Err(_) => counters.faults.add(1),
+        }
+    }
+
+    fn take_synced(&mut self, now: MonoTime) -> bool {
         let mut any = false;
-        while let Some((transfer, real_time)) = self.cycle.poll_transfer(now) {
+        while let Some(synced) = self.port.poll_synced(now) {
+            any = true;
+            self.cycle.handle_synced(now);
+            let intake = self.intake.as_mut().expect("only an intake asks for flushes");
+            intake.synced(now, synced, &mut self.cycle, &self.counters);
+        }
+        any
+    }
+
+    fn start(&mut self, now: MonoTime) -> bool {
+        let mut any = self.start_syncs(now);
+        while let Some((transfer, turn)) = self.cycle.poll_transfer(now) {
             let taken = self.port.submit(now, transfer);
             assert!(taken.is_ok(), "the device's queue is at least as deep as the model's depth");
-            self.flying.push((transfer, now, real_time));
+            self.flying.push(Flying { transfer, since: now, turn });
             any = true;
         }
+        // Real-time work may have found that only a flush fits any more.
+        any |= self.start_syncs(now);
         if any {
             self.port.kick(now);
         }
         any
+    }
+
+    fn start_syncs(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(sync) = self.cycle.poll_sync(now) {
+            let taken = self.port.submit_sync(now, sync);
+            assert!(taken.is_ok(), "the port takes as many flushes as are in a group");
+            self.intake().note_sync(now, sync);
+            any = true;
+        }
+        any
+    }
+
+    fn intake(&mut self) -> &mut Intake {
+        self.intake.as_mut().expect("only an intake writes")
     }
 
     /// A cycle that ends with real-time work in the queue has been missed.
@@ -119,14 +194,21 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.in_flight() > 0 {
             any |= self.take_completions(now);
         }
-        any | self.start_transfers(now)
+        if self.cycle.is_flushing() {
+            any |= self.take_synced(now);
+        }
+        any |= self.start(now);
+        if let Some(intake) = &mut self.intake {
+            intake.ring();
+        }
+        any
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        if self.cycle.in_flight() > 0 {
+        if self.cycle.in_flight() > 0 || self.cycle.is_flushing() {
             return Some(now + LOOK_AGAIN);
         }
-        self.cycle.best_effort_waiting().then(|| self.cycle.best_effort_from(now))
+        self.cycle.poll_timeout(now)
     }
 }
 

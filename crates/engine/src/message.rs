@@ -1,11 +1,12 @@
-//! What the control side and the engine tell each other about deliveries.
+//! What the control side and the engine tell each other.
 //!
-//! The control side says *start* and *stop*; the engine says *finished* (the socket is free again)
-//! and *retired* (everything that was reserved is back). In between nothing is said.
+//! Of deliveries the control side says *start* and *stop*; the engine says *finished* (the socket is
+//! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
+//! uploads it says *write* and *sync*, and hears of each once.
 
-use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::ports::{BlockRef, DiskFault, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes};
+use tactus_core::units::{BitRate, Bytes, MonoTime};
 
 /// One running delivery: a place in the delivery table, and the life it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -132,5 +133,68 @@ pub enum Report {
     Retired {
         /// Which delivery.
         stream: StreamId,
+    },
+}
+
+/// How soon a write is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteClass {
+    /// In the time left over, or in the floor of uploads.
+    BestEffort,
+    /// A recording's: it is in the sweep of the next cycle, or of a later one before its deadline.
+    Paced {
+        /// When the place is needed again; three cycles and a place's duration ahead is what the ledger
+        /// has promised.
+        deadline: MonoTime,
+    },
+}
+
+/// From the control side to a disk server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IntakeRequest {
+    /// Write what a place of the write share holds, from its beginning. The place is the engine's
+    /// until it is answered.
+    Write {
+        /// Comes back with the answer.
+        token: u32,
+        /// The place.
+        block: BlockRef,
+        /// Open for direct writes until the answer.
+        file: FileHandle,
+        /// Where in the file, a multiple of the sector.
+        offset: Bytes,
+        /// Bytes, a multiple of the sector; what lies beyond the end is cut off by whoever knows it.
+        len: u32,
+        /// How soon.
+        class: WriteClass,
+        /// Where it lies on the device, as a sweep key; zero where order does not matter.
+        position: u64,
+    },
+    /// Bring everything written to a file so far, and its length, to stable storage. It covers the
+    /// writes that have been answered before it was asked for.
+    Sync {
+        /// Comes back with the answer.
+        token: u32,
+        /// The file or directory, open until the answer.
+        file: FileHandle,
+    },
+}
+
+/// From a disk server to the control side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IntakeAnswer {
+    /// The device has read the place. Its bytes are durable only after the next flush.
+    Written {
+        /// Which write.
+        token: u32,
+        /// Why its bytes may not be in the file.
+        result: Result<(), DiskFault>,
+    },
+    /// A flush has ended.
+    Synced {
+        /// Which flush.
+        token: u32,
+        /// A failure is final for everything that was written since the last flush that succeeded.
+        result: Result<(), DiskFault>,
     },
 }

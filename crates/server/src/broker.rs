@@ -170,8 +170,14 @@ impl std::error::Error for Refusal {}
 pub struct Refusals([u64; RESOURCES.len()]);
 
 /// Every resource, in the order in which they are listed.
-pub const RESOURCES: [Resource; 5] =
-    [Resource::Disk, Resource::Arena, Resource::Link, Resource::Cpu, Resource::Streams];
+pub const RESOURCES: [Resource; 6] = [
+    Resource::Disk,
+    Resource::Arena,
+    Resource::WriteShare,
+    Resource::Link,
+    Resource::Cpu,
+    Resource::Streams,
+];
 
 impl Refusals {
     /// Each resource and how many requests were refused for it.
@@ -565,6 +571,9 @@ fn refusal(short: Short, pace: Pace, retry_after: Duration) -> Refusal {
         }
         Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
         Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
+        Resource::WriteShare => {
+            ("the write share", format!("{needed} places"), format!("{limit} places"))
+        }
         Resource::Streams => ("the table", format!("{needed} streams"), format!("{limit} streams")),
     };
     let message = format!("no room for {what}: {needed} of {name} would be promised, of {limit}");

@@ -92,7 +92,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         report_bell: Box::new(Bells(vec![report_bell.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let Control { commands, reports, counters } = control;
+    let Control { commands, reports, counters, .. } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;

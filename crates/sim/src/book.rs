@@ -157,6 +157,7 @@ impl Book {
             let sum = match level.resource {
                 Resource::Disk => self.disk_time(disk, 0.0),
                 Resource::Arena => self.sums.blocks[disk] as f64,
+                Resource::WriteShare => 0.0,
                 Resource::Link => self.sums.link as f64,
                 Resource::Streams => self.sums.streams as f64,
                 Resource::Cpu => continue,

@@ -177,6 +177,7 @@ impl World {
                 cycle: spec.cycle,
                 model,
                 best_effort_depth: spec.best_effort_depth,
+                intake: None,
             });
             ledger_terms.push(tactus_core::ledger::DiskTerms {
                 model,
@@ -186,6 +187,7 @@ impl World {
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
                 cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1) },
+                intake: None,
             });
             devices.push(device);
         }

@@ -1,8 +1,10 @@
 //! The cycle against its promises.
 
+mod writes;
+
 use super::*;
 use crate::ports::{Direction, FileHandle};
-use crate::units::{KIB, MIB};
+use crate::units::{Bytes, KIB, MIB};
 use alloc::vec;
 
 const LENGTH: Nanos = Nanos::from_millis(1000);
@@ -15,6 +17,7 @@ fn spinning(depth: u32) -> Cycle {
         model: DiskModel { depth, ..DiskModel::SLOWEST },
         best_effort_depth: 2,
         jobs_max: 512,
+        intake: IntakeLimits { jobs_max: 64, syncs_max: 64, floor_thousandths: 0 },
     })
 }
 
@@ -26,8 +29,13 @@ fn job(place: u32, position: u64, deadline: u64) -> Job {
     Job { transfer, deadline: MonoTime(deadline), position }
 }
 
-fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<Filled> {
+fn complete(cycle: &mut Cycle, transfer: Transfer) -> Option<Ended> {
     cycle.handle_completion(Completion { transfer, result: Ok(transfer.len) })
+}
+
+fn filled(place: u32) -> Ended {
+    let block = BlockRef { place, generation: 1 };
+    Ended::Filled(Filled { block, result: Ok(MIB as u32) })
 }
 
 /// Runs every transfer that may start at `now` to its end, one at a time.
@@ -141,30 +149,29 @@ fn best_effort_lets_the_real_time_jobs_of_a_new_cycle_arrive_first() {
     cycle.add_best_effort(job(7, 0, 0));
     let begin = MonoTime(LENGTH.0);
     assert!(cycle.poll_transfer(begin).is_none());
-    assert_eq!(cycle.best_effort_from(begin), begin + HEAD);
+    assert_eq!(cycle.poll_timeout(begin), Some(begin + HEAD));
     cycle.add_real_time(job(1, 5 * MIB, 0));
     cycle.commit();
-    let (first, real_time) = cycle.poll_transfer(begin + Nanos(1)).unwrap();
-    assert!(real_time && first.block.place == 1);
-    assert!(cycle.poll_transfer(begin + HEAD).is_some_and(|(_, real_time)| !real_time));
-    assert_eq!(cycle.best_effort_from(begin + HEAD), begin + LENGTH + HEAD);
+    let (first, turn) = cycle.poll_transfer(begin + Nanos(1)).unwrap();
+    assert!(turn == Turn::RealTime && first.block.place == 1);
+    assert!(cycle.poll_transfer(begin + HEAD).is_some_and(|(_, turn)| turn == Turn::BestEffort));
+    assert_eq!(cycle.poll_timeout(begin + HEAD), Some(begin + LENGTH + HEAD));
 }
 
 #[test]
 fn a_block_is_filled_once_when_its_last_piece_is_in_whatever_the_order() {
     let mut cycle = spinning(8);
     cycle.add_best_effort(job(7, 0, 0));
-    let mut filled = vec![];
+    let mut ended = vec![];
     let mut flying = vec![];
     loop {
         while let Some((transfer, _)) = cycle.poll_transfer(BEGUN) {
             flying.push(transfer);
         }
         let Some(transfer) = flying.pop() else { break };
-        filled.extend(complete(&mut cycle, transfer));
+        ended.extend(complete(&mut cycle, transfer));
     }
-    let block = BlockRef { place: 7, generation: 1 };
-    assert_eq!(filled, [Filled { block, result: Ok(MIB as u32) }]);
+    assert_eq!(ended, [filled(7)]);
     assert_eq!(cycle.in_flight(), 0);
 }
 
@@ -179,8 +186,11 @@ fn one_failed_piece_fails_the_block() {
         first = false;
         results.extend(cycle.handle_completion(Completion { transfer, result }));
     }
-    assert_eq!(results.len(), 1);
-    assert_eq!(results[0].result, Err(Unfilled::Fault(DiskFault(5))));
+    let block = BlockRef { place: 7, generation: 1 };
+    assert_eq!(
+        results,
+        [Ended::Filled(Filled { block, result: Err(Unfilled::Fault(DiskFault(5))) })]
+    );
 }
 
 #[test]
@@ -205,17 +215,16 @@ fn a_block_promoted_while_it_is_cut_is_read_once_and_in_full() {
         let mut flying: Vec<_> = (0..begun).filter_map(|_| cycle.poll_transfer(BEGUN)).collect();
         cycle.promote(BlockRef { place: 7, generation: 1 }, MonoTime(9));
         cycle.commit();
-        let (next, real_time) = cycle.poll_transfer(late).unwrap();
-        assert!(real_time && next.block.place == 7);
-        flying.push((next, true));
+        let (next, turn) = cycle.poll_transfer(late).unwrap();
+        assert!(turn == Turn::RealTime && next.block.place == 7);
+        flying.push((next, turn));
         assert_eq!(flying.iter().map(|(t, _)| t.len).sum::<u32>(), MIB as u32);
-        let filled: Vec<_> =
+        let ended: Vec<_> =
             flying.into_iter().filter_map(|(t, _)| complete(&mut cycle, t)).collect();
-        let block = BlockRef { place: 7, generation: 1 };
-        assert_eq!(filled, [Filled { block, result: Ok(MIB as u32) }]);
+        assert_eq!(ended, [filled(7)]);
         let rest = drain(&mut cycle, BEGUN);
         assert!(rest.len() == 8 && rest.iter().all(|t| t.block.place == 8));
-        assert_eq!(cycle.best_effort_in_flight, 0);
+        assert_eq!(cycle.spare.in_flight(), 0);
     }
 }
 
@@ -230,7 +239,8 @@ fn a_block_that_the_last_cycle_left_behind_is_overdue() {
 #[test]
 fn a_forgotten_job_that_was_not_begun_is_answered_at_once_and_never_read() {
     let at = |place| BlockRef { place, generation: 1 };
-    let dropped = |place| Some(Filled { block: at(place), result: Err(Unfilled::Dropped) });
+    let dropped =
+        |place| Some(Ended::Filled(Filled { block: at(place), result: Err(Unfilled::Dropped) }));
     let mut cycle = spinning(1);
     for place in 0..3 {
         cycle.add_real_time(job(place, u64::from(place) * MIB, 0));
@@ -240,12 +250,12 @@ fn a_forgotten_job_that_was_not_begun_is_answered_at_once_and_never_read() {
     let (first, _) = cycle.poll_transfer(BEGUN).unwrap();
     assert_eq!(cycle.forget(at(0)), None, "it is at the device");
     assert_eq!(cycle.forget(at(2)), dropped(2), "it was in the sweep");
-    assert!(complete(&mut cycle, first).unwrap().result.is_ok());
+    assert_eq!(complete(&mut cycle, first), Some(filled(0)));
     cycle.add_best_effort(job(7, 0, 0));
     assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - 1)).is_none(), "looked at, not begun");
     assert_eq!(cycle.forget(at(7)), dropped(7));
     assert_eq!(cycle.forget(at(7)), None, "it is answered once");
-    assert!(drain(&mut cycle, BEGUN).is_empty() && !cycle.best_effort_waiting());
+    assert!(drain(&mut cycle, BEGUN).is_empty() && cycle.poll_timeout(BEGUN).is_none());
 }
 
 #[test]
@@ -264,7 +274,7 @@ fn a_forgotten_job_that_is_being_cut_is_answered_by_the_last_piece_that_was_begu
         let mut answers: Vec<_> = cycle.forget(block).into_iter().collect();
         assert_eq!(answers.len(), usize::from(flying.is_empty()));
         answers.extend(flying.into_iter().filter_map(|(piece, _)| complete(&mut cycle, piece)));
-        assert_eq!(answers, [Filled { block, result: Err(Unfilled::Dropped) }]);
+        assert_eq!(answers, [Ended::Filled(Filled { block, result: Err(Unfilled::Dropped) })]);
         assert!(drain(&mut cycle, BEGUN).is_empty() && cycle.in_flight() == 0);
     }
 }

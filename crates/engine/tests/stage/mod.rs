@@ -222,6 +222,7 @@ impl Stage {
             read_mib: millisecond,
             write_mib: millisecond,
             depth: 4,
+            flush: millisecond,
         };
         let (mut cores, control) = assemble(Setup {
             volumes: vec![VolumeSetup {
@@ -231,6 +232,7 @@ impl Stage {
                 cycle: CYCLE,
                 model,
                 best_effort_depth: 2,
+                intake: None,
             }],
             link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
             streams: 8,

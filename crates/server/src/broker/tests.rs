@@ -36,6 +36,7 @@ impl Stage {
             blocks: 1000,
             ahead: 0,
             cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
+            intake: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));
         let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu: SECOND, streams: 100 });

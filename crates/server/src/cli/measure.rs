@@ -120,11 +120,12 @@ fn summary(profile: &Profile) -> String {
     }
     let kind = if model.has_arm() { "a disk with an arm" } else { "no arm" };
     text += &format!(
-        "Model: {kind}; {} a visit, {} a sweep, {} for each MiB read, {} written, depth {}",
+        "Model: {kind}; {} a visit, {} a sweep, {} for each MiB read, {} written, {} a flush, depth {}",
         microseconds(model.visit),
         microseconds(model.sweep),
         microseconds(model.read_mib),
         microseconds(model.write_mib),
+        microseconds(model.flush),
         model.depth
     );
     text

@@ -152,6 +152,7 @@ pub(super) fn of(
             blocks: volume.terms.places(),
             ahead,
             cost: if sendfile { BY_REFERENCE } else { COPIED },
+            intake: None,
         }
     });
     let all_of_it = link_rate(config);

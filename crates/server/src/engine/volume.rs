@@ -82,6 +82,7 @@ fn by_reference(
         cycle: volume.terms.cycle,
         model: volume.model,
         best_effort_depth: BEST_EFFORT_DEPTH.min(volume.model.depth),
+        intake: None,
     })
 }
 
@@ -120,7 +121,7 @@ fn direct(
     let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
     degraded.extend(refused_by(port.facts()));
     let (memory, model) = (Memory::Arena(view), volume.model);
-    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth })
+    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, intake: None })
 }
 
 fn refused_by(facts: DiskFacts) -> Option<String> {

@@ -42,6 +42,7 @@ pub fn flash(reads: &[Point], write_mib: Nanos, depth: u32) -> DiskModel {
         read_mib: Nanos(read_mib.max(1.0).ceil() as u64),
         write_mib,
         depth,
+        flush: DiskModel::FLASH_FLUSH,
     };
     above(model, reads)
 }
@@ -81,6 +82,7 @@ pub fn spinning(arm: &Arm, write_mib: Nanos, depth: u32) -> DiskModel {
         read_mib: Nanos(read_mib.max(1.0).ceil() as u64),
         write_mib,
         depth,
+        flush: DiskModel::ARM_FLUSH,
     };
     let model = above(model, arm.sweeps);
     let whole = (1000.0 / f64::from(arm.span_thousandths.clamp(1, 1000))).sqrt();

@@ -2,7 +2,7 @@
 //!
 //! Promise: what is written reads back as the same model, and the file says on which device, kernel
 //! and day it was measured, so that people can tell whether it still holds. It appears whole or not at
-//! all. The tables of times are for people; only `[model]` is read back.
+//! all. The tables of times are for people; only `[model]` and `[uploads]` are read back.
 
 use std::fs;
 use std::io::{self, Write};
@@ -45,6 +45,7 @@ struct Written {
     file_system: String,
     scratch: String,
     model: WrittenModel,
+    uploads: WrittenUploads,
     service: Vec<WrittenService>,
     seek: Vec<WrittenSeek>,
 }
@@ -56,6 +57,12 @@ struct WrittenModel {
     read_mib: String,
     write_mib: String,
     depth: u32,
+}
+
+/// Apart from the model, where versions before uploads refuse what they do not know.
+#[derive(Serialize)]
+struct WrittenUploads {
+    flush: String,
 }
 
 #[derive(Serialize)]
@@ -80,6 +87,8 @@ struct Read {
     measured: String,
     device: String,
     model: ReadModel,
+    /// Files of versions before uploads have none.
+    uploads: Option<ReadUploads>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +99,11 @@ struct ReadModel {
     read_mib: Value<Nanos>,
     write_mib: Value<Nanos>,
     depth: u32,
+}
+
+#[derive(Deserialize)]
+struct ReadUploads {
+    flush: Value<Nanos>,
 }
 
 /// Reads a model.
@@ -117,12 +131,17 @@ pub fn parse(path: &Path, text: &str) -> io::Result<ModelFile> {
             file.version
         )));
     }
+    let unmeasured = match file.model.sweep.0 {
+        Nanos(0) => DiskModel::FLASH_FLUSH,
+        _ => DiskModel::ARM_FLUSH,
+    };
     let model = DiskModel {
         visit: file.model.visit.0,
         sweep: file.model.sweep.0,
         read_mib: file.model.read_mib.0,
         write_mib: file.model.write_mib.0,
         depth: file.model.depth,
+        flush: file.uploads.map_or(unmeasured, |uploads| uploads.flush.0),
     };
     if model.depth == 0 || model.read_mib == Nanos(0) {
         return Err(wrong("depth and read_mib are never zero".into()));
@@ -181,6 +200,7 @@ fn text_of(profile: &Profile) -> io::Result<String> {
             write_mib: exact(model.write_mib),
             depth: model.depth,
         },
+        uploads: WrittenUploads { flush: exact(model.flush) },
         service: profile.services.iter().map(service).collect(),
         seek: profile.seeks.iter().map(seek).collect(),
     };
@@ -189,8 +209,9 @@ fn text_of(profile: &Profile) -> io::Result<String> {
 }
 
 const HEAD: &str = "\
-# Written by `tactus measure`, read at each start. Only [model] matters to the server: a sweep over n
-# places takes n * visit + sqrt(n) * sweep, and read_mib for each MiB. Measure again after a change of
+# Written by `tactus measure`, read at each start. Only [model] and [uploads] matter: a sweep over n
+# places takes n * visit + sqrt(n) * sweep, and read_mib for each MiB;
+# a flush takes at most flush. Measure again after a change of
 # disk, file system or kernel.
 
 ";
@@ -221,6 +242,7 @@ mod tests {
                 read_mib: Nanos(400_001),
                 write_mib: Nanos(900_000),
                 depth: 8,
+                flush: Nanos(2_345_678),
             },
             measured: "Sat, 21 Nov 2026 21:00:00 GMT".into(),
             device: None,
@@ -242,6 +264,20 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("visit = \"56.789 us\"") && text.contains("12.5 %"), "{text}");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_from_before_flushes_were_measured_is_read_with_a_cautious_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.toml");
+        write(&path, &profile()).unwrap();
+        let written = fs::read_to_string(&path).unwrap();
+        let before = written.replacen("[uploads]\nflush = \"2345.678 us\"\n", "", 1);
+        assert_ne!(before, written, "{written}");
+        fs::write(&path, &before).unwrap();
+        assert_eq!(read(&path).unwrap().model.flush, DiskModel::FLASH_FLUSH);
+        fs::write(&path, before.replacen("sweep = \"0 ns\"", "sweep = \"24 ms\"", 1)).unwrap();
+        assert_eq!(read(&path).unwrap().model.flush, DiskModel::ARM_FLUSH);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
@@ -120,11 +120,12 @@ pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<
     let has_arm = run.has_arm()?;
     run.reads(has_arm)?;
     run.writes()?;
+    let flush = run.flush()?;
     let (model, seeks) =
         if has_arm { run.arm(device.as_ref(), write_mib)? } else { (run.flash(write_mib), vec![]) };
     run.watch.step("done", 1.0);
     Ok(Profile {
-        model,
+        model: DiskModel { flush, ..model },
         measured: httpdate::fmt_http_date(SystemTime::now()),
         device,
         kernel: device::kernel(),
@@ -181,6 +182,22 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Twice the longest of some flushes, each after small writes all over the scratch data. They grow
+    /// it by nothing; a new file's flush also writes the journal, which is as long as one more write.
+    fn flush(&mut self) -> io::Result<Nanos> {
+        self.step("flushing");
+        let mut longest = Nanos(0);
+        for _ in 0..FLUSHES {
+            self.seed += 1;
+            let offsets = self.scratch.offsets(Order::Random, 64 * KIB, 4, self.seed);
+            rig::run(&Load::writes(&self.scratch.file, offsets, 64 * KIB, 4), None)?;
+            let begun = Instant::now();
+            self.scratch.file.sync_all()?;
+            longest = longest.max(Nanos(begun.elapsed().as_nanos() as u64));
+        }
+        Ok(longest.times(2).max(FLUSH_MIN))
     }
 
     fn service(&mut self, size: u64, depth: u32, writes: bool) -> io::Result<()> {
@@ -261,6 +278,11 @@ impl Run<'_> {
         Ok((model, seeks))
     }
 }
+
+/// Flushes that are measured.
+const FLUSHES: usize = 32;
+/// A flush is never planned for less: a volatile file system needs no time at all.
+const FLUSH_MIN: Nanos = Nanos::from_micros(100);
 
 /// Requests at a disk with an arm: one being read, one known.
 const ARM_DEPTH: u32 = 2;

@@ -23,6 +23,7 @@ const FLASH_UNKNOWN: DiskModel = DiskModel {
     read_mib: Nanos::from_micros(4_000),
     write_mib: Nanos::from_micros(8_000),
     depth: 4,
+    flush: DiskModel::FLASH_FLUSH,
 };
 
 /// The model that is used at start when there is no other.

@@ -55,7 +55,8 @@ impl Capacity {
             })
         });
         let level = |level: tactus_core::ledger::Level| {
-            let of_volume = matches!(level.resource, Resource::Disk | Resource::Arena);
+            let of_volume =
+                matches!(level.resource, Resource::Disk | Resource::Arena | Resource::WriteShare);
             Level {
                 resource: level.resource.to_string(),
                 volume: of_volume.then(|| sources.mount(level.disk as usize).to_owned()),
@@ -64,6 +65,7 @@ impl Capacity {
                 unit: match level.resource {
                     Resource::Disk => "nanoseconds per cycle",
                     Resource::Arena => "blocks",
+                    Resource::WriteShare => "places",
                     Resource::Link => "bits per second",
                     Resource::Cpu => "nanoseconds per second",
                     Resource::Streams => "streams",

@@ -52,6 +52,7 @@ impl DiskKind {
                 read_mib: mib,
                 write_mib: mib,
                 depth: 2,
+                flush: DiskModel::ARM_FLUSH,
             },
             Self::Sata | Self::Nvme => DiskModel {
                 visit: Nanos::from_micros(5),
@@ -59,6 +60,7 @@ impl DiskKind {
                 read_mib: mib,
                 write_mib: mib,
                 depth,
+                flush: DiskModel::FLASH_FLUSH,
             },
         }
     }

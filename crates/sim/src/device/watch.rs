@@ -3,7 +3,7 @@
 //! It decides with arithmetic of its own, from the terms of the volume, never with the engine's.
 
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ports::Transfer;
+use tactus_core::ports::{Direction, FileHandle, Transfer};
 use tactus_core::units::{MIB, MonoTime, Nanos, SECTOR};
 
 use crate::title::{Audience, Title};
@@ -28,7 +28,10 @@ pub(super) struct Watch {
     last_start: MonoTime,
     /// The last best-effort transfer that was begun.
     best_effort: Option<MonoTime>,
-    best_effort_in_flight: u64,
+    /// Best-effort transfers at the device, and the time that each takes by the model.
+    flying: Vec<(Transfer, Nanos)>,
+    /// Where the last transfer ended, if it was of best effort.
+    run: Option<(Direction, FileHandle, u64)>,
     sweep: Sweep,
 }
 
@@ -58,7 +61,8 @@ impl Watch {
             places: vec![Life::default(); places as usize],
             last_start: MonoTime(0),
             best_effort: None,
-            best_effort_in_flight: 0,
+            flying: Vec::with_capacity(FLYING_MAX),
+            run: None,
             sweep: Sweep::default(),
         }
     }
@@ -70,15 +74,20 @@ impl Watch {
 
     pub(super) fn note_completion(&mut self, transfer: Transfer, title: &Title) {
         self.places[transfer.block.place as usize].in_flight -= 1;
-        self.best_effort_in_flight -= u64::from(title.audience == Audience::Downloads);
+        if title.audience == Audience::Downloads {
+            self.land(transfer);
+        }
     }
 
     pub(super) fn check_submit(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
         self.check_life(now, transfer, title);
         match title.audience {
-            Audience::Paced => self.check_real_time(now, transfer, title),
+            Audience::Paced => {
+                self.run = None;
+                self.check_real_time(now, transfer, title);
+            }
             Audience::Downloads => self.check_best_effort(now, transfer),
-            Audience::Both => {}
+            Audience::Both => self.run = None,
         }
     }
 
@@ -136,23 +145,47 @@ impl Watch {
 
     fn check_best_effort(&mut self, now: MonoTime, transfer: Transfer) {
         self.best_effort = Some(now);
-        self.best_effort_in_flight += 1;
+        self.check_piece(now, transfer);
+        let depth = self.terms.best_effort_depth as usize;
+        require(self.flying.len() <= depth, Invariant::RealTimeFirst, || {
+            format!("{transfer:?} at {now:?}, {} in flight", self.flying.len())
+        });
+    }
+
+    /// A piece is small, and ends within its cycle, with all that are before it.
+    fn check_piece(&mut self, now: MonoTime, transfer: Transfer) {
         let model = &self.terms.model;
-        let one = model.visit.0
-            + model.sweep.0
-            + (model.read_mib.0 as u128 * u128::from(transfer.len) / u128::from(MIB)) as u64;
-        let end = now + Nanos(one).times(self.best_effort_in_flight);
+        let Transfer { direction, file, offset, len, .. } = transfer;
+        let each = match direction {
+            Direction::Read => model.read_mib,
+            Direction::Write => model.write_mib,
+        };
+        let moving = each.0 as u128 * u128::from(len) / u128::from(MIB);
+        // What goes on where the last piece ended costs an arm no way.
+        let stays = model.has_arm() && self.run == Some((direction, file, offset.0));
+        let way = if stays { 0 } else { model.visit.0 + model.sweep.0 };
+        self.flying.push((transfer, Nanos(way + moving as u64)));
+        self.run = Some((direction, file, offset.0 + u64::from(len)));
+        let end = now + self.flying.iter().map(|&(_, time)| time).sum::<Nanos>();
         let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
-        let depth = u64::from(self.terms.best_effort_depth);
-        let right = end <= limit && transfer.len <= PIECE && self.best_effort_in_flight <= depth;
-        require(right, Invariant::RealTimeFirst, || {
+        require(end <= limit && len <= PIECE, Invariant::RealTimeFirst, || {
+            let count = self.flying.len();
             format!(
-                "{transfer:?} at {now:?}, {} in flight, would end at {end:?}, the cycle at {limit:?}",
-                self.best_effort_in_flight
+                "{transfer:?} at {now:?}, {count} in flight, would end at {end:?}, \
+                 the cycle at {limit:?}"
             )
         });
     }
+
+    fn land(&mut self, transfer: Transfer) {
+        let at = self.flying.iter().position(|&(flying, _)| flying == transfer);
+        require(at.is_some(), Invariant::OneCompletionEach, || format!("{transfer:?} ended twice"));
+        self.flying.swap_remove(at.unwrap_or(0));
+    }
 }
+
+/// More than any depth: nothing is allocated in a turn.
+const FLYING_MAX: usize = 128;
 
 /// The largest best-effort transfer.
 const PIECE: u32 = 128 * 1024;

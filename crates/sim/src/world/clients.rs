@@ -164,7 +164,7 @@ impl World {
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
-            Wish::BestEffort | Wish::Hold => (Pace::BestEffort, None),
+            Wish::BestEffort | Wish::Hold | Wish::Record { .. } => (Pace::BestEffort, None),
             Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (
                 Pace::Paced { rate, burst, tick },
                 Some(Paced {

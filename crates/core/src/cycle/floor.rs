@@ -1,0 +1,42 @@
+//! The floor: disk time that uploads get even when real-time work fills the cycle.
+//!
+//! Promise: while uploads wait, they are owed a fixed share of each cycle until they have had it. What a
+//! cycle could not give is owed in the next ones, up to a bound, so that it cannot crowd out what the
+//! ledger has promised: streams are admitted to what is left without the floor.
+
+use crate::units::Nanos;
+
+/// What uploads are owed.
+pub(super) struct Floor {
+    share: Nanos,
+    /// Most that can be owed.
+    most: Nanos,
+    owed: Nanos,
+    /// The last cycle for which something was added.
+    cycle: Option<u64>,
+}
+
+impl Floor {
+    /// `share` of each cycle; `piece` is the most that a piece costs.
+    pub(super) fn new(share: Nanos, piece: Nanos) -> Self {
+        // Of a short cycle the share may be less than one piece: then it is saved up.
+        let most = share.times(2).max(share + piece);
+        Self { share, most, owed: Nanos(0), cycle: None }
+    }
+
+    /// Uploads wait in this cycle.
+    pub(super) fn note_waiting(&mut self, cycle: u64) {
+        if self.cycle != Some(cycle) {
+            self.cycle = Some(cycle);
+            self.owed = (self.owed + self.share).min(self.most);
+        }
+    }
+
+    pub(super) fn owed(&self) -> Nanos {
+        self.owed
+    }
+
+    pub(super) fn note_used(&mut self, time: Nanos) {
+        self.owed = self.owed.saturating_sub(time);
+    }
+}

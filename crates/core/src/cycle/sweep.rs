@@ -1,0 +1,133 @@
+//! Sweeps: which of the real-time transfers that wait go next, and in which order.
+//!
+//! Promise: the most urgent go first, as far as the model says that they can be done in the time given;
+//! within a sweep the order is that of the places. When a sweep may begin is not decided here.
+
+use alloc::vec::Vec;
+
+use super::Job;
+use super::spare::moved;
+use crate::disk_model::{DiskModel, MilliVisits, Moved};
+use crate::mutant;
+use crate::ports::{BlockRef, Direction};
+use crate::units::{MonoTime, Nanos};
+
+/// What waits, and the running sweep.
+pub(super) struct Sweeps {
+    model: DiskModel,
+    /// Jobs that no sweep has taken yet.
+    waiting: Vec<Waiting>,
+    /// The running sweep, last element first.
+    sweep: Vec<Job>,
+}
+
+struct Waiting {
+    job: Job,
+    /// It begins where the one before it ends, so the arm stays where it is. Set by `begin`.
+    goes_on: bool,
+}
+
+impl Sweeps {
+    pub(super) fn new(model: DiskModel, jobs_max: usize) -> Self {
+        let (waiting, sweep) = (Vec::with_capacity(jobs_max), Vec::with_capacity(jobs_max));
+        Self { model, waiting, sweep }
+    }
+
+    pub(super) fn push(&mut self, job: Job) {
+        assert!(self.waiting.len() < self.waiting.capacity(), "a job has a place in its arena");
+        self.waiting.push(Waiting { job, goes_on: false });
+    }
+
+    /// Makes the read of `block` as urgent as `deadline`, if it waits.
+    pub(super) fn promote(&mut self, block: BlockRef, deadline: MonoTime) -> bool {
+        let mut waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.job);
+        let job = waiting
+            .find(|job| job.transfer.block == block && job.transfer.direction == Direction::Read);
+        let found = job.map(|job| job.deadline = job.deadline.min(deadline));
+        found.is_some()
+    }
+
+    /// Takes out the read of `block`, if it waits or the running sweep has not come to it.
+    pub(super) fn remove(&mut self, block: BlockRef) -> bool {
+        let is_it =
+            |job: &Job| (job.transfer.direction, job.transfer.block) == (Direction::Read, block);
+        if let Some(at) = self.waiting.iter().position(|waiting| is_it(&waiting.job)) {
+            self.waiting.swap_remove(at);
+            return true;
+        }
+        let at = self.sweep.iter().position(is_it);
+        at.is_some_and(|at| {
+            self.sweep.remove(at);
+            true
+        })
+    }
+
+    /// The next transfer of the running sweep.
+    pub(super) fn pop(&mut self) -> Option<Job> {
+        self.sweep.pop()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.sweep.is_empty()
+    }
+
+    /// Whether jobs wait that no sweep has taken.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether a job that is due before `limit` has not been begun.
+    pub(super) fn is_due_before(&self, limit: MonoTime) -> bool {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.job);
+        waiting.chain(&self.sweep).any(|job| job.deadline < limit)
+    }
+
+    /// Begins a sweep over the most urgent jobs that can be done in `left`; at least over one, where
+    /// there is nobody else whose time that would be.
+    pub(super) fn begin(&mut self, left: Nanos, at_least_one: bool) {
+        let model = self.model;
+        self.waiting.sort_unstable_by_key(|waiting| waiting.job.position);
+        let mut end = None;
+        for waiting in &mut self.waiting {
+            waiting.goes_on = end == Some(waiting.job.position);
+            end = Some(waiting.job.position + u64::from(waiting.job.transfer.len));
+        }
+        let mut cost = Cost::default();
+        if !self.waiting.iter().all(|waiting| cost.add(waiting) && cost.time(&model) <= left) {
+            self.waiting
+                .sort_unstable_by_key(|waiting| (waiting.job.deadline, waiting.job.position));
+        }
+        let mut cost = Cost::default();
+        let fits = self.waiting.iter().take_while(|waiting| {
+            let first = cost.visits == 0 && at_least_one;
+            cost.add(waiting) && (first || cost.time(&model) <= left)
+        });
+        let count = fits.count();
+        self.sweep.extend(self.waiting.drain(..count).map(|waiting| waiting.job));
+        // Popped from the back: the lowest place first.
+        self.sweep.sort_unstable_by_key(|job| {
+            core::cmp::Reverse(mutant!(SweepUnsorted, job.deadline.0 % 997, job.position))
+        });
+    }
+}
+
+/// What a sweep costs so far.
+#[derive(Default)]
+struct Cost {
+    visits: u64,
+    moved: Moved,
+}
+
+impl Cost {
+    /// Counts one more job; always true, so that it can stand in a condition.
+    fn add(&mut self, waiting: &Waiting) -> bool {
+        let transfer = waiting.job.transfer;
+        self.visits += u64::from(self.visits == 0 || !waiting.goes_on);
+        self.moved = self.moved.plus(moved(transfer.direction, transfer.len));
+        true
+    }
+
+    fn time(&self, model: &DiskModel) -> Nanos {
+        model.moving(MilliVisits(self.visits * 1000), self.moved)
+    }
+}

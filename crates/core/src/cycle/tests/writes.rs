@@ -1,0 +1,349 @@
+//! Uploads, recordings and flushes.
+
+use super::*;
+use crate::disk_model::Moved;
+
+const FLOOR: u32 = 50;
+
+fn disk(model: DiskModel, floor_thousandths: u32) -> Cycle {
+    let intake = IntakeLimits { jobs_max: 64, syncs_max: 64, floor_thousandths };
+    let model = DiskModel { depth: 4, ..model };
+    let (length, best_effort_depth, jobs_max) = (LENGTH, 1, 512);
+    Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, intake })
+}
+
+fn flash() -> DiskModel {
+    DiskModel {
+        visit: Nanos::from_micros(100),
+        sweep: Nanos(0),
+        read_mib: Nanos::from_millis(4),
+        write_mib: Nanos::from_millis(8),
+        depth: 4,
+        flush: Nanos::from_millis(5),
+    }
+}
+
+/// A place of the write share for one MiB of `file`.
+fn upload(place: u32, file: i32, offset: u64) -> Job {
+    let mut job = job(place, offset, u64::MAX);
+    job.transfer.direction = Direction::Write;
+    job.transfer.file = FileHandle(file);
+    job
+}
+
+/// Without an arm each request costs the same.
+fn time(model: &DiskModel, transfer: Transfer, goes_on: bool) -> Nanos {
+    let visits = MilliVisits(if goes_on && model.has_arm() { 0 } else { 1000 });
+    model.moving(visits, moved(transfer.direction, transfer.len))
+}
+
+/// Whether a piece goes on where the one before it ended.
+fn goes_on(before: Option<Transfer>, next: Transfer) -> bool {
+    before.is_some_and(|before| {
+        let end = before.offset + Bytes(u64::from(before.len));
+        (before.direction, before.file, end) == (next.direction, next.file, next.offset)
+    })
+}
+
+/// A disk that takes one transfer or flush after the other, as long as the model says.
+struct Player {
+    cycle: Cycle,
+    model: DiskModel,
+    now: MonoTime,
+    last: Option<Transfer>,
+}
+
+enum Played {
+    Moved(Transfer, Turn, Nanos, Option<Ended>),
+    Flushed(Vec<u32>),
+    Rested,
+}
+
+impl Player {
+    fn new(model: DiskModel, floor: u32) -> Self {
+        Self { cycle: disk(model, floor), model, now: BEGUN, last: None }
+    }
+
+    fn step(&mut self) -> Played {
+        let mut group = vec![];
+        while let Some(sync) = self.cycle.poll_sync(self.now) {
+            group.push(sync.token);
+        }
+        if !group.is_empty() {
+            self.now += self.model.flush;
+            assert!(self.now <= self.cycle.end_of_cycle(self.now.before(Nanos(1))));
+            for _ in &group {
+                self.cycle.handle_synced(self.now);
+            }
+            self.last = None;
+            return Played::Flushed(group);
+        }
+        let Some((transfer, turn)) = self.cycle.poll_transfer(self.now) else {
+            // As the disk server does, which looks once a millisecond.
+            self.now += Nanos::from_millis(1);
+            return Played::Rested;
+        };
+        // In a sweep of some dozens each way of the arm is short.
+        let arm = if turn == Turn::RealTime { self.model.sweep.0 / 8 } else { self.model.sweep.0 };
+        let law = DiskModel { sweep: Nanos(arm), ..self.model };
+        let took = time(&law, transfer, goes_on(self.last, transfer));
+        let end = self.cycle.end_of_cycle(self.now);
+        self.now += took;
+        self.last = Some(transfer);
+        assert!(
+            turn == Turn::RealTime || self.now <= end,
+            "{turn:?} ran over the end of the cycle"
+        );
+        Played::Moved(transfer, turn, took, complete(&mut self.cycle, transfer))
+    }
+}
+
+#[test]
+fn an_upload_is_written_in_small_pieces_one_place_after_the_other() {
+    let mut cycle = disk(flash(), FLOOR);
+    cycle.add_best_effort(upload(3, 9, MIB));
+    cycle.add_best_effort(upload(5, 9, 0));
+    let all = drain(&mut cycle, BEGUN);
+    assert!(all.iter().all(|t| t.direction == Direction::Write && t.len == 128 * KIB as u32));
+    let places: Vec<_> = all.iter().map(|t| t.block.place).collect();
+    assert_eq!(places, [[3; 8], [5; 8]].concat());
+}
+
+#[test]
+fn a_place_comes_back_when_its_last_piece_has_landed_with_the_error_of_any() {
+    for fails in [None, Some(2)] {
+        let mut cycle = disk(flash(), FLOOR);
+        cycle.add_best_effort(upload(3, 9, 0));
+        // The same place of the other arena is another block.
+        cycle.add_best_effort(job(3, 0, 0));
+        let mut ended = vec![];
+        let mut written = 0;
+        while let Some((transfer, _)) = cycle.poll_transfer(BEGUN) {
+            written += u32::from(transfer.direction == Direction::Write);
+            let is_failing = transfer.direction == Direction::Write && fails == Some(written);
+            // A device that takes less than all of it is broken as well.
+            let len = if is_failing { transfer.len - 4096 } else { transfer.len };
+            ended.extend(cycle.handle_completion(Completion { transfer, result: Ok(len) }));
+        }
+        let block = BlockRef { place: 3, generation: 1 };
+        let result = if fails.is_some() { Err(SHORT_WRITE) } else { Ok(()) };
+        assert!(ended.contains(&Ended::Written(Written { block, result })), "{ended:?}");
+        assert!(ended.contains(&filled(3)) && ended.len() == 2);
+    }
+}
+
+#[test]
+fn an_upload_never_starts_what_could_end_after_the_cycle() {
+    let mut cycle = disk(DiskModel::SLOWEST, FLOOR);
+    cycle.add_best_effort(upload(7, 1, 0));
+    let written = Bytes(128 * KIB);
+    let model = DiskModel::SLOWEST;
+    let piece = model.moving(MilliVisits(1000), Moved { written, ..Moved::NOTHING });
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0 + 1)).is_none());
+    assert!(cycle.poll_transfer(MonoTime(LENGTH.0 - piece.0)).is_some());
+}
+
+#[test]
+fn downloads_and_uploads_share_the_time_left() {
+    for model in [flash(), DiskModel::SLOWEST] {
+        let mut player = Player::new(model, FLOOR);
+        let (mut read, mut written) = (Nanos(0), Nanos(0));
+        let mut next = 0;
+        for place in 0..3 {
+            player.cycle.add_best_effort(job(place, u64::from(place) * MIB, 0));
+            player.cycle.add_best_effort(upload(place, 9, u64::from(place) * MIB));
+            next = place + 1;
+        }
+        while player.now < MonoTime(LENGTH.0 * 20) {
+            let Played::Moved(transfer, _, took, ended) = player.step() else { continue };
+            let sum = if transfer.direction == Direction::Read { &mut read } else { &mut written };
+            *sum += took;
+            // Whoever is through with a place asks for the next one.
+            next += 1;
+            let position = u64::from(next) * MIB;
+            match ended {
+                Some(Ended::Filled(filled)) => {
+                    player.cycle.add_best_effort(job(filled.block.place, position, 0));
+                }
+                Some(Ended::Written(written)) => {
+                    player.cycle.add_best_effort(upload(written.block.place, 9, position));
+                }
+                None => {}
+            }
+        }
+        let (less, more) = (read.min(written), read.max(written));
+        assert!(less.0 * 10 >= more.0 * 8, "{read:?} read, {written:?} written");
+    }
+}
+
+#[test]
+fn an_arm_stays_in_one_file_while_its_places_are_queued_in_sequence_but_not_for_ever() {
+    let mut cycle = disk(DiskModel { flush: Nanos(0), ..DiskModel::SLOWEST }, FLOOR);
+    // Two uploads whose places come in turns, twelve MiB each.
+    for place in 0..24 {
+        let (file, offset) = (place as i32 % 2, u64::from(place) / 2 * MIB);
+        cycle.add_best_effort(upload(place, file, offset));
+    }
+    let all = drain(&mut cycle, BEGUN);
+    let files: Vec<_> = all.iter().map(|transfer| transfer.file.0).collect();
+    let runs: Vec<_> = files.chunk_by(|a, b| a == b).map(|run| run.len() / 8).collect();
+    assert_eq!(runs.iter().sum::<usize>(), 24);
+    assert_eq!(runs[..2], [8, 8], "eight MiB of each");
+    // On flash there is nothing to be gained.
+    let mut cycle = disk(flash(), FLOOR);
+    for place in 0..4 {
+        cycle.add_best_effort(upload(place, place as i32 % 2, u64::from(place) / 2 * MIB));
+    }
+    let places: Vec<_> = drain(&mut cycle, BEGUN).iter().map(|t| t.block.place).collect();
+    assert!(places.is_sorted());
+}
+
+/// Keeps more real-time reads waiting than the disk can do, and uploads beside them; gives the time
+/// that uploads get in each cycle, and checks that what was begun of them ends within it.
+fn time_of_uploads_in_a_full_house(model: DiskModel, cycles: u64) -> Vec<u64> {
+    let mut player = Player::new(model, FLOOR);
+    let mut used = vec![0; cycles as usize + 1];
+    for place in 0..8 {
+        player.cycle.add_best_effort(upload(place, 9, u64::from(place) * MIB));
+    }
+    let (mut waiting, mut next) = (0, 0);
+    while player.now < MonoTime(LENGTH.0 * cycles) {
+        while waiting < 400 {
+            // A crowd of beginners, far apart: due after everything else.
+            next += 1;
+            let place = 8 + next as u32 % 500;
+            player.cycle.add_real_time(job(place, next % 97 * 50 * MIB, LENGTH.0 * 1000 + next));
+            waiting += 1;
+        }
+        player.cycle.commit();
+        let cycle = (player.now.0 / LENGTH.0) as usize;
+        let Played::Moved(transfer, turn, took, ended) = player.step() else { continue };
+        if turn == Turn::RealTime {
+            waiting -= 1;
+        } else {
+            used[cycle] += took.0;
+        }
+        if let Some(Ended::Written(written)) = ended {
+            let offset = transfer.offset.0 + 128 * KIB;
+            player.cycle.add_best_effort(upload(written.block.place, 9, offset + 7 * MIB));
+        }
+    }
+    used
+}
+
+#[test]
+fn uploads_get_their_floor_over_any_ten_cycles_however_full_they_are() {
+    let long_flush = DiskModel { flush: Nanos::from_millis(400), ..flash() };
+    for model in [flash(), DiskModel::SLOWEST, long_flush] {
+        let used = time_of_uploads_in_a_full_house(model, 60);
+        let floor = LENGTH.0 * u64::from(FLOOR) / 1000;
+        // A piece is not divided between two cycles.
+        let piece = time(&model, upload(0, 0, 0).transfer, true).0 / 8 + model.visit.0;
+        for (from, ten) in used[..60].windows(10).enumerate().skip(1) {
+            let sum: u64 = ten.iter().sum();
+            assert!(sum + piece >= floor * 10, "from cycle {from}: {sum} of {}", floor * 10);
+            assert!(sum <= floor * 15, "from cycle {from}: {sum}: streams have paid for more");
+        }
+    }
+}
+
+#[test]
+fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
+    let mut cycle = disk(flash(), FLOOR);
+    let sync = |token| Sync { token, file: FileHandle(token as i32) };
+    let poll_all = |cycle: &mut Cycle, now| -> Vec<u32> {
+        core::iter::from_fn(|| cycle.poll_sync(now)).map(|sync| sync.token).collect()
+    };
+    for token in 0..40 {
+        cycle.add_sync(sync(token));
+    }
+    let first = poll_all(&mut cycle, BEGUN);
+    assert_eq!(first, (0..GROUP_MAX as u32).collect::<Vec<_>>());
+    cycle.add_sync(sync(40));
+    let later = BEGUN + Nanos::from_millis(4);
+    assert!(poll_all(&mut cycle, later).is_empty(), "one group at a time");
+    for _ in 0..GROUP_MAX {
+        cycle.handle_synced(later);
+    }
+    // Flushes take at most half of the time left over.
+    assert!(poll_all(&mut cycle, later).is_empty());
+    assert_eq!(cycle.poll_timeout(later), Some(later + Nanos::from_millis(4)));
+    assert_eq!(poll_all(&mut cycle, later + Nanos::from_millis(4)), (32..41).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_flush_begins_only_when_it_fits_into_what_is_left_of_the_cycle() {
+    let mut cycle = disk(flash(), FLOOR);
+    cycle.add_sync(Sync { token: 1, file: FileHandle(1) });
+    let late = MonoTime(LENGTH.0 - flash().flush.0);
+    assert!(cycle.poll_sync(late + Nanos(1)).is_none());
+    assert!(cycle.poll_sync(MonoTime(LENGTH.0)).is_none(), "nor in the head of the next one");
+    assert!(cycle.poll_sync(late).is_some());
+}
+
+#[test]
+fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
+    let mut player = Player::new(flash(), FLOOR);
+    let mut flushed = [0; 10];
+    let mut next = 0;
+    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0) });
+    let mut waiting = 0;
+    while player.now < MonoTime(LENGTH.0 * 10) {
+        while waiting < 400 {
+            next += 1;
+            let place = next as u32 % 500;
+            player.cycle.add_real_time(job(place, next % 97 * 50 * MIB, LENGTH.0 * 1000 + next));
+            waiting += 1;
+        }
+        player.cycle.commit();
+        let cycle = (player.now.0 / LENGTH.0) as usize;
+        match player.step() {
+            Played::Flushed(tokens) => {
+                flushed[cycle] += 1;
+                for token in tokens {
+                    player.cycle.add_sync(Sync { token: token + 1, file: FileHandle(0) });
+                }
+            }
+            Played::Moved(..) => waiting -= 1,
+            Played::Rested => {}
+        }
+    }
+    assert_eq!(flushed, [1; 10]);
+}
+
+#[test]
+fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
+    let mut cycle = disk(DiskModel::SLOWEST, FLOOR);
+    let record = |place, position| Job {
+        position,
+        deadline: MonoTime(LENGTH.0 * 4),
+        ..upload(place, 1, position)
+    };
+    cycle.add_recording(BEGUN, record(1, 50 * MIB));
+    cycle.add_best_effort(job(9, 0, 0));
+    let (first, turn) = cycle.poll_transfer(BEGUN).expect("its cycle has not begun");
+    assert!(turn == Turn::BestEffort && first.block.place == 9);
+    complete(&mut cycle, first);
+    let begin = MonoTime(LENGTH.0);
+    assert!(cycle.poll_transfer(begin).is_none(), "the running streams have not asked");
+    cycle.add_real_time(job(2, 90 * MIB, LENGTH.0 * 3));
+    cycle.add_real_time(job(3, 10 * MIB, LENGTH.0 * 3));
+    cycle.commit_cycle(begin + Nanos(5));
+    let sweep: Vec<_> = (0..3)
+        .map(|_| {
+            let (transfer, turn) = cycle.poll_transfer(begin + Nanos(5)).unwrap();
+            complete(&mut cycle, transfer);
+            assert_eq!(turn, Turn::RealTime);
+            transfer.offset.0 / MIB
+        })
+        .collect();
+    assert_eq!(sweep, [10, 50, 90]);
+    // Where nobody runs, it goes after the head.
+    cycle.add_recording(begin + HEAD, record(4, 0));
+    let next = begin + LENGTH + HEAD;
+    assert_eq!(cycle.poll_timeout(begin + HEAD), Some(next));
+    assert_eq!(
+        cycle.poll_transfer(next).map(|(t, turn)| (t.block.place, turn)),
+        Some((4, Turn::RealTime))
+    );
+}

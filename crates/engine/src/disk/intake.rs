@@ -1,0 +1,121 @@
+//! The intake: where the writes and flushes of uploads come in, and where their answers go out.
+//!
+//! Promise: each request is answered once, by what the device said of it, and not before the device
+//! said so. A flush that has failed is never tried again.
+
+use tactus_core::cycle::{Cycle, Job, Written};
+use tactus_core::mutant;
+use tactus_core::ports::{Bell, Direction, Sync, Synced, Transfer};
+use tactus_core::units::MonoTime;
+use tactus_ring::spsc::{Consumer, Producer};
+
+use crate::counters::DiskCounters;
+use crate::message::{IntakeAnswer, IntakeRequest, WriteClass};
+
+/// One volume's intake.
+pub(crate) struct Intake {
+    requests: Consumer<IntakeRequest>,
+    answers: Producer<IntakeAnswer>,
+    /// Wakes the control side when there are answers.
+    bell: Box<dyn Bell>,
+    answered: bool,
+    /// Whose write each place of the write share holds.
+    tokens: Vec<u32>,
+    /// Flushes at the device, and when they went there.
+    flushing: Vec<(Sync, MonoTime)>,
+}
+
+impl Intake {
+    /// For a write share of so many `places`.
+    pub(crate) fn new(
+        places: u32,
+        flushes: usize,
+        requests: Consumer<IntakeRequest>,
+        answers: Producer<IntakeAnswer>,
+        bell: Box<dyn Bell>,
+    ) -> Self {
+        Self {
+            requests,
+            answers,
+            bell,
+            answered: false,
+            tokens: vec![0; places as usize],
+            flushing: Vec::with_capacity(flushes),
+        }
+    }
+
+    pub(super) fn take_requests(&mut self, now: MonoTime, cycle: &mut Cycle) -> bool {
+        let mut any = false;
+        while let Some(request) = self.requests.pop() {
+            any = true;
+            match request {
+                IntakeRequest::Write { token, block, file, offset, len, class, position } => {
+                    self.tokens[block.place as usize] = token;
+                    let direction = Direction::Write;
+                    let transfer =
+                        Transfer { direction, block, file, offset, at: 0, len, sum: None };
+                    match class {
+                        WriteClass::BestEffort => {
+                            let deadline = MonoTime(u64::MAX);
+                            cycle.add_best_effort(Job { transfer, deadline, position });
+                        }
+                        WriteClass::Paced { deadline } => {
+                            cycle.add_recording(now, Job { transfer, deadline, position });
+                        }
+                    }
+                }
+                IntakeRequest::Sync { token, file } => {
+                    cycle.add_sync(Sync { token, file });
+                }
+            }
+        }
+        any
+    }
+
+    pub(super) fn written(&mut self, written: Written) {
+        let token = self.tokens[written.block.place as usize];
+        self.answer(IntakeAnswer::Written { token, result: written.result });
+    }
+
+    pub(super) fn note_sync(&mut self, now: MonoTime, sync: Sync) {
+        self.flushing.push((sync, now));
+        if mutant!(AckBeforeFlush, true, false) {
+            self.answer(IntakeAnswer::Synced { token: sync.token, result: Ok(()) });
+        }
+    }
+
+    pub(super) fn synced(
+        &mut self,
+        now: MonoTime,
+        synced: Synced,
+        cycle: &mut Cycle,
+        counters: &DiskCounters,
+    ) {
+        let at = self.flushing.iter().position(|&(sync, _)| sync == synced.sync);
+        let (sync, since) = self.flushing.swap_remove(at.expect("a flush ends once"));
+        counters.sync_time.record(now.since(since).0);
+        counters.syncs.add(1);
+        counters.sync_faults.add(u64::from(synced.result.is_err()));
+        if mutant!(SyncRetried, synced.result.is_err(), false) {
+            cycle.add_sync(sync);
+            return;
+        }
+        if mutant!(AckBeforeFlush, true, false) {
+            return;
+        }
+        self.answer(IntakeAnswer::Synced { token: sync.token, result: synced.result });
+    }
+
+    /// Wakes the control side if there is something for it.
+    pub(super) fn ring(&mut self) {
+        if std::mem::take(&mut self.answered) {
+            self.bell.ring();
+        }
+    }
+
+    fn answer(&mut self, answer: IntakeAnswer) {
+        let pushed = self.answers.push(answer);
+        assert!(pushed.is_ok(), "the ring holds an answer for every place and flush");
+        self.answered = true;
+    }
+}
