@@ -25,6 +25,7 @@ use tokio::sync::OnceCell;
 
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
+pub(crate) use volume::is_reserved;
 
 use known::KnownTitles;
 use volume::{Opened, Volume, Wait};

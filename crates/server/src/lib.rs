@@ -11,6 +11,8 @@ pub mod measure;
 
 pub mod catalogue;
 
+pub mod store;
+
 pub mod broker;
 pub mod engine;
 

@@ -24,7 +24,7 @@ pub(super) const RESERVED_PREFIX: &str = ".tactus";
 const TRIES_MAX: usize = 8;
 
 /// Whether a name belongs to the server itself. Case does not matter: the file system may fold it.
-pub(super) fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
 }
 

@@ -1,0 +1,182 @@
+//! The store: how uploads, deletions and renames get onto a volume, and are never lost afterwards.
+//!
+//! Promise: the write protocol of `docs/design/uploads.md`. What is answered as done is on stable
+//! storage under its name; nobody sees a part of it before; what fails leaves nothing. It knows names,
+//! lengths and checksums, and no protocol; how bytes get to the device is the [`Medium`]'s.
+
+#![allow(dead_code, reason = "uploads that can be resumed use the rest")]
+
+mod census;
+mod change;
+mod fault;
+mod feed;
+mod id;
+mod ledger;
+mod medium;
+mod names;
+mod publish;
+mod recovery;
+mod sums;
+mod upload;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tactus_core::units::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
+pub use id::{NoId, StoreId};
+pub use ledger::{Account, Limits, Principal};
+pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium};
+pub use names::Precondition;
+pub use publish::Finished;
+pub use recovery::Opened;
+pub use sums::{Damaged, Manifests, Sums, UNIT};
+pub use upload::{Put, Upload};
+
+use ledger::Ledger;
+use names::{Aside, Names};
+
+/// How a volume takes uploads.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    /// What uploads may take.
+    pub limits: Limits,
+}
+
+/// One volume that takes uploads. Clones are the same volume.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    names: Arc<Names>,
+    medium: Arc<dyn Medium>,
+    ledger: Arc<Ledger>,
+    /// Why nothing is written any more (W9).
+    broken: OnceLock<String>,
+    /// Whether what is stored has been counted.
+    counted: watch::Receiver<bool>,
+    /// What lies aside and is to be unlinked.
+    discards: mpsc::Sender<(Aside, StoreId)>,
+    /// Ends when the store does.
+    background: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Discarded titles that wait to be unlinked; then changes wait for the disk.
+const DISCARDS_MAX: usize = 1024;
+
+impl Store {
+    /// The checksums of a title of this volume that is open for reading; none when it has none. May
+    /// block.
+    ///
+    /// # Errors
+    /// When it has some that do not fit: then it must not be served.
+    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
+        self.inner.names.own.manifests.sums_of(title)
+    }
+
+    /// What all principals have stored and reserved.
+    #[must_use]
+    pub fn usage(&self) -> Account {
+        self.inner.ledger.all()
+    }
+
+    /// What one principal has.
+    #[must_use]
+    pub fn usage_of(&self, principal: &Principal) -> Account {
+        self.inner.ledger.of(principal)
+    }
+
+    /// Why nothing is written any more; nothing while all is well.
+    #[must_use]
+    pub fn broken(&self) -> Option<&str> {
+        self.inner.broken.get().map(String::as_str)
+    }
+
+    /// Ends the work in the background and lets the volume go. Uploads that are open keep it.
+    pub async fn close(self) {
+        let tasks = std::mem::take(&mut *lock(&self.inner.background));
+        drop(self);
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the store has failed");
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Whether anything may be written.
+    fn writable(&self) -> Result<(), UploadError> {
+        match self.broken.get() {
+            None => Ok(()),
+            Some(why) => Err(UploadError::ReadOnly(why.clone())),
+        }
+    }
+
+    /// A write or flush has failed: it is never tried again, and nothing else is tried either (W9).
+    fn fail(&self, error: io::Error) -> UploadError {
+        let first = self.broken.set(error.to_string()).is_ok();
+        if first {
+            tracing::error!(%error, "a write or flush failed: the volume takes no more uploads");
+        }
+        UploadError::Io(error)
+    }
+
+    /// What a failed write of an upload's bytes means. A full file system is not a broken one: it has
+    /// refused these bytes and lost none, and deletions must go on.
+    fn write_failed(&self, error: io::Error) -> UploadError {
+        if fault::is_full(&error) { UploadError::NoSpace } else { self.fail(error) }
+    }
+
+    /// What a failed change of names means: only a failing disk concerns the others.
+    fn change_failed(&self, error: UploadError) -> UploadError {
+        match error {
+            UploadError::Io(error) => self.fail(error),
+            other => other,
+        }
+    }
+
+    /// Flushes all of `files` in one group.
+    async fn sync(&self, files: &[Arc<OwnedFd>]) -> Result<(), UploadError> {
+        let begun: Vec<_> = files.iter().map(|file| self.medium.sync(file, Flush::All)).collect();
+        let mut result = Ok(());
+        for sync in begun {
+            let synced = sync.await.map_err(|error| self.fail(error));
+            result = result.and(synced);
+        }
+        result
+    }
+
+    /// Waits until quotas can be held.
+    async fn counted(&self) {
+        if self.ledger.limits().counts_stored() {
+            let mut counted = self.counted.clone();
+            // The one who counts is gone only when the store is.
+            drop(counted.wait_for(|counted| *counted).await);
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A length as the file system has it.
+fn len_of(stat: &rustix::fs::Stat) -> Bytes {
+    Bytes(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

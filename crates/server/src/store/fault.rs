@@ -1,0 +1,185 @@
+//! Why the store does not do what it was asked for: one enum for each kind of operation.
+//!
+//! Each message says what to do. Which status a protocol answers is that protocol's business.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use tactus_core::path::PathFault;
+use tactus_core::units::Bytes;
+
+/// Why a volume takes no uploads.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another server has the volume.
+    #[error("{0} is in use by another server; stop it, or give each server a directory of its own")]
+    InUse(PathBuf),
+    /// Its file system has no attributes.
+    #[error(
+        "the file system of {0} has no user attributes, which checksums need; mount it with them \
+         (`user_xattr`), or store uploads elsewhere"
+    )]
+    NoAttributes(PathBuf),
+    /// Something of ours there cannot be used.
+    #[error("cannot prepare {what} of {root} for uploads: {error}")]
+    Failed {
+        /// The volume's directory.
+        root: PathBuf,
+        /// What was being done.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// Why a name cannot be stored under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NameFault {
+    /// It breaks a rule for paths.
+    #[error("{0}")]
+    Path(PathFault),
+    /// It is the server's own.
+    #[error("names that begin with `.tactus` are the server's own; choose another")]
+    Reserved,
+    /// A part of its path is a title, a link or another disk.
+    #[error("a part of the path is no directory of this volume")]
+    NoDirectory,
+    /// Something that is no title has the name.
+    #[error("a directory or another thing that is no title has this name")]
+    NoTitle,
+}
+
+/// Why an upload does not begin, go on or end.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// The name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameFault),
+    /// There is such a title.
+    #[error("a title has this name already")]
+    Exists,
+    /// Not the version that was asked for has the name, or none.
+    #[error("the title is not the version that was asked for")]
+    PreconditionFailed,
+    /// More than a title may have, or than was declared.
+    #[error("a title may have {0} bytes here, no more")]
+    TooLarge(u64),
+    /// Fewer bytes than were declared.
+    #[error("{got} bytes came of {declared} that were declared")]
+    Incomplete {
+        /// Bytes that came.
+        got: u64,
+        /// Bytes that were to come.
+        declared: u64,
+    },
+    /// The quota is used up.
+    #[error("the quota has room for {0} bytes more; delete something, or ask for more")]
+    QuotaExceeded(u64),
+    /// The disk is full.
+    #[error("the disk has no room for this; a reserve stays free")]
+    NoSpace,
+    /// Too many uploads are open.
+    #[error("{0} uploads are open already; finish or delete one, or wait until they expire")]
+    TooMany(u32),
+    /// Something has failed before, and nothing more is written.
+    #[error(
+        "the volume takes no uploads since a write failed: {0}; restart after checking the disk"
+    )]
+    ReadOnly(String),
+    /// Writing has failed. The upload is lost, and the volume takes no more.
+    #[error("the disk failed: {0}")]
+    Io(io::Error),
+}
+
+/// Why an upload that can be resumed does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// There is none, or it is somebody else's.
+    #[error("no upload has this identifier")]
+    NotFound,
+    /// The client and the journal disagree.
+    #[error("the upload goes on at byte {0}")]
+    OffsetMismatch(u64),
+    /// Somebody else is writing and does not end.
+    #[error("another request is writing to this upload; try again shortly")]
+    Locked,
+    /// A newer request has taken over.
+    #[error("a newer request has taken this upload over")]
+    Superseded,
+    /// All has come and has its name.
+    #[error("the upload is finished")]
+    Finished,
+    /// It has a length already.
+    #[error("the upload has its length already")]
+    LengthKnown,
+    /// What is to become one title does not fit together.
+    #[error("{0}")]
+    Parts(&'static str),
+    /// What is stored of it is not what came.
+    #[error("what is stored of this upload is damaged; begin it anew")]
+    Damaged,
+    /// As for any upload.
+    #[error(transparent)]
+    Upload(#[from] UploadError),
+}
+
+/// Why a title is not deleted or renamed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// Nothing has the name.
+    #[error("nothing is stored under this name")]
+    NotFound,
+    /// The name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameFault),
+    /// The new name is taken.
+    #[error("a title has this name already")]
+    Exists,
+    /// Not the version that was asked for has the name.
+    #[error("the title is not the version that was asked for")]
+    PreconditionFailed,
+    /// The disk is full: not even a name fits.
+    #[error("the disk has no room for another name; delete something")]
+    NoSpace,
+    /// Something has failed before, and nothing more is written.
+    #[error(
+        "the volume takes no changes since a write failed: {0}; restart after checking the disk"
+    )]
+    ReadOnly(String),
+    /// The disk has failed.
+    #[error("the disk failed: {0}")]
+    Io(io::Error),
+}
+
+impl ResumeError {
+    pub(super) fn io(error: io::Error) -> Self {
+        Self::Upload(UploadError::Io(error))
+    }
+}
+
+impl From<UploadError> for ChangeError {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::Name(fault) => Self::Name(fault),
+            UploadError::Exists => Self::Exists,
+            UploadError::PreconditionFailed => Self::PreconditionFailed,
+            UploadError::NoSpace | UploadError::QuotaExceeded(_) => Self::NoSpace,
+            UploadError::ReadOnly(why) => Self::ReadOnly(why),
+            UploadError::Io(error) => Self::Io(error),
+            other => Self::Io(io::Error::other(other.to_string())),
+        }
+    }
+}
+
+/// Whether the file system is full, as opposed to broken.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    [Errno::NOSPC, Errno::DQUOT]
+        .iter()
+        .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
+}
+
+/// A limit as a message says it.
+pub(super) fn too_large(limit: Bytes) -> UploadError {
+    UploadError::TooLarge(limit.0)
+}

@@ -1,0 +1,147 @@
+//! Bytes into a file: fills places, sums up on the way, hands them over in order.
+//!
+//! Promise: what has settled lies in the file, in its order, with the checksums of exactly these
+//! bytes. It waits only for places; writes are whole sectors, so the last one is filled up with
+//! zeros, which are written over when more comes and cut off at the end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tactus_core::units::{Bytes, SECTOR};
+
+use super::medium::{Extent, Flying, Medium, Place};
+use super::sums::Summing;
+
+pub(super) struct Feed {
+    medium: Arc<dyn Medium>,
+    file: Arc<OwnedFd>,
+    place: Option<Box<dyn Place>>,
+    /// Where the place begins in the file, a whole sector.
+    base: u64,
+    /// Bytes in the place; without one, in `tail`.
+    filled: usize,
+    /// What is to stand at the beginning of the next place: less than a sector.
+    tail: Vec<u8>,
+    flying: Flying,
+    sums: Summing,
+}
+
+impl Feed {
+    /// Writes `file` from its beginning.
+    pub(super) fn new(medium: Arc<dyn Medium>, file: Arc<OwnedFd>) -> Self {
+        Self::after(medium, file, Summing::default(), Vec::new())
+    }
+
+    /// Goes on where `sums` ended; `tail` is what the file has since the last whole sector.
+    pub(super) fn after(
+        medium: Arc<dyn Medium>,
+        file: Arc<OwnedFd>,
+        sums: Summing,
+        tail: Vec<u8>,
+    ) -> Self {
+        let len = sums.mark().len;
+        assert_eq!(tail.len() as u64, len % SECTOR, "the tail completes the last sector");
+        let base = len - tail.len() as u64;
+        let (place, flying) = (None, Flying::default());
+        Self { medium, file, place, base, filled: tail.len(), tail, flying, sums }
+    }
+
+    /// Bytes so far, from the file's beginning.
+    pub(super) fn len(&self) -> u64 {
+        self.base + self.filled as u64
+    }
+
+    /// Where the next place would end: what must be reserved before `space`.
+    pub(super) fn reach(&self) -> u64 {
+        self.base + self.medium.place_size() as u64
+    }
+
+    pub(super) fn sums(&self) -> &Summing {
+        &self.sums
+    }
+
+    pub(super) fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// Whether everything up to `end` has landed, as far as [`Self::space`] has seen.
+    pub(super) fn landed(&self, end: u64) -> bool {
+        self.flying.landed(end)
+    }
+
+    /// Room for the next bytes, at least one. Waits for a place.
+    pub(super) async fn space(&mut self) -> io::Result<&mut [u8]> {
+        self.flying.reap()?;
+        if self.place.is_none() {
+            let mut place = self.medium.place().await;
+            place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
+            self.tail.clear();
+            self.place = Some(place);
+        }
+        let place = self.place.as_mut().expect("just taken");
+        Ok(&mut place.memory()[self.filled..])
+    }
+
+    /// The first `count` bytes of the space have been filled. Tells the length at which a place has
+    /// been handed over by this.
+    pub(super) fn advance(&mut self, count: usize) -> Option<u64> {
+        let place = self.place.as_mut().expect("space was given");
+        self.sums.add(&place.memory()[self.filled..][..count]);
+        self.filled += count;
+        (self.filled == self.medium.place_size()).then(|| {
+            self.hand_over(self.filled);
+            self.base
+        })
+    }
+
+    /// Gives the place back while nothing comes: whole sectors are written, the rest is kept.
+    pub(super) fn park(&mut self) {
+        let Some(place) = &mut self.place else { return };
+        let whole = self.filled - self.filled % SECTOR as usize;
+        self.tail.extend(&place.memory()[whole..self.filled]);
+        match whole {
+            0 => self.place = None,
+            whole => self.hand_over(whole),
+        }
+    }
+
+    /// Writes the place's first `whole` bytes; what is after them must be in `tail`.
+    fn hand_over(&mut self, whole: usize) {
+        let place = self.place.take().expect("there is something to write");
+        let (file, offset) = (Arc::clone(&self.file), Bytes(self.base));
+        self.base += whole as u64;
+        self.filled = self.tail.len();
+        self.flying.push(self.base, place.write(Extent { file, offset, len: whole }));
+    }
+
+    /// Waits until everything lies in the file.
+    pub(super) async fn settle(&mut self) -> io::Result<()> {
+        self.park();
+        if !self.tail.is_empty() {
+            let mut place = self.medium.place().await;
+            let sector = &mut place.memory()[..SECTOR as usize];
+            sector[..self.tail.len()].copy_from_slice(&self.tail);
+            sector[self.tail.len()..].fill(0);
+            let (file, offset) = (Arc::clone(&self.file), Bytes(self.base));
+            let write = place.write(Extent { file, offset, len: SECTOR as usize });
+            // The same sector may be written again, by what comes next: only after this.
+            self.flying.push(self.base + SECTOR, write);
+        }
+        self.flying.land().await
+    }
+
+    /// Waits until nothing is under way, also after a failure.
+    pub(super) async fn land(&mut self) -> io::Result<()> {
+        self.flying.land().await
+    }
+
+    /// What the file has since the last whole sector; after it has settled.
+    pub(super) fn tail(&self) -> &[u8] {
+        &self.tail
+    }
+
+    pub(super) fn into_sums(self) -> Summing {
+        self.sums
+    }
+}

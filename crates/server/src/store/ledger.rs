@@ -1,0 +1,288 @@
+//! Quota and space: what is stored, what is promised to open uploads, what must stay free.
+//!
+//! Promise: a claim that was granted can be written to its end; the sum of all claims and titles
+//! never exceeds a quota, however many ask at once. What is stored is counted from the disk when the
+//! volume is opened, and from then on by what the store does itself.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tactus_core::units::{Bytes, MIB};
+
+use super::fault::{UploadError, too_large};
+
+/// On whose behalf something is stored. Anonymous is a principal, too.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// Longer names are cut: they are compared, not shown.
+    pub const BYTES_MAX: usize = 128;
+
+    /// The principal of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let cut = (0..=name.len().min(Self::BYTES_MAX)).rev().find(|&at| name.is_char_boundary(at));
+        Self(name[..cut.unwrap_or(0)].into())
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What uploads may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of one title.
+    pub title_max: Bytes,
+    /// Bytes that all titles of one principal may have, with what it uploads now.
+    pub principal_quota: Option<Bytes>,
+    /// Bytes that all titles of the volume may have.
+    pub volume_quota: Option<Bytes>,
+    /// Open uploads of one principal.
+    pub uploads_per_principal: u32,
+    /// Open uploads of the volume.
+    pub uploads_max: u32,
+    /// Least that stays free, besides a hundredth of the file system.
+    pub reserve_min: Bytes,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // 4 TiB: beyond any recording, and 256 MiB of checksums.
+            title_max: Bytes(1 << 42),
+            principal_quota: None,
+            volume_quota: None,
+            uploads_per_principal: 100,
+            uploads_max: 10_000,
+            reserve_min: Bytes(256 * MIB),
+        }
+    }
+}
+
+impl Limits {
+    /// Whether what is stored must be counted before anything more is taken.
+    pub(super) fn counts_stored(&self) -> bool {
+        self.principal_quota.is_some() || self.volume_quota.is_some()
+    }
+}
+
+/// What one principal, or all, have.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Account {
+    /// Bytes of titles.
+    pub stored: u64,
+    /// Bytes promised to open uploads.
+    pub reserved: u64,
+    /// Open uploads.
+    pub uploads: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    limits: Limits,
+    root: Arc<OwnedFd>,
+    books: Mutex<Books>,
+}
+
+#[derive(Default, Debug)]
+struct Books {
+    all: Account,
+    each: HashMap<Principal, Account>,
+    /// Promised, and not yet taken from the file system.
+    unallocated: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(limits: Limits, root: Arc<OwnedFd>) -> Arc<Self> {
+        Arc::new(Self { limits, root, books: Mutex::default() })
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What all have.
+    pub(super) fn all(&self) -> Account {
+        self.books().all
+    }
+
+    pub(super) fn of(&self, principal: &Principal) -> Account {
+        self.books().each.get(principal).copied().unwrap_or_default()
+    }
+
+    /// A claim to no bytes yet, for a new upload.
+    pub(super) fn open(self: &Arc<Self>, principal: &Principal) -> Result<Claim, UploadError> {
+        let mut books = self.books();
+        let Limits { uploads_per_principal, uploads_max, .. } = self.limits;
+        if books.all.uploads >= uploads_max {
+            return Err(UploadError::TooMany(uploads_max));
+        }
+        let account = books.each.entry(principal.clone()).or_default();
+        if account.uploads >= uploads_per_principal {
+            return Err(UploadError::TooMany(uploads_per_principal));
+        }
+        account.uploads += 1;
+        books.all.uploads += 1;
+        drop(books);
+        let ledger = Arc::clone(self);
+        Ok(Claim { ledger, principal: principal.clone(), reserved: 0, unallocated: 0 })
+    }
+
+    /// The claim of an upload that was open before the start: it is kept, whatever the limits say
+    /// now.
+    pub(super) fn restore(
+        self: &Arc<Self>,
+        principal: &Principal,
+        reserved: u64,
+        on_disk: u64,
+    ) -> Claim {
+        let mut books = self.books();
+        let unallocated = reserved.saturating_sub(on_disk);
+        for account in books.accounts(principal) {
+            account.uploads += 1;
+            account.reserved += reserved;
+        }
+        books.unallocated += unallocated;
+        drop(books);
+        let ledger = Arc::clone(self);
+        Claim { ledger, principal: principal.clone(), reserved, unallocated }
+    }
+
+    /// Counts a title that lies on the disk.
+    pub(super) fn add_stored(&self, owner: Option<&Principal>, len: u64) {
+        let mut books = self.books();
+        books.all.stored += len;
+        if let Some(owner) = owner {
+            books.each.entry(owner.clone()).or_default().stored += len;
+        }
+    }
+
+    /// Counts a title no more. Other programs may have changed it since it was counted.
+    pub(super) fn remove_stored(&self, owner: Option<&Principal>, len: u64) {
+        let mut books = self.books();
+        books.all.stored = books.all.stored.saturating_sub(len);
+        if let Some(account) = owner.and_then(|owner| books.each.get_mut(owner)) {
+            account.stored = account.stored.saturating_sub(len);
+        }
+        books.forget_empty(owner);
+    }
+
+    /// What the file system has free beyond the reserve; nothing when it does not tell.
+    fn free(&self) -> u64 {
+        let Ok(stat) = rustix::fs::fstatvfs(&self.root) else { return 0 };
+        let total = stat.f_blocks.saturating_mul(stat.f_frsize);
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        free.saturating_sub((total / 100).max(self.limits.reserve_min.0))
+    }
+}
+
+impl Books {
+    fn accounts(&mut self, principal: &Principal) -> [&mut Account; 2] {
+        [&mut self.all, self.each.entry(principal.clone()).or_default()]
+    }
+
+    fn forget_empty(&mut self, principal: Option<&Principal>) {
+        if let Some(principal) = principal
+            && self.each.get(principal) == Some(&Account::default())
+        {
+            self.each.remove(principal);
+        }
+    }
+}
+
+/// What is promised to one open upload. Given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    ledger: Arc<Ledger>,
+    principal: Principal,
+    reserved: u64,
+    unallocated: u64,
+}
+
+impl Claim {
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Claims `bytes` in all; nothing changes when they do not fit.
+    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), UploadError> {
+        let Limits { title_max, principal_quota, volume_quota, .. } = self.ledger.limits;
+        if bytes > title_max.0 {
+            return Err(too_large(title_max));
+        }
+        let more = bytes.saturating_sub(self.reserved);
+        let mut books = self.ledger.books();
+        let unallocated = books.unallocated;
+        let [all, own] = books.accounts(&self.principal);
+        for (account, quota) in [(&*own, principal_quota), (&*all, volume_quota)] {
+            let used = account.stored.saturating_add(account.reserved);
+            if let Some(quota) = quota
+                && used.saturating_add(more) > quota.0
+            {
+                return Err(UploadError::QuotaExceeded(quota.0.saturating_sub(used)));
+            }
+        }
+        // Under the same lock: of two that ask for the last room, one gets it.
+        if unallocated.saturating_add(more) > self.ledger.free() {
+            return Err(UploadError::NoSpace);
+        }
+        all.reserved += more;
+        own.reserved += more;
+        books.unallocated += more;
+        drop(books);
+        self.reserved += more;
+        self.unallocated += more;
+        Ok(())
+    }
+
+    /// Gives back what is claimed beyond `bytes`.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        let less = self.reserved.saturating_sub(bytes);
+        let freed = less.min(self.unallocated);
+        let mut books = self.ledger.books();
+        for account in books.accounts(&self.principal) {
+            account.reserved -= less;
+        }
+        books.unallocated -= freed;
+        drop(books);
+        self.reserved -= less;
+        self.unallocated -= freed;
+    }
+
+    /// The file system has set everything claimed aside: from now on its own figure counts.
+    pub(super) fn allocated(&mut self) {
+        self.ledger.books().unallocated -= self.unallocated;
+        self.unallocated = 0;
+    }
+
+    /// The upload has become a title of `len` bytes.
+    pub(super) fn stored(self, len: u64) {
+        // Stored first: in between the bytes count twice, not at all never.
+        self.ledger.add_stored(Some(&self.principal), len);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shrink(0);
+        let mut books = self.ledger.books();
+        for account in books.accounts(&self.principal) {
+            account.uploads -= 1;
+        }
+        books.forget_empty(Some(&self.principal));
+    }
+}

@@ -1,0 +1,256 @@
+//! What the store writes with: places that are filled and handed over, and flushes.
+//!
+//! Promise: a place is the only thing that an upload waits for; what has been handed over goes on to
+//! its end, whether or not anybody waits for it. The engine's intake is one medium, plain files are
+//! the other; the store cannot tell which it has.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+use tactus_core::units::{Bytes, KIB, MIB, SECTOR};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Something that will have happened.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A write or a flush that has begun: it goes on when this is dropped.
+pub type Begun = Pending<io::Result<()>>;
+
+/// Where a place's bytes go.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// The file; open past the page cache where its file system lets it.
+    pub file: Arc<OwnedFd>,
+    /// Offset in the file, whole sectors.
+    pub offset: Bytes,
+    /// Bytes from the beginning of the place, whole sectors.
+    pub len: usize,
+}
+
+/// What a flush must make durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// The bytes, and what is needed to find them again (`fdatasync`).
+    Data,
+    /// Attributes and names too (`fsync`).
+    All,
+}
+
+/// Memory of the medium, for one write. Dropped unwritten, it goes back as it is.
+pub trait Place: Send {
+    /// All of it: [`Medium::place_size`] bytes, aligned to a sector. What it holds at first is
+    /// anything.
+    fn memory(&mut self) -> &mut [u8];
+
+    /// Begins to write its first bytes. The place goes back to the medium when the device has
+    /// them, or has failed.
+    fn write(self: Box<Self>, to: Extent) -> Begun;
+}
+
+/// A way to stable storage.
+pub trait Medium: Send + Sync {
+    /// Bytes of a place: whole units of 64 KiB.
+    fn place_size(&self) -> usize;
+
+    /// Waits for a free place.
+    fn place(&self) -> Pending<Box<dyn Place>>;
+
+    /// Begins to flush a file or a directory, together with all others that wait for it. Covers the
+    /// writes that have ended before the call.
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun;
+}
+
+/// Plain files: each write and each flush on a thread that may block. For volumes without a disk
+/// server, and for tools.
+#[derive(Clone, Debug)]
+pub struct PlainMedium(Arc<Plain>);
+
+#[derive(Debug)]
+struct Plain {
+    place_size: usize,
+    places: Arc<Semaphore>,
+    syncs: Arc<Semaphore>,
+    /// Memory that has been used before.
+    spare: Mutex<Vec<Memory>>,
+}
+
+/// Flushes at once. The kernel joins those that wait for one journal; more threads would only wait.
+const SYNCS_AT_ONCE: usize = 16;
+
+impl PlainMedium {
+    /// `places` of `place_size`, a whole number of 64 KiB.
+    ///
+    /// # Panics
+    /// When there is no place, or the size is none.
+    pub fn new(places: usize, place_size: usize) -> Self {
+        assert!(places > 0, "somebody must be able to write");
+        assert!(place_size > 0 && place_size.is_multiple_of(64 * KIB as usize), "whole units");
+        Self(Arc::new(Plain {
+            place_size,
+            places: Arc::new(Semaphore::new(places)),
+            syncs: Arc::new(Semaphore::new(SYNCS_AT_ONCE)),
+            spare: Mutex::new(Vec::with_capacity(places)),
+        }))
+    }
+}
+
+impl Default for PlainMedium {
+    /// 32 places of a mebibyte: enough for a disk to be busy while all are being filled.
+    fn default() -> Self {
+        Self::new(32, MIB as usize)
+    }
+}
+
+impl Medium for PlainMedium {
+    fn place_size(&self) -> usize {
+        self.0.place_size
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        let plain = Arc::clone(&self.0);
+        Box::pin(async move {
+            let places = Arc::clone(&plain.places);
+            let permit = places.acquire_owned().await.expect("the semaphore is never closed");
+            let spare = plain.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let memory = spare.unwrap_or_else(|| Memory::new(plain.place_size));
+            Box::new(PlainPlace { memory: Some(memory), plain, permit }) as Box<dyn Place>
+        })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        let (plain, file) = (Arc::clone(&self.0), Arc::clone(file));
+        begin(async move {
+            let turn = Arc::clone(&plain.syncs).acquire_owned().await;
+            blocking(move || {
+                let _turn = turn;
+                match what {
+                    Flush::Data => rustix::fs::fdatasync(&file)?,
+                    Flush::All => rustix::fs::fsync(&file)?,
+                }
+                Ok(())
+            })
+            .await
+        })
+    }
+}
+
+struct PlainPlace {
+    /// Taken only by `drop`.
+    memory: Option<Memory>,
+    plain: Arc<Plain>,
+    #[expect(dead_code, reason = "its end gives the place back")]
+    permit: OwnedSemaphorePermit,
+}
+
+impl Place for PlainPlace {
+    fn memory(&mut self) -> &mut [u8] {
+        self.memory.as_mut().expect("only its end takes the memory").bytes()
+    }
+
+    fn write(mut self: Box<Self>, to: Extent) -> Begun {
+        begin(blocking(move || {
+            let mut done = 0;
+            while done < to.len {
+                let rest = &self.memory()[done..to.len];
+                match rustix::io::pwrite(&to.file, rest, to.offset.0 + done as u64) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => done += count,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Ok(())
+        }))
+    }
+}
+
+impl Drop for PlainPlace {
+    fn drop(&mut self) {
+        let mut spare = self.plain.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.extend(self.memory.take());
+    }
+}
+
+/// Starts `work`; dropping what comes back does not stop it.
+fn begin(work: impl Future<Output = io::Result<()>> + Send + 'static) -> Begun {
+    let work = tokio::spawn(work);
+    Box::pin(async move { work.await.unwrap_or_else(|_| Err(stopped())) })
+}
+
+/// Runs `work` on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the server stops")
+}
+
+/// Memory that begins at a sector: the kernel takes no other for direct writes.
+#[derive(Debug)]
+pub(super) struct Memory {
+    bytes: Box<[u8]>,
+    start: usize,
+    len: usize,
+}
+
+impl Memory {
+    pub(super) fn new(len: usize) -> Self {
+        let bytes = vec![0; len + SECTOR as usize].into_boxed_slice();
+        let start = bytes.as_ptr().align_offset(SECTOR as usize);
+        Self { bytes, start, len }
+    }
+
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..self.len]
+    }
+}
+
+/// Writes under way, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Flying(VecDeque<(u64, Begun)>);
+
+impl Flying {
+    /// Adds the write that ends at `end`.
+    pub(super) fn push(&mut self, end: u64, write: Begun) {
+        self.0.push_back((end, write));
+    }
+
+    /// Takes what has landed, without waiting.
+    pub(super) fn reap(&mut self) -> io::Result<()> {
+        let mut look = std::task::Context::from_waker(std::task::Waker::noop());
+        while let Some((_, write)) = self.0.front_mut() {
+            match write.as_mut().poll(&mut look) {
+                std::task::Poll::Pending => break,
+                std::task::Poll::Ready(result) => {
+                    self.0.pop_front();
+                    result?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all have landed, also after one has failed; the first error counts.
+    pub(super) async fn land(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        while let Some((_, write)) = self.0.front_mut() {
+            let landed = write.await;
+            self.0.pop_front();
+            result = result.and(landed);
+        }
+        result
+    }
+
+    /// Whether all that ends at or before `end` has landed.
+    pub(super) fn landed(&self, end: u64) -> bool {
+        self.0.front().is_none_or(|(first, _)| *first > end)
+    }
+}

@@ -1,0 +1,508 @@
+//! The names of one volume: what lies beneath its root, and what of it is ours.
+//!
+//! Promise: every name is reached beneath the root, through no link and on one file system, checked
+//! by the kernel at the moment of use (`openat2`). Changing a name is one step for every reader.
+//! Nothing here flushes: callers get the directories whose flush makes the change durable.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::fault::{NameFault, UploadError};
+use super::id::StoreId;
+use super::ledger::Principal;
+use super::sums::{self, Manifests};
+use crate::catalogue::{FileVersion, is_reserved};
+
+/// Under which condition a title gets its name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Precondition {
+    /// Whatever has the name is replaced.
+    #[default]
+    Any,
+    /// Nothing has the name (`If-None-Match: *`).
+    CreateOnly,
+    /// Some title has the name (`If-Match: *`).
+    Exists,
+    /// The title with one of these strong entity tags, quotes included, has the name (`If-Match`).
+    Match(Vec<String>),
+}
+
+impl Precondition {
+    fn check(&self, present: Option<&Stat>) -> Result<(), UploadError> {
+        let held = match (self, present) {
+            (Self::Any, _) | (Self::CreateOnly, None) | (Self::Exists, Some(_)) => true,
+            (Self::CreateOnly, Some(_)) => return Err(UploadError::Exists),
+            (Self::Exists | Self::Match(_), None) => false,
+            (Self::Match(tags), Some(stat)) => tags.contains(&FileVersion::of(stat).etag()),
+        };
+        if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
+    }
+}
+
+/// A checked path of a title, relative to the volume's root.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct TitleName(String);
+
+impl TitleName {
+    pub(super) fn new(path: &str) -> Result<Self, NameFault> {
+        for segment in path.split('/') {
+            tactus_core::path::check_name(segment).map_err(NameFault::Path)?;
+            if is_reserved(segment) {
+                return Err(NameFault::Reserved);
+            }
+        }
+        if path.len() >= tactus_core::path::PATH_BYTES_MAX {
+            return Err(NameFault::Path(tactus_core::path::PathFault::TooLong));
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its directory, empty for the root, and its name there.
+    fn split(&self) -> (&str, &str) {
+        self.0.rsplit_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+/// Where the server's own files are.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) top: Arc<OwnedFd>,
+    /// Data of uploads that can be resumed.
+    pub(super) uploads: Arc<OwnedFd>,
+    /// Names that only wait for another name.
+    pub(super) stage: OwnedFd,
+    /// What is to be unlinked.
+    pub(super) trash: OwnedFd,
+    pub(super) manifests: Manifests,
+}
+
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) root: Arc<OwnedFd>,
+    pub(super) own: Own,
+    /// One change at a time: what has been checked still holds when the name changes.
+    changing: Mutex<()>,
+    /// Directories whose own names are durable, with their inodes.
+    durable: Mutex<HashMap<String, u64>>,
+}
+
+/// Directories that are remembered; a flush too many for the others does no harm.
+const DURABLE_MAX: usize = 4096;
+
+/// A change of names that has happened, and what makes it durable.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// The title's entity tag under its new name.
+    pub(super) etag: String,
+    /// Whether nothing had the name before.
+    pub(super) created: bool,
+    /// The directories to be flushed.
+    pub(super) flush: Vec<Arc<OwnedFd>>,
+    /// The version that has no name any more.
+    pub(super) replaced: Option<Discarded>,
+    /// The path's directories, to be remembered when they have been flushed.
+    pub(super) chain: Vec<(String, u64)>,
+}
+
+/// A title without a name, in the trash or on the stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Discarded {
+    pub(super) owner: Option<Principal>,
+    pub(super) len: u64,
+    pub(super) place: (Aside, StoreId),
+}
+
+/// A directory of files that nobody can name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aside {
+    Stage,
+    Trash,
+}
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Tries of one opening, when a rename has raced with it.
+const TRIES_MAX: usize = 8;
+
+impl Names {
+    pub(super) fn new(root: Arc<OwnedFd>, own: Own) -> Self {
+        Self { root, own, changing: Mutex::default(), durable: Mutex::default() }
+    }
+
+    pub(super) fn aside(&self, aside: Aside) -> &OwnedFd {
+        match aside {
+            Aside::Stage => &self.own.stage,
+            Aside::Trash => &self.own.trash,
+        }
+    }
+
+    /// What has the name now, if it may be replaced by a title.
+    pub(super) fn look(
+        &self,
+        name: &TitleName,
+        condition: &Precondition,
+    ) -> Result<Option<Stat>, UploadError> {
+        let (parent, last) = name.split();
+        let present = match open_beneath(&self.root, parent, OFlags::DIRECTORY | OFlags::PATH) {
+            Ok(parent) => title_in(&parent, last)?,
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        condition.check(present.as_ref())?;
+        Ok(present)
+    }
+
+    /// Opens a title for reading, past the cache.
+    pub(super) fn open(&self, name: &TitleName) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.root, name.as_str(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+    }
+
+    /// Gives `file`, which may have no name yet or one that is only `staged`, the name (W5).
+    pub(super) fn publish(
+        &self,
+        file: &OwnedFd,
+        staged: Option<StoreId>,
+        name: &TitleName,
+        condition: &Precondition,
+    ) -> Result<Changed, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, chain, mut flush) = self.parents(name)?;
+        let (_, last) = name.split();
+        let present = title_in(&parent, last)?;
+        let inode = rustix::fs::fstat(file).map_err(failed)?.st_ino;
+        let mut replaced = None;
+        match present {
+            // It got its name before a crash, and nobody has been told.
+            Some(stat) if stat.st_ino == inode => {}
+            present => {
+                condition.check(present.as_ref())?;
+                match link(file, &parent, last) {
+                    Err(Errno::EXIST) if *condition == Precondition::CreateOnly => {
+                        return Err(UploadError::Exists);
+                    }
+                    Err(Errno::EXIST) => replaced = self.replace(file, &parent, last)?,
+                    done => done.map_err(failed)?,
+                }
+            }
+        }
+        flush.insert(0, Arc::new(parent));
+        if let Some(id) = staged {
+            let flags = AtFlags::empty();
+            rustix::fs::unlinkat(&self.own.stage, id.to_string(), flags).map_err(failed)?;
+        }
+        // Last: each change of its names is part of a file's version.
+        let etag = FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag();
+        Ok(Changed { etag, created: present.is_none(), flush, replaced, chain })
+    }
+
+    /// Puts `file` in the place of what has the name. The older version goes to the stage, so that
+    /// taking its blocks back does not happen inside the rename.
+    fn replace(
+        &self,
+        file: &OwnedFd,
+        parent: &OwnedFd,
+        last: &str,
+    ) -> Result<Option<Discarded>, UploadError> {
+        let id = StoreId::random();
+        let staged = id.to_string();
+        link(file, &self.own.stage, &staged).map_err(failed)?;
+        let swap = RenameFlags::EXCHANGE;
+        match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
+            Ok(()) => discarded(&self.own.stage, (Aside::Stage, id)).map(Some).map_err(failed),
+            // It has gone in the meantime, or the file system cannot swap.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                rustix::fs::renameat(&self.own.stage, &staged, parent, last).map_err(failed)?;
+                Ok(None)
+            }
+            Err(errno) => {
+                rustix::fs::unlinkat(&self.own.stage, &staged, AtFlags::empty()).map_err(failed)?;
+                Err(failed(errno))
+            }
+        }
+    }
+
+    /// Takes the name away (W10).
+    pub(super) fn discard(
+        &self,
+        name: &TitleName,
+        condition: &Precondition,
+    ) -> Result<Option<Changed>, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, last) = name.split();
+        let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
+            Ok(parent) => parent,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        let Some(present) = title_in(&parent, last)? else { return Ok(None) };
+        condition.check(Some(&present))?;
+        let id = StoreId::random();
+        rustix::fs::renameat(&parent, last, &self.own.trash, id.to_string()).map_err(failed)?;
+        let replaced = discarded(&self.own.trash, (Aside::Trash, id)).map_err(failed)?;
+        Ok(Some(Changed {
+            etag: FileVersion::of(&present).etag(),
+            created: false,
+            flush: vec![Arc::new(parent)],
+            replaced: Some(replaced),
+            chain: Vec::new(),
+        }))
+    }
+
+    /// Gives what is called `from` the name `to`; none when there is nothing to rename.
+    pub(super) fn rename(
+        &self,
+        from: &TitleName,
+        source: &Precondition,
+        to: &TitleName,
+        target: &Precondition,
+    ) -> Result<Option<Changed>, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (old_parent, old_last) = from.split();
+        let old_parent = match open_beneath(&self.root, old_parent, OFlags::DIRECTORY) {
+            Ok(parent) => parent,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        let Some(moved) = title_in(&old_parent, old_last)? else { return Ok(None) };
+        source.check(Some(&moved))?;
+        let (parent, chain, mut flush) = self.parents(to)?;
+        let (_, last) = to.split();
+        let present = title_in(&parent, last)?;
+        target.check(present.as_ref())?;
+        let mut replaced = None;
+        // To its own name, or to another link of itself: the kernel would do nothing either.
+        if present.as_ref().is_none_or(|present| present.st_ino != moved.st_ino) {
+            if present.is_some() {
+                replaced = self.keep_in_trash(&parent, last)?;
+            }
+            let flags = match present {
+                Some(_) => RenameFlags::empty(),
+                None => RenameFlags::NOREPLACE,
+            };
+            match rustix::fs::renameat_with(&old_parent, old_last, &parent, last, flags) {
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::EXIST) => return Err(UploadError::Exists),
+                done => done.map_err(failed)?,
+            }
+        }
+        let stat = title_in(&parent, last)?.unwrap_or(moved);
+        flush.insert(0, Arc::new(parent));
+        flush.push(Arc::new(old_parent));
+        let etag = FileVersion::of(&stat).etag();
+        Ok(Some(Changed { etag, created: present.is_none(), flush, replaced, chain }))
+    }
+
+    /// Gives what is about to lose its name another one in the trash: so the rename over it is one
+    /// step, and its blocks are taken back later.
+    fn keep_in_trash(
+        &self,
+        parent: &OwnedFd,
+        last: &str,
+    ) -> Result<Option<Discarded>, UploadError> {
+        let id = StoreId::random();
+        let flags = AtFlags::empty();
+        match rustix::fs::linkat(parent, last, &self.own.trash, id.to_string(), flags) {
+            Ok(()) => discarded(&self.own.trash, (Aside::Trash, id)).map(Some).map_err(failed),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Opens the name's directory, making what is missing of it. Also tells the directories above
+    /// whose flush makes its own name durable, as far as that is not known.
+    #[expect(clippy::type_complexity, reason = "taken apart at once by the three callers")]
+    fn parents(
+        &self,
+        name: &TitleName,
+    ) -> Result<(OwnedFd, Vec<(String, u64)>, Vec<Arc<OwnedFd>>), UploadError> {
+        let (path, _) = name.split();
+        let mut directory = open_beneath(&self.root, "", OFlags::DIRECTORY).map_err(failed)?;
+        let (mut chain, mut flush) = (Vec::new(), Vec::new());
+        for (at, segment) in segments(path) {
+            let below = match open_beneath(&directory, segment, OFlags::DIRECTORY) {
+                Err(Errno::NOENT) => {
+                    match rustix::fs::mkdirat(&directory, segment, DIRECTORY_MODE) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(errno) => return Err(failed(errno)),
+                    }
+                    open_beneath(&directory, segment, OFlags::DIRECTORY).map_err(path_fault)?
+                }
+                opened => opened.map_err(path_fault)?,
+            };
+            let inode = rustix::fs::fstat(&below).map_err(failed)?.st_ino;
+            let above = std::mem::replace(&mut directory, below);
+            let path = &path[..at + segment.len()];
+            let known = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.get(path) != Some(&inode) {
+                chain.push((path.to_owned(), inode));
+                flush.push(Arc::new(above));
+            }
+        }
+        Ok((directory, chain, flush))
+    }
+
+    /// These directories' names have been flushed.
+    pub(super) fn remember(&self, chain: Vec<(String, u64)>) {
+        let mut known = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() + chain.len() > DURABLE_MAX {
+            known.clear();
+        }
+        known.extend(chain);
+    }
+
+    /// Makes a file without a name; on file systems that have none, a name on the stage that goes
+    /// with the next start.
+    pub(super) fn nameless(&self) -> io::Result<(OwnedFd, Option<StoreId>)> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.own.top, ".", flags, FILE_MODE) {
+            Ok(file) => Ok((past_cache(file), None)),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                let id = StoreId::random();
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&self.own.stage, id.to_string(), flags, FILE_MODE)?;
+                Ok((past_cache(file), Some(id)))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes away what lies aside, with its checksums, unless it is somebody's title under another
+    /// name.
+    pub(super) fn erase(&self, (aside, id): (Aside, StoreId)) -> io::Result<()> {
+        self.erase_named(aside, &id.to_string())
+    }
+
+    pub(super) fn erase_named(&self, aside: Aside, name: &str) -> io::Result<()> {
+        let directory = self.aside(aside);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+            Ok(file) => {
+                let alone = rustix::fs::fstat(&file)?.st_nlink <= 1;
+                // First the checksums: nothing would find them afterwards.
+                if alone && let Ok(Some(mark)) = sums::Mark::read(&file) {
+                    let inode = rustix::fs::fstat(&file)?.st_ino;
+                    if mark.inode == inode {
+                        self.own.manifests.remove(mark.id)?;
+                    }
+                }
+            }
+            Err(Errno::NOENT) => return Ok(()),
+            // A link or a socket that somebody has put there: only its name goes.
+            Err(Errno::LOOP | Errno::NXIO) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Titles can be read by other programs of the host, as any file; the umask has the last word.
+pub(super) const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Sets direct writes, where the file system takes them.
+pub(super) fn past_cache(file: OwnedFd) -> OwnedFd {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
+        // Refused by file systems that have no other way than the cache: then through it.
+        drop(rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT));
+    }
+    file
+}
+
+/// The parts of a path, each with where it begins.
+fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    path.split('/').filter(|segment| !segment.is_empty()).map(move |segment| {
+        let begin = at;
+        at += segment.len() + 1;
+        (begin, segment)
+    })
+}
+
+pub(super) fn open_beneath(
+    directory: impl AsFd,
+    path: &str,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { "." } else { path };
+    let flags = flags | OFlags::CLOEXEC;
+    for _ in 0..TRIES_MAX {
+        match rustix::fs::openat2(directory.as_fd(), path, flags, Mode::empty(), BENEATH) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// The title of this name in `parent`.
+fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
+    match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            Ok(Some(stat))
+        }
+        Ok(_) => Err(NameFault::NoTitle.into()),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(path_fault(errno)),
+    }
+}
+
+/// Gives an open file one more name.
+fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, own, parent, name, AtFlags::SYMLINK_FOLLOW) {
+        // Without /proc; since Linux 6.10 whoever opened the file may do this.
+        Err(Errno::NOENT) => rustix::fs::linkat(file, "", parent, name, AtFlags::EMPTY_PATH),
+        done => done,
+    }
+}
+
+fn discarded(directory: &OwnedFd, place: (Aside, StoreId)) -> Result<Discarded, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, place.1.to_string(), flags, Mode::empty())?;
+    let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+    Ok(Discarded { owner: owner_of(&file)?, len, place })
+}
+
+/// Whose quota a title counts against.
+pub(super) fn owner_of(file: impl AsFd) -> Result<Option<Principal>, Errno> {
+    let mut value = [0; Principal::BYTES_MAX + 1];
+    let value = sums::attribute(file, sums::OWNER_ATTRIBUTE, &mut value)?;
+    Ok(value.and_then(|value| std::str::from_utf8(value).ok()).map(Principal::new))
+}
+
+/// What a failed walk along a path means.
+fn path_fault(errno: Errno) -> UploadError {
+    match errno {
+        Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::PERM => {
+            NameFault::NoDirectory.into()
+        }
+        Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => {
+            NameFault::Path(tactus_core::path::PathFault::TooLong).into()
+        }
+        errno => failed(errno),
+    }
+}
+
+pub(super) fn failed(errno: Errno) -> UploadError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::MLINK => UploadError::NoSpace,
+        // A directory was removed while its name was being used.
+        Errno::NOENT => NameFault::NoDirectory.into(),
+        errno => UploadError::Io(errno.into()),
+    }
+}

@@ -1,0 +1,154 @@
+//! From bytes that lie in a file to a title that is there for good: W3 to W6.
+//!
+//! Promise: checksums are durable before the name, the name before the answer; a failure before the
+//! name leaves no trace, and one after it closes the volume to writes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, XattrFlags};
+use tactus_core::units::Bytes;
+
+use super::Inner;
+use super::fault::UploadError;
+use super::feed::Feed;
+use super::id::StoreId;
+use super::ledger::Principal;
+use super::medium::blocking;
+use super::names::{self, Changed, Precondition, TitleName};
+use super::sums::{self, Mark, Sums};
+
+/// A title that is stored for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// Its strong entity tag, quotes included: the same that a request for it will get.
+    pub etag: String,
+    /// Whether nothing had the name before.
+    pub created: bool,
+    /// Its length.
+    pub len: Bytes,
+}
+
+/// A title-to-be: everything has landed in `file`, nothing has been flushed.
+pub(super) struct Unnamed {
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) staged: Option<StoreId>,
+    pub(super) sums: Sums,
+    pub(super) name: TitleName,
+    pub(super) condition: Precondition,
+    pub(super) owner: Principal,
+}
+
+impl Inner {
+    /// Makes a title of `unnamed`. Must run to its end: callers give it a task of its own.
+    pub(super) async fn publish(
+        self: &Arc<Self>,
+        unnamed: Unnamed,
+    ) -> Result<Finished, UploadError> {
+        self.writable()?;
+        let Unnamed { file, staged, sums, name, condition, owner } = unnamed;
+        let len = sums.len();
+        let id = StoreId::random();
+        let (manifest, directory) = self.mark(&file, len, id, owner).await?;
+        let named = async {
+            self.fill(&manifest, &sums).await?;
+            // One group. The manifest has its name before its bytes are safe, but nobody is told of
+            // it before they are: the attribute reaches no reader without the title's name.
+            self.sync(&[Arc::clone(&file), manifest, directory]).await?;
+            let this = Arc::clone(self);
+            let named = move || Ok(this.names.publish(&file, staged, &name, &condition));
+            blocking(named)
+                .await
+                .map_err(UploadError::Io)
+                .and_then(|named| named)
+                .map_err(|error| self.change_failed(error))
+        };
+        let changed = match named.await {
+            Ok(changed) => changed,
+            Err(error) => {
+                let this = Arc::clone(self);
+                // Nobody refers to it; if it stays, the census finds it.
+                drop(blocking(move || this.names.own.manifests.remove(id)).await);
+                return Err(error);
+            }
+        };
+        let finished = Finished { etag: changed.etag.clone(), created: changed.created, len };
+        self.settle(changed).await?;
+        Ok(finished)
+    }
+
+    /// Makes a change of names durable, and cleans up after it.
+    pub(super) async fn settle(self: &Arc<Self>, changed: Changed) -> Result<(), UploadError> {
+        self.sync(&changed.flush).await?;
+        self.names.remember(changed.chain);
+        if let Some(replaced) = changed.replaced {
+            self.ledger.remove_stored(replaced.owner.as_ref(), replaced.len);
+            // Nobody takes them any more only when the store ends; then the next start does.
+            drop(self.discards.send(replaced.place).await);
+        }
+        Ok(())
+    }
+
+    /// Cuts the file to its length, says in its attributes what belongs to it, and makes the file for
+    /// its checksums.
+    async fn mark(
+        self: &Arc<Self>,
+        file: &Arc<OwnedFd>,
+        len: Bytes,
+        id: StoreId,
+        owner: Principal,
+    ) -> Result<(Arc<OwnedFd>, Arc<OwnedFd>), UploadError> {
+        let (this, file) = (Arc::clone(self), Arc::clone(file));
+        let made = blocking(move || {
+            // Also takes back what was reserved beyond the end.
+            rustix::fs::ftruncate(&file, len.0)?;
+            let inode = rustix::fs::fstat(&file)?.st_ino;
+            Mark { id, inode }.write(&file)?;
+            if !owner.name().is_empty() {
+                let (name, flags) = (sums::OWNER_ATTRIBUTE, XattrFlags::empty());
+                rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;
+            }
+            let sums = this.names.own.manifests.directory();
+            let place = sums::place_of(id);
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let manifest = rustix::fs::openat(sums, &place, flags, Mode::RUSR | Mode::WUSR)?;
+            let (directory, _) = place.split_once('/').expect("a manifest lies in a directory");
+            let directory = names::open_beneath(sums, directory, OFlags::DIRECTORY)?;
+            Ok((Arc::new(names::past_cache(manifest)), Arc::new(directory)))
+        });
+        made.await.map_err(|error| self.write_failed(error))
+    }
+
+    /// Writes the checksums (W4).
+    async fn fill(
+        self: &Arc<Self>,
+        manifest: &Arc<OwnedFd>,
+        sums: &Sums,
+    ) -> Result<(), UploadError> {
+        let content = sums.encode();
+        self.write_whole(manifest, &content).await
+    }
+
+    /// Writes a file about files from beginning to end, and cuts it to its length.
+    pub(super) async fn write_whole(
+        &self,
+        file: &Arc<OwnedFd>,
+        content: &[u8],
+    ) -> Result<(), UploadError> {
+        let mut feed = Feed::new(Arc::clone(&self.medium), Arc::clone(file));
+        let mut rest = content;
+        let written = async {
+            while !rest.is_empty() {
+                let space = feed.space().await?;
+                let count = rest.len().min(space.len());
+                space[..count].copy_from_slice(&rest[..count]);
+                feed.advance(count);
+                rest = &rest[count..];
+            }
+            feed.settle().await?;
+            let (file, len) = (Arc::clone(file), content.len() as u64);
+            blocking(move || Ok(rustix::fs::ftruncate(&file, len)?)).await
+        };
+        written.await.map_err(|error| self.write_failed(error))
+    }
+}

@@ -1,0 +1,370 @@
+//! Checksums of a title: one CRC32C for each 64 KiB, in a file of its own that checks itself.
+//!
+//! Promise: what has been read from a manifest is what was written into it, for a title of this
+//! length; everything else is damage. Writing and reading share this one form.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, XattrFlags};
+use rustix::io::Errno;
+use tactus_core::units::{Bytes, KIB};
+
+use super::id::StoreId;
+
+/// Bytes that have one checksum.
+pub const UNIT: u64 = 64 * KIB;
+
+/// The attribute that names a title's checksums, and the inode that they were made for.
+pub(super) const ATTRIBUTE: &str = "user.tactus";
+/// The attribute that names whose quota a title counts against.
+pub(super) const OWNER_ATTRIBUTE: &str = "user.tactus.owner";
+
+/// The checksums of one version of a title.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sums {
+    len: Bytes,
+    whole: u32,
+    units: Arc<[u32]>,
+}
+
+impl Sums {
+    /// Length of the title.
+    #[must_use]
+    pub fn len(&self) -> Bytes {
+        self.len
+    }
+
+    /// Whether the title has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == Bytes::ZERO
+    }
+
+    /// CRC32C of the whole title.
+    #[must_use]
+    pub fn whole(&self) -> u32 {
+        self.whole
+    }
+
+    /// CRC32C of each [`UNIT`]; the last may be shorter.
+    #[must_use]
+    pub fn units(&self) -> &Arc<[u32]> {
+        &self.units
+    }
+}
+
+/// Adds up checksums while bytes come in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Summing {
+    /// Units that ended before this began to count.
+    first: usize,
+    /// Units that have ended since.
+    units: Vec<u32>,
+    /// Of all bytes of the units that have ended.
+    prefix: u32,
+    /// Of the bytes of the unit that has not.
+    partial: u32,
+    len: u64,
+}
+
+/// The state of a [`Summing`] at one length: what goes on from it needs no earlier byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct SumMark {
+    pub(super) len: u64,
+    /// CRC32C of all bytes.
+    pub(super) whole: u32,
+    /// CRC32C of the bytes after the last whole unit.
+    pub(super) partial: u32,
+}
+
+impl Summing {
+    /// Goes on from `mark`. What comes out has only the units that end after it.
+    pub(super) fn after(mark: SumMark, prefix: u32) -> Self {
+        let first = (mark.len / UNIT) as usize;
+        Self { first, units: Vec::new(), prefix, partial: mark.partial, len: mark.len }
+    }
+
+    pub(super) fn add(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let left = UNIT - self.len % UNIT;
+            let (now, rest) = bytes.split_at(bytes.len().min(left as usize));
+            self.partial = crc32c::crc32c_append(self.partial, now);
+            self.len += now.len() as u64;
+            if self.len.is_multiple_of(UNIT) {
+                self.prefix = crc32c::crc32c_combine(self.prefix, self.partial, UNIT as usize);
+                self.units.push(self.partial);
+                self.partial = 0;
+            }
+            bytes = rest;
+        }
+    }
+
+    pub(super) fn mark(&self) -> SumMark {
+        let rest = (self.len % UNIT) as usize;
+        let whole = crc32c::crc32c_combine(self.prefix, self.partial, rest);
+        SumMark { len: self.len, whole, partial: self.partial }
+    }
+
+    /// CRC32C of the whole units so far.
+    pub(super) fn prefix(&self) -> u32 {
+        self.prefix
+    }
+
+    /// The units that have ended since `from` units had, counted from the title's beginning.
+    pub(super) fn units_from(&self, from: usize) -> &[u32] {
+        &self.units[from - self.first..]
+    }
+
+    /// Units that have ended, counted from the title's beginning.
+    pub(super) fn ended(&self) -> usize {
+        self.first + self.units.len()
+    }
+
+    /// All of it, when it has counted from the first byte on.
+    pub(super) fn finish(self) -> Sums {
+        assert_eq!(self.first, 0, "the sums of a title begin at its beginning");
+        let mark = self.mark();
+        Sums::of(self.units, mark)
+    }
+}
+
+impl Sums {
+    /// From the whole units and where they ended.
+    pub(super) fn of(mut units: Vec<u32>, mark: SumMark) -> Self {
+        assert_eq!(units.len() as u64, mark.len / UNIT, "one sum for each unit");
+        if !mark.len.is_multiple_of(UNIT) {
+            units.push(mark.partial);
+        }
+        Self { len: Bytes(mark.len), whole: mark.whole, units: units.into() }
+    }
+
+    /// The content of a manifest.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(manifest_len(self.len.0) as usize);
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend((UNIT as u32).to_le_bytes());
+        out.extend(self.len.0.to_le_bytes());
+        out.extend(self.whole.to_le_bytes());
+        for unit in self.units.iter() {
+            out.extend(unit.to_le_bytes());
+        }
+        out.extend(crc32c::crc32c(&out).to_le_bytes());
+        out
+    }
+
+    /// Reads a manifest.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(Damaged::Manifest)?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err(Damaged::Manifest);
+        }
+        let mut reader = Reader(body);
+        if reader.take::<8>()? != *MAGIC || reader.u32()? != VERSION || reader.u32()? != UNIT as u32
+        {
+            return Err(Damaged::Unknown);
+        }
+        let (len, whole) = (reader.u64()?, reader.u32()?);
+        if bytes.len() as u64 != manifest_len(len) {
+            return Err(Damaged::Manifest);
+        }
+        let units = reader.0.chunks_exact(4);
+        let unit = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
+        Ok(Self { len: Bytes(len), whole, units: units.map(unit).collect() })
+    }
+}
+
+const MAGIC: &[u8; 8] = b"TactuSum";
+const VERSION: u32 = 1;
+/// Magic, version, unit, length, whole; then the units; then the manifest's own sum.
+const HEAD: u64 = 8 + 4 + 4 + 8 + 4;
+
+fn manifest_len(len: u64) -> u64 {
+    len.div_ceil(UNIT).saturating_mul(4).saturating_add(HEAD + 4)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Damaged::Manifest)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, Damaged> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Damaged> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+/// Why a title with checksums is not to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Damaged {
+    /// Its checksums are gone.
+    #[error("the title's checksums are gone; restore them, or store the title again")]
+    Missing,
+    /// Its checksums do not check themselves.
+    #[error("the title's checksums are damaged; restore them, or store the title again")]
+    Manifest,
+    /// Its checksums were written by another version of Tactus.
+    #[error("the title's checksums have a form that this version does not know")]
+    Unknown,
+    /// It has another length than its checksums.
+    #[error("the title was cut, grew, or was changed in place; store it again")]
+    Length,
+    /// The file system failed, with this error number.
+    #[error("the title's checksums cannot be read: error {0}")]
+    Unreadable(i32),
+}
+
+/// The checksums of one volume, for whoever reads its titles. Needs no store.
+#[derive(Debug)]
+pub struct Manifests {
+    sums: OwnedFd,
+}
+
+impl Manifests {
+    /// Of the volume at `root`; none where nothing has been uploaded yet.
+    ///
+    /// # Errors
+    /// When the directory is there and cannot be opened.
+    pub fn open(root: impl AsFd) -> io::Result<Option<Self>> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(root, ".tactus/sums", flags, Mode::empty(), resolve) {
+            Ok(sums) => Ok(Some(Self { sums })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) fn within(sums: OwnedFd) -> Self {
+        Self { sums }
+    }
+
+    /// The checksums of an open title; none when it has none. May block.
+    ///
+    /// # Errors
+    /// When it has some that do not fit, or cannot be read.
+    pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
+        let unreadable = |errno: Errno| Damaged::Unreadable(errno.raw_os_error());
+        let title = title.as_fd();
+        let Some(mark) = Mark::read(title)? else { return Ok(None) };
+        let stat = rustix::fs::fstat(title).map_err(unreadable)?;
+        let manifest = match self.open_manifest(mark.id) {
+            Ok(manifest) => manifest,
+            // A copy has its original's attribute, and may outlive its checksums.
+            Err(Errno::NOENT) if mark.inode != stat.st_ino => return Ok(None),
+            Err(Errno::NOENT) => return Err(Damaged::Missing),
+            Err(errno) => return Err(unreadable(errno)),
+        };
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        let size = rustix::fs::fstat(&manifest).map_err(unreadable)?.st_size;
+        // Checked before it is read: a damaged file has any length.
+        let limit = manifest_len(len).max(manifest_len(0));
+        let mut bytes = vec![0; usize::try_from(limit).map_err(|_| Damaged::Length)?];
+        if u64::try_from(size).unwrap_or(u64::MAX) > limit {
+            return Err(Damaged::Length);
+        }
+        let mut filled = 0;
+        loop {
+            match rustix::io::pread(&manifest, &mut bytes[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(unreadable(errno)),
+            }
+        }
+        let sums = Sums::decode(&bytes[..filled])?;
+        if sums.len.0 != len {
+            return Err(Damaged::Length);
+        }
+        Ok(Some(Arc::new(sums)))
+    }
+
+    /// Opens a manifest; one that the census has put aside comes back.
+    fn open_manifest(&self, id: StoreId) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let path = place_of(id);
+        match rustix::fs::openat(&self.sums, &path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {}
+            done => return done,
+        }
+        let aside = format!("{ASIDE}/{id}");
+        match rustix::fs::renameat(&self.sums, &aside, &self.sums, &path) {
+            // Somebody else may have brought it back at the same time.
+            Ok(()) | Err(Errno::NOENT) => {
+                rustix::fs::openat(&self.sums, &path, flags, Mode::empty())
+            }
+            // A volume that cannot be written to: read it where it lies.
+            Err(_) => rustix::fs::openat(&self.sums, &aside, flags, Mode::empty()),
+        }
+    }
+
+    /// Takes the checksums away. Those that are not there are away already.
+    pub(super) fn remove(&self, id: StoreId) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.sums, place_of(id), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) fn directory(&self) -> &OwnedFd {
+        &self.sums
+    }
+}
+
+/// Where the census puts what seems to belong to nobody.
+pub(super) const ASIDE: &str = "aside";
+
+/// The path of a manifest below `sums/`.
+pub(super) fn place_of(id: StoreId) -> String {
+    format!("{:02x}/{id}", id.0[0])
+}
+
+/// What the attribute says: which checksums, and for which inode they were made. The second tells a
+/// copy that took the attribute along from the title itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    pub(super) id: StoreId,
+    pub(super) inode: u64,
+}
+
+impl Mark {
+    pub(super) fn write(self, title: impl AsFd) -> Result<(), Errno> {
+        let value = format!("{}.{:x}", self.id, self.inode);
+        rustix::fs::fsetxattr(title, ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
+    }
+
+    /// None when there is no attribute: then the file is as any other.
+    pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, Damaged> {
+        let mut value = [0; 256];
+        let value = attribute(title, ATTRIBUTE, &mut value)
+            .map_err(|errno| Damaged::Unreadable(errno.raw_os_error()))?;
+        let Some(value) = value else { return Ok(None) };
+        let mark = || {
+            let (id, inode) = std::str::from_utf8(value).ok()?.split_once('.')?;
+            Some(Self { id: id.parse().ok()?, inode: u64::from_str_radix(inode, 16).ok()? })
+        };
+        mark().map(Some).ok_or(Damaged::Unknown)
+    }
+}
+
+/// An extended attribute's value, when there is one that fits.
+pub(super) fn attribute<'a>(
+    file: impl AsFd,
+    name: &str,
+    value: &'a mut [u8],
+) -> Result<Option<&'a [u8]>, Errno> {
+    match rustix::fs::fgetxattr(file, name, &mut *value) {
+        Ok(len) => Ok(Some(&value[..len])),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

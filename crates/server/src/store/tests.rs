@@ -1,0 +1,88 @@
+//! The write protocol on a real file system, rule by rule.
+
+mod put;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::*;
+
+/// A volume of its own, beside the test's program: on a real file system, with direct writes and
+/// attributes, which the directory for temporary files may lack.
+struct House(tempfile::TempDir);
+
+impl House {
+    fn new() -> Self {
+        let program = std::env::current_exe().unwrap();
+        let builder =
+            tempfile::Builder::new().prefix("store-").tempdir_in(program.parent().unwrap());
+        Self(builder.unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    async fn open(&self) -> Store {
+        self.open_with(StoreOptions::default()).await
+    }
+
+    async fn open_with(&self, options: StoreOptions) -> Store {
+        let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
+        Store::open(self.0.path(), medium, options).await.unwrap().0
+    }
+
+    /// The titles there are, by their paths, with their lengths.
+    fn titles(&self) -> Vec<(String, u64)> {
+        fn walk(top: &Path, directory: &Path, found: &mut Vec<(String, u64)>) {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    if !path.ends_with(".tactus") {
+                        walk(top, &path, found);
+                    }
+                } else {
+                    let name = path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
+                    found.push((name, path.metadata().unwrap().len()));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(self.0.path(), self.0.path(), &mut found);
+        found.sort();
+        found
+    }
+
+    /// Files of ours in a directory, without those directories that are always there.
+    fn own(&self, directory: &str) -> usize {
+        let mut count = 0;
+        for entry in std::fs::read_dir(self.path(".tactus").join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            count += if path.is_dir() { std::fs::read_dir(path).unwrap().count() } else { 1 };
+        }
+        count
+    }
+}
+
+/// Bytes that look like no others of another `seed`.
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let word = |at: u64| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+    (0..len.div_ceil(8) as u64).flat_map(|at| word(at).to_le_bytes()).take(len).collect()
+}
+
+fn put(path: &str, len: Option<usize>) -> Put {
+    Put {
+        path: path.to_owned(),
+        len: len.map(|len| len as u64),
+        precondition: Precondition::Any,
+        principal: Principal::new("ann"),
+    }
+}
+
+async fn store(store: &Store, what: Put, bytes: &[u8]) -> Result<Finished, UploadError> {
+    let mut upload = store.begin(what).await?;
+    for piece in bytes.chunks(10_007) {
+        upload.append(piece).await?;
+    }
+    upload.finish().await
+}

@@ -1,0 +1,72 @@
+//! Uploads in one go, replacements, deletions and renames.
+
+use super::*;
+
+const LENGTHS: [usize; 9] = [0, 1, 4095, 4096, 4097, 65_536, 65_537, 131_072, 400_001];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w5_what_is_finished_is_there_with_its_checksums() {
+    let house = House::new();
+    let volume = house.open().await;
+    for (seed, len) in LENGTHS.into_iter().enumerate() {
+        for known in [true, false] {
+            let bytes = content(seed as u64, len);
+            let name = format!("a/b{seed}/{known}.ts");
+            let what = put(&name, known.then_some(len));
+            let finished = store(&volume, what, &bytes).await.unwrap();
+            assert!(finished.created);
+            assert_eq!(finished.len.0, len as u64);
+            assert_eq!(std::fs::read(house.path(&name)).unwrap(), bytes);
+            let file = std::fs::File::open(house.path(&name)).unwrap();
+            let etag = crate::catalogue::FileVersion::of(&rustix::fs::fstat(&file).unwrap()).etag();
+            assert_eq!(finished.etag, etag);
+            let sums = volume.sums_of(&file).unwrap().unwrap();
+            assert_eq!(sums.len().0, len as u64);
+            assert_eq!(sums.whole(), crc32c::crc32c(&bytes));
+            let units: Vec<_> = bytes.chunks(UNIT as usize).map(crc32c::crc32c).collect();
+            assert_eq!(**sums.units(), *units);
+        }
+    }
+    let total = 2 * LENGTHS.iter().sum::<usize>() as u64;
+    assert_eq!(volume.usage(), Account { stored: total, reserved: 0, uploads: 0 });
+    volume.close().await;
+    assert_eq!(house.own("stage"), 0);
+    assert_eq!(house.own("sums"), 2 * LENGTHS.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w10_replaced_and_deleted_titles_leave_nothing() {
+    let house = House::new();
+    let volume = house.open().await;
+    let (old, new) = (content(1, 70_000), content(2, 300_000));
+    let first = store(&volume, put("film.ts", None), &old).await.unwrap();
+    let reader = std::fs::File::open(house.path("film.ts")).unwrap();
+    let mut only = put("film.ts", Some(new.len()));
+    only.precondition = Precondition::CreateOnly;
+    assert!(matches!(store(&volume, only.clone(), &new).await, Err(UploadError::Exists)));
+    only.precondition = Precondition::Match(vec!["\"0\"".into()]);
+    let refused = store(&volume, only.clone(), &new).await;
+    assert!(matches!(refused, Err(UploadError::PreconditionFailed)));
+    only.precondition = Precondition::Match(vec![first.etag]);
+    assert!(!store(&volume, only, &new).await.unwrap().created);
+    assert_eq!(std::fs::read(house.path("film.ts")).unwrap(), new);
+    let mut read = Vec::new();
+    std::io::Read::read_to_end(&mut &reader, &mut read).unwrap();
+    assert_eq!(read, old, "who began with the old version ends with it");
+    assert_eq!(volume.usage().stored, new.len() as u64);
+
+    let moved =
+        volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Precondition::CreateOnly);
+    assert!(moved.await.unwrap().created);
+    assert_eq!(house.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
+    let title = std::fs::File::open(house.path("x/y/film.ts")).unwrap();
+    assert!(volume.sums_of(&title).unwrap().is_some());
+    volume.delete("x/y/film.ts", Precondition::Any).await.unwrap();
+    let gone = volume.delete("x/y/film.ts", Precondition::Any).await;
+    assert!(matches!(gone, Err(ChangeError::NotFound)));
+    assert_eq!(volume.usage(), Account::default());
+    volume.close().await;
+    for directory in ["sums", "stage", "trash"] {
+        assert_eq!(house.own(directory), 0, "{directory}");
+    }
+}

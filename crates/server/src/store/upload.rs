@@ -1,0 +1,239 @@
+//! One upload in one go: W1 and W2, then everything else at its end.
+//!
+//! Promise: what is not finished leaves nothing, neither a file nor a claim: dropping it is enough.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use tactus_core::units::MIB;
+
+use super::fault::{UploadError, too_large};
+use super::feed::Feed;
+use super::id::StoreId;
+use super::ledger::{Claim, Principal};
+use super::medium::blocking;
+use super::names::{Aside, Precondition, TitleName};
+use super::publish::{Finished, Unnamed};
+use super::{Inner, Store};
+
+/// What is to be stored.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The title's path in the volume, decoded, without outer slashes.
+    pub path: String,
+    /// Its length, when it is known.
+    pub len: Option<u64>,
+    /// When it may have the name.
+    pub precondition: Precondition,
+    /// Whose quota it counts against.
+    pub principal: Principal,
+}
+
+/// A title that is coming in. Dropped, it has never been.
+pub struct Upload {
+    inner: Arc<Inner>,
+    name: TitleName,
+    precondition: Precondition,
+    declared: Option<u64>,
+    claim: Claim,
+    feed: Feed,
+    staged: Staged,
+}
+
+/// An upload of unknown length claims so much at a time: seconds of a fast one, and little enough to
+/// be found on a nearly full disk.
+const STEP: u64 = 64 * MIB;
+
+impl Store {
+    /// Reserves quota and space for a title (W1), and makes a file without a name for it (W2).
+    ///
+    /// # Errors
+    /// When it can be known already that the title cannot be stored.
+    pub async fn begin(&self, put: Put) -> Result<Upload, UploadError> {
+        let inner = &self.inner;
+        inner.writable()?;
+        let name = TitleName::new(&put.path)?;
+        inner.counted().await;
+        let mut claim = inner.ledger.open(&put.principal)?;
+        claim.grow(put.len.unwrap_or(0))?;
+        let (this, wanted, condition) = (Arc::clone(inner), name.clone(), put.precondition.clone());
+        let made = blocking(move || {
+            let seen = this.names.look(&wanted, &condition);
+            Ok(seen.and_then(|_| this.names.nameless().map_err(|error| this.write_failed(error))))
+        });
+        let (file, staged) =
+            made.await.map_err(UploadError::Io)?.map_err(|e| inner.change_failed(e))?;
+        let staged = Staged { inner: Arc::clone(inner), id: staged };
+        let feed = Feed::new(Arc::clone(&inner.medium), Arc::new(file));
+        let inner = Arc::clone(inner);
+        let precondition = put.precondition;
+        let mut upload =
+            Upload { inner, name, precondition, declared: put.len, claim, feed, staged };
+        if let Some(len) = put.len {
+            upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
+        }
+        Ok(upload)
+    }
+}
+
+impl Upload {
+    /// Bytes so far.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> u64 {
+        self.feed.len()
+    }
+
+    /// Room for the next bytes, at least one: fill it from its beginning, then tell with
+    /// [`Self::advance`]. Waits for a place, and for nothing else.
+    ///
+    /// # Errors
+    /// When there may be no more bytes, or a write has failed. Then the upload is over.
+    pub async fn space(&mut self) -> Result<&mut [u8], UploadError> {
+        let room = room(&self.inner, &mut self.claim, &self.feed, self.declared).await?;
+        let Self { inner, feed, .. } = self;
+        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
+        let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        Ok(&mut space[..room])
+    }
+
+    /// The first `count` bytes of the space have been filled.
+    pub fn advance(&mut self, count: usize) {
+        self.feed.advance(count);
+    }
+
+    /// Takes `bytes` at once.
+    ///
+    /// # Errors
+    /// As [`Self::space`].
+    pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), UploadError> {
+        while !bytes.is_empty() {
+            let space = self.space().await?;
+            let count = bytes.len().min(space.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            self.advance(count);
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Gives back the place that is being filled. For a client that sends nothing for a moment: else
+    /// a few slow ones would hold all places.
+    pub fn park(&mut self) {
+        self.feed.park();
+    }
+
+    /// Everything has come: makes a title of it (W3 to W6). When this returns, it may be answered
+    /// (W7). Goes on to its end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When the title is not, or not surely, stored.
+    pub async fn finish(self) -> Result<Finished, UploadError> {
+        let got = self.feed.len();
+        if let Some(declared) = self.declared.filter(|&declared| declared != got) {
+            return Err(UploadError::Incomplete { got, declared });
+        }
+        let finish = tokio::spawn(async move {
+            let Self { inner, name, precondition: condition, claim, mut feed, mut staged, .. } =
+                self;
+            feed.settle().await.map_err(|error| inner.write_failed(error))?;
+            let (file, owner) = (Arc::clone(feed.file()), claim.principal().clone());
+            let sums = feed.into_sums().finish();
+            let id = staged.id;
+            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner };
+            let finished = inner.publish(unnamed).await?;
+            staged.id = None;
+            claim.stored(got);
+            Ok(finished)
+        });
+        let stopped = |_| UploadError::Io(std::io::Error::other("the server stops"));
+        finish.await.map_err(stopped)?
+    }
+}
+
+/// How many bytes may still come, claiming more when the length is unknown.
+async fn room(
+    inner: &Arc<Inner>,
+    claim: &mut Claim,
+    feed: &Feed,
+    declared: Option<u64>,
+) -> Result<u64, UploadError> {
+    inner.writable()?;
+    let len = feed.len();
+    let Some(declared) = declared else {
+        let title_max = inner.ledger.limits().title_max;
+        if len >= title_max.0 {
+            return Err(too_large(title_max));
+        }
+        if len >= claim.reserved() {
+            let from = claim.reserved();
+            claim_more(claim, (len + STEP).min(title_max.0), feed.reach().min(title_max.0))?;
+            let more = claim.reserved() - from;
+            inner.allocate(feed.file(), from, more, claim).await?;
+        }
+        return Ok(claim.reserved() - len);
+    };
+    match declared - len {
+        0 => Err(UploadError::TooLarge(declared)),
+        room => Ok(room),
+    }
+}
+
+/// Claims `best`, or what the quota still has, or at least `enough`.
+fn claim_more(claim: &mut Claim, best: u64, enough: u64) -> Result<(), UploadError> {
+    match claim.grow(best) {
+        Err(UploadError::QuotaExceeded(left)) if left > 0 => claim.grow(claim.reserved() + left),
+        Err(UploadError::NoSpace) => claim.grow(enough),
+        done => done,
+    }
+}
+
+impl Inner {
+    /// Sets the file system's blocks aside for what is claimed, where it can do that.
+    pub(super) async fn allocate(
+        self: &Arc<Self>,
+        file: &Arc<OwnedFd>,
+        from: u64,
+        len: u64,
+        claim: &mut Claim,
+    ) -> Result<(), UploadError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let file = Arc::clone(file);
+        // KEEP_SIZE: the length stays that of what has been written.
+        let keep = FallocateFlags::KEEP_SIZE;
+        let set_aside = blocking(move || match rustix::fs::fallocate(&file, keep, from, len) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        });
+        if set_aside.await.map_err(|error| self.write_failed(error))? {
+            claim.allocated();
+        }
+        Ok(())
+    }
+}
+
+/// The name on the stage of a file that should have none, where the file system knows no others.
+struct Staged {
+    inner: Arc<Inner>,
+    id: Option<StoreId>,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            // Full: then the next start takes it away.
+            drop(self.inner.discards.try_send((Aside::Stage, id)));
+        }
+    }
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload").field("name", &self.name).field("len", &self.len()).finish()
+    }
+}
