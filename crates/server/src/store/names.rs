@@ -418,7 +418,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 pub(super) fn past_cache(file: OwnedFd) -> OwnedFd {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
         // Refused by file systems that have no other way than the cache: then through it.
-        drop(rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT));
+        rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).ok();
     }
     file
 }

@@ -84,7 +84,7 @@ impl Inner {
         if let Some(replaced) = changed.replaced {
             self.ledger.remove_stored(replaced.owner.as_ref(), replaced.len);
             // Nobody takes them any more only when the store ends; then the next start does.
-            drop(self.discards.send(replaced.place).await);
+            self.discards.send(replaced.place).await.ok();
         }
         Ok(())
     }

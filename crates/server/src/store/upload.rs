@@ -227,7 +227,7 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             // Full: then the next start takes it away.
-            drop(self.inner.discards.try_send((Aside::Stage, id)));
+            self.inner.discards.try_send((Aside::Stage, id)).ok();
         }
     }
 }
