@@ -1,38 +1,55 @@
 //! A volume's device: direct reads by io_uring where it is there, by threads where it is refused; or
-//! the page cache.
+//! the page cache. Where uploads are taken, writes and flushes beside them, which always go past the
+//! page cache.
 //!
 //! Promise: it opens on any kernel and says which way it took and why, so that admission can be set
 //! lower and the status page can say so.
 
 use std::io;
 
-use tactus_core::ports::{Completion, DiskPort, Sync, Synced, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
 use crate::pages::DiskPages;
 use crate::threads::DiskThreads;
 use crate::uring::{DiskRing, Registration, RingFacts};
+use crate::writes::{WriteOptions, WriteThreads};
 
 /// A disk port, by the best way that the kernel allows.
+pub struct DiskDevice {
+    reads: Reads,
+    /// `None` where nothing is written: then a write is a defect, and a flush given back.
+    writes: Option<DiskWrites>,
+}
+
 #[expect(clippy::large_enum_variant, reason = "one per volume, made once, on every poll's path")]
-pub enum DiskDevice {
-    /// By io_uring.
+enum Reads {
     Ring(DiskRing),
-    /// Through the page cache, by threads.
     Pages(DiskPages),
-    /// By ordinary threads, because io_uring was refused or not wanted.
     Threads {
-        /// The port.
         port: DiskThreads,
-        /// How many threads.
         threads: u32,
         /// The error number by which io_uring was refused; `None` when it was not asked for.
         refused: Option<i32>,
     },
 }
 
-/// How a device is opened.
+/// The half of a device that writes.
+#[expect(clippy::large_enum_variant, reason = "one per volume, made once, on every poll's path")]
+pub enum DiskWrites {
+    /// By io_uring.
+    Ring(DiskRing),
+    /// By ordinary threads, because io_uring was refused or not wanted.
+    Threads {
+        /// The port.
+        port: WriteThreads,
+        /// The error number by which io_uring was refused; `None` when it was not asked for.
+        refused: Option<i32>,
+    },
+}
+
+/// How a device is opened for reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskOptions {
     /// Most transfers in flight.
@@ -86,34 +103,74 @@ pub fn open(view: View, options: DiskOptions) -> io::Result<DiskDevice> {
     let DiskOptions { depth, threads, way, registration } = options;
     let refused = match way {
         Way::Best => match DiskRing::open(view.clone(), depth, registration) {
-            Ok(ring) => return Ok(DiskDevice::Ring(ring)),
-            Err(refusal) => Some(refusal.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(ring) => return Ok(Reads::Ring(ring).into()),
+            Err(refusal) => Some(errno_of(&refusal)),
         },
         Way::Threads => None,
     };
     let port = DiskThreads::open(view, depth, threads)?;
-    Ok(DiskDevice::Threads { port, threads, refused })
+    Ok(Reads::Threads { port, threads, refused }.into())
+}
+
+/// Opens the half of a device that writes from the places of `view`'s write share.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_writes(
+    view: View,
+    options: &WriteOptions,
+    way: Way,
+    registration: Registration,
+) -> io::Result<DiskWrites> {
+    let refused = match way {
+        Way::Best => match DiskRing::open_for_writes(view.clone(), options, registration) {
+            Ok(ring) => return Ok(DiskWrites::Ring(ring)),
+            Err(refusal) => Some(errno_of(&refusal)),
+        },
+        Way::Threads => None,
+    };
+    let port = WriteThreads::open(view, options)?;
+    Ok(DiskWrites::Threads { port, refused })
+}
+
+impl From<Reads> for DiskDevice {
+    fn from(reads: Reads) -> Self {
+        Self { reads, writes: None }
+    }
+}
+
+impl From<DiskPages> for DiskDevice {
+    fn from(port: DiskPages) -> Self {
+        Reads::Pages(port).into()
+    }
 }
 
 impl DiskDevice {
-    /// Which way was taken.
+    /// The same device, which also writes.
+    #[must_use]
+    pub fn with_writes(self, writes: DiskWrites) -> Self {
+        Self { writes: Some(writes), ..self }
+    }
+
+    /// Which way reads take.
     pub fn facts(&self) -> DiskFacts {
-        match self {
-            Self::Ring(ring) => DiskFacts::Ring(ring.facts()),
-            Self::Pages(_) => DiskFacts::Pages,
-            Self::Threads { threads, refused, .. } => {
+        match &self.reads {
+            Reads::Ring(ring) => DiskFacts::Ring(ring.facts()),
+            Reads::Pages(_) => DiskFacts::Pages,
+            Reads::Threads { threads, refused, .. } => {
                 DiskFacts::Threads { threads: *threads, refused: *refused }
             }
         }
     }
 
-    /// How many transfers were submitted and not yet polled.
+    /// How many transfers and flushes were submitted and not yet polled.
     pub fn in_flight(&self) -> u32 {
-        match self {
-            Self::Ring(ring) => ring.in_flight(),
-            Self::Pages(port) => port.in_flight(),
-            Self::Threads { port, .. } => port.in_flight(),
-        }
+        let reads = match &self.reads {
+            Reads::Ring(ring) => ring.in_flight(),
+            Reads::Pages(port) => port.in_flight(),
+            Reads::Threads { port, .. } => port.in_flight(),
+        };
+        reads + self.writes.as_ref().map_or(0, DiskWrites::in_flight)
     }
 
     /// Lets another thread be the next to use the device; see [`DiskRing::renew`].
@@ -124,51 +181,104 @@ impl DiskDevice {
     /// # Panics
     /// When transfers are in flight on a ring.
     pub fn renew(&mut self) -> io::Result<()> {
-        match self {
-            Self::Ring(ring) => ring.renew(),
-            Self::Pages(_) | Self::Threads { .. } => Ok(()),
+        if let Some(DiskWrites::Ring(ring)) = &mut self.writes {
+            ring.renew()?;
         }
+        match &mut self.reads {
+            Reads::Ring(ring) => ring.renew(),
+            Reads::Pages(_) | Reads::Threads { .. } => Ok(()),
+        }
+    }
+
+    fn reads(&mut self) -> &mut dyn DiskPort {
+        match &mut self.reads {
+            Reads::Ring(ring) => ring,
+            Reads::Pages(port) => port,
+            Reads::Threads { port, .. } => port,
+        }
+    }
+}
+
+impl DiskWrites {
+    /// How many transfers and flushes were submitted and not yet polled.
+    pub fn in_flight(&self) -> u32 {
+        match self {
+            Self::Ring(ring) => ring.in_flight(),
+            Self::Threads { port, .. } => port.in_flight(),
+        }
+    }
+
+    /// The error number by which io_uring was refused, if it was asked for.
+    pub fn refused(&self) -> Option<i32> {
+        match self {
+            Self::Ring(_) => None,
+            Self::Threads { refused, .. } => *refused,
+        }
+    }
+
+    fn port(&mut self) -> &mut dyn DiskPort {
+        match self {
+            Self::Ring(ring) => ring,
+            Self::Threads { port, .. } => port,
+        }
+    }
+}
+
+impl DiskPort for DiskWrites {
+    fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
+        self.port().submit(now, transfer)
+    }
+
+    fn kick(&mut self, now: MonoTime) {
+        self.port().kick(now);
+    }
+
+    fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
+        self.port().poll_completion(now)
+    }
+
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        self.port().submit_sync(now, sync)
+    }
+
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+        self.port().poll_synced(now)
     }
 }
 
 impl DiskPort for DiskDevice {
     fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        match self {
-            Self::Ring(ring) => ring.submit(now, transfer),
-            Self::Pages(port) => port.submit(now, transfer),
-            Self::Threads { port, .. } => port.submit(now, transfer),
+        match (transfer.direction, &mut self.writes) {
+            (Direction::Read, _) => self.reads().submit(now, transfer),
+            (Direction::Write, Some(writes)) => writes.submit(now, transfer),
+            (Direction::Write, None) => panic!("nothing is written on this volume"),
         }
     }
 
     fn kick(&mut self, now: MonoTime) {
-        match self {
-            Self::Ring(ring) => ring.kick(now),
-            Self::Pages(port) => port.kick(now),
-            Self::Threads { port, .. } => port.kick(now),
+        self.reads().kick(now);
+        if let Some(writes) = &mut self.writes {
+            writes.kick(now);
         }
     }
 
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
-        match self {
-            Self::Ring(ring) => ring.poll_completion(now),
-            Self::Pages(port) => port.poll_completion(now),
-            Self::Threads { port, .. } => port.poll_completion(now),
-        }
+        let read = self.reads().poll_completion(now);
+        read.or_else(|| self.writes.as_mut()?.poll_completion(now))
     }
 
     fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
-        match self {
-            Self::Ring(ring) => ring.submit_sync(now, sync),
-            Self::Pages(port) => port.submit_sync(now, sync),
-            Self::Threads { port, .. } => port.submit_sync(now, sync),
+        match &mut self.writes {
+            Some(writes) => writes.submit_sync(now, sync),
+            None => Err(sync),
         }
     }
 
     fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
-        match self {
-            Self::Ring(ring) => ring.poll_synced(now),
-            Self::Pages(port) => port.poll_synced(now),
-            Self::Threads { port, .. } => port.poll_synced(now),
-        }
+        self.writes.as_mut()?.poll_synced(now)
     }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }

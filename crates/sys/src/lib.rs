@@ -19,6 +19,8 @@ pub mod tcp;
 mod progress;
 mod workers;
 
+pub mod writes;
+
 pub mod pages;
 pub mod threads;
 pub mod uring;

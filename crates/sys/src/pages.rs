@@ -10,12 +10,16 @@
 //! is ever read from the pipe. A title that is read in sequence is there before it is asked for:
 //! each splice makes the kernel read the next part, in large folios, for half the CPU of a direct read.
 //!
+//! A block whose sum is known is compared before it is given up to be sent: the thread that has filled
+//! it looks at the bytes of the same pages once, 31 us for 256 KiB.
+//!
 //! ```text
 //!  submit ──► in memory? ── yes ──► thread 0: splice, nothing to wait for
 //!                 └──────── no ───► threads 1..: splice, waits for the disk
 //!  new life of a place ──► pipe emptied ──► discarder: FADV_DONTNEED
 //! ```
 
+mod compare;
 mod discard;
 mod pin;
 
@@ -24,12 +28,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use tactus_core::ports::{
-    Completion, Direction, DiskFault, DiskPort, FileHandle, Sync, Synced, Transfer,
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, Synced, Transfer,
 };
 use tactus_core::units::MonoTime;
 
 use crate::thread;
 use crate::workers::{Work, Workers};
+use compare::Comparer;
 use discard::{Discarder, Kept};
 use pin::{Pin, Pipe};
 
@@ -83,7 +88,7 @@ impl DiskPages {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let pins: io::Result<_> = (0..places).map(|_| Pin::new(block)).collect();
-        let fillers = (0..=threads).map(|_| Filler { rights });
+        let fillers = (0..=threads).map(|_| Filler { rights, comparer: Comparer::default() });
         let sink = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
         Ok(Self {
             pins: pins?,
@@ -103,7 +108,8 @@ impl DiskPages {
 
 impl DiskPort for DiskPages {
     fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        if self.in_flight == self.depth || transfer.direction == Direction::Write {
+        assert_eq!(transfer.direction, Direction::Read, "the page cache is only read");
+        if self.in_flight == self.depth {
             return Err(transfer);
         }
         let pin = &mut self.pins[transfer.block.place as usize];
@@ -113,8 +119,9 @@ impl DiskPort for DiskPages {
             self.discarder.emptied(transfer.block.place);
         }
         let pipe = Arc::clone(&pin.pipe);
-        let at = if is_in_memory(transfer) { 0 } else { self.workers.idlest(1) };
-        self.workers.push(at, Fill { transfer, pipe, keep: is_new });
+        let compare = pin.started(transfer.sum);
+        let at = if is_in_memory(transfer) { 0 } else { self.workers.idlest(1..) };
+        self.workers.push(at, Job { transfer, compare, part: Part::New { pipe, keep: is_new } });
         self.in_flight += 1;
         Ok(())
     }
@@ -124,14 +131,25 @@ impl DiskPort for DiskPages {
     }
 
     fn poll_completion(&mut self, _now: MonoTime) -> Option<Completion> {
-        let Filled { completion, file } = self.workers.pop()?;
-        self.in_flight -= 1;
-        let Transfer { block, offset, at, .. } = completion.transfer;
-        if let Some(file) = file {
-            let offset = offset.0 - u64::from(at);
-            self.discarder.filled(block.place, Kept { file, offset });
+        loop {
+            let Done { completion, is_final, file } = self.workers.pop()?;
+            let Transfer { block, offset, at, .. } = completion.transfer;
+            if let Some(file) = file {
+                let offset = offset.0 - u64::from(at);
+                self.discarder.filled(block.place, Kept { file, offset });
+            }
+            let pin = &mut self.pins[block.place as usize];
+            let last = pin.landed(completion, is_final);
+            if let Some((Completion { transfer, result }, compare)) = last {
+                let idlest = self.workers.idlest(..);
+                self.workers.push(idlest, Job { transfer, compare, part: Part::Landed(result) });
+                self.workers.kick();
+            }
+            if is_final {
+                self.in_flight -= 1;
+                return Some(completion);
+            }
         }
-        Some(completion)
     }
 
     fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
@@ -172,27 +190,41 @@ fn is_in_memory(transfer: Transfer) -> bool {
 const CACHESTAT: libc::c_long = 451;
 const PAGE: u64 = 4096;
 
-struct Fill {
+struct Job {
     transfer: Transfer,
-    /// Kept alive for as long as the thread may hang in the splice.
-    pipe: Arc<Pipe>,
-    /// Whether the file is to be kept for the discarder.
-    keep: bool,
+    /// What the whole block must sum up to, as far as it is time to compare.
+    compare: Option<Sum>,
+    part: Part,
 }
 
-struct Filled {
+enum Part {
+    /// To be filled.
+    New {
+        /// Kept alive for as long as the thread may hang in the splice.
+        pipe: Arc<Pipe>,
+        /// Whether the file is to be kept for the discarder.
+        keep: bool,
+    },
+    /// Was filled before other parts of its block, with this result, and has waited for them.
+    Landed(Result<u32, DiskFault>),
+}
+
+struct Done {
     completion: Completion,
+    /// Nothing is left to be done for it.
+    is_final: bool,
     file: Option<OwnedFd>,
 }
 
 /// A thread's side.
 struct Filler {
     rights: FillerRights,
+    comparer: Comparer,
 }
 
 impl Work for Filler {
-    type Job = Fill;
-    type Done = Filled;
+    type Job = Job;
+    type Done = Done;
 
     fn begin(&mut self) {
         // A refusal is known already: the core's own thread has asked for more.
@@ -204,14 +236,28 @@ impl Work for Filler {
         }
     }
 
-    fn handle(&mut self, job: Fill) -> Filled {
-        let Fill { transfer, pipe, keep } = job;
-        let result = splice_all(transfer, &pipe).map_err(DiskFault);
+    fn handle(&mut self, job: Job) -> Done {
+        let Job { transfer, compare, part } = job;
+        let (result, is_new, keep) = match part {
+            Part::Landed(result) => (result, false, false),
+            Part::New { pipe, keep } => {
+                (splice_all(transfer, &pipe).map_err(DiskFault), true, keep)
+            }
+        };
         let file = (keep && result.is_ok()).then(|| duplicate(transfer.file)).flatten();
-        Filled { completion: Completion { transfer, result }, file }
+        let waits = is_new && compare.is_none() && transfer.sum.is_some() && result.is_ok();
+        let result = match (result, compare) {
+            // Less than all: the file has been cut, and the count says so.
+            (Ok(count), Some(sum)) if transfer.at + count >= sum.len => {
+                let begin = transfer.offset.0 - u64::from(transfer.at);
+                self.comparer.compare(transfer.file, begin, sum).map(|()| count)
+            }
+            (result, _) => result,
+        };
+        Done { completion: Completion { transfer, result }, is_final: !waits, file }
     }
 
-    fn abandon(&mut self, _job: Fill) {}
+    fn abandon(&mut self, _job: Job) {}
 }
 
 /// Splices the transfer into its pipe; less is there only at the end of the file.

@@ -2,16 +2,17 @@
 //!
 //! Promise: the count reported is exact. A short read is asked again for its rest; it is the end of
 //! the file only when asking again brings nothing more, or when it stops within a 512-byte sector,
-//! where no device stops. Every retry is bounded. Shared by both disk ports.
+//! where no device stops. A short write is continued, and is whole or an error, never less. Every retry
+//! is bounded. Shared by all disk ports.
 
-use tactus_core::ports::{DiskFault, Transfer};
+use tactus_core::ports::{Direction, DiskFault, Transfer};
 use tactus_core::units::SECTOR;
 
 /// A transfer and how far it has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub(crate) transfer: Transfer,
-    /// Bytes from the start that are there.
+    /// Bytes from the start that are there: in the block, or in the file.
     done: u32,
     /// How often the kernel was asked.
     tries: u8,
@@ -26,7 +27,7 @@ pub(crate) enum Step {
     Done(Result<u32, DiskFault>),
 }
 
-/// Most times that the kernel is asked for one transfer. Interrupted and split reads are rare; one
+/// Most times that the kernel is asked for one transfer. Interrupted and split ones are rare; one
 /// that needs more is a device that does not work, and is reported as EIO.
 const TRIES_MAX: u8 = 32;
 
@@ -46,7 +47,7 @@ pub(crate) struct Rest {
 
 impl Progress {
     /// # Panics
-    /// When the transfer is not made of whole sectors: a direct read could not be.
+    /// When the transfer is not made of whole sectors: a direct one could not be.
     pub(crate) fn new(transfer: Transfer) -> Self {
         let Transfer { offset, at, len, .. } = transfer;
         assert!(len > 0, "a transfer of nothing");
@@ -56,7 +57,7 @@ impl Progress {
         Self { transfer, done: 0, tries: 0 }
     }
 
-    /// What is left, beginning on a sector: some bytes may be read twice, with the same result.
+    /// What is left, beginning on a sector: some bytes may be moved twice, with the same result.
     pub(crate) fn rest(&self) -> Rest {
         let from = self.done - self.done % SECTOR as u32;
         let offset = self.transfer.offset.0 + u64::from(from);
@@ -69,17 +70,19 @@ impl Progress {
         let Rest { from, len, .. } = self.rest();
         match result {
             _ if result >= 0 => {
-                let read = result as u32;
-                assert!(read <= len, "the kernel writes at most what it was asked for");
+                let moved = result as u32;
+                assert!(moved <= len, "the kernel moves at most what it was asked for");
                 let before = self.done;
-                self.done = self.done.max(from + read);
+                self.done = self.done.max(from + moved);
                 let end = self.transfer.offset.0 + u64::from(self.done);
-                let at_end_of_file = self.done == before || !end.is_multiple_of(DEVICE_SECTOR);
+                let at_end_of_file = self.transfer.direction == Direction::Read
+                    && (self.done == before || !end.is_multiple_of(DEVICE_SECTOR));
                 if self.done == self.transfer.len || at_end_of_file {
                     return Step::Done(Ok(self.done));
                 }
             }
-            _ if matches!(-result, libc::EAGAIN | libc::EINTR) => (),
+            // Not done, and to be asked for again: that moves the same bytes to the same place.
+            _ if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) => (),
             _ => return Step::Done(Err(DiskFault(-result))),
         }
         if self.tries < TRIES_MAX { Step::Again } else { Step::Done(Err(DiskFault(libc::EIO))) }
@@ -96,6 +99,26 @@ mod tests {
         let block = BlockRef { place: 0, generation: 1 };
         let (direction, file) = (Direction::Read, FileHandle(0));
         Transfer { direction, block, file, offset: Bytes(offset), at: 4096, len, sum: None }
+    }
+
+    /// The same the other way.
+    fn write(len: u32, mut answer: impl FnMut(u32, u32) -> i32) -> Result<u32, DiskFault> {
+        let transfer = Transfer { direction: Direction::Write, ..transfer(8192, len) };
+        let mut progress = Progress::new(transfer);
+        let mut written = 0;
+        for turn in 0.. {
+            let rest = progress.rest();
+            assert!(rest.from <= written, "a gap from {written} to {}", rest.from);
+            assert_eq!(rest.offset, 8192 + u64::from(rest.from));
+            assert!(rest.offset.is_multiple_of(SECTOR) && rest.from + rest.len == len);
+            let taken = answer(turn, rest.len);
+            written = written.max(rest.from + taken.max(0) as u32);
+            if let Step::Done(result) = progress.handle_result(taken) {
+                assert!(result.is_err() || written == len, "{written} of {len}");
+                return result;
+            }
+        }
+        unreachable!("the loop ends by itself")
     }
 
     /// Reads a file of `file_len` bytes from a device that answers as `answer` says: it is told how
@@ -145,6 +168,22 @@ mod tests {
         assert_eq!(result, Ok(20_480));
         let (result, _) = read(transfer(4096, 12_288), 10_000, split);
         assert_eq!(result, Ok(10_000 - 4096));
+    }
+
+    #[test]
+    fn a_write_is_whole_or_an_error_however_it_is_split_and_interrupted() {
+        let split = |turn: u32, len: u32| match turn % 5 {
+            0 => -libc::EINTR,
+            1 => -libc::ECANCELED,
+            2 => 0,
+            // Stops within a sector, as at a limit of the file's size.
+            3 => (3 * 512 + 7).min(len as i32),
+            _ => (25 * 512).min(len as i32),
+        };
+        assert_eq!(write(28_672, split), Ok(28_672));
+        let full = |turn: u32, _| if turn == 0 { 8192 } else { -libc::ENOSPC };
+        assert_eq!(write(20_480, full), Err(DiskFault(libc::ENOSPC)));
+        assert_eq!(write(4096, |_, _| 0), Err(DiskFault(libc::EIO)));
     }
 
     #[test]

@@ -39,6 +39,18 @@ pub fn pin(core: u32) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Keeps the calling thread on some cores.
+///
+/// # Errors
+/// `EINVAL` when none of them exists or may be used by the process.
+pub fn keep_to(cores: &[u32]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for &core in cores.iter().filter(|&&core| (core as usize) < CpuSet::MAX_CPU) {
+        set.set(core as usize);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
 /// Runs the calling thread before all ordinary ones: `SCHED_FIFO` at `priority` (1 to 99). Threads
 /// that it starts are ordinary again.
 ///

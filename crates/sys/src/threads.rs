@@ -58,12 +58,13 @@ impl DiskThreads {
 
 impl DiskPort for DiskThreads {
     fn submit(&mut self, _now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        if self.in_flight == self.depth || transfer.direction == Direction::Write {
+        assert_eq!(transfer.direction, Direction::Read, "these threads only read");
+        if self.in_flight == self.depth {
             return Err(transfer);
         }
         let progress = Progress::new(transfer);
         let target = self.view.target(block_of(transfer), transfer.at, transfer.len);
-        let idlest = self.workers.idlest(0);
+        let idlest = self.workers.idlest(..);
         self.workers.push(idlest, Job { progress, target });
         self.in_flight += 1;
         Ok(())

@@ -5,6 +5,7 @@
 //! owns, so a job owns, or keeps alive, all that it touches.
 
 use std::io;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -71,9 +72,10 @@ impl<W: Work> Workers<W> {
         Ok(Self { workers, turn: 0, stop })
     }
 
-    /// The thread from number `from` on with the fewest jobs.
-    pub(crate) fn idlest(&self, from: usize) -> usize {
-        let idlest = (from..self.workers.len()).min_by_key(|&at| self.workers[at].in_flight);
+    /// The one with the fewest jobs of those threads whose numbers lie in `among`.
+    pub(crate) fn idlest(&self, among: impl RangeBounds<usize>) -> usize {
+        let numbers = (0..self.workers.len()).filter(|at| among.contains(at));
+        let idlest = numbers.min_by_key(|&at| self.workers[at].in_flight);
         idlest.expect("there is at least one thread")
     }
 

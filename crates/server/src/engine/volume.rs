@@ -76,7 +76,7 @@ fn by_reference(
         format!("pipes for its blocks: {error}; see fs.pipe-max-size and fs.pipe-user-pages-soft")
     })?;
     Ok(VolumeSetup {
-        port: DiskDevice::Pages(port),
+        port: port.into(),
         keeper: arena::elsewhere(places, options.block),
         memory: Memory::PageCache,
         cycle: volume.terms.cycle,

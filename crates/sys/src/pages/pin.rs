@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use tactus_core::ports::{Completion, Sum};
 
 /// Both ends of a pipe that nobody reads.
 pub(super) struct Pipe(pub(super) OwnedFd);
@@ -28,16 +29,55 @@ pub(super) struct Pin {
     /// The life of the place that the pipe's content belongs to.
     life: Option<u32>,
     block: u32,
+    /// Transfers into this block that have not ended.
+    parts: u32,
+    /// One of them has failed: the block is lost whatever its sum.
+    is_broken: bool,
+    /// The one that ends the block, when it has landed before others.
+    waiting: Option<Completion>,
 }
 
 impl Pin {
     pub(super) fn new(block: u32) -> io::Result<Self> {
-        Ok(Self { pipe: Arc::new(Pipe::new(block)?), life: None, block })
+        let pipe = Arc::new(Pipe::new(block)?);
+        Ok(Self { pipe, life: None, block, parts: 0, is_broken: false, waiting: None })
     }
 
     /// Whether the place begins a new life with this generation.
     pub(super) fn begin(&mut self, generation: u32) -> bool {
-        self.life.replace(generation) != Some(generation)
+        let is_new = self.life.replace(generation) != Some(generation);
+        if is_new {
+            assert_eq!(self.parts, 0, "a block is filled anew while it is being filled");
+            self.is_broken = false;
+        }
+        is_new
+    }
+
+    /// A transfer into the block begins; gives what is to be compared when it has landed. With other
+    /// parts still on their way that is not yet time: see [`Pin::landed`].
+    pub(super) fn started(&mut self, sum: Option<Sum>) -> Option<Sum> {
+        self.parts += 1;
+        sum.filter(|_| self.parts == 1)
+    }
+
+    /// A transfer into the block has landed, and ends, or waits to be compared. Gives the one that has
+    /// waited for all the others, with what is to be compared.
+    pub(super) fn landed(
+        &mut self,
+        completion: Completion,
+        is_final: bool,
+    ) -> Option<(Completion, Option<Sum>)> {
+        self.is_broken |= completion.result.is_err();
+        if is_final {
+            self.parts -= 1;
+        } else {
+            self.waiting = Some(completion);
+        }
+        if self.parts > 1 {
+            return None;
+        }
+        let last = self.waiting.take()?;
+        Some((last, last.transfer.sum.filter(|_| !self.is_broken)))
     }
 
     /// Gives up what the last life referred to.

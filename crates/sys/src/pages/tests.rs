@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::*;
@@ -27,7 +28,8 @@ impl Fixture {
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
         let path = directory.path().join("title");
         let mut file = File::create(&path).unwrap();
-        file.write_all(&vec![7; LEN as usize]).unwrap();
+        let content: Vec<u8> = (0..LEN).map(|at| ((at * 31) >> 8) as u8).collect();
+        file.write_all(&content).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
         let options = PagesOptions { places, block: BLOCK, depth: 8, threads: 2, rights };
@@ -147,6 +149,73 @@ fn a_block_at_the_end_is_as_long_as_the_file() {
     assert_eq!(fixture.fill(beyond).result, Ok(0));
     let nothing = Transfer { file: FileHandle(-1), ..fixture.transfer(0, 3, 0) };
     assert_eq!(fixture.fill(nothing).result, Err(DiskFault(libc::EBADF)));
+}
+
+/// The sum of what the file of the fixture holds.
+fn sum_of(fixture: &Fixture, block: u64, len: u32) -> Sum {
+    let mut bytes = vec![0; len as usize];
+    fixture.file.read_exact_at(&mut bytes, block * u64::from(BLOCK)).unwrap();
+    Sum { len, crc32c: crc32c::crc32c(&bytes) }
+}
+
+#[test]
+fn a_block_whose_sum_is_right_is_filled_and_a_damaged_one_is_not() {
+    let mut fixture = Fixture::new(3);
+    let whole = Transfer { sum: Some(sum_of(&fixture, 5, BLOCK)), ..fixture.transfer(0, 1, 5) };
+    assert_eq!(fixture.fill(whole).result, Ok(BLOCK));
+    let sum = Some(sum_of(&fixture, 20, 1000));
+    let last = Transfer { sum, ..fixture.transfer(1, 1, 20) };
+    assert_eq!(fixture.fill(last).result, Ok(1000));
+    let cut = Transfer { sum: Some(Sum { len: 1001, crc32c: 0 }), ..fixture.transfer(1, 2, 20) };
+    assert_eq!(fixture.fill(cut).result, Ok(1000), "the count tells that the file was cut");
+    // One bit, on the disk and in memory alike.
+    let at = 5 * u64::from(BLOCK) + 40_001;
+    let path = fixture.directory.path().join("title");
+    let writable = File::options().write(true).read(true).open(path).unwrap();
+    let mut byte = [0];
+    writable.read_exact_at(&mut byte, at).unwrap();
+    writable.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    let damaged = Transfer { block: BlockRef { place: 2, generation: 1 }, ..whole };
+    assert_eq!(fixture.fill(damaged).result, Err(DiskFault::DAMAGED));
+    let unknown = Transfer { sum: None, ..fixture.transfer(2, 2, 5) };
+    assert_eq!(fixture.fill(unknown).result, Ok(BLOCK));
+}
+
+#[test]
+fn a_sum_is_compared_once_every_part_of_its_block_has_landed() {
+    for (is_damaged, is_broken) in [(false, false), (true, false), (false, true)] {
+        let mut fixture = Fixture::new(1);
+        let mut sum = sum_of(&fixture, 7, BLOCK);
+        sum.crc32c ^= u32::from(is_damaged);
+        let part = BLOCK / 4;
+        let whole = fixture.transfer(0, 1, 7);
+        let parts: Vec<_> = (0..4)
+            .map(|at| Transfer {
+                at: at * part,
+                offset: whole.offset + Bytes(u64::from(at * part)),
+                len: part,
+                sum: (at == 3).then_some(sum),
+                file: if is_broken && at == 1 { FileHandle(-1) } else { whole.file },
+                ..whole
+            })
+            .collect();
+        // All at once, on several threads: the last may be the first to land.
+        for part in &parts {
+            fixture.port.submit(clock::now(), *part).unwrap();
+        }
+        fixture.port.kick(clock::now());
+        let mut results = vec![];
+        while fixture.port.in_flight() > 0 {
+            let Some(done) = fixture.port.poll_completion(clock::now()) else { continue };
+            results.push((done.transfer.at / part, done.result));
+        }
+        let of = |at: u32| results.iter().find(|done| done.0 == at).unwrap().1;
+        assert_eq!(results.len(), 4);
+        assert_eq!(of(0), Ok(part));
+        assert_eq!(of(1).is_err(), is_broken);
+        assert_eq!(of(3), if is_damaged { Err(DiskFault::DAMAGED) } else { Ok(part) });
+        assert_eq!(results[3].0, 3, "it ends after the others");
+    }
 }
 
 #[test]

@@ -1,16 +1,24 @@
-//! The transfers that the kernel holds: a fixed table, and tags that name one life of one place.
+//! What the kernel holds: a fixed table, and tags that name one life of one place.
 //!
-//! Promise: a completion finds exactly the transfer it belongs to, once; a tag that names none stops
-//! the program, because then the kernel has written somewhere we do not know of.
+//! Promise: a completion finds exactly the transfer or flush it belongs to, once; a tag that names none
+//! stops the program, because then the kernel has written somewhere we do not know of.
 
 use std::ptr::NonNull;
 
+use tactus_core::ports::Sync;
+
 use crate::progress::Progress;
 
+/// What is in the kernel.
+pub(super) enum Running {
+    Transfer(Moving),
+    Sync(Sync),
+}
+
 /// A transfer in the kernel.
-pub(super) struct Running {
+pub(super) struct Moving {
     pub(super) progress: Progress,
-    /// Where its first byte goes.
+    /// Where its first byte goes, or comes from.
     pub(super) target: NonNull<u8>,
 }
 
@@ -39,11 +47,7 @@ impl Table {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
-    }
-
-    /// Enters a transfer and returns its tag.
+    /// Enters a transfer or a flush and returns its tag.
     pub(super) fn begin(&mut self, running: Running) -> u64 {
         let index = self.free.pop().expect("the caller has seen a free place");
         let slot = &mut self.slots[index as usize];
@@ -52,19 +56,19 @@ impl Table {
         u64::from(slot.life) << 32 | u64::from(index)
     }
 
-    /// The transfer that a tag names.
+    /// What a tag names.
     pub(super) fn running(&mut self, tag: u64) -> &mut Running {
-        self.slot(tag).running.as_mut().expect("a tag names a transfer in flight")
+        self.slot(tag).running.as_mut().expect("a tag names what is in flight")
     }
 
-    /// Takes a transfer out; its tag names nothing from now on.
+    /// Takes it out; its tag names nothing from now on.
     pub(super) fn end(&mut self, tag: u64) -> Running {
-        let ended = self.slot(tag).running.take().expect("a tag names a transfer in flight");
+        let ended = self.slot(tag).running.take().expect("a tag names what is in flight");
         self.free.push(tag as u32);
         ended
     }
 
-    /// The tag of any transfer in flight.
+    /// The tag of anything in flight.
     pub(super) fn any(&self) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.running.is_some())?;
         Some(u64::from(self.slots[index].life) << 32 | index as u64)
@@ -88,16 +92,24 @@ mod tests {
         let len = SECTOR as u32;
         let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
         let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
-        Running { progress: Progress::new(transfer), target: NonNull::dangling() }
+        Running::Transfer(Moving { progress: Progress::new(transfer), target: NonNull::dangling() })
+    }
+
+    fn place(running: &Running) -> u32 {
+        match running {
+            Running::Transfer(moving) => moving.progress.transfer.block.place,
+            Running::Sync(sync) => sync.token,
+        }
     }
 
     #[test]
-    fn a_tag_finds_its_transfer_once() {
+    fn a_tag_finds_what_it_names_once() {
         let mut table = Table::new(2);
-        let tags = [table.begin(running(7)), table.begin(running(8))];
-        assert!(table.is_full());
-        assert_eq!(table.running(tags[1]).progress.transfer.block.place, 8);
-        assert_eq!(table.end(tags[0]).progress.transfer.block.place, 7);
+        let sync = Running::Sync(Sync { token: 8, file: FileHandle(0) });
+        let tags = [table.begin(running(7)), table.begin(sync)];
+        assert_eq!(table.in_flight(), 2);
+        assert_eq!(place(table.running(tags[1])), 8);
+        assert_eq!(place(&table.end(tags[0])), 7);
         assert_eq!((table.in_flight(), table.any()), (1, Some(tags[1])));
         let again = table.begin(running(9));
         assert_ne!(again, tags[0], "another life, another tag");

@@ -7,3 +7,4 @@ mod fixture;
 mod ports;
 mod refused;
 mod stress;
+mod writes;
