@@ -35,6 +35,11 @@ impl Sums {
         self.title_len
     }
 
+    /// CRC32C of each unit, in order.
+    pub const fn units(&self) -> &[u32] {
+        &self.units
+    }
+
     /// What the block of at most `block` bytes sums up to that begins at `offset`.
     ///
     /// # Panics

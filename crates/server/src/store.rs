@@ -4,24 +4,26 @@
 //! storage under its name; nobody sees a part of it before; what fails leaves nothing. It knows names,
 //! lengths and checksums, and no protocol; how bytes get to the device is the [`Medium`]'s.
 
-#![allow(dead_code, reason = "uploads that can be resumed use the rest")]
-
 mod census;
 mod change;
 mod fault;
 mod feed;
 mod id;
+mod journal;
 mod ledger;
 mod medium;
 mod names;
 mod publish;
 mod recovery;
+mod resume;
 mod sums;
 mod upload;
+mod verify;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tactus_core::units::Bytes;
 use tokio::sync::{mpsc, watch};
@@ -34,17 +36,29 @@ pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium};
 pub use names::Precondition;
 pub use publish::Finished;
 pub use recovery::Opened;
+pub use resume::{Appender, Create, PARTS_MAX, Status};
 pub use sums::{Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
+pub use verify::{Verdict, VerifyError, verify};
 
+use journal::Journal;
 use ledger::Ledger;
 use names::{Aside, Names};
+use resume::Sessions;
 
 /// How a volume takes uploads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// What uploads may take.
     pub limits: Limits,
+    /// How long an upload that can be resumed is kept after its last byte.
+    pub expiry: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { limits: Limits::default(), expiry: Duration::from_secs(24 * 60 * 60) }
+    }
 }
 
 /// One volume that takes uploads. Clones are the same volume.
@@ -57,14 +71,27 @@ struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
     ledger: Arc<Ledger>,
+    journal: Journal,
+    sessions: Sessions,
+    expiry: Duration,
     /// Why nothing is written any more (W9).
     broken: OnceLock<String>,
     /// Whether what is stored has been counted.
     counted: watch::Receiver<bool>,
     /// What lies aside and is to be unlinked.
     discards: mpsc::Sender<(Aside, StoreId)>,
-    /// Ends when the store does.
+    /// End when the store does.
     background: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends only when it is told to.
+    clock: OnceLock<JoinHandle<()>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(clock) = self.clock.get() {
+            clock.abort();
+        }
+    }
 }
 
 /// Discarded titles that wait to be unlinked; then changes wait for the disk.
@@ -90,6 +117,12 @@ impl Store {
     #[must_use]
     pub fn usage_of(&self, principal: &Principal) -> Account {
         self.inner.ledger.of(principal)
+    }
+
+    /// What uploads may take.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        self.inner.ledger.limits()
     }
 
     /// Why nothing is written any more; nothing while all is well.

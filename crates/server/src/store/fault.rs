@@ -113,6 +113,9 @@ pub enum ResumeError {
     /// It has a length already.
     #[error("the upload has its length already")]
     LengthKnown,
+    /// What the protocol wants to be kept with it is too long.
+    #[error("metadata may have {0} bytes, no more")]
+    MetadataTooLarge(usize),
     /// What is to become one title does not fit together.
     #[error("{0}")]
     Parts(&'static str),

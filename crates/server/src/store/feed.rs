@@ -72,6 +72,13 @@ impl Feed {
 
     /// Room for the next bytes, at least one. Waits for a place.
     pub(super) async fn space(&mut self) -> io::Result<&mut [u8]> {
+        self.ready().await?;
+        let place = self.place.as_mut().expect("there is one now");
+        Ok(&mut place.memory()[self.filled..])
+    }
+
+    /// Waits for a place, when there is none. Nothing is lost when it is given up.
+    pub(super) async fn ready(&mut self) -> io::Result<()> {
         self.flying.reap()?;
         if self.place.is_none() {
             let mut place = self.medium.place().await;
@@ -79,8 +86,7 @@ impl Feed {
             self.tail.clear();
             self.place = Some(place);
         }
-        let place = self.place.as_mut().expect("just taken");
-        Ok(&mut place.memory()[self.filled..])
+        Ok(())
     }
 
     /// The first `count` bytes of the space have been filled. Tells the length at which a place has

@@ -52,7 +52,7 @@ pub trait Place: Send {
     fn write(self: Box<Self>, to: Extent) -> Begun;
 }
 
-/// A way to stable storage.
+/// A way to stable storage. It has at least two places: the journal keeps one for itself.
 pub trait Medium: Send + Sync {
     /// Bytes of a place: whole units of 64 KiB.
     fn place_size(&self) -> usize;
@@ -86,9 +86,9 @@ impl PlainMedium {
     /// `places` of `place_size`, a whole number of 64 KiB.
     ///
     /// # Panics
-    /// When there is no place, or the size is none.
+    /// When there are fewer than two places (one is the journal's), or their size is none.
     pub fn new(places: usize, place_size: usize) -> Self {
-        assert!(places > 0, "somebody must be able to write");
+        assert!(places > 1, "one place for the journal, one for everybody else");
         assert!(place_size > 0 && place_size.is_multiple_of(64 * KIB as usize), "whole units");
         Self(Arc::new(Plain {
             place_size,
@@ -211,6 +211,22 @@ impl Memory {
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..self.len]
     }
+}
+
+/// Reads until the memory is full or the file ends.
+pub(super) fn read_full(file: &OwnedFd, memory: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < memory.len() {
+        match rustix::io::pread(file, &mut memory[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            // Past the cache only whole sectors can be read: this is what is left after a file's end.
+            Err(Errno::INVAL) if filled > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(filled)
 }
 
 /// Writes under way, in the order in which they began.

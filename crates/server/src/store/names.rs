@@ -62,10 +62,6 @@ impl TitleName {
         Ok(Self(path.to_owned()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Its directory, empty for the root, and its name there.
     fn split(&self) -> (&str, &str) {
         self.0.rsplit_once('/').unwrap_or(("", &self.0))
@@ -162,11 +158,6 @@ impl Names {
         };
         condition.check(present.as_ref())?;
         Ok(present)
-    }
-
-    /// Opens a title for reading, past the cache.
-    pub(super) fn open(&self, name: &TitleName) -> Result<OwnedFd, Errno> {
-        open_beneath(&self.root, name.as_str(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
     }
 
     /// Gives `file`, which may have no name yet or one that is only `staged`, the name (W5).
@@ -462,7 +453,7 @@ fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
 }
 
 /// Gives an open file one more name.
-fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     match rustix::fs::linkat(CWD, own, parent, name, AtFlags::SYMLINK_FOLLOW) {
         // Without /proc; since Linux 6.10 whoever opened the file may do this.

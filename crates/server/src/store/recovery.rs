@@ -1,32 +1,59 @@
 //! Opening a volume: its directories, its lock, and what the last run left.
 //!
-//! Promise: when it returns, nothing of an unfinished change is left that anybody could see, and no
-//! other server writes to this volume. What takes long follows in the background.
+//! Promise: when it returns, nothing of an unfinished change is left that anybody could see, every
+//! upload is where the journal says, and no other server writes to this volume. What takes long
+//! follows in the background.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{CWD, Dir, FlockOperation, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
 use super::fault::OpenError;
-use super::ledger::Ledger;
+use super::id::StoreId;
+use super::journal::{self, Journal, Record, Table};
+use super::ledger::{Ledger, Principal};
 use super::medium::{Medium, blocking};
 use super::names::{Aside, Names, Own, open_beneath};
+use super::resume::Sessions;
 use super::sums::{self, ASIDE, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions};
 use crate::config::RESERVED;
 
 /// What opening a volume found, for the log.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
+    /// Uploads that can be resumed.
+    pub uploads: usize,
+    /// Uploads that are complete and get their names now.
+    pub unnamed: usize,
+    /// Uploads that were cut to what the journal says.
+    pub cut: usize,
+    /// Uploads that have less than the journal says: the disk has lost what it had acknowledged.
+    pub lost: usize,
+    /// Sectors of the journal that were torn or damaged. One or two after a power cut are as it
+    /// should be.
+    pub journal_skipped: u64,
     /// Files that were no title's and no upload's any more.
     pub strays: usize,
     /// How long it took.
     pub took: Duration,
+}
+
+impl fmt::Display for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uploads, unnamed, cut, lost, journal_skipped, strays, took } = self;
+        write!(f, "{uploads} open uploads, {cut} of them cut to what was acknowledged, ")?;
+        write!(f, "{unnamed} complete ones to be named, {lost} lost, {strays} strays removed, ")?;
+        write!(f, "{journal_skipped} sectors of the journal skipped; ready after {took:.0?}")
+    }
 }
 
 impl Store {
@@ -40,36 +67,205 @@ impl Store {
         options: StoreOptions,
     ) -> Result<(Self, Opened), OpenError> {
         let begun = Instant::now();
+        let failed = |what: &'static str| {
+            move |error| OpenError::Failed { root: root.to_owned(), what, error }
+        };
         let path = root.to_owned();
-        let prepared = tokio::task::spawn_blocking(move || prepare(&path)).await;
-        let prepared = prepared.map_err(|error| OpenError::Failed {
-            root: root.to_owned(),
-            what: "the directory",
-            error: error.into(),
-        })??;
-        let names = Arc::new(prepared);
-        let failed = |error| OpenError::Failed { root: root.to_owned(), what: "the stage", error };
-        let stage = Arc::clone(&names);
-        let strays = blocking(move || clear_stage(&stage)).await.map_err(failed)?;
+        let prepared = blocking(move || Ok(prepare(&path))).await;
+        let names = Arc::new(prepared.map_err(failed("the directory"))??);
+        let this = Arc::clone(&names);
+        let left = blocking(move || {
+            let strays = clear_stage(&this)?;
+            let replayed = journal::read(&this.own.top)?;
+            Ok(Left { strays, ..Left::sort(&this, replayed)? })
+        });
+        let left = left.await.map_err(failed("what the last run left"))?;
+        let Left { mut table, uploads, unnamed, cut, lost, strays, unwanted, skipped } = left;
+        let expiry = options.expiry;
+        table.keep_at_most(options.limits.uploads_max as usize * FORGET_BEYOND);
+        let begin = Journal::begin(Arc::clone(&names), Arc::clone(&medium), table).await;
+        let (journal, keeper) = begin.map_err(failed("the journal"))?;
+        // Only now that the journal does not know them any more: one that is complete and has no data
+        // would be taken for one that has its name.
+        let this = Arc::clone(&names);
+        let strays = blocking(move || {
+            for name in &unwanted {
+                let (from, to, flags) = (&this.own.uploads, &this.own.trash, RenameFlags::empty());
+                rustix::fs::renameat_with(from, name, to, name, flags)?;
+            }
+            Ok(strays + unwanted.len())
+        });
+        let strays = strays.await.map_err(failed("what no upload has"))?;
 
         let ledger = Ledger::new(options.limits, Arc::clone(&names.root));
+        let sessions = Sessions::default();
+        let opened = Opened {
+            uploads: uploads.len(),
+            unnamed: unnamed.len(),
+            cut,
+            lost,
+            journal_skipped: skipped,
+            strays,
+            took: begun.elapsed(),
+        };
+        for upload in uploads {
+            let Kept { id, principal, reserved, on_disk } = upload;
+            sessions.add(id, ledger.restore(&principal, reserved, on_disk), false);
+        }
         let (discards, queue) = mpsc::channel(DISCARDS_MAX);
         let (counting, counted) = watch::channel(false);
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
             medium,
             ledger: Arc::clone(&ledger),
+            journal,
+            sessions,
+            expiry,
             broken: OnceLock::new(),
             counted,
             discards,
             background: Mutex::default(),
+            clock: OnceLock::new(),
         });
+        let store = Self { inner };
         let tasks = [
+            tokio::spawn(keeper),
             tokio::spawn(sweep(Arc::clone(&names), queue)),
             tokio::spawn(super::census::take(names, ledger, counting)),
+            tokio::spawn(store.clone().name(unnamed)),
         ];
-        super::lock(&inner.background).extend(tasks);
-        Ok((Self { inner }, Opened { strays, took: begun.elapsed() }))
+        super::lock(&store.inner.background).extend(tasks);
+        let clock = tokio::spawn(tell_time(Arc::downgrade(&store.inner)));
+        store.inner.clock.set(clock).expect("nobody else sets it");
+        Ok((store, opened))
+    }
+
+    /// Names what was complete when the last run ended: its client may have heard of it already.
+    async fn name(self, unnamed: Vec<(StoreId, Principal)>) {
+        for (id, principal) in unnamed {
+            if let Err(error) = self.finish(&id, &principal).await {
+                tracing::warn!(%error, %id, "a complete upload has no name");
+            }
+        }
+    }
+}
+
+/// Uploads that are finished are remembered for their clients; so many times as may be open.
+const FORGET_BEYOND: usize = 10;
+
+/// What the journal and the directory of uploads say together.
+#[derive(Default)]
+struct Left {
+    table: Table,
+    uploads: Vec<Kept>,
+    unnamed: Vec<(StoreId, Principal)>,
+    cut: usize,
+    lost: usize,
+    strays: usize,
+    /// Files that no upload has.
+    unwanted: Vec<String>,
+    skipped: u64,
+}
+
+/// An upload that goes on.
+struct Kept {
+    id: StoreId,
+    principal: Principal,
+    reserved: u64,
+    on_disk: u64,
+}
+
+/// What becomes of an upload.
+enum Fate {
+    /// It goes on with this file, or without one yet.
+    Goes(Option<Stat>),
+    /// It has its name, and its client may not know.
+    Named,
+    /// It is given up.
+    Lost,
+}
+
+impl Left {
+    fn sort(names: &Names, replayed: journal::Replayed) -> std::io::Result<Self> {
+        let mut left = Self { skipped: replayed.skipped, ..Self::default() };
+        let uploads = &names.own.uploads;
+        left.unwanted = list(uploads)?;
+        let (mut verdicts, mut kept) = (Vec::new(), HashSet::new());
+        for (&id, entry) in replayed.table.entries().filter(|(_, entry)| entry.named.is_none()) {
+            let (offset, principal) = (entry.mark.len, entry.created.principal.clone());
+            let complete = entry.is_complete() && entry.created.path.is_some();
+            let stat = match rustix::fs::statat(uploads, id.to_string(), AtFlags::SYMLINK_NOFOLLOW)
+            {
+                Ok(stat) => Some(stat),
+                Err(Errno::NOENT) => None,
+                Err(errno) => return Err(errno.into()),
+            };
+            let fate = match stat {
+                // Its data's own name goes only after its title's name is durable.
+                None if complete && offset > 0 => Fate::Named,
+                None if offset > 0 => Fate::Lost,
+                Some(stat) if super::len_of(&stat).0 < offset => Fate::Lost,
+                // A title already: it is not to be cut, whatever the journal says.
+                Some(stat) if stat.st_nlink > 1 && !complete => Fate::Lost,
+                stat => Fate::Goes(stat),
+            };
+            match fate {
+                Fate::Goes(stat) => {
+                    if let Some(stat) = stat {
+                        if super::len_of(&stat).0 > offset {
+                            cut(names, &id.to_string(), offset)?;
+                            left.cut += 1;
+                        }
+                        kept.insert(id.to_string());
+                    }
+                    let on_disk =
+                        stat.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512);
+                    let reserved = entry.len.unwrap_or(offset);
+                    // What lies beyond the offset was just given back.
+                    let on_disk = on_disk.min(offset);
+                    if complete {
+                        left.unnamed.push((id, principal.clone()));
+                    }
+                    left.uploads.push(Kept { id, principal, reserved, on_disk });
+                }
+                Fate::Named => verdicts.push(Record::Named { id, etag: String::new() }),
+                Fate::Lost => {
+                    left.lost += 1;
+                    verdicts.push(Record::Gone { id });
+                }
+            }
+        }
+        left.unwanted.retain(|name| !kept.contains(name));
+        left.table = replayed.table;
+        for verdict in verdicts {
+            left.table.apply(verdict);
+        }
+        Ok(left)
+    }
+}
+
+/// Cuts off what was never acknowledged.
+fn cut(names: &Names, name: &str, offset: u64) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&names.own.uploads, name, flags, Mode::empty())?;
+    rustix::fs::ftruncate(file, offset)
+}
+
+/// Once a minute, what has expired is given up.
+async fn tell_time(store: std::sync::Weak<Inner>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    minutes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        minutes.tick().await;
+        let Some(inner) = store.upgrade() else { return };
+        if inner.writable().is_err() {
+            continue;
+        }
+        match inner.expire(SystemTime::now()).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "uploads have expired"),
+            Err(error) => tracing::warn!(%error, "uploads that have expired cannot be given up"),
+        }
     }
 }
 
@@ -121,7 +317,7 @@ fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let tried = rustix::fs::openat(top, &name, flags, Mode::RUSR | Mode::WUSR).and_then(|probe| {
         let set = rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty());
-        rustix::fs::unlinkat(top, &name, rustix::fs::AtFlags::empty())?;
+        rustix::fs::unlinkat(top, &name, AtFlags::empty())?;
         set
     });
     match tried {
@@ -162,7 +358,7 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
 }
 
 /// Unlinks what has been discarded, one after the other: first what the last run has left.
-async fn sweep(names: Arc<Names>, mut queue: mpsc::Receiver<(Aside, super::StoreId)>) {
+async fn sweep(names: Arc<Names>, mut queue: mpsc::Receiver<(Aside, StoreId)>) {
     let trash = Arc::clone(&names);
     let emptied = blocking(move || {
         let left = list(&trash.own.trash)?;

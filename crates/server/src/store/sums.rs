@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, XattrFlags};
 use rustix::io::Errno;
-use tactus_core::units::{Bytes, KIB};
+use tactus_core::sums::{self, combine};
+use tactus_core::units::Bytes;
 
 use super::id::StoreId;
 
 /// Bytes that have one checksum.
-pub const UNIT: u64 = 64 * KIB;
+pub const UNIT: u64 = sums::UNIT.0;
 
 /// The attribute that names a title's checksums, and the inode that they were made for.
 pub(super) const ATTRIBUTE: &str = "user.tactus";
@@ -24,22 +25,15 @@ pub(super) const OWNER_ATTRIBUTE: &str = "user.tactus.owner";
 /// The checksums of one version of a title.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sums {
-    len: Bytes,
     whole: u32,
-    units: Arc<[u32]>,
+    table: Arc<sums::Sums>,
 }
 
 impl Sums {
     /// Length of the title.
     #[must_use]
     pub fn len(&self) -> Bytes {
-        self.len
-    }
-
-    /// Whether the title has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == Bytes::ZERO
+        self.table.title_len()
     }
 
     /// CRC32C of the whole title.
@@ -48,10 +42,15 @@ impl Sums {
         self.whole
     }
 
-    /// CRC32C of each [`UNIT`]; the last may be shorter.
+    /// CRC32C of each [`UNIT`], the last of which may be shorter, as the block server takes them.
     #[must_use]
-    pub fn units(&self) -> &Arc<[u32]> {
-        &self.units
+    pub fn table(&self) -> &Arc<sums::Sums> {
+        &self.table
+    }
+
+    fn new(len: Bytes, whole: u32, units: Vec<u32>) -> Option<Self> {
+        let table = sums::Sums::new(len, units.into_boxed_slice())?;
+        Some(Self { whole, table: Arc::new(table) })
     }
 }
 
@@ -93,7 +92,7 @@ impl Summing {
             self.partial = crc32c::crc32c_append(self.partial, now);
             self.len += now.len() as u64;
             if self.len.is_multiple_of(UNIT) {
-                self.prefix = crc32c::crc32c_combine(self.prefix, self.partial, UNIT as usize);
+                self.prefix = combine(self.prefix, self.partial, sums::UNIT);
                 self.units.push(self.partial);
                 self.partial = 0;
             }
@@ -102,8 +101,7 @@ impl Summing {
     }
 
     pub(super) fn mark(&self) -> SumMark {
-        let rest = (self.len % UNIT) as usize;
-        let whole = crc32c::crc32c_combine(self.prefix, self.partial, rest);
+        let whole = combine(self.prefix, self.partial, Bytes(self.len % UNIT));
         SumMark { len: self.len, whole, partial: self.partial }
     }
 
@@ -133,22 +131,21 @@ impl Summing {
 impl Sums {
     /// From the whole units and where they ended.
     pub(super) fn of(mut units: Vec<u32>, mark: SumMark) -> Self {
-        assert_eq!(units.len() as u64, mark.len / UNIT, "one sum for each unit");
         if !mark.len.is_multiple_of(UNIT) {
             units.push(mark.partial);
         }
-        Self { len: Bytes(mark.len), whole: mark.whole, units: units.into() }
+        Self::new(Bytes(mark.len), mark.whole, units).expect("one sum for each unit")
     }
 
     /// The content of a manifest.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(manifest_len(self.len.0) as usize);
+        let mut out = Vec::with_capacity(manifest_len(self.len().0) as usize);
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
         out.extend((UNIT as u32).to_le_bytes());
-        out.extend(self.len.0.to_le_bytes());
+        out.extend(self.len().0.to_le_bytes());
         out.extend(self.whole.to_le_bytes());
-        for unit in self.units.iter() {
+        for unit in self.table.units() {
             out.extend(unit.to_le_bytes());
         }
         out.extend(crc32c::crc32c(&out).to_le_bytes());
@@ -172,7 +169,7 @@ impl Sums {
         }
         let units = reader.0.chunks_exact(4);
         let unit = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("chunks of four"));
-        Ok(Self { len: Bytes(len), whole, units: units.map(unit).collect() })
+        Self::new(Bytes(len), whole, units.map(unit).collect()).ok_or(Damaged::Manifest)
     }
 }
 
@@ -282,7 +279,7 @@ impl Manifests {
             }
         }
         let sums = Sums::decode(&bytes[..filled])?;
-        if sums.len.0 != len {
+        if sums.len().0 != len {
             return Err(Damaged::Length);
         }
         Ok(Some(Arc::new(sums)))

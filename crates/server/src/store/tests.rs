@@ -1,6 +1,7 @@
 //! The write protocol on a real file system, rule by rule.
 
 mod put;
+mod resume;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +29,7 @@ impl House {
     }
 
     async fn open_with(&self, options: StoreOptions) -> Store {
-        let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
-        Store::open(self.0.path(), medium, options).await.unwrap().0
+        open(self, options).await.0
     }
 
     /// The titles there are, by their paths, with their lengths.
@@ -62,6 +62,11 @@ impl House {
         }
         count
     }
+}
+
+async fn open(house: &House, options: StoreOptions) -> (Store, Opened) {
+    let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
+    Store::open(house.0.path(), medium, options).await.unwrap()
 }
 
 /// Bytes that look like no others of another `seed`.

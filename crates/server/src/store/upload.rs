@@ -92,7 +92,7 @@ impl Upload {
     /// # Errors
     /// When there may be no more bytes, or a write has failed. Then the upload is over.
     pub async fn space(&mut self) -> Result<&mut [u8], UploadError> {
-        let room = room(&self.inner, &mut self.claim, &self.feed, self.declared).await?;
+        let room = room(&self.inner, &mut self.claim, &mut self.feed, self.declared).await?;
         let Self { inner, feed, .. } = self;
         let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
         let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
@@ -154,10 +154,11 @@ impl Upload {
 }
 
 /// How many bytes may still come, claiming more when the length is unknown.
-async fn room(
+pub(super) async fn room(
     inner: &Arc<Inner>,
     claim: &mut Claim,
-    feed: &Feed,
+    // Not shared: what is under way may be looked at by one thread only.
+    feed: &mut Feed,
     declared: Option<u64>,
 ) -> Result<u64, UploadError> {
     inner.writable()?;

@@ -1,0 +1,141 @@
+//! What all records together say.
+//!
+//! Promise: the same after a start as before, because both come from the same records by this same
+//! function. A record that does not fit what is known changes nothing, or gives the upload up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::record::{Advanced, Created, Record};
+use crate::store::id::StoreId;
+use crate::store::sums::{SumMark, UNIT};
+
+/// Uploads by their identifiers.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(in crate::store) struct Table(HashMap<StoreId, Entry>);
+
+/// One upload, as far as it is durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::store) struct Entry {
+    pub(in crate::store) created: Arc<Created>,
+    pub(in crate::store) len: Option<u64>,
+    pub(in crate::store) mark: SumMark,
+    pub(in crate::store) prefix: u32,
+    pub(in crate::store) units: Vec<u32>,
+    pub(in crate::store) expires: u64,
+    /// The entity tag of the title that it has become.
+    pub(in crate::store) named: Option<String>,
+}
+
+impl Entry {
+    /// Whether all its bytes are there.
+    pub(in crate::store) fn is_complete(&self) -> bool {
+        self.named.is_some() || self.len == Some(self.mark.len)
+    }
+
+    /// Bytes that are there.
+    pub(in crate::store) fn offset(&self) -> u64 {
+        match self.named {
+            Some(_) => self.len.unwrap_or_default(),
+            None => self.mark.len,
+        }
+    }
+}
+
+impl Table {
+    pub(in crate::store) fn apply(&mut self, record: Record) {
+        match record {
+            Record::Created(created) => {
+                let (len, expires) = (created.len, created.expires);
+                let (mark, prefix) = (SumMark::default(), 0);
+                let created = Arc::new(*created);
+                let (units, named) = (Vec::new(), None);
+                let id = created.id;
+                self.0.insert(id, Entry { created, len, mark, prefix, units, expires, named });
+            }
+            Record::Advanced(advanced) => {
+                let id = advanced.id;
+                if self.0.get_mut(&id).is_some_and(|entry| !entry.advance(advanced)) {
+                    // A record before this one was damaged. What is missing cannot be made up.
+                    self.0.remove(&id);
+                }
+            }
+            Record::Length { id, len } => {
+                if let Some(entry) = self.0.get_mut(&id) {
+                    entry.len = Some(len);
+                }
+            }
+            Record::Named { id, etag } => {
+                if let Some(entry) = self.0.get_mut(&id) {
+                    entry.named = Some(etag);
+                    // What they were for is done.
+                    entry.units = Vec::new();
+                    (entry.mark, entry.prefix) = (SumMark::default(), 0);
+                }
+            }
+            Record::Gone { id } => {
+                self.0.remove(&id);
+            }
+        }
+    }
+
+    pub(in crate::store) fn find(&self, id: &StoreId) -> Option<&Entry> {
+        self.0.get(id)
+    }
+
+    pub(in crate::store) fn entries(&self) -> impl Iterator<Item = (&StoreId, &Entry)> {
+        self.0.iter()
+    }
+
+    /// Forgets finished uploads, the oldest first, until at most `count` are left of all.
+    pub(in crate::store) fn keep_at_most(&mut self, count: usize) {
+        let more = self.0.len().saturating_sub(count);
+        let finished = self.0.iter().filter(|(_, entry)| entry.named.is_some());
+        let mut finished: Vec<_> = finished.map(|(id, entry)| (entry.expires, *id)).collect();
+        finished.sort_unstable();
+        for (_, id) in finished.into_iter().take(more) {
+            self.0.remove(&id);
+        }
+    }
+
+    /// Records that add up to this.
+    pub(in crate::store) fn records(&self) -> impl Iterator<Item = Record> {
+        self.0.values().flat_map(Entry::records)
+    }
+}
+
+impl Entry {
+    fn advance(&mut self, advanced: Advanced) -> bool {
+        let Advanced { mark, prefix, from, units, expires, .. } = advanced;
+        let Ok(from) = usize::try_from(from) else { return false };
+        let fits = from <= self.units.len()
+            && (from + units.len()) as u64 == mark.len / UNIT
+            && mark.len >= self.mark.len
+            && self.len.is_none_or(|len| mark.len <= len);
+        if fits {
+            self.units.truncate(from);
+            self.units.extend(units);
+            (self.mark, self.prefix, self.expires) = (mark, prefix, expires);
+        }
+        fits
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let id = self.created.id;
+        let created = Created { expires: self.expires, ..Created::clone(&self.created) };
+        let mut records = vec![Record::Created(Box::new(created))];
+        if let Some(len) = self.len.filter(|_| self.created.len.is_none()) {
+            records.push(Record::Length { id, len });
+        }
+        let (mark, prefix, expires) = (self.mark, self.prefix, self.expires);
+        match &self.named {
+            Some(etag) => records.push(Record::Named { id, etag: etag.clone() }),
+            None => {
+                let units = self.units.clone();
+                let all = Advanced { id, mark, prefix, from: 0, units, expires };
+                records.extend(all.split(0).into_iter().map(Record::Advanced));
+            }
+        }
+        records
+    }
+}

@@ -1,0 +1,818 @@
+//! Uploads that can be resumed (W8).
+//!
+//! Promise: the offset that is told comes from the journal, and every byte below it is durable and
+//! right, whatever happens. One request writes at a time: a newer one ends an older one, which gets
+//! time to make durable what it has. An upload is named only when all of it is durable, and its name
+//! is durable before anybody is told.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+use tactus_core::units::{MIB, SECTOR};
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::task::JoinHandle;
+
+use super::fault::{ResumeError, UploadError};
+use super::feed::Feed;
+use super::id::StoreId;
+use super::journal::{Advanced, Created, Entry, Record};
+use super::ledger::{Claim, Principal};
+use super::medium::{Flush, Memory, blocking, read_full};
+use super::names::{self, FILE_MODE, Precondition, TitleName};
+use super::publish::{Finished, Unnamed};
+use super::sums::{Summing, Sums, UNIT};
+use super::upload::room;
+use super::{Inner, Store};
+
+/// An upload that is to begin.
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// The title's path in the volume, decoded, without outer slashes; none for a part that is to be
+    /// joined with others.
+    pub path: Option<String>,
+    /// Its length, when it is known already.
+    pub len: Option<u64>,
+    /// When it may have the name.
+    pub precondition: Precondition,
+    /// Whose it is; nobody else will find it.
+    pub principal: Principal,
+    /// Kept for the protocol as it is.
+    pub metadata: Vec<u8>,
+}
+
+/// What the journal says of an upload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The path it will have, or has; none for a part.
+    pub path: Option<String>,
+    /// Bytes that are durable.
+    pub offset: u64,
+    /// How many it will have.
+    pub len: Option<u64>,
+    /// As they came.
+    pub metadata: Vec<u8>,
+    /// When it is given up.
+    pub expires: SystemTime,
+    /// Whether it has its name. One that has all its bytes and no name, and is no part, should be
+    /// finished before a client hears of its offset: the client would think it was.
+    pub finished: bool,
+}
+
+/// Parts that can be joined.
+pub const PARTS_MAX: usize = 1000;
+
+/// Bytes of metadata, and of entity tags in a precondition: a record must fit into a place.
+const METADATA_MAX: usize = 8 * 1024;
+const TAGS_MAX: usize = 4 * 1024;
+
+/// How long a newer request waits for an older one.
+const TURN_WAIT: Duration = Duration::from_secs(2);
+
+/// While bytes come, what has come is made durable after so many. With what comes during the two
+/// flushes of that, about 8 MiB have to be sent again after a crash. To stop the client for them would
+/// cost it half of its rate.
+const CHECKPOINT: u64 = 4 * MIB;
+
+/// The open uploads, and who writes to each.
+#[derive(Default, Debug)]
+pub(super) struct Sessions(Mutex<HashMap<StoreId, Arc<Session>>>);
+
+#[derive(Debug)]
+struct Session {
+    turn: Arc<tokio::sync::Mutex<Hold>>,
+    /// Counts the requests; the last one has the word.
+    newest: watch::Sender<u64>,
+}
+
+/// What belongs to whoever writes.
+#[derive(Debug)]
+struct Hold {
+    claim: Option<Claim>,
+    /// Whether the blocks that are claimed have been set aside since the start.
+    set_aside: bool,
+    /// The bytes since the last whole sector, and where they end.
+    tail: Option<(u64, Vec<u8>)>,
+}
+
+impl Sessions {
+    /// Adds an open upload.
+    pub(super) fn add(&self, id: StoreId, claim: Claim, set_aside: bool) {
+        let hold = Hold { claim: Some(claim), set_aside, tail: None };
+        let turn = Arc::new(tokio::sync::Mutex::new(hold));
+        let session = Session { turn, newest: watch::channel(0).0 };
+        super::lock(&self.0).insert(id, Arc::new(session));
+    }
+
+    fn find(&self, id: &StoreId) -> Option<Arc<Session>> {
+        super::lock(&self.0).get(id).cloned()
+    }
+
+    fn remove(&self, id: &StoreId) {
+        super::lock(&self.0).remove(id);
+    }
+}
+
+impl Session {
+    /// Waits until nobody writes, after telling whoever does to end.
+    async fn take_over(&self) -> Result<(OwnedMutexGuard<Hold>, Newest), ResumeError> {
+        let mut own = 0;
+        self.newest.send_modify(|newest| {
+            *newest += 1;
+            own = *newest;
+        });
+        let hold = self.wait().await?;
+        let newest = Newest { own, newest: self.newest.subscribe() };
+        if newest.is_over() { Err(ResumeError::Superseded) } else { Ok((hold, newest)) }
+    }
+
+    async fn wait(&self) -> Result<OwnedMutexGuard<Hold>, ResumeError> {
+        let turn = Arc::clone(&self.turn).lock_owned();
+        tokio::time::timeout(TURN_WAIT, turn).await.map_err(|_| ResumeError::Locked)
+    }
+}
+
+/// Whether a request is still the newest for its upload.
+#[derive(Clone, Debug)]
+struct Newest {
+    own: u64,
+    newest: watch::Receiver<u64>,
+}
+
+impl Newest {
+    fn is_over(&self) -> bool {
+        *self.newest.borrow() != self.own
+    }
+
+    async fn over(&mut self) {
+        let own = self.own;
+        // Without a sender the upload is gone: over, too.
+        self.newest.wait_for(|newest| *newest != own).await.ok();
+    }
+}
+
+impl Store {
+    /// Begins an upload that can be resumed. When this returns, it survives a crash.
+    ///
+    /// # Errors
+    /// When it can be known already that the title cannot be stored.
+    pub async fn create(&self, create: Create) -> Result<StoreId, ResumeError> {
+        let inner = Arc::clone(&self.inner);
+        inner.writable()?;
+        let name = create.path.as_deref().map(TitleName::new).transpose();
+        let name = name.map_err(UploadError::Name)?;
+        if create.metadata.len() > METADATA_MAX {
+            return Err(ResumeError::MetadataTooLarge(METADATA_MAX));
+        }
+        if let Precondition::Match(tags) = &create.precondition
+            && tags.iter().map(|tag| tag.len() + 4).sum::<usize>() > TAGS_MAX
+        {
+            return Err(UploadError::PreconditionFailed.into());
+        }
+        inner.counted().await;
+        let mut claim = inner.ledger.open(&create.principal)?;
+        claim.grow(create.len.unwrap_or(0))?;
+        let work = tokio::spawn(async move { inner.create(create, name, claim).await });
+        work.await.map_err(stopped)?
+    }
+
+    /// What is durable of an upload.
+    ///
+    /// # Errors
+    /// When there is none of this principal's.
+    pub fn status(&self, id: &StoreId, principal: &Principal) -> Result<Status, ResumeError> {
+        self.inner.journal.look(|table| {
+            let entry = owned(table.find(id), principal)?;
+            Ok(Status {
+                path: entry.created.path.clone(),
+                offset: entry.offset(),
+                len: entry.len,
+                metadata: entry.created.metadata.clone(),
+                expires: UNIX_EPOCH + Duration::from_secs(entry.expires),
+                finished: entry.named.is_some(),
+            })
+        })
+    }
+
+    /// Says how long an upload will be that began without.
+    ///
+    /// # Errors
+    /// When it has another length already, more bytes than that, or no room for so many.
+    pub async fn declare(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+        len: u64,
+    ) -> Result<(), ResumeError> {
+        let inner = Arc::clone(&self.inner);
+        let (id, principal) = (*id, principal.clone());
+        let (session, _) = inner.open_session(&id, &principal)?;
+        let work = tokio::spawn(async move {
+            let (mut hold, _) = session.take_over().await?;
+            let entry = inner.entry(&id, &principal)?;
+            match entry.len {
+                Some(known) if known == len => return Ok(()),
+                Some(_) => return Err(ResumeError::LengthKnown),
+                None if len < entry.mark.len => return Err(UploadError::TooLarge(len).into()),
+                None => {}
+            }
+            let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+            claim.grow(len)?;
+            claim.shrink(len);
+            hold.set_aside = false;
+            inner.commit(Record::Length { id, len }).await?;
+            Ok(())
+        });
+        work.await.map_err(stopped)?
+    }
+
+    /// Goes on with an upload at `offset`, which must be where it is. An older request that writes to it
+    /// is told to end.
+    ///
+    /// # Errors
+    /// When there is no such upload of this principal's, it is elsewhere, or nobody can write now.
+    pub async fn append(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+        offset: u64,
+    ) -> Result<Appender, ResumeError> {
+        let inner = Arc::clone(&self.inner);
+        inner.writable()?;
+        let (session, entry) = inner.open_session(id, principal)?;
+        // Before anybody is ended for it.
+        if entry.offset() > offset {
+            return Err(ResumeError::OffsetMismatch(entry.offset()));
+        }
+        let (mut hold, newest) = session.take_over().await?;
+        let entry = inner.entry(id, principal)?;
+        if entry.named.is_some() {
+            return Err(ResumeError::Finished);
+        }
+        if entry.mark.len != offset {
+            return Err(ResumeError::OffsetMismatch(entry.mark.len));
+        }
+        let file = inner.data(*id, true).await?;
+        let tail = match hold.tail.take() {
+            Some((at, tail)) if at == offset => tail,
+            _ => inner.reread(&file, &entry).await?,
+        };
+        if !hold.set_aside {
+            if let (Some(len), Some(claim)) = (entry.len, hold.claim.as_mut()) {
+                inner.allocate(&file, offset, len - offset, claim).await?;
+            }
+            hold.set_aside = true;
+        }
+        let sums = Summing::after(entry.mark, entry.prefix);
+        let begun = Begun { from: sums.ended(), prefix: sums.prefix() };
+        let feed = Feed::after(Arc::clone(&inner.medium), file, sums, tail);
+        let parts = Parts { inner, id: *id, hold, feed, begun, checkpoint: None };
+        let checkpoints = true;
+        Ok(Appender { parts: Some(parts), newest, declared: entry.len, wanted: None, checkpoints })
+    }
+
+    /// Gives a complete upload its name (W3 to W6). Asked again, it answers the same. Goes on to its
+    /// end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When the title is not, or not surely, stored. The upload stays until it expires.
+    pub async fn finish(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+    ) -> Result<Finished, ResumeError> {
+        let inner = Arc::clone(&self.inner);
+        let (id, principal) = (*id, principal.clone());
+        tokio::spawn(async move { inner.finish(id, &principal).await }).await.map_err(stopped)?
+    }
+
+    /// Gives an upload up, or forgets one that is finished.
+    ///
+    /// # Errors
+    /// When there is none of this principal's, or its writer does not end.
+    pub async fn terminate(&self, id: &StoreId, principal: &Principal) -> Result<(), ResumeError> {
+        let inner = Arc::clone(&self.inner);
+        inner.writable()?;
+        inner.entry(id, principal)?;
+        let id = *id;
+        tokio::spawn(async move { inner.terminate(id).await }).await.map_err(stopped)?
+    }
+
+    /// Gives up what has expired at `now` and is not being written. The store does so by itself once
+    /// a minute.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub async fn expire(&self, now: SystemTime) -> Result<usize, ResumeError> {
+        self.inner.expire(now).await
+    }
+
+    /// Joins complete parts, in this order, to one title. Bytes are copied; the parts stay until they
+    /// expire or are terminated. The identifier is that of the whole, for whoever asks later.
+    ///
+    /// # Errors
+    /// When the parts do not fit together, are not all this principal's, or the title is not stored.
+    pub async fn concat(
+        &self,
+        parts: &[StoreId],
+        whole: Create,
+    ) -> Result<(StoreId, Finished), ResumeError> {
+        if parts.is_empty() || parts.len() > PARTS_MAX {
+            return Err(ResumeError::Parts("a title is joined from 1 to 1000 parts"));
+        }
+        let principal = whole.principal.clone();
+        let mut entries = Vec::with_capacity(parts.len());
+        for (at, id) in parts.iter().enumerate() {
+            let entry = self.inner.entry(id, &principal)?;
+            if parts[..at].contains(id) {
+                return Err(ResumeError::Parts("a part can be joined only once"));
+            }
+            if entry.created.path.is_some() {
+                return Err(ResumeError::Parts("only uploads that began as parts can be joined"));
+            }
+            if !entry.is_complete() {
+                return Err(ResumeError::Parts("a part is not complete"));
+            }
+            entries.push(entry);
+        }
+        let sizes = entries.iter().map(|entry| entry.mark.len);
+        let len = sizes.fold(0_u64, |sum, len| sum.saturating_add(len));
+        let id = self.create(Create { len: Some(len), ..whole }).await?;
+        let joined = async {
+            let mut appender = self.append(&id, &principal, 0).await?;
+            for entry in &entries {
+                self.copy(entry, &mut appender).await?;
+            }
+            appender.commit().await?;
+            self.finish(&id, &principal).await
+        };
+        match joined.await {
+            Ok(finished) => Ok((id, finished)),
+            Err(error) => {
+                // What is left of it would only wait for its expiry.
+                if let Err(error) = self.terminate(&id, &principal).await {
+                    tracing::warn!(%error, %id, "a joined upload cannot be given up");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies a part, comparing what is read with what came.
+    async fn copy(&self, entry: &Entry, appender: &mut Appender) -> Result<(), ResumeError> {
+        let file = self.inner.data(entry.created.id, false).await?;
+        let (mut at, mut sum, len) = (0, 0, entry.mark.len);
+        let mut memory = Memory::new(self.inner.medium.place_size());
+        while at < len {
+            let file = Arc::clone(&file);
+            let read = blocking(move || {
+                let count = read_full(&file, memory.bytes(), at)?;
+                Ok((memory, count))
+            });
+            let count;
+            (memory, count) = read.await.map_err(ResumeError::io)?;
+            let count = (count as u64).min(len - at) as usize;
+            if count == 0 {
+                return Err(ResumeError::Damaged);
+            }
+            let bytes = &memory.bytes()[..count];
+            sum = crc32c::crc32c_append(sum, bytes);
+            appender.append(bytes).await?;
+            at += count as u64;
+        }
+        if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) }
+    }
+}
+
+impl Inner {
+    async fn create(
+        self: Arc<Self>,
+        create: Create,
+        name: Option<TitleName>,
+        mut claim: Claim,
+    ) -> Result<StoreId, ResumeError> {
+        let Create { path, len, precondition, principal, metadata } = create;
+        if let Some(name) = name {
+            let (this, condition) = (Arc::clone(&self), precondition.clone());
+            let seen = blocking(move || Ok(this.names.look(&name, &condition)));
+            let seen = seen.await.map_err(ResumeError::io)?;
+            seen.map_err(|error| self.change_failed(error))?;
+        }
+        let id = StoreId::random();
+        let file = self.data(id, true).await?;
+        let stored = async {
+            self.allocate(&file, 0, len.unwrap_or(0), &mut claim).await?;
+            // Its name in our directory must be there when its bytes are: one flush for both.
+            let uploads = Arc::clone(&self.names.own.uploads);
+            self.sync(&[Arc::clone(&file), uploads]).await?;
+            self.sessions.add(id, claim, true);
+            let expires = self.expires();
+            let created = Created { id, principal, path, precondition, len, metadata, expires };
+            self.commit(Record::Created(Box::new(created))).await
+        };
+        match stored.await {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.sessions.remove(&id);
+                self.drop_data(id).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn finish(
+        self: Arc<Self>,
+        id: StoreId,
+        principal: &Principal,
+    ) -> Result<Finished, ResumeError> {
+        let entry = self.entry(&id, principal)?;
+        if let Some(finished) = finished(&entry) {
+            return Ok(finished);
+        }
+        let session = self.sessions.find(&id).ok_or(ResumeError::NotFound)?;
+        let mut hold = session.wait().await?;
+        let entry = self.entry(&id, principal)?;
+        if let Some(finished) = finished(&entry) {
+            return Ok(finished);
+        }
+        let Some(path) = &entry.created.path else {
+            return Err(ResumeError::Parts("a part has no name of its own"));
+        };
+        if !entry.is_complete() {
+            let (got, declared) = (entry.mark.len, entry.len.unwrap_or(u64::MAX));
+            return Err(UploadError::Incomplete { got, declared }.into());
+        }
+        let file = self.data(id, entry.mark.len == 0).await?;
+        let unnamed = Unnamed {
+            file: Arc::clone(&file),
+            staged: None,
+            sums: Sums::of(entry.units, entry.mark),
+            name: TitleName::new(path).map_err(UploadError::Name)?,
+            condition: entry.created.precondition.clone(),
+            owner: principal.clone(),
+        };
+        let mut finished = self.publish(unnamed).await?;
+        // Only now, that the title's name is durable. An upload that is complete and has no data is
+        // therefore one that has been named.
+        self.drop_data(id).await;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| ResumeError::io(errno.into()))?;
+        finished.etag = crate::catalogue::FileVersion::of(&stat).etag();
+        self.commit(Record::Named { id, etag: finished.etag.clone() }).await?;
+        if let Some(claim) = hold.claim.take() {
+            claim.stored(entry.mark.len);
+        }
+        self.sessions.remove(&id);
+        Ok(finished)
+    }
+
+    async fn terminate(self: Arc<Self>, id: StoreId) -> Result<(), ResumeError> {
+        let session = self.sessions.find(&id);
+        let mut hold = match &session {
+            Some(session) => Some(session.take_over().await?.0),
+            None => None,
+        };
+        self.commit(Record::Gone { id }).await?;
+        self.drop_data(id).await;
+        if let Some(hold) = &mut hold {
+            hold.claim = None;
+        }
+        self.sessions.remove(&id);
+        Ok(())
+    }
+
+    pub(super) async fn expire(self: &Arc<Self>, now: SystemTime) -> Result<usize, ResumeError> {
+        let now = seconds(now);
+        let over = |(id, entry): (&StoreId, &Entry)| (entry.expires <= now).then_some(*id);
+        let over = self.journal.look(|table| table.entries().filter_map(over).collect::<Vec<_>>());
+        let mut count = 0;
+        for id in over {
+            let idle = match self.sessions.find(&id) {
+                Some(session) => session.turn.try_lock().is_ok(),
+                None => true,
+            };
+            if idle {
+                Arc::clone(self).terminate(id).await?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// When what is durable now is given up.
+    fn expires(&self) -> u64 {
+        seconds(SystemTime::now() + self.expiry)
+    }
+
+    async fn commit(&self, record: Record) -> Result<(), UploadError> {
+        self.writable()?;
+        self.journal.commit(record).await.map_err(|error| self.fail(error))
+    }
+
+    fn entry(&self, id: &StoreId, principal: &Principal) -> Result<Entry, ResumeError> {
+        self.journal.look(|table| owned(table.find(id), principal).cloned())
+    }
+
+    fn open_session(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+    ) -> Result<(Arc<Session>, Entry), ResumeError> {
+        let entry = self.entry(id, principal)?;
+        if entry.named.is_some() {
+            return Err(ResumeError::Finished);
+        }
+        let session = self.sessions.find(id).ok_or(ResumeError::NotFound)?;
+        Ok((session, entry))
+    }
+
+    /// Opens an upload's data, making the file when it `may_begin`.
+    async fn data(
+        self: &Arc<Self>,
+        id: StoreId,
+        may_begin: bool,
+    ) -> Result<Arc<OwnedFd>, ResumeError> {
+        let this = Arc::clone(self);
+        let opened = blocking(move || {
+            let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if may_begin {
+                flags |= OFlags::CREATE;
+            }
+            let name = id.to_string();
+            Ok(rustix::fs::openat(&this.names.own.uploads, name, flags, FILE_MODE))
+        });
+        match opened.await.map_err(ResumeError::io)? {
+            Ok(file) => Ok(Arc::new(names::past_cache(file))),
+            Err(Errno::NOENT) => Err(ResumeError::Damaged),
+            Err(errno) => Err(self.write_failed(errno.into()).into()),
+        }
+    }
+
+    /// Takes an upload's own name for its data away.
+    async fn drop_data(self: &Arc<Self>, id: StoreId) {
+        let this = Arc::clone(self);
+        let dropped = blocking(move || {
+            match rustix::fs::unlinkat(&this.names.own.uploads, id.to_string(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        });
+        if let Err(error) = dropped.await {
+            // The next start finds a file that no upload has.
+            tracing::warn!(%error, %id, "an upload's data cannot be unlinked");
+        }
+    }
+
+    /// The bytes since the last whole sector, from the disk: nobody has them any more. The whole unit is
+    /// read, so that it can be compared with what came.
+    async fn reread(
+        self: &Arc<Self>,
+        file: &Arc<OwnedFd>,
+        entry: &Entry,
+    ) -> Result<Vec<u8>, ResumeError> {
+        let mark = entry.mark;
+        if mark.len.is_multiple_of(SECTOR) {
+            return Ok(Vec::new());
+        }
+        let file = Arc::clone(file);
+        let read = blocking(move || {
+            let begin = mark.len - mark.len % UNIT;
+            let mut memory = Memory::new(UNIT as usize);
+            let count = read_full(&file, memory.bytes(), begin)?;
+            Ok(memory.bytes()[..count.min((mark.len - begin) as usize)].to_vec())
+        });
+        let unit = read.await.map_err(ResumeError::io)?;
+        if unit.len() as u64 != mark.len % UNIT || crc32c::crc32c(&unit) != mark.partial {
+            return Err(ResumeError::Damaged);
+        }
+        Ok(unit[unit.len() - (mark.len % SECTOR) as usize..].to_vec())
+    }
+}
+
+fn owned<'a>(entry: Option<&'a Entry>, principal: &Principal) -> Result<&'a Entry, ResumeError> {
+    entry.filter(|entry| entry.created.principal == *principal).ok_or(ResumeError::NotFound)
+}
+
+fn finished(entry: &Entry) -> Option<Finished> {
+    let etag = entry.named.clone()?;
+    let len = tactus_core::units::Bytes(entry.len.unwrap_or_default());
+    Some(Finished { etag, created: false, len })
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn stopped(_: tokio::task::JoinError) -> ResumeError {
+    ResumeError::io(std::io::Error::other("the server stops"))
+}
+
+/// An upload that goes on. Dropped, it keeps what was made durable on the way.
+pub struct Appender {
+    /// None only while it is being dropped.
+    parts: Option<Parts>,
+    newest: Newest,
+    declared: Option<u64>,
+    /// What is to be made durable when it has landed, and where it ends.
+    wanted: Option<(u64, Advanced)>,
+    checkpoints: bool,
+}
+
+/// What must come to rest before the next request may write.
+struct Parts {
+    inner: Arc<Inner>,
+    id: StoreId,
+    hold: OwnedMutexGuard<Hold>,
+    feed: Feed,
+    begun: Begun,
+    checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
+}
+
+/// Up to where records have been handed to the journal.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// Units.
+    from: usize,
+    /// Their CRC32C.
+    prefix: u32,
+}
+
+impl Appender {
+    /// Bytes so far, durable or not.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> u64 {
+        self.parts().feed.len()
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.as_ref().expect("only the end takes it apart")
+    }
+
+    /// Makes nothing durable before [`Self::commit`]: for bytes with a checksum that is known only at
+    /// their end.
+    pub fn hold_back(&mut self) {
+        self.checkpoints = false;
+    }
+
+    /// Resolves when a newer request wants to write. Then [`Self::commit`] what there is, at once.
+    pub async fn superseded(&mut self) {
+        self.newest.over().await;
+    }
+
+    /// Room for the next bytes, at least one, as [`Upload::space`](super::Upload::space).
+    ///
+    /// # Errors
+    /// As there; and when a newer request has taken over. After that one, `commit` still works.
+    pub async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
+        if self.newest.is_over() {
+            return Err(ResumeError::Superseded);
+        }
+        self.check().await?;
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        let Parts { inner, hold, feed, .. } = parts;
+        let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let room = room(inner, claim, feed, self.declared).await?;
+        tokio::select! {
+            biased;
+            ready = feed.ready() => ready.map_err(|error| inner.write_failed(error))?,
+            () = self.newest.over() => return Err(ResumeError::Superseded),
+        }
+        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
+        let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        Ok(&mut space[..room])
+    }
+
+    /// The first `count` bytes of the space have been filled.
+    pub fn advance(&mut self, count: usize) {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        let Some(end) = parts.feed.advance(count) else { return };
+        let done = parts.begun.from as u64 * UNIT;
+        if self.checkpoints && self.wanted.is_none() && end >= done + CHECKPOINT {
+            self.wanted = Some((end, parts.advanced()));
+        }
+    }
+
+    /// Takes `bytes` at once.
+    ///
+    /// # Errors
+    /// As [`Self::space`].
+    pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), ResumeError> {
+        while !bytes.is_empty() {
+            let space = self.space().await?;
+            let count = bytes.len().min(space.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            self.advance(count);
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Gives back the place that is being filled, as [`Upload::park`](super::Upload::park).
+    pub fn park(&mut self) {
+        self.parts.as_mut().expect("only the end takes it apart").feed.park();
+    }
+
+    /// Makes durable all that has come, and tells the offset that the journal has now. Goes on to its
+    /// end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When it is not, or not surely, durable.
+    pub async fn commit(mut self) -> Result<u64, ResumeError> {
+        let mut parts = self.parts.take().expect("only the end takes it apart");
+        let work = tokio::spawn(async move {
+            let result = parts.commit().await;
+            parts.rest().await;
+            result
+        });
+        Ok(work.await.map_err(stopped)??)
+    }
+
+    /// Begins a checkpoint when its bytes have landed, and hears how the one before has ended.
+    async fn check(&mut self) -> Result<(), ResumeError> {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
+            parts.checkpointed().await?;
+        }
+        if parts.checkpoint.is_none()
+            && let Some((end, advanced)) = &self.wanted
+            && parts.feed.landed(*end)
+        {
+            parts.checkpoint(advanced.clone());
+            self.wanted = None;
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// What the journal is to know of all bytes so far.
+    fn advanced(&self) -> Advanced {
+        let sums = self.feed.sums();
+        let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
+        let (mark, prefix, expires) = (sums.mark(), sums.prefix(), self.inner.expires());
+        Advanced { id: self.id, mark, prefix, from, units, expires }
+    }
+
+    /// Makes durable what has landed, while more comes.
+    fn checkpoint(&mut self, advanced: Advanced) {
+        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.feed.file()));
+        let begun = self.begun;
+        let from = begun.from + advanced.units.len();
+        self.begun = Begun { from, prefix: advanced.prefix };
+        self.checkpoint = Some(tokio::spawn(async move {
+            let synced = inner.medium.sync(&file, Flush::Data).await;
+            synced.map_err(|error| inner.fail(error))?;
+            for part in advanced.split(begun.prefix) {
+                inner.commit(Record::Advanced(part)).await?;
+            }
+            Ok(())
+        }));
+    }
+
+    async fn checkpointed(&mut self) -> Result<(), UploadError> {
+        // Left in its place until it has ended, for who waits again after giving up.
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        let ended = checkpoint.await;
+        self.checkpoint = None;
+        ended.unwrap_or_else(|_| Err(UploadError::Io(std::io::Error::other("the server stops"))))
+    }
+
+    async fn commit(&mut self) -> Result<u64, UploadError> {
+        self.feed.settle().await.map_err(|error| self.inner.write_failed(error))?;
+        self.checkpointed().await?;
+        let advanced = self.advanced();
+        let len = advanced.mark.len;
+        self.checkpoint(advanced);
+        self.checkpointed().await?;
+        self.hold.tail = Some((len, self.feed.tail().to_vec()));
+        Ok(len)
+    }
+
+    /// Comes to rest: nothing is under way any more when the next one may write.
+    async fn rest(mut self) {
+        if let Err(error) = self.feed.land().await {
+            self.inner.write_failed(error);
+        }
+        // Who has failed has said so; whoever comes next finds the volume closed.
+        self.checkpointed().await.ok();
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(parts.rest());
+        }
+    }
+}
+
+impl std::fmt::Debug for Appender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Appender").field("id", &self.parts().id).finish_non_exhaustive()
+    }
+}
