@@ -3,7 +3,8 @@
 //! Promise: every block is asked for at least one cycle before the cycle in which its first byte is
 //! due, and never are more blocks out than the ledger granted. Asking a whole block's duration
 //! earlier still is what lets slow streams share cycles: the disk may take any cycle in between.
-//! It knows neither the disk nor the memory.
+//! Of a title that grows only whole blocks are asked for, so that none is read twice. It knows neither
+//! the disk nor the memory.
 
 use crate::byte_clock::ByteClock;
 use crate::mutant;
@@ -28,6 +29,8 @@ pub struct ReadAhead {
     /// Blocks asked for and not given back.
     out: u32,
     window: u32,
+    /// The end is not known yet.
+    grows: bool,
 }
 
 /// The part of one block that a stream sends.
@@ -49,13 +52,34 @@ impl ReadAhead {
     pub fn new(extent: Extent, window: u32) -> Self {
         assert!(extent.first < extent.end, "an empty extent is never delivered");
         assert!(window > 0, "the ledger grants at least one block");
-        Self { extent, next: extent.first.0 / extent.block.0, out: 0, window }
+        Self { extent, next: extent.first.0 / extent.block.0, out: 0, window, grows: false }
+    }
+
+    /// Of a title of which what lies before the end is there, and more will come.
+    #[must_use]
+    pub fn growing(self) -> Self {
+        Self { grows: true, ..self }
+    }
+
+    /// More of the title is there; all of it when it `is_whole`.
+    ///
+    /// # Panics
+    /// When the title was whole, or has become shorter.
+    pub fn extend(&mut self, end: Bytes, is_whole: bool) {
+        assert!(self.grows && end >= self.extent.end, "a title grows until it is whole");
+        self.extent.end = end;
+        self.grows = !is_whole;
+    }
+
+    /// Whether the end is not known yet.
+    pub const fn is_growing(&self) -> bool {
+        self.grows
     }
 
     /// The next block, when the window has room and its first byte is due before `horizon` by the
     /// clock of this delivery; without a clock every block is due.
     pub fn poll(&mut self, clock: Option<&ByteClock>, horizon: MonoTime) -> Option<Piece> {
-        if self.is_complete() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
+        if self.is_at_end() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
             return None;
         }
         if clock.is_some_and(|clock| self.due(clock) >= horizon) {
@@ -91,9 +115,16 @@ impl ReadAhead {
         self.extent.block
     }
 
-    /// Whether every block has been asked for.
+    /// Whether every block has been asked for, and there will be no more.
     pub const fn is_complete(&self) -> bool {
-        self.next * self.extent.block.0 >= self.extent.end.0
+        !self.grows && self.is_at_end()
+    }
+
+    /// Whether every block that is there has been asked for.
+    pub const fn is_at_end(&self) -> bool {
+        let next = self.next + self.grows as u64;
+        let begins = next * self.extent.block.0;
+        if self.grows { begins > self.extent.end.0 } else { begins >= self.extent.end.0 }
     }
 
     /// Until when blocks are due that must be asked for at `now`, the start of a cycle: those of the
@@ -136,6 +167,31 @@ mod tests {
                 at += u64::from(piece.len);
             }
             prop_assert_eq!(at, first + len);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn of_a_growing_title_each_byte_is_asked_for_once_and_whole_blocks_only_until_it_is_whole(
+            first in 0u64..1_000_000, steps in prop::collection::vec(0u64..700_000, 1..20),
+        ) {
+            let block = Bytes(256 * KIB);
+            let extent = Extent { first: Bytes(first), end: Bytes(first + 1), block };
+            let mut read = ReadAhead::new(extent, 100).growing();
+            let (mut at, mut end) = (first, first + 1);
+            for (number, step) in steps.iter().enumerate() {
+                end += step;
+                let is_whole = number + 1 == steps.len();
+                read.extend(Bytes(end), is_whole);
+                while let Some(piece) = read.poll(None, MonoTime(0)) {
+                    prop_assert_eq!(piece.block * block.0 + u64::from(piece.at), at);
+                    at += u64::from(piece.len);
+                    prop_assert!(at <= end && (is_whole || at.is_multiple_of(block.0)));
+                }
+                prop_assert!(is_whole || end - at < block.0 || at == first);
+                prop_assert_eq!(read.is_complete(), is_whole);
+            }
+            prop_assert_eq!(at, end);
         }
     }
 

@@ -182,10 +182,10 @@ where
         memories.push(made.memory);
         intakes.push(made.intake);
     }
-    // A start, the stop of its grant, and one stop of all.
-    let (commands, delivery_commands) = ring(3 * streams + 1);
+    // A start, the stop of its grant, one stop of all, and what a growing title has become.
+    let (commands, delivery_commands) = ring(4 * streams + 1);
     let (delivery_reports, reports) = ring(3 * streams + 1);
-    let (to_link, link_requests) = ring(leases + 2 * streams + 1);
+    let (to_link, link_requests) = ring(leases + 3 * streams + 1);
     let (link_answers, from_link) = ring(leases + 3 * streams + 1);
     let delivery = DeliveryServer::new(DeliveryParts {
         streams,
@@ -264,7 +264,11 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let rings = DiskRings { requests: disk_requests, filled: disk_filled, intake: disk_intake };
     let disk = DiskServer::new(volume.port, limits, rings, disk_counters);
     let rings = BlockRings { requests, answers, disk: to_disk, filled };
-    let block_server = BlockServer::new(volume.keeper, wants, rings, block_counters);
+    let view = match &volume.memory {
+        Memory::Arena(view) => Some(view.clone()),
+        Memory::PageCache => None,
+    };
+    let block_server = BlockServer::new(volume.keeper, view, wants, rings, block_counters);
     Made {
         disk: Box::new(disk),
         block: Box::new(block_server),

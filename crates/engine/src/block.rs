@@ -2,7 +2,8 @@
 //!
 //! Promise: a block is read once however many streams want it, is never taken away while somebody
 //! holds it, and goes to whoever asked for it exactly once. It is the one keeper of its arena.
-//! A read that nobody waits for any more is dropped, if the disk has not begun it.
+//! A read that nobody waits for any more is dropped, if the disk has not begun it. What is known to be
+//! other than what was stored goes to nobody.
 //! It decides nothing about time: deadlines pass through it to the disk.
 
 mod index;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 
 use tactus_core::cycle::{Filled, Job, Unfilled};
 use tactus_core::mutant;
-use tactus_core::ports::{self, Direction, DiskFault, Transfer};
+use tactus_core::ports::{self, Direction, DiskFault, Sum, Transfer};
 use tactus_core::units::{Bytes, MonoTime, SECTOR};
-use tactus_ring::arena::{BlockRef, Keeper, Lease};
+use tactus_ring::arena::{BlockRef, Keeper, Lease, View};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::block::index::{Index, Key};
@@ -27,6 +28,8 @@ use crate::server::Server;
 /// The keeper of one arena, between one delivery server and one disk server.
 pub struct BlockServer {
     keeper: Keeper,
+    /// The bytes of the blocks; none where only the port sees them, and compares them.
+    view: Option<View>,
     index: Index,
     recency: Recency,
     places: Vec<Place>,
@@ -45,6 +48,17 @@ struct Place {
     key: Option<Key>,
     state: State,
     generation: u32,
+    /// What has been read, or is being read.
+    content: Content,
+}
+
+/// How much of a block there is, and what it has been compared with.
+#[derive(Clone, Copy, Default)]
+struct Content {
+    /// Bytes of the title.
+    len: u32,
+    /// What they must sum up to, where that is known.
+    sum: Option<Sum>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -60,8 +74,7 @@ enum State {
 /// A read under way.
 #[derive(Clone, Copy)]
 struct Fill {
-    /// Bytes of the title that belong into the block.
-    len: u32,
+    content: Content,
     /// As the disk has been told, with the soonest of the waiters' deadlines.
     job: Job,
     /// All who wait for it are best effort.
@@ -85,6 +98,7 @@ impl BlockServer {
     /// `waiters` is the most wants that can be open at once.
     pub(crate) fn new(
         keeper: Keeper,
+        view: Option<View>,
         waiters: usize,
         rings: BlockRings,
         counters: Arc<BlockCounters>,
@@ -92,6 +106,7 @@ impl BlockServer {
         let places = keeper.places();
         Self {
             keeper,
+            view,
             index: Index::new(places),
             recency: Recency::new(places),
             places: vec![Place::default(); places as usize],
@@ -107,10 +122,16 @@ impl BlockServer {
 
     fn handle_want(&mut self, want: Want) {
         let key = Key { title: want.title, block: want.block };
-        let Some(place) = self.index.find(key) else {
+        let content = Content { len: want.len, sum: want.sum };
+        let found = self.index.find(key);
+        let known = found.filter(|&place| self.places[place as usize].content.serves(content));
+        let Some(place) = known else {
+            if let Some(place) = found {
+                self.supersede(key, place);
+            }
             self.counters.misses.add(1);
             let fill = self.fill_of(want);
-            self.begin_fill(key, fill);
+            self.begin_fill(Some(key), fill);
             return;
         };
         self.counters.hits.add(1);
@@ -127,6 +148,24 @@ impl BlockServer {
             self.tell_disk(ToDisk::Promote { block, deadline: want.deadline });
             self.uncommitted = true;
         }
+    }
+
+    /// Another read of the block is needed: this one goes to those who have it or wait for it, and to
+    /// nobody else.
+    fn supersede(&mut self, key: Key, place: u32) {
+        self.index.remove(key);
+        let entry = &mut self.places[place as usize];
+        entry.key = None;
+        if matches!(entry.state, State::Idle) {
+            self.recency.remove(place);
+            self.evict(place);
+        }
+    }
+
+    fn evict(&mut self, place: u32) {
+        let entry = &mut self.places[place as usize];
+        entry.state = State::Free;
+        self.keeper.evict(BlockRef { place, generation: entry.generation });
     }
 
     /// Has the disk drop a read when the last who waited for it has gone. An answer that is on its way
@@ -153,16 +192,18 @@ impl BlockServer {
             offset: Bytes(want.block * u64::from(self.keeper.block_size())),
             at: 0,
             len: want.len.next_multiple_of(SECTOR as u32),
-            sum: None,
+            sum: if self.view.is_none() { want.sum } else { None },
         };
         let job = Job { transfer, deadline: want.deadline, position: want.position };
         let mut waiters = List::default();
         self.waiters.push_back(&mut waiters, want.token);
-        Fill { len: want.len, job, best_effort: want.best_effort, waiters, wanting: 1 }
+        let content = Content { len: want.len, sum: want.sum };
+        Fill { content, job, best_effort: want.best_effort, waiters, wanting: 1 }
     }
 
-    /// Takes a place for the block of `key`, and has the disk fill it.
-    fn begin_fill(&mut self, key: Key, mut fill: Fill) {
+    /// Takes a place for the block of `key`, and has the disk fill it; without a key only for those who
+    /// wait for it.
+    fn begin_fill(&mut self, key: Option<Key>, mut fill: Fill) {
         let BlockRef { place, generation } = match self.keeper.take() {
             Some(block) => block,
             None => {
@@ -170,10 +211,12 @@ impl BlockServer {
                 self.keeper.take().expect("a place has just become free")
             }
         };
-        self.index.insert(key, place);
+        if let Some(key) = key {
+            self.index.insert(key, place);
+        }
         fill.job.transfer.block = ports::BlockRef { place, generation };
-        self.places[place as usize] =
-            Place { key: Some(key), state: State::Filling(fill), generation };
+        let (state, content) = (State::Filling(fill), fill.content);
+        self.places[place as usize] = Place { key, state, generation, content };
         self.tell_disk(ToDisk::Read { job: fill.job, best_effort: fill.best_effort });
         self.uncommitted = true;
     }
@@ -189,12 +232,9 @@ impl BlockServer {
     fn evict_oldest(&mut self) {
         let place = self.recency.front().expect("the ledger grants no more than the arena has");
         self.recency.remove(place);
-        let entry = &mut self.places[place as usize];
-        let key = entry.key.take().expect("an idle place has a block");
-        entry.state = State::Free;
-        let block = BlockRef { place, generation: entry.generation };
+        let key = self.places[place as usize].key.take().expect("an idle place has a block");
         self.index.remove(key);
-        self.keeper.evict(block);
+        self.evict(place);
         self.counters.evictions.add(1);
     }
 
@@ -206,22 +246,29 @@ impl BlockServer {
             panic!("{block:?} is filled once")
         };
         let unfilled = match filled.result {
-            Ok(bytes) if bytes >= fill.len => {
+            Ok(bytes) if bytes >= fill.content.len => {
                 self.keeper.filled(block);
-                entry.state = State::Idle;
-                self.recency.push_back(place);
-                while let Some(token) = self.waiters.pop_front(&mut fill.waiters) {
-                    self.lend(place, token);
+                if self.is_intact(block, &fill) {
+                    self.hand_out(place, &mut fill.waiters);
+                    return;
                 }
-                return;
+                Unfilled::Fault(DiskFault::DAMAGED)
             }
             // The file has become shorter than the title was: its bytes are not there.
             Ok(_) => Unfilled::Fault(DiskFault(CUT_SHORT)),
             Err(unfilled) => unfilled,
         };
-        let key = entry.key.take().expect("a filling place has a block");
-        self.index.remove(key);
-        self.keeper.failed(block);
+        let key = self.places[place as usize].key.take();
+        if let Some(key) = key {
+            self.index.remove(key);
+        }
+        match filled.result {
+            Ok(bytes) if bytes >= fill.content.len => self.keeper.evict(block),
+            _ => self.keeper.failed(block),
+        }
+        if unfilled == Unfilled::Fault(DiskFault::DAMAGED) {
+            self.counters.damaged.add(1);
+        }
         if unfilled == Unfilled::Dropped && fill.wanting > 0 {
             // Somebody has come meanwhile, perhaps in a round that has ended.
             self.begin_fill(key, fill);
@@ -236,6 +283,29 @@ impl BlockServer {
         }
     }
 
+    /// Whether a block that has been filled holds what was stored.
+    fn is_intact(&mut self, block: BlockRef, fill: &Fill) -> bool {
+        let sum =
+            mutant!(SumSkipped, fill.content.sum.filter(|_| !fill.best_effort), fill.content.sum);
+        let (Some(view), Some(sum)) = (&self.view, sum) else { return true };
+        let lease = self.keeper.lend(block);
+        let found = crc32c::crc32c(&view.bytes(&lease)[..sum.len as usize]);
+        self.keeper.give_back(lease);
+        found == sum.crc32c
+    }
+
+    /// Lends a block that has just been filled to all who wait for it.
+    fn hand_out(&mut self, place: u32, waiters: &mut List) {
+        let entry = &mut self.places[place as usize];
+        entry.state = State::Held;
+        let mut is_lent = false;
+        while let Some(token) = self.waiters.pop_front(waiters) {
+            is_lent = true;
+            self.lend(place, token);
+        }
+        assert!(is_lent, "somebody has asked for it");
+    }
+
     fn lend(&mut self, place: u32, token: u32) {
         let entry = &mut self.places[place as usize];
         if matches!(entry.state, State::Idle) {
@@ -248,10 +318,15 @@ impl BlockServer {
 
     fn handle_return(&mut self, lease: Lease) {
         let place = lease.block().place;
-        if self.keeper.give_back(lease) {
-            self.places[place as usize].state = State::Idle;
-            self.recency.push_back(place);
+        if !self.keeper.give_back(lease) {
+            return;
         }
+        let entry = &mut self.places[place as usize];
+        if entry.key.is_none() {
+            return self.evict(place);
+        }
+        entry.state = State::Idle;
+        self.recency.push_back(place);
     }
 
     fn answer(&mut self, answer: FromBlock) {
@@ -262,6 +337,14 @@ impl BlockServer {
     fn tell_disk(&mut self, message: ToDisk) {
         let pushed = self.disk.push(message);
         assert!(pushed.is_ok(), "the ring holds a message for every place");
+    }
+}
+
+impl Content {
+    /// Whether whoever wants `other` may have it.
+    fn serves(self, other: Self) -> bool {
+        let is_long_enough = mutant!(ShortBlockKept, true, self.len >= other.len);
+        is_long_enough && (other.sum.is_none() || self.sum == other.sum)
     }
 }
 

@@ -43,6 +43,8 @@ pub struct BlockCounters {
     pub misses: Counter,
     /// Blocks that made room for others.
     pub evictions: Counter,
+    /// Blocks whose bytes were not those that had been stored.
+    pub damaged: Counter,
     /// Places with a block, leased or not.
     pub resident: Counter,
     /// Places whose block somebody holds.

@@ -116,7 +116,7 @@ impl DeliveryServer {
         *entry = Entry::new(start, block, self.active.len());
         self.active.push(index);
         self.counters.started.add(1);
-        self.begin(now, start);
+        self.begin(now, index);
     }
 
     /// A hold is a download that is never sent: its blocks stay where they are.
@@ -127,15 +127,53 @@ impl DeliveryServer {
         assert!(entry.is_free(), "the broker gives a place away once");
         *entry = Entry::of_hold(hold, block, self.active.len());
         self.active.push(index);
-        let start = entry.start;
-        self.begin(now, start);
+        self.begin(now, index);
     }
 
-    fn begin(&mut self, now: MonoTime, start: Start) {
-        let index = start.stream.index;
+    fn begin(&mut self, now: MonoTime, index: u32) {
         self.counters.streams.set(self.active.len() as u64);
+        self.ask_alone(now, index);
+    }
+
+    /// Asks for what one stream needs, at any time.
+    fn ask_alone(&mut self, now: MonoTime, index: u32) {
         self.ask(now, index);
-        self.commit(usize::from(start.origin.volume.0), Round::Stream);
+        let volume = usize::from(self.entries[index as usize].start.origin.volume.0);
+        self.commit(volume, Round::Stream);
+    }
+
+    /// More of a growing title is there.
+    fn extend(&mut self, now: MonoTime, stream: StreamId, end: Bytes, is_whole: bool) {
+        let entry = &mut self.entries[stream.index as usize];
+        if entry.start.stream != stream || !entry.is_reading() || !entry.read.is_growing() {
+            return;
+        }
+        entry.read.extend(end, is_whole);
+        entry.start.end = end;
+        entry.start.origin.len = entry.start.origin.len.max(end);
+        self.ask_alone(now, stream.index);
+        self.settle(now, stream.index);
+    }
+
+    /// Tells the link how long a stream is whose title has grown to its end. One that has come up with
+    /// the end waits for its last blocks without being late, so there the link hears of it when it has
+    /// been fed all of them.
+    fn settle(&mut self, now: MonoTime, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if !entry.is_open_ended || entry.read.is_growing() || entry.phase != Phase::Running {
+            return;
+        }
+        let cycle = self.volumes[usize::from(entry.start.origin.volume.0)].terms.cycle;
+        let is_fed = entry.read.is_complete() && self.wanted.front(&entry.wanted).is_none();
+        let is_ahead = entry.clock.as_ref().is_some_and(|clock| {
+            !entry.read.is_at_end()
+                && entry.read.due(clock) >= entry.read.horizon(clock, now, cycle)
+        });
+        if is_fed || is_ahead {
+            entry.is_open_ended = false;
+            let (stream, len) = (entry.start.stream, entry.start.end - entry.start.first);
+            give(&mut self.to_link, ToLink::Settle { stream, len });
+        }
     }
 
     /// Asks for every block of the stream that is due by the next cycle's end.
@@ -153,6 +191,10 @@ impl DeliveryServer {
         };
         loop {
             let deadline = match (&entry.clock, entry.start.pace) {
+                // What has just come into being was due when it did; nobody is late for it.
+                (Some(clock), _) if entry.is_open_ended => {
+                    entry.read.due(clock).max(now + cycle.times(2))
+                }
                 (Some(clock), _) => entry.read.due(clock),
                 // What only begins comes after everything that is already promised.
                 (None, Pace::Paced { .. }) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
@@ -198,7 +240,7 @@ impl DeliveryServer {
         any
     }
 
-    fn handle_ready(&mut self, volume: usize, token: u32, lease: Lease) {
+    fn handle_ready(&mut self, now: MonoTime, volume: usize, token: u32, lease: Lease) {
         let wanted = self.wanted.get_mut(token);
         let stream = wanted.stream;
         let entry = &mut self.entries[stream.index as usize];
@@ -211,6 +253,7 @@ impl DeliveryServer {
         }
         wanted.lease = Some(lease);
         self.feed(stream.index);
+        self.settle(now, stream.index);
     }
 
     fn handle_failed(&mut self, now: MonoTime, token: u32, errno: i32) {
@@ -262,7 +305,10 @@ impl DeliveryServer {
                     file: entry.start.origin.file,
                     first: entry.start.first,
                     pace,
-                    len: entry.start.end - entry.start.first,
+                    len: match entry.is_open_ended {
+                        true => None,
+                        false => Some(entry.start.end - entry.start.first),
+                    },
                 };
                 give(&mut self.to_link, ToLink::Open(open));
             }
@@ -380,13 +426,14 @@ impl DeliveryServer {
             return;
         }
         let (stream, at) = (entry.start.stream, entry.active_at);
+        let sums = entry.start.origin.sums.take();
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
             self.entries[moved as usize].active_at = at;
         }
         self.counters.streams.set(self.active.len() as u64);
-        self.report(Report::Retired { stream });
+        self.report(Report::Retired { stream, sums });
     }
 
     fn give_back(&mut self, volume: usize, lease: Lease) {
@@ -414,7 +461,7 @@ fn give(to_link: &mut Producer<ToLink>, message: ToLink) {
 }
 
 fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
-    let Origin { title, file, position, len, .. } = start.origin;
+    let Origin { title, file, position, len, ref sums, .. } = start.origin;
     let offset = piece.block * block.0;
     Want {
         token,
@@ -422,6 +469,7 @@ fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: Mono
         block: piece.block,
         file,
         len: (len.0 - offset).min(block.0) as u32,
+        sum: sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block)),
         deadline,
         position: position + offset,
         best_effort: start.pace == Pace::BestEffort,
@@ -439,7 +487,9 @@ impl Server for DeliveryServer {
             while let Some(answer) = self.volumes[volume].from_block.pop() {
                 any = true;
                 match answer {
-                    FromBlock::Ready { token, lease } => self.handle_ready(volume, token, lease),
+                    FromBlock::Ready { token, lease } => {
+                        self.handle_ready(now, volume, token, lease);
+                    }
                     FromBlock::Failed { token, errno } => self.handle_failed(now, token, errno),
                     FromBlock::Dropped { token } => self.handle_dropped(token),
                 }
@@ -451,6 +501,9 @@ impl Server for DeliveryServer {
                 Command::Start(start) => self.start(now, start),
                 Command::Hold(hold) => self.hold(now, hold),
                 Command::Stop(stream) => self.stop(now, stream),
+                Command::Extend { stream, end, is_whole } => {
+                    self.extend(now, stream, end, is_whole);
+                }
             }
         }
         any |= self.turn_cycles(now);

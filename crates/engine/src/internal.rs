@@ -3,7 +3,7 @@
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::cycle::Job;
-use tactus_core::ports::{FileHandle, SocketHandle};
+use tactus_core::ports::{FileHandle, SocketHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
@@ -40,6 +40,8 @@ pub(crate) struct Want {
     pub(crate) file: FileHandle,
     /// Bytes of the title in this block; only the last block has less than a whole one.
     pub(crate) len: u32,
+    /// What they must sum up to.
+    pub(crate) sum: Option<Sum>,
     pub(crate) deadline: MonoTime,
     pub(crate) position: u64,
     pub(crate) best_effort: bool,
@@ -88,6 +90,11 @@ pub(crate) enum ToLink {
         at: u32,
         len: u32,
     },
+    /// All of a growing title has been fed, or will be in time: its length is known.
+    Settle {
+        stream: StreamId,
+        len: Bytes,
+    },
     Close(StreamId),
 }
 
@@ -101,8 +108,8 @@ pub(crate) struct Open {
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
     pub(crate) pace: Pace,
-    /// Bytes to send in all.
-    pub(crate) len: Bytes,
+    /// Bytes to send in all; none while the title grows.
+    pub(crate) len: Option<Bytes>,
 }
 
 /// From a link server to a delivery server.

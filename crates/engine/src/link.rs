@@ -150,6 +150,18 @@ impl<P: LinkPort> LinkServer<P> {
         self.fed.push_back(&mut entry.fed, fed);
     }
 
+    /// The length of a stream is known now.
+    fn settle(&mut self, stream: StreamId, len: Bytes) {
+        let entry = &mut self.entries[stream.index as usize];
+        if entry.stream != Some(stream) {
+            return;
+        }
+        entry.len = Some(len);
+        if entry.is_complete() {
+            self.close(stream.index, Outcome::Complete);
+        }
+    }
+
     /// Visits all streams of `slot`.
     fn visit_slot(&mut self, now: MonoTime, slot: Slot) {
         for tick in Tick::ALL {
@@ -168,10 +180,18 @@ impl<P: LinkPort> LinkServer<P> {
             return;
         }
         let clock = entry.clock.expect("the roster holds only paced streams");
-        let due = clock.allowed(slot.begin()).min(entry.len).saturating_sub(entry.sent);
+        let allowed = clock.allowed(slot.begin());
+        let due = allowed.min(entry.end()).saturating_sub(entry.sent);
+        if entry.len.is_none() && allowed > entry.end() {
+            // It has come up with the end of a title that grows: its clock waits for it.
+            let ahead = allowed - entry.end();
+            self.move_clock(index, clock.rate().time_for(ahead));
+        }
         if due == Bytes(0) {
             return;
         }
+        let entry = &mut self.entries[index as usize];
+        let clock = entry.clock.expect("the roster holds only paced streams");
         let second = entry.window.visit(now, entry.sent, entry.was_blocked);
         if let Some(second) = second {
             self.count_second(index, second);
@@ -189,7 +209,7 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[index as usize];
         match taken {
             Taken::Ended(outcome) => self.close(index, outcome),
-            Taken::Bytes(_) if entry.sent == entry.len => self.close(index, Outcome::Complete),
+            Taken::Bytes(_) if entry.is_complete() => self.close(index, Outcome::Complete),
             Taken::Bytes(taken) => {
                 let (is_blocked, missing) = (taken < ready, due - ready);
                 entry.was_blocked = is_blocked || entry.was_blocked && missing > Bytes(0);
@@ -335,6 +355,7 @@ impl<P: LinkPort> LinkServer<P> {
                 ToLink::Feed { stream, lease, at, len } => {
                     self.feed(stream, Fed { lease, at, len });
                 }
+                ToLink::Settle { stream, len } => self.settle(stream, len),
                 ToLink::Close(stream) => {
                     if self.entries[stream.index as usize].stream == Some(stream) {
                         self.close(stream.index, Outcome::Stopped);

@@ -4,8 +4,11 @@
 //! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
 //! uploads it says *write* and *sync*, and hears of each once.
 
+use std::sync::Arc;
+
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
+use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 
 /// One running delivery: a place in the delivery table, and the life it is in.
@@ -42,7 +45,7 @@ pub enum Pace {
 }
 
 /// What is read, and where it lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The disk that holds the title.
     pub volume: VolumeId,
@@ -52,12 +55,16 @@ pub struct Origin {
     pub file: FileHandle,
     /// Where it begins on the device, as a sweep key; zero where order does not matter.
     pub position: u64,
-    /// Its length.
+    /// Its length; of a title that grows, what of it is on stable storage.
     pub len: Bytes,
+    /// What its bytes must sum up to; none when nobody knows, and as long as it grows. All who read one
+    /// title name the same. It comes back with `Report::Retired`, as nothing is freed on a real-time
+    /// thread.
+    pub sums: Option<Arc<Sums>>,
 }
 
 /// Asks for a delivery that the ledger has admitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Start {
     /// The place granted in the delivery table.
     pub stream: StreamId,
@@ -67,6 +74,8 @@ pub struct Start {
     pub first: Bytes,
     /// One past the last byte to send.
     pub end: Bytes,
+    /// The title grows, and what comes is sent too: the end moves by [`Command::Extend`].
+    pub grows: bool,
     /// How fast.
     pub pace: Pace,
     /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
@@ -75,8 +84,8 @@ pub struct Start {
     pub socket: SocketHandle,
 }
 
-/// Asks to keep a whole title in memory, read in the time left over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Asks to keep a whole title in memory, read in the time left over. It does not grow.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
     /// The place granted in the delivery table.
     pub stream: StreamId,
@@ -87,7 +96,7 @@ pub struct Hold {
 }
 
 /// From the control side to a delivery server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Begin a delivery.
     Start(Start),
@@ -95,6 +104,16 @@ pub enum Command {
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
+    /// More of a growing title is on stable storage. One that finds no room in the ring can be said
+    /// later; the last one must be said.
+    Extend {
+        /// The delivery. One that has ended does not mind.
+        stream: StreamId,
+        /// One past the last byte.
+        end: Bytes,
+        /// There will be no more.
+        is_whole: bool,
+    },
 }
 
 /// How a delivery ended.
@@ -113,7 +132,7 @@ pub enum Outcome {
 }
 
 /// From a delivery server to the control side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// The socket is the control side's again.
     Finished {
@@ -133,6 +152,8 @@ pub enum Report {
     Retired {
         /// Which delivery.
         stream: StreamId,
+        /// What it was given.
+        sums: Option<Arc<Sums>>,
     },
 }
 

@@ -3,10 +3,14 @@
 
 mod stage;
 
+use std::sync::Arc;
+
 use stage::{BLOCK, BOTH, CYCLE, Memory, PLACES, Room, Stage, TITLE, content};
+use tactus_core::ports::DiskFault;
 use tactus_core::stagger::Tick;
+use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
-use tactus_engine::message::{Command, Outcome, Pace, Report, StreamId};
+use tactus_engine::message::{Command, IntakeAnswer, Outcome, Pace, Report, Start, StreamId};
 
 /// 2 Mbit/s: the title takes ten seconds.
 const RATE: u64 = 2_097_152;
@@ -22,7 +26,7 @@ fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
 }
 
 fn retired(stage: &Stage, stream: StreamId) -> bool {
-    stage.reports.contains(&Report::Retired { stream })
+    stage.reports.contains(&Report::Retired { stream, sums: None })
 }
 
 #[test]
@@ -321,4 +325,199 @@ fn a_file_that_has_lost_its_bytes_ends_its_own_streams_and_every_lease_comes_bac
     assert_eq!(finished(&stage, healthy), Some((Outcome::Complete, TITLE)));
     assert!(retired(&stage, healthy));
     assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+}
+
+/// What the title was when it was stored.
+fn sums(title: i32) -> Arc<Sums> {
+    let bytes = content(title, 0, TITLE.0);
+    let units = bytes.chunks(UNIT.0 as usize).map(crc32c::crc32c).collect();
+    Arc::new(Sums::new(TITLE, units).expect("one for each unit"))
+}
+
+fn start_with_sums(stage: &mut Stage, title: i32, pace: Pace, sums: &Arc<Sums>) -> StreamId {
+    let mut start = stage.start_of(title, pace, 0..TITLE.0);
+    start.origin.sums = Some(Arc::clone(sums));
+    let stream = start.stream;
+    stage.command(Command::Start(start));
+    stream
+}
+
+#[test]
+fn what_is_not_what_was_stored_is_found_before_it_is_sent() {
+    for memory in BOTH {
+        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+            let mut stage = Stage::new(memory);
+            let (good, bad) = (sums(1), sums(2));
+            stage.disk().damaged.push(2);
+            let whole = start_with_sums(&mut stage, 1, pace, &good);
+            let damaged = start_with_sums(&mut stage, 2, pace, &bad);
+            stage.pass(SECOND.times(12));
+            assert_eq!(finished(&stage, whole), Some((Outcome::Complete, TITLE)));
+            let outcome = Outcome::DiskFailed(DiskFault::DAMAGED.0);
+            assert_eq!(finished(&stage, damaged), Some((outcome, Bytes(0))));
+            assert!(stage.control.counters.blocks[0].damaged.value() > 0);
+            // What was lent to a real-time thread is freed by the control side.
+            assert_eq!((Arc::strong_count(&good), Arc::strong_count(&bad)), (2, 2));
+            stage.reports.clear();
+            assert_eq!((Arc::strong_count(&good), Arc::strong_count(&bad)), (1, 1));
+        }
+    }
+}
+
+#[test]
+fn a_block_in_memory_that_nobody_has_compared_is_compared_before_it_is_lent() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        stage.disk().damaged.push(2);
+        let careless = stage.start_with(2, BY_THE_CLOCK);
+        stage.pass(SECOND);
+        let careful = start_with_sums(&mut stage, 2, BY_THE_CLOCK, &sums(2));
+        stage.pass(SECOND.times(11));
+        assert_eq!(finished(&stage, careless), Some((Outcome::Complete, TITLE)));
+        let outcome = Outcome::DiskFailed(DiskFault::DAMAGED.0);
+        assert_eq!(finished(&stage, careful), Some((outcome, Bytes(0))));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+/// A stream from the beginning of a title of which only `len` is there yet.
+fn growing(stage: &mut Stage, title: i32, pace: Pace, len: Bytes) -> StreamId {
+    let start = stage.start_of(title, pace, 0..len.0);
+    let stream = start.stream;
+    let mut start = Start { grows: true, ..start };
+    start.origin.len = len;
+    stage.command(Command::Start(start));
+    stream
+}
+
+#[test]
+fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
+    // A title of 16 blocks and a half that grows a quarter as fast as it is watched.
+    let whole = Bytes(u64::from(BLOCK) * 33 / 2);
+    for memory in BOTH {
+        for pace in [BY_THE_CLOCK, Pace::BestEffort] {
+            let mut stage = Stage::new(memory);
+            let mut len = Bytes(1);
+            let stream = growing(&mut stage, 1, pace, len);
+            while len < whole {
+                stage.pass(Nanos::from_millis(250));
+                len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
+                let is_whole = len == whole;
+                stage.command(Command::Extend { stream, end: len, is_whole });
+                let there = if is_whole { len.0 } else { len.0 - len.0 % u64::from(BLOCK) };
+                assert!(stage.received(stream).len() as u64 <= there);
+            }
+            stage.pass(SECOND.times(2));
+            assert_eq!(stage.received(stream), content(1, 0, whole.0));
+            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
+            assert!(retired(&stage, stream));
+            let counters = &stage.control.counters;
+            assert_eq!(counters.link.underruns.value(), 0);
+            assert_eq!(counters.delivery.too_slow.value(), 0);
+            assert_eq!(counters.disks[0].cycles_missed.value(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_stream_behind_the_end_of_a_growing_title_does_not_notice_that_it_grows() {
+    for memory in BOTH {
+        let [still, grown] = [false, true].map(|grows| {
+            let mut stage = Stage::new(memory);
+            let stream = match grows {
+                false => stage.start(1, RATE),
+                true => growing(&mut stage, 1, BY_THE_CLOCK, Bytes(TITLE.0 / 2)),
+            };
+            stage.pass(SECOND);
+            if grows {
+                let end = Bytes(TITLE.0 / 2 + 1);
+                stage.command(Command::Extend { stream, end, is_whole: false });
+                stage.pass(SECOND);
+                stage.command(Command::Extend { stream, end: TITLE, is_whole: true });
+            } else {
+                stage.pass(SECOND);
+            }
+            stage.pass(SECOND.times(9));
+            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+            stage.sends(stream)
+        });
+        assert_eq!(still, grown);
+    }
+}
+
+#[test]
+fn a_block_of_a_growing_title_is_read_again_when_more_of_it_is_wanted() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        // A range up to what is there now, in the middle of a block.
+        let there = u64::from(BLOCK) / 2;
+        let mut start = stage.start_of(1, BY_THE_CLOCK, 0..there);
+        start.origin.len = Bytes(there);
+        let first = start.stream;
+        stage.command(Command::Start(start));
+        stage.pass(Nanos::from_millis(50));
+        let second = stage.start(1, RATE);
+        stage.pass(SECOND.times(11));
+        assert_eq!(stage.received(first), content(1, 0, there));
+        assert_eq!(stage.received(second), content(1, 0, TITLE.0));
+        let first_block = stage.disk().reads.iter().filter(|&&(_, offset)| offset == 0).count();
+        assert_eq!(first_block, 2);
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+fn answers(stage: &Stage) -> Vec<IntakeAnswer> {
+    stage.answers.iter().map(|&(_, answer)| answer).collect()
+}
+
+#[test]
+fn what_is_written_lands_whole_and_each_request_is_answered_once() {
+    let mut stage = Stage::new(Memory::Arena);
+    let block = u64::from(BLOCK);
+    let stream = stage.start(1, RATE);
+    for place in 0..8 {
+        stage.write(
+            place,
+            70,
+            u64::from(place) * block,
+            &content(70, u64::from(place) * block, block),
+        );
+    }
+    stage.pass(SECOND);
+    let mut written: Vec<_> = stage.disk().written[&70].clone();
+    written.sort();
+    let bytes: Vec<u8> = written.into_iter().flat_map(|(_, bytes)| bytes).collect();
+    assert!(bytes == content(70, 0, 8 * block));
+    let expected: Vec<_> =
+        (0..8).map(|token| IntakeAnswer::Written { token, result: Ok(()) }).collect();
+    assert_eq!(answers(&stage), expected);
+    let counters = &stage.control.counters.disks[0];
+    assert_eq!((counters.writes.value(), counters.written_bytes.value()), (8, 8 * block));
+    stage.pass(SECOND.times(10));
+    assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+    assert_eq!(stage.control.counters.link.underruns.value(), 0);
+}
+
+#[test]
+fn a_flush_is_answered_after_the_device_and_a_failed_one_is_never_tried_again() {
+    let mut stage = Stage::new(Memory::Arena);
+    stage.pass(Nanos::from_millis(20));
+    stage.disk().flushes_fail = 1;
+    let begun = stage.now;
+    stage.sync(7, 70);
+    assert!(answers(&stage).is_empty(), "nothing is answered before the device has");
+    stage.pass(SECOND);
+    assert_eq!(answers(&stage), [IntakeAnswer::Synced { token: 7, result: Err(DiskFault(5)) }]);
+    assert!(stage.answers[0].0 >= begun + Nanos::from_millis(3));
+    assert_eq!(stage.disk().flushed.len(), 1);
+    // Another one is another one.
+    for token in 8..11 {
+        stage.sync(token, 70);
+    }
+    stage.pass(SECOND);
+    let later: Vec<_> =
+        (8..11).map(|token| IntakeAnswer::Synced { token, result: Ok(()) }).collect();
+    assert_eq!(answers(&stage)[1..], later);
+    let counters = &stage.control.counters.disks[0];
+    assert_eq!((counters.syncs.value(), counters.sync_faults.value()), (4, 1));
 }

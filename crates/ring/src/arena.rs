@@ -345,6 +345,24 @@ impl View {
         self.end_write(block, |count| (count == EXCLUSIVE).then_some(0));
     }
 
+    /// Copies what a place of a write share holds from `at` on: the device's side for the simulator.
+    ///
+    /// # Panics
+    /// As [`View::fill`].
+    pub fn copy_out(&self, block: BlockRef, at: u32, into: &mut [u8]) {
+        let offset = self.shared.range(at, into.len());
+        self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
+        #[cfg(loom)]
+        self.shared.watch.read(block.place);
+        let start = self.shared.start_of(block.place);
+        // SAFETY: `range` has checked that the bytes lie in the block from this offset on.
+        let source = unsafe { start.add(offset) };
+        // SAFETY: the block is ours alone while its count is EXCLUSIVE, so nobody writes it; it is
+        // initialised, and `into` cannot overlap it, as a slice of the block would need a lease.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), into.as_mut_ptr(), into.len()) };
+        self.end_write(block, |count| (count == EXCLUSIVE).then_some(0));
+    }
+
     fn begin_write(&self, block: BlockRef, count: impl Fn(u32) -> Option<u32>) {
         // SYNC(taken): acquire here, release in `Keeper::take`.
         self.recount(block, Ordering::Acquire, count);

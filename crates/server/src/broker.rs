@@ -109,7 +109,7 @@ impl Source {
     fn origin(&self) -> Origin {
         let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
         let OpenTitle { volume, id: title, position, len, .. } = *self.title;
-        Origin { volume, title, file, position, len }
+        Origin { volume, title, file, position, len, sums: None }
     }
 }
 
@@ -370,7 +370,7 @@ impl Broker {
                     self.shared.book().finished(stream, outcome, sent);
                 }
                 Report::Held { stream } => self.shared.book().held(stream),
-                Report::Retired { stream } => {
+                Report::Retired { stream, .. } => {
                     // Closing a file may take long: not under the lock.
                     drop(self.shared.book().retired(stream));
                 }

@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) read: ReadAhead,
     /// The law in force, once the link has begun.
     pub(super) clock: Option<ByteClock>,
+    /// The link does not know yet how long it will be.
+    pub(super) is_open_ended: bool,
     /// Blocks asked for and not yet at the link, in order.
     pub(super) wanted: List,
     /// Blocks at the link.
@@ -72,9 +74,11 @@ impl Entry {
                 file: FileHandle(-1),
                 position: 0,
                 len: Bytes(1),
+                sums: None,
             },
             first: Bytes(0),
             end: Bytes(1),
+            grows: false,
             pace: Pace::BestEffort,
             window: 1,
             socket: SocketHandle(-1),
@@ -84,10 +88,13 @@ impl Entry {
 
     pub(super) fn new(start: Start, block: Bytes, active_at: usize) -> Self {
         let extent = Extent { first: start.first, end: start.end, block };
+        let read = ReadAhead::new(extent, start.window);
+        let is_open_ended = start.grows;
         Self {
             start,
             phase: Phase::Priming,
-            read: ReadAhead::new(extent, start.window),
+            read: if is_open_ended { read.growing() } else { read },
+            is_open_ended,
             clock: None,
             wanted: List::default(),
             at_link: 0,
@@ -104,9 +111,10 @@ impl Entry {
     pub(super) fn of_hold(hold: Hold, block: Bytes, active_at: usize) -> Self {
         let start = Start {
             stream: hold.stream,
-            origin: hold.origin,
             first: Bytes(0),
             end: hold.origin.len,
+            origin: hold.origin,
+            grows: false,
             pace: Pace::BestEffort,
             window: hold.window,
             socket: SocketHandle(-1),
@@ -134,7 +142,7 @@ impl Entry {
         let Pace::Paced { rate, burst, tick } = self.start.pace else {
             return (blocks > 0).then_some(self.start.pace);
         };
-        if blocks < self.read.out() {
+        if blocks < self.read.out() || blocks == 0 {
             return None;
         }
         let whole = bytes == self.start.end - self.start.first;

@@ -86,7 +86,7 @@ impl<P: LinkPort> LinkServer<P> {
         };
         let slot = self.slot;
         let entry = &mut self.entries[index as usize];
-        if entry.sent == entry.len {
+        if entry.is_complete() {
             self.close(index, Outcome::Complete);
         } else if taken < most {
             entry.not_before = Slot(slot.0 + BACK_OFF);

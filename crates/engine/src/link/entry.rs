@@ -36,7 +36,8 @@ pub(super) struct Entry {
     /// Bytes fed and not sent.
     pub(super) available: Bytes,
     pub(super) sent: Bytes,
-    pub(super) len: Bytes,
+    /// None while the title grows.
+    pub(super) len: Option<Bytes>,
     /// The peer has left something untaken, and since then not all that was due has left: what is
     /// missing is the peer's doing.
     pub(super) was_blocked: bool,
@@ -61,7 +62,7 @@ impl Entry {
             fed: List::default(),
             available: Bytes(0),
             sent: Bytes(0),
-            len: Bytes(0),
+            len: None,
             was_blocked: false,
             window: Window::default(),
             drained: (MonoTime(0), Bytes(0)),
@@ -80,5 +81,15 @@ impl Entry {
             drained: (now, Bytes(0)),
             ..Self::free()
         }
+    }
+
+    /// One past the last byte that may be sent: of a title that grows what has been fed.
+    pub(super) fn end(&self) -> Bytes {
+        self.len.unwrap_or(self.sent + self.available)
+    }
+
+    /// Whether every byte has been sent, and there will be no more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.len == Some(self.sent)
     }
 }

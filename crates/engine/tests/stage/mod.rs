@@ -18,11 +18,14 @@ use tactus_core::ports::{
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
-use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
+use tactus_engine::assembly::{Control, IntakeSetup, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
 use tactus_engine::link::{self, Patience};
-use tactus_engine::message::{Command, Origin, Pace, Report, Start, StreamId, TitleId, VolumeId};
-use tactus_ring::arena::{BlockRef, HeapRegion, View, arena, elsewhere};
+use tactus_engine::message::{
+    Command, IntakeAnswer, IntakeRequest, Origin, Pace, Report, Start, StreamId, TitleId, VolumeId,
+    WriteClass,
+};
+use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
 
 use pages::Pages;
 
@@ -30,6 +33,8 @@ pub(crate) const BLOCK: u32 = 65536;
 pub(crate) const CYCLE: Nanos = Nanos::from_millis(100);
 /// Time of a transfer.
 const READ: Nanos = MILLISECOND;
+/// Time of a flush.
+const FLUSH: Nanos = Nanos::from_millis(3);
 /// Every title is this long.
 pub(crate) const TITLE: Bytes = Bytes(40 * BLOCK as u64);
 pub(crate) const PLACES: u32 = 64;
@@ -66,6 +71,16 @@ pub(crate) struct Disk {
     pub(crate) failing: BTreeMap<i32, i32>,
     /// Nothing is answered.
     pub(crate) holds: bool,
+    /// Titles of which one bit of each block is not what was stored.
+    pub(crate) damaged: Vec<i32>,
+    write_share: View,
+    /// What files hold that were written to: offset and bytes, in the order in which they landed.
+    pub(crate) written: BTreeMap<i32, Vec<(u64, Vec<u8>)>>,
+    syncs: VecDeque<(ports::Sync, MonoTime)>,
+    /// Flushes that were begun, by file.
+    pub(crate) flushed: Vec<(MonoTime, i32)>,
+    /// How many flushes fail from now on.
+    pub(crate) flushes_fail: u32,
 }
 
 /// What sockets have taken, and how much they will.
@@ -95,6 +110,10 @@ impl DiskPort for DiskEnd {
     fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
         let mut disk = self.0.lock().expect("one thread plays");
         let before = disk.queue.back().map_or(now, |&(_, done)| done.max(now));
+        if transfer.direction == ports::Direction::Write {
+            disk.queue.push_back((transfer, before + READ));
+            return Ok(());
+        }
         disk.reads.push((transfer.file.0, transfer.offset.0));
         if let Blocks::PageCache(pages) = &mut disk.blocks {
             pages.begin(transfer);
@@ -114,7 +133,18 @@ impl DiskPort for DiskEnd {
         if let Some(&errno) = disk.failing.get(&transfer.file.0) {
             return Some(Completion { transfer, result: Err(DiskFault(errno)) });
         }
-        let bytes = content(transfer.file.0, transfer.offset.0, u64::from(transfer.len));
+        if transfer.direction == ports::Direction::Write {
+            let bytes = disk.take_written(transfer);
+            disk.written.entry(transfer.file.0).or_default().push((transfer.offset.0, bytes));
+            return Some(Completion { transfer, result: Ok(transfer.len) });
+        }
+        let mut bytes = content(transfer.file.0, transfer.offset.0, u64::from(transfer.len));
+        if disk.damaged.contains(&transfer.file.0) {
+            bytes[77] ^= 4;
+            if matches!(disk.blocks, Blocks::PageCache(_)) && transfer.sum.is_some() {
+                return Some(Completion { transfer, result: Err(DiskFault::DAMAGED) });
+            }
+        }
         match &mut disk.blocks {
             Blocks::Arena(view) => {
                 let ports::BlockRef { place, generation } = transfer.block;
@@ -125,12 +155,23 @@ impl DiskPort for DiskEnd {
         Some(Completion { transfer, result: Ok(transfer.len) })
     }
 
-    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
-        Err(sync)
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        let mut disk = self.0.lock().expect("one thread plays");
+        disk.flushed.push((now, sync.file.0));
+        disk.syncs.push_back((sync, now + FLUSH));
+        Ok(())
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
-        None
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+        let mut disk = self.0.lock().expect("one thread plays");
+        let (sync, done) = *disk.syncs.front()?;
+        if done > now {
+            return None;
+        }
+        disk.syncs.pop_front();
+        let fails = disk.flushes_fail > 0;
+        disk.flushes_fail -= u32::from(fails);
+        Some(Synced { sync, result: if fails { Err(DiskFault(5)) } else { Ok(()) } })
     }
 }
 
@@ -186,6 +227,23 @@ pub(crate) struct Stage {
     pub(crate) reports: Vec<Report>,
     starts: u32,
     window: u32,
+    writes: Keeper,
+    /// What the intake has said, and when.
+    pub(crate) answers: Vec<(MonoTime, IntakeAnswer)>,
+}
+
+/// Places of the stage's write share.
+const WRITE_PLACES: u32 = 16;
+
+impl Disk {
+    /// What a write found in its place.
+    fn take_written(&self, transfer: Transfer) -> Vec<u8> {
+        let ports::BlockRef { place, generation } = transfer.block;
+        let block = BlockRef { place, generation };
+        let mut bytes = vec![0; transfer.len as usize];
+        self.write_share.copy_out(block, transfer.at, &mut bytes);
+        bytes
+    }
 }
 
 impl Stage {
@@ -207,12 +265,20 @@ impl Stage {
                 (elsewhere(places, BLOCK), blocks, link::Memory::PageCache)
             }
         };
+        let region = HeapRegion::new(WRITE_PLACES as usize * BLOCK as usize);
+        let (write_keeper, view_of_writes) = arena(Box::new(region), BLOCK);
         let disk = Arc::new(Mutex::new(Disk {
             blocks,
             queue: VecDeque::new(),
             reads: vec![],
             failing: BTreeMap::new(),
             holds: false,
+            damaged: vec![],
+            write_share: view_of_writes,
+            written: BTreeMap::new(),
+            syncs: VecDeque::new(),
+            flushed: vec![],
+            flushes_fail: 0,
         }));
         let network = Arc::new(Mutex::new(Network::default()));
         let millisecond = Nanos::from_millis(1);
@@ -222,7 +288,7 @@ impl Stage {
             read_mib: millisecond,
             write_mib: millisecond,
             depth: 4,
-            flush: millisecond,
+            flush: FLUSH,
         };
         let (mut cores, control) = assemble(Setup {
             volumes: vec![VolumeSetup {
@@ -232,7 +298,12 @@ impl Stage {
                 cycle: CYCLE,
                 model,
                 best_effort_depth: 2,
-                intake: None,
+                intake: Some(IntakeSetup {
+                    places: WRITE_PLACES,
+                    syncs_max: 8,
+                    floor_thousandths: 50,
+                    bell: Box::new(Silent),
+                }),
             }],
             link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
             streams: 8,
@@ -243,7 +314,36 @@ impl Stage {
         let core = cores.pop().expect("one core");
         let now = MonoTime(7_000_000_123);
         let (reports, starts) = (vec![], 0);
-        Self { core, control, disk, network, now, wake: None, reports, starts, window }
+        let (wake, writes) = (None, write_keeper);
+        let answers = vec![];
+        Self { core, control, disk, network, now, wake, reports, starts, window, writes, answers }
+    }
+
+    /// Asks for `bytes` to be written, from a place of the write share.
+    pub(crate) fn write(&mut self, token: u32, file: i32, offset: u64, bytes: &[u8]) {
+        let block = self.writes.take().expect("a free place");
+        self.disk().write_share.fill(block, 0, bytes);
+        let BlockRef { place, generation } = block;
+        self.ask(IntakeRequest::Write {
+            token,
+            block: ports::BlockRef { place, generation },
+            file: FileHandle(file),
+            offset: Bytes(offset),
+            len: bytes.len() as u32,
+            class: WriteClass::BestEffort,
+            position: 0,
+        });
+    }
+
+    /// Asks for a flush.
+    pub(crate) fn sync(&mut self, token: u32, file: i32) {
+        self.ask(IntakeRequest::Sync { token, file: FileHandle(file) });
+    }
+
+    fn ask(&mut self, request: IntakeRequest) {
+        let intake = self.control.intakes[0].as_mut().expect("the volume takes uploads");
+        assert!(intake.requests.push(request).is_ok());
+        self.turn();
     }
 
     /// A paced stream of the whole title.
@@ -259,9 +359,17 @@ impl Stage {
 
     /// A stream of a part of the title; the number of its socket is that of its place.
     pub(crate) fn start_range(&mut self, title: i32, pace: Pace, range: Range<u64>) -> StreamId {
+        let start = self.start_of(title, pace, range);
+        let stream = start.stream;
+        self.command(Command::Start(start));
+        stream
+    }
+
+    /// What would start such a stream.
+    pub(crate) fn start_of(&mut self, title: i32, pace: Pace, range: Range<u64>) -> Start {
         let stream = StreamId { index: self.starts, generation: 1 };
         self.starts += 1;
-        let start = Start {
+        Start {
             stream,
             origin: Origin {
                 volume: VolumeId(0),
@@ -269,15 +377,15 @@ impl Stage {
                 file: FileHandle(title),
                 position: 0,
                 len: TITLE,
+                sums: None,
             },
             first: Bytes(range.start),
             end: Bytes(range.end),
+            grows: false,
             pace,
             window: self.window,
             socket: SocketHandle(stream.index as i32),
-        };
-        self.command(Command::Start(start));
-        stream
+        }
     }
 
     pub(crate) fn command(&mut self, command: Command) {
@@ -305,6 +413,10 @@ impl Stage {
         self.wake = self.core.turn(self.now);
         while let Some(report) = self.control.reports.pop() {
             self.reports.push(report);
+        }
+        let intake = self.control.intakes[0].as_mut().expect("the volume takes uploads");
+        while let Some(answer) = intake.answers.pop() {
+            self.answers.push((self.now, answer));
         }
     }
 

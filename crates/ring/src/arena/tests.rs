@@ -45,6 +45,9 @@ fn a_place_of_a_write_share_is_free_when_the_device_has_read_all_of_it() {
     let (mut keeper, view) = small(1);
     let block = keeper.take().unwrap();
     view.fill(block, 0, &[7; 4096]);
+    let mut copied = [0; 100];
+    view.copy_out(block, 4000 - 4, &mut copied);
+    assert_eq!(copied, [7; 100]);
     let (first, second) = (view.target(block, 0, 2048), view.target(block, 2048, 2048));
     for target in [first, second] {
         // SAFETY: the place is InKernel, and only read until both accesses have landed.

@@ -120,7 +120,7 @@ impl World {
         let Title { position, len, .. } = self.titles[title];
         let volume = VolumeId(grant.volume as u16);
         let (title, file) = (TitleId(title as u64), FileHandle(title as i32));
-        Origin { volume, title, file, position, len }
+        Origin { volume, title, file, position, len, sums: None }
     }
 
     fn choose_title(&mut self, client: usize) -> Option<usize> {
@@ -273,7 +273,7 @@ impl World {
         while let Some(report) = self.control.reports.pop() {
             match report {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
-                Report::Retired { stream } => self.retired(stream),
+                Report::Retired { stream, .. } => self.retired(stream),
                 Report::Held { stream } => self.is_held(stream),
             }
         }
