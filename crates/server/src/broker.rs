@@ -306,6 +306,7 @@ impl Broker {
                 origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
+                grows: false,
                 pace: grant.pace,
                 window: grant.demand.window(),
                 socket: handle,

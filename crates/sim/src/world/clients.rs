@@ -189,6 +189,7 @@ impl World {
             origin: self.origin(&grant, title),
             first,
             end,
+            grows: false,
             pace,
             window: grant.window(),
             socket,
