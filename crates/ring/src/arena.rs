@@ -363,6 +363,16 @@ impl View {
         self.end_write(block, |count| (count == EXCLUSIVE).then_some(0));
     }
 
+    /// A block that is InKernel, to be filled in place, by this alone until it is dropped: for bytes that
+    /// come from a socket.
+    ///
+    /// # Panics
+    /// As [`View::target`], and when any other write is under way on the block.
+    pub fn filling(&self, block: BlockRef) -> Filling {
+        self.begin_write(block, |count| (count == 0).then_some(EXCLUSIVE));
+        Filling { view: self.clone(), block }
+    }
+
     fn begin_write(&self, block: BlockRef, count: impl Fn(u32) -> Option<u32>) {
         // SYNC(taken): acquire here, release in `Keeper::take`.
         self.recount(block, Ordering::Acquire, count);
@@ -389,7 +399,34 @@ impl View {
     }
 }
 
-/// The count of an InKernel block that [`View::fill`] has for itself.
+/// The bytes of a block that is InKernel. Until it is dropped nobody else has access to them, and the
+/// block stays InKernel.
+pub struct Filling {
+    view: View,
+    block: BlockRef,
+}
+
+impl Filling {
+    /// All of the block. What it holds at first is old or zero.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let Shared { block_size, .. } = *self.view.shared;
+        #[cfg(loom)]
+        self.view.shared.watch.written(self.block.place);
+        let start = self.view.shared.start_of(self.block.place);
+        // SAFETY: the block lies in the region (`start_of`), which is initialised and lives as long as
+        // the view. Its count is EXCLUSIVE as long as `self` lives, so no lease, no kernel and no
+        // other write touches it, and the slice borrows `self`.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), block_size as usize) }
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.view.end_write(self.block, |count| (count == EXCLUSIVE).then_some(0));
+    }
+}
+
+/// The count of an InKernel block that [`View::fill`] or a [`Filling`] has for itself.
 const EXCLUSIVE: u32 = Word::COUNT_MAX;
 
 struct Shared {

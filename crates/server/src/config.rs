@@ -118,6 +118,12 @@ pub struct Volume {
     pub budget: Percent,
     /// Whether blocks are kept in the page cache and sent by reference, or read directly and copied.
     pub sendfile: Sendfile,
+    /// Whether titles may be uploaded to it, changed and deleted.
+    pub uploads: bool,
+    /// Memory for what is on its way to the disk.
+    pub write_share: Bytes,
+    /// Part of each cycle that uploads get even when streams fill the rest.
+    pub upload_floor: Percent,
 }
 
 /// What the server may hold.

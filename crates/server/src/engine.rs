@@ -5,6 +5,7 @@
 //! io_uring) is not an error: the engine starts with less, promises less, and says so.
 
 mod host;
+mod intake;
 mod terms;
 mod volume;
 
@@ -29,7 +30,9 @@ use crate::broker::{Broker, BrokerRules};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::host::{Bells, CoreHost, Rights};
+use crate::engine::volume::IntakeHost;
 
+pub use crate::engine::intake::{Intake, IntakeLevels};
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 
@@ -39,6 +42,8 @@ pub struct Engine {
     pub broker: Broker,
     /// What the servers count.
     pub counters: Counters,
+    /// Where each volume's uploads go in; none where none are taken.
+    pub intakes: Vec<Option<Intake>>,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
     /// Which server sits on which core.
@@ -48,6 +53,7 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     bells: Vec<Bell>,
     report_bell: Bell,
+    intake_bell: Bell,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -65,7 +71,11 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let mut degraded = vec![];
     let mut facts = terms::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
+    let (intake_bell, intake_sleeper) = bell::bell()?;
+    let control_cores = placement::control_cpus(&cpus, &plan);
+    let host = IntakeHost { bell: &intake_bell, cores: &control_cores };
     let mut setups = vec![];
+    let mut shares = vec![];
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
         let rights = FillerRights {
             core: Some(plan[core].cpu),
@@ -73,7 +83,10 @@ pub fn start(config: &Config) -> io::Result<Engine> {
             priority: (config.cores.realtime && config.cores.priority > 1)
                 .then(|| config.cores.priority as u8 - 1),
         };
-        setups.push(volume::open(config, volume, rights, &mut degraded)?);
+        let setup = volume::open(config, volume, rights, &mut degraded)?;
+        let (setup, share) = volume::with_uploads(setup, config, volume, &host, &mut degraded)?;
+        setups.push(setup);
+        shares.push(share);
     }
     let (report_bell, sleeper) = bell::bell()?;
     let setup = Setup {
@@ -92,7 +105,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         report_bell: Box::new(Bells(vec![report_bell.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let Control { commands, reports, counters, .. } = control;
+    let Control { commands, reports, intakes: ends, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
@@ -108,15 +121,30 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let broker = Broker::new(ledger, commands, Box::new(all), rules);
     let mut threads = started.threads;
     threads.push(start_reports(broker.clone(), reports, sleeper, Arc::clone(&stopping))?);
+    let (mut intakes, mut answering) = (vec![], vec![]);
+    for pair in shares.into_iter().zip(ends) {
+        let (Some(share), Some(end)) = pair else {
+            intakes.push(None);
+            continue;
+        };
+        let intake = Intake::new(share, end.requests, Bells(started.bells.clone()));
+        answering.push((intake.clone(), end.answers));
+        intakes.push(Some(intake));
+    }
+    if !answering.is_empty() {
+        threads.push(intake::start_answers(answering, intake_sleeper, Arc::clone(&stopping))?);
+    }
     Ok(Engine {
         broker,
         counters,
+        intakes,
         volumes: facts,
         placement: plan,
         degraded,
         stopping,
         bells: started.bells,
         report_bell,
+        intake_bell,
         threads,
     })
 }
@@ -124,7 +152,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        for bell in self.bells.iter().chain([&self.report_bell]) {
+        for bell in self.bells.iter().chain([&self.report_bell, &self.intake_bell]) {
             bell.ring();
         }
         for thread in self.threads.drain(..) {

@@ -118,3 +118,28 @@ fn writes_that_land_together_are_all_counted() {
         assert_eq!(keeper.counts().ready, 1);
     });
 }
+
+#[test]
+fn a_place_is_filled_read_elsewhere_and_filled_again() {
+    loom::model(|| {
+        let (mut keeper, view) = one_block();
+        let (mut writes, mut to_write) = ring::<BlockRef>(1);
+        let (mut done, mut written) = ring::<BlockRef>(1);
+        let reading = view.clone();
+        let disk = thread::spawn(move || {
+            for _ in 0..2 {
+                let block = next(&mut to_write);
+                // Stands for the device's read: loom sees an access that must be the only one.
+                reading.fill(block, 0, &[1]);
+                assert!(done.push(block).is_ok());
+            }
+        });
+        for life in 0..2 {
+            let block = keeper.take().unwrap();
+            view.filling(block).bytes()[0] = life;
+            assert!(writes.push(block).is_ok());
+            keeper.emptied(next(&mut written));
+        }
+        disk.join().unwrap();
+    });
+}

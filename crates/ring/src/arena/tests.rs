@@ -63,6 +63,27 @@ fn a_place_of_a_write_share_is_free_when_the_device_has_read_all_of_it() {
 }
 
 #[test]
+fn a_place_that_is_being_filled_is_nobody_elses() {
+    let (mut keeper, view) = small(1);
+    let block = keeper.take().unwrap();
+    let mut filling = view.filling(block);
+    filling.bytes()[4095] = 9;
+    assert!(stops(|| drop(view.filling(block))), "it is being filled");
+    assert!(stops(|| view.fill(block, 0, &[1])), "it is being filled");
+    assert!(stops(|| _ = view.target(block, 0, 4096)), "it is being filled");
+    assert!(stops(|| keeper.emptied(block)), "it is being filled");
+    drop(filling);
+    let target = view.target(block, 4095, 1);
+    // SAFETY: the place is InKernel, and only read until the access has landed.
+    assert_eq!(unsafe { target.read() }, 9);
+    assert!(stops(|| drop(view.filling(block))), "the device reads it");
+    // SAFETY: there is no kernel here.
+    unsafe { view.landed(block) };
+    keeper.emptied(block);
+    assert!(stops(|| drop(view.filling(block))), "it is free");
+}
+
+#[test]
 fn a_rest_smaller_than_a_block_is_not_used() {
     let (mut keeper, view) = arena(Box::new(HeapRegion::new(2 * 4096 + 512)), BLOCK);
     assert_eq!((keeper.places(), view.places()), (2, 2));

@@ -54,6 +54,9 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
         depth: Auto::Auto,
         budget: Percent::whole(90),
         sendfile: raw::Sendfile::Auto,
+        uploads: false,
+        write_share: WRITE_SHARE,
+        upload_floor: UPLOAD_FLOOR,
     }
 }
 
@@ -157,9 +160,19 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
         },
         budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
         sendfile: raw.sendfile.unwrap_or_default(),
+        uploads: raw.uploads.unwrap_or_default(),
+        write_share: quantity(raw.write_share, WRITE_SHARE, WRITE_SHARES)?,
+        upload_floor: quantity(raw.upload_floor, UPLOAD_FLOOR, Percent(0)..=Percent::whole(50))?,
         path,
     })
 }
+
+/// Half a second of a fast disk's writes: more would only wait longer before a flush.
+const WRITE_SHARE: Bytes = Bytes(64 * MIB);
+/// From eight places of a mebibyte, with which two uploads still keep a disk busy, to what a disk writes
+/// in some seconds.
+const WRITE_SHARES: RangeInclusive<Bytes> = Bytes(8 * MIB)..=Bytes(4096 * MIB);
+const UPLOAD_FLOOR: Percent = Percent::whole(5);
 
 /// A cycle and a second share their borders, so that a window of one second always holds the same
 /// work.

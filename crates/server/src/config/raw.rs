@@ -88,6 +88,11 @@ pub struct Volume {
     #[serde(default)]
     pub budget: Placed<Value<Percent>>,
     pub sendfile: Option<Sendfile>,
+    pub uploads: Option<bool>,
+    #[serde(default)]
+    pub write_share: Placed<Value<Bytes>>,
+    #[serde(default)]
+    pub upload_floor: Placed<Value<Percent>>,
 }
 
 /// Whether blocks are sent from the page cache.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{DiskTerms, SendCost, Terms};
+use tactus_core::ledger::{DiskTerms, IntakeTerms, SendCost, Terms};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
 
@@ -36,6 +36,8 @@ pub(super) struct VolumeTerms {
     pub(super) sendfile: bool,
     /// What the device reads ahead of each file in the page cache.
     pub(super) read_ahead: Bytes,
+    /// What is kept for uploads; none when it takes none.
+    pub(super) intake: Option<IntakeTerms>,
 }
 
 impl VolumeTerms {
@@ -64,6 +66,11 @@ impl VolumeFacts {
     /// Whether its blocks are sent by reference from the page cache, or copied.
     pub fn sendfile(&self) -> bool {
         self.terms.sendfile
+    }
+
+    /// Memory for uploads on their way to it; none when it takes none.
+    pub fn write_share(&self) -> Option<Bytes> {
+        self.terms.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
     }
 
     /// Memory for its blocks.
@@ -116,10 +123,12 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
         if model.has_arm() { (ARM_CYCLE, ARM_BLOCK) } else { (FLASH_CYCLE, FLASH_BLOCK) };
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
+    let block = volume.block.or_else(|| block);
     let terms = VolumeTerms {
         cycle: volume.cycle.or_else(|| cycle),
-        block: volume.block.or_else(|| block),
+        block,
         arena,
+        intake: volume.uploads.then(|| intake(volume, block)),
         share_thousandths: (volume.budget.of(1000)) as u32,
         read_ahead,
         sendfile: match volume.sendfile {
@@ -131,6 +140,20 @@ fn facts(volume: &Volume, arena: Bytes) -> io::Result<VolumeFacts> {
     };
     Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, terms })
 }
+
+/// Places are as large as blocks, for the same reason: an arm should stay where it is for as long as it
+/// was on its way. A client that stops in the middle of one gives it back.
+fn intake(volume: &Volume, block: Bytes) -> IntakeTerms {
+    let place = block.min(PLACE_MAX);
+    IntakeTerms {
+        places: (volume.write_share.0 / place.0) as u32,
+        place,
+        floor_thousandths: volume.upload_floor.of(1000) as u32,
+    }
+}
+
+/// As long as one request may be.
+const PLACE_MAX: Bytes = Bytes(MIB);
 
 /// The limits of everything together. Without real-time priority half is promised: what else runs on
 /// the cores is then in the way.
@@ -152,7 +175,7 @@ pub(super) fn of(
             blocks: volume.terms.places(),
             ahead,
             cost: if sendfile { BY_REFERENCE } else { COPIED },
-            intake: None,
+            intake: volume.terms.intake,
         }
     });
     let all_of_it = link_rate(config);

@@ -2,19 +2,27 @@
 //!
 //! By reference, blocks stay in the page cache and `sendfile` hands them to the socket: a third
 //! less CPU than with a copy. Direct, they are read into an arena and copied: the order of the sweep is the
-//! server's alone. What the host refuses leads to the other way.
+//! server's alone. What the host refuses leads to the other way. Uploads are written directly either
+//! way, from memory of their own.
 
 use std::io;
 
+use tactus_core::cycle::GROUP_MAX;
+use tactus_core::ledger::IntakeTerms;
 use tactus_core::units::Bytes;
-use tactus_engine::assembly::VolumeSetup;
+use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
 use tactus_engine::link::Memory;
 use tactus_ring::arena;
-use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions};
+use tactus_sys::bell::Bell;
+use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, Way};
 use tactus_sys::file;
 use tactus_sys::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::region::{HugeRegion, Locking, Pages};
+use tactus_sys::uring::Registration;
+use tactus_sys::writes::WriteOptions;
 
+use super::host::Bells;
+use super::intake::{SYNCS_MAX, WriteShare};
 use super::terms::{VolumeFacts, VolumeTerms};
 use crate::config::Config;
 
@@ -106,6 +114,18 @@ fn direct(
     degraded: &mut Vec<String>,
 ) -> io::Result<VolumeSetup<DiskDevice>> {
     let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
+    let region = region(config, size, degraded)?;
+    let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
+    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
+    let depth = volume.model.depth;
+    let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
+    degraded.extend(refused_by(port.facts()));
+    let (memory, model) = (Memory::Arena(view), volume.model);
+    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, intake: None })
+}
+
+/// Takes memory; notes which kind of it cannot be had.
+fn region(config: &Config, size: Bytes, degraded: &mut Vec<String>) -> io::Result<HugeRegion> {
     let locking = if config.memory.lock { Locking::Wanted } else { Locking::NotWanted };
     let region = HugeRegion::new(size.0 as usize, locking)?;
     if region.pages() == (Pages::Transparent { huge: 0 }) {
@@ -115,13 +135,47 @@ fn direct(
         degraded
             .push("memory is not locked: under memory pressure blocks may be swapped".to_owned());
     }
-    let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
-    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
-    let depth = volume.model.depth;
-    let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
-    degraded.extend(refused_by(port.facts()));
-    let (memory, model) = (Memory::Arena(view), volume.model);
-    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, intake: None })
+    Ok(region)
+}
+
+/// Who is told of answers to uploads, and where the threads may run that wait for the file system.
+pub(super) struct IntakeHost<'a> {
+    pub(super) bell: &'a Bell,
+    pub(super) cores: &'a [u32],
+}
+
+/// Lets uploads in, where the volume takes them: memory for them, and the half of the device that writes.
+pub(super) fn with_uploads(
+    setup: VolumeSetup<DiskDevice>,
+    config: &Config,
+    volume: &VolumeFacts,
+    host: &IntakeHost,
+    degraded: &mut Vec<String>,
+) -> io::Result<(VolumeSetup<DiskDevice>, Option<WriteShare>)> {
+    let Some(IntakeTerms { places, place, floor_thousandths }) = volume.terms.intake else {
+        return Ok((setup, None));
+    };
+    let region = region(config, Bytes(place.0 * u64::from(places)), degraded)?;
+    let (keeper, view) = arena::arena(Box::new(region), place.0 as u32);
+    let options = WriteOptions {
+        depth: volume.model.depth,
+        syncs: GROUP_MAX as u32,
+        cores: host.cores.to_vec(),
+    };
+    let writes = disk::open_writes(view.clone(), &options, Way::Best, Registration::Wanted)?;
+    if let Some(errno) = writes.refused() {
+        let error = io::Error::from_raw_os_error(errno);
+        degraded.push(format!("no io_uring ({error}): writes go through threads and cost more"));
+    }
+    let intake = IntakeSetup {
+        // What the region has beyond, up to a whole huge page, is used as well.
+        places: keeper.places(),
+        syncs_max: SYNCS_MAX,
+        floor_thousandths,
+        bell: Box::new(Bells(vec![host.bell.clone()])),
+    };
+    let port = setup.port.with_writes(writes);
+    Ok((VolumeSetup { port, intake: Some(intake), ..setup }, Some(WriteShare { keeper, view })))
 }
 
 fn refused_by(facts: DiskFacts) -> Option<String> {

@@ -81,6 +81,7 @@ impl Feed {
     pub(super) async fn ready(&mut self) -> io::Result<()> {
         self.flying.reap()?;
         if self.place.is_none() {
+            self.flying.thin(self.medium.places_each() - 1).await?;
             let mut place = self.medium.place().await;
             place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
             self.tail.clear();

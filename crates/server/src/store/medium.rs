@@ -57,6 +57,9 @@ pub trait Medium: Send + Sync {
     /// Bytes of a place: whole units of 64 KiB.
     fn place_size(&self) -> usize;
 
+    /// Most places that one upload may have under way, at least one: it then waits for its own.
+    fn places_each(&self) -> usize;
+
     /// Waits for a free place.
     fn place(&self) -> Pending<Box<dyn Place>>;
 
@@ -109,6 +112,10 @@ impl Default for PlainMedium {
 impl Medium for PlainMedium {
     fn place_size(&self) -> usize {
         self.0.place_size
+    }
+
+    fn places_each(&self) -> usize {
+        usize::MAX
     }
 
     fn place(&self) -> Pending<Box<dyn Place>> {
@@ -252,6 +259,18 @@ impl Flying {
             }
         }
         Ok(())
+    }
+
+    /// Waits until at most `most` are under way, and takes what has landed.
+    pub(super) async fn thin(&mut self, most: usize) -> io::Result<()> {
+        while self.0.len() > most
+            && let Some((_, write)) = self.0.front_mut()
+        {
+            let landed = write.await;
+            self.0.pop_front();
+            landed?;
+        }
+        self.reap()
     }
 
     /// Waits until all have landed, also after one has failed; the first error counts.
