@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use tactus_core::units::Bytes;
+use tactus_core::units::{Bytes, Nanos};
 
 pub use daemon::Emulated;
+pub use export::Asked;
 pub use stand::remove_leftovers;
 
 /// Which kind of disk.
@@ -45,10 +46,47 @@ pub struct Shape {
     pub seed: u64,
     /// The device's read-ahead.
     pub read_ahead: Bytes,
-    /// The I/O scheduler above it, by its name in sysfs.
-    pub scheduler: String,
+    /// The I/O scheduler above it.
+    pub queue: Queue,
     /// Where the file system is mounted.
     pub mount: PathBuf,
+}
+
+/// The I/O scheduler above a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Its name in sysfs.
+    pub scheduler: String,
+    /// Its own settings that differ from the kernel's, by their names in `queue/iosched`.
+    pub tuned: Vec<(String, String)>,
+}
+
+impl Queue {
+    /// A scheduler as the kernel sets it up.
+    pub fn plain(scheduler: &str) -> Self {
+        Self { scheduler: scheduler.into(), tuned: Vec::new() }
+    }
+
+    /// BFQ as one who wants guarantees sets it: one request at a time at the device, and no guesses about
+    /// who is interactive.
+    pub fn strict_bfq() -> Self {
+        let tuned = [("strict_guarantees", "1"), ("low_latency", "0")];
+        let tuned = tuned.map(|(key, value)| (key.into(), value.into()));
+        Self { scheduler: "bfq".into(), tuned: tuned.into() }
+    }
+}
+
+impl std::fmt::Display for Queue {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}", self.scheduler)?;
+        self.tuned.iter().try_for_each(|(key, value)| write!(out, " {key}={value}"))
+    }
+}
+
+/// What one sweep of a 7200 rpm disk over `visits` places takes on average, with a transfer of `length`
+/// at each; the places lie evenly over `span`, a share of the whole disk.
+pub fn sweep(visits: u32, span: f64, length: Bytes) -> Nanos {
+    model::Spinning::sweep(visits, span, length)
 }
 
 impl Shape {
@@ -59,7 +97,7 @@ impl Shape {
             size: Bytes(64 << 30),
             seed: 1,
             read_ahead: Bytes(128 << 10),
-            scheduler: "mq-deadline".into(),
+            queue: Queue::plain("mq-deadline"),
             mount: mount.to_owned(),
         }
     }

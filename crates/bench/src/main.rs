@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
-use tactus_bench::disk::{self, Profile, Shape};
+use tactus_bench::disk::{self, Profile, Queue, Shape};
 use tactus_bench::{interrupt, netns, report};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
@@ -89,7 +89,7 @@ impl DiskOptions {
             size: self.size,
             seed: self.seed,
             read_ahead: Bytes(self.read_ahead_kib * KIB),
-            scheduler: self.scheduler.clone(),
+            queue: Queue::plain(&self.scheduler),
             mount: self.dir.clone(),
         }
     }

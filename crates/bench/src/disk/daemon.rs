@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use tactus_core::units::{Bytes, KIB, Nanos};
 
-use super::Shape;
-use super::device::{Device, read_ahead_is, set_read_ahead};
+use super::device::{Device, limit_unwritten, read_ahead_is, set_queue, set_read_ahead};
 use super::export::{Asked, Export};
+use super::{Queue, Shape};
 use crate::clock;
 use crate::interrupt;
 
@@ -61,7 +61,7 @@ impl Emulated {
         command.arg("--size").arg(shape.size.0.to_string());
         command.arg("--seed").arg(shape.seed.to_string());
         command.arg("--read-ahead-kib").arg((shape.read_ahead.0 / KIB).to_string());
-        command.arg("--scheduler").arg(&shape.scheduler);
+        command.arg("--scheduler").arg(&shape.queue.scheduler);
         command.arg("--dir").arg(&shape.mount);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let commands = child.stdin.take();
@@ -70,6 +70,7 @@ impl Emulated {
         let first = answers.next().context("the disk ended before it was ready")??;
         let device = first.split_whitespace().nth(1).context("the disk named no device")?;
         let device = device.to_owned();
+        set_queue(&device, &shape.queue)?;
         Ok(Self { child, commands, answers, shape, device })
     }
 
@@ -99,6 +100,18 @@ impl Emulated {
         self.command("timed")
     }
 
+    /// Puts another scheduler above it.
+    pub fn set_queue(&mut self, queue: &Queue) -> Result<()> {
+        set_queue(&self.device, queue)?;
+        self.shape.queue = queue.clone();
+        set_read_ahead(&self.device, self.shape.read_ahead)
+    }
+
+    /// Lets no more than `most` of its pages wait in the server's memory to be written.
+    pub fn limit_unwritten(&self, most: Bytes) -> Result<()> {
+        limit_unwritten(&self.device, most)
+    }
+
     /// Fails when something has changed the read-ahead meanwhile.
     pub fn check_read_ahead(&self) -> Result<()> {
         read_ahead_is(&self.device, self.shape.read_ahead)
@@ -111,9 +124,9 @@ impl Emulated {
 
     /// What the report says about it.
     pub fn describe(&self) -> String {
-        let Shape { profile, size, seed, read_ahead, scheduler, .. } = &self.shape;
+        let Shape { profile, size, seed, read_ahead, queue, .. } = &self.shape;
         format!(
-            "{profile:?}: {}; {size}, seed {seed}, read-ahead {read_ahead}, scheduler {scheduler}",
+            "{profile:?}: {}; {size}, seed {seed}, read-ahead {read_ahead}, scheduler {queue}",
             Export::describe(*profile)
         )
     }

@@ -4,6 +4,7 @@
 //! same layout on it.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -13,7 +14,7 @@ use tactus_core::units::{Bytes, KIB};
 use super::export::Export;
 use super::face::REQUEST_MAX;
 use super::stand::Stand;
-use super::{Profile, Shape};
+use super::{Profile, Queue, Shape};
 use crate::command;
 
 /// Fixes where ext4 puts directories, so that every run has the same layout.
@@ -40,8 +41,8 @@ impl Device {
         let stand = device.stand.insert(Stand::build(export)?);
         device.name = stand.device().to_owned();
         stand.tune("rotational", if shape.profile == Profile::Hdd { "1" } else { "0" })?;
-        stand.tune("scheduler", &shape.scheduler)?;
         stand.tune("max_sectors_kb", &(u64::from(REQUEST_MAX) / KIB).to_string())?;
+        set_queue(&device.name, &shape.queue)?;
         let features = format!("lazy_itable_init=1,nodiscard,hash_seed={HASH_SEED}");
         command::run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", &features, &device.name])?;
         stand.mount(&shape.mount, "noatime,noinit_itable")?;
@@ -57,6 +58,28 @@ impl Device {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Puts a scheduler above the device. It is taken away first: what it was told before is forgotten.
+pub(super) fn set_queue(device: &str, queue: &Queue) -> Result<()> {
+    let set = |key: &str, value: &str| {
+        let path = format!("{}/{key}", queue_path(device));
+        fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
+    };
+    set("scheduler", "none")?;
+    set("scheduler", &queue.scheduler)?;
+    queue.tuned.iter().try_for_each(|(key, value)| set(&format!("iosched/{key}"), value))
+}
+
+/// Lets no more than `most` of the device's pages wait in memory to be written.
+pub(super) fn limit_unwritten(device: &str, most: Bytes) -> Result<()> {
+    let folder = Path::new("/sys/block").join(short(device)).join("bdi");
+    for (key, value) in [("strict_limit", "1".to_owned()), ("max_bytes", most.0.to_string())] {
+        let path = folder.join(key);
+        fs::write(&path, &value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Sets the device's read-ahead. The kernel computes it anew whenever a limit of the queue changes,
@@ -77,8 +100,16 @@ pub(super) fn read_ahead_is(device: &str, read_ahead: Bytes) -> Result<()> {
 }
 
 fn read_ahead_path(device: &str) -> String {
-    let name = device.strip_prefix("/dev/").unwrap_or(device);
-    format!("/sys/block/{name}/queue/read_ahead_kb")
+    format!("{}/read_ahead_kb", queue_path(device))
+}
+
+fn queue_path(device: &str) -> String {
+    format!("/sys/block/{}/queue", short(device))
+}
+
+/// The device's name in sysfs.
+fn short(device: &str) -> &str {
+    device.strip_prefix("/dev/").unwrap_or(device)
 }
 
 impl Drop for Device {

@@ -1,6 +1,6 @@
 //! The emulated medium: its requests are answered when the model says so.
 //!
-//! Promise: reads and writes reach the model one by one in the order in which the kernel sends them,
+//! Promise: reads, writes and flushes reach the model one by one in the order in which the kernel sends them,
 //! at most a mebibyte each; the data move when the request is answered, hot in the cache. In fast
 //! mode the model is left out, to lay down titles.
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::Result;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use serde::Serialize;
-use tactus_core::units::Bytes;
+use tactus_core::units::{Bytes, Nanos};
 
 use super::face::{Medium, REQUEST_MAX};
-use super::model::{Model, Request, Ticket};
+use super::model::{Act, Model, Request, Ticket};
 use super::store::Store;
 use super::{Profile, Shape};
 use crate::clock;
@@ -50,14 +50,28 @@ struct Queue {
 enum Pending {
     Read(Request, ReplyData),
     Write(Request, ReplyWrite),
+    Flush(ReplyEmpty),
+}
+
+impl Pending {
+    fn request(&self) -> Request {
+        match self {
+            Self::Read(request, _) | Self::Write(request, _) => *request,
+            Self::Flush(_) => Request::FLUSH,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Counts {
     reads: AtomicU64,
     read_bytes: AtomicU64,
+    read_time: AtomicU64,
     writes: AtomicU64,
     write_bytes: AtomicU64,
+    write_time: AtomicU64,
+    flushes: AtomicU64,
+    flush_time: AtomicU64,
     contiguous: AtomicU64,
     last_end: AtomicU64,
 }
@@ -69,12 +83,39 @@ pub struct Asked {
     pub reads: u64,
     /// Bytes that they asked for.
     pub read_bytes: u64,
+    /// Nanoseconds of the disk's time that they took by the model; none in fast mode.
+    pub read_time: u64,
     /// Write requests.
     pub writes: u64,
     /// Bytes that they brought.
     pub write_bytes: u64,
+    /// Nanoseconds of the disk's time, as above.
+    pub write_time: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Nanoseconds of the disk's time, as above.
+    pub flush_time: u64,
     /// Requests that began where the last ended.
     pub contiguous: u64,
+}
+
+impl std::ops::Sub for Asked {
+    type Output = Self;
+
+    /// What was asked in between.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads - earlier.reads,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            read_time: self.read_time - earlier.read_time,
+            writes: self.writes - earlier.writes,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+            write_time: self.write_time - earlier.write_time,
+            flushes: self.flushes - earlier.flushes,
+            flush_time: self.flush_time - earlier.flush_time,
+            contiguous: self.contiguous - earlier.contiguous,
+        }
+    }
 }
 
 impl Export {
@@ -113,8 +154,12 @@ impl Export {
         Asked {
             reads: count(&self.counts.reads),
             read_bytes: count(&self.counts.read_bytes),
+            read_time: count(&self.counts.read_time),
             writes: count(&self.counts.writes),
             write_bytes: count(&self.counts.write_bytes),
+            write_time: count(&self.counts.write_time),
+            flushes: count(&self.counts.flushes),
+            flush_time: count(&self.counts.flush_time),
             contiguous: count(&self.counts.contiguous),
         }
     }
@@ -152,8 +197,7 @@ impl Export {
         // The thread belongs to the FUSE library; it is ours to hurry from the first request on.
         thread_local!(static HURRIED: () = hurry());
         HURRIED.with(|()| ());
-        let (Pending::Read(request, _) | Pending::Write(request, _)) = &pending;
-        let request = *request;
+        let request = pending.request();
         self.count(request);
         if self.fast.load(Ordering::Relaxed) {
             self.answer(pending, &mut Vec::new());
@@ -163,8 +207,9 @@ impl Export {
         let ticket = queue.next;
         queue.next += 1;
         queue.waiting.insert(ticket, pending);
-        queue.model.handle_request(clock::now(), ticket, request);
+        let time = queue.model.handle_request(clock::now(), ticket, request);
         drop(queue);
+        self.count_time(request, time);
         self.changed.notify_one();
     }
 
@@ -179,14 +224,19 @@ impl Export {
                 }
             }
             Pending::Write(request, reply) => reply.written(request.length),
+            Pending::Flush(reply) => reply.ok(),
         }
     }
 
     fn count(&self, request: Request) {
         let counts = &self.counts;
-        let (requests, bytes) = match request.write {
-            true => (&counts.writes, &counts.write_bytes),
-            false => (&counts.reads, &counts.read_bytes),
+        let (requests, bytes) = match request.act {
+            Act::Write => (&counts.writes, &counts.write_bytes),
+            Act::Read => (&counts.reads, &counts.read_bytes),
+            Act::Flush => {
+                counts.flushes.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
         };
         requests.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(u64::from(request.length), Ordering::Relaxed);
@@ -194,6 +244,15 @@ impl Export {
         if counts.last_end.swap(end, Ordering::Relaxed) == request.at {
             counts.contiguous.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn count_time(&self, request: Request, time: Nanos) {
+        let sum = match request.act {
+            Act::Read => &self.counts.read_time,
+            Act::Write => &self.counts.write_time,
+            Act::Flush => &self.counts.flush_time,
+        };
+        sum.fetch_add(time.0, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -216,7 +275,7 @@ impl Medium for Export {
     }
 
     fn read(&self, at: u64, length: u32, reply: ReplyData) {
-        self.handle(Pending::Read(Request { at, length, write: false }, reply));
+        self.handle(Pending::Read(Request { at, length, act: Act::Read }, reply));
     }
 
     fn write(&self, at: u64, data: &[u8], reply: ReplyWrite) {
@@ -226,11 +285,10 @@ impl Medium for Export {
             reply.error(Errno::EIO);
             return;
         }
-        self.handle(Pending::Write(Request { at, length: data.len() as u32, write: true }, reply));
+        self.handle(Pending::Write(Request { at, length: data.len() as u32, act: Act::Write }, reply));
     }
 
     fn sync(&self, reply: ReplyEmpty) {
-        // A write is answered when it is on the medium, so there is nothing to flush.
-        reply.ok();
+        self.handle(Pending::Flush(reply));
     }
 }
