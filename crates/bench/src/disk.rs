@@ -67,12 +67,16 @@ impl Queue {
         Self { scheduler: scheduler.into(), tuned: Vec::new() }
     }
 
+    /// The same with one more setting of its own.
+    pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.tuned.push((key.into(), value.into()));
+        self
+    }
+
     /// BFQ as one who wants guarantees sets it: one request at a time at the device, and no guesses about
     /// who is interactive.
     pub fn strict_bfq() -> Self {
-        let tuned = [("strict_guarantees", "1"), ("low_latency", "0")];
-        let tuned = tuned.map(|(key, value)| (key.into(), value.into()));
-        Self { scheduler: "bfq".into(), tuned: tuned.into() }
+        Self::plain("bfq").with("strict_guarantees", "1").with("low_latency", "0")
     }
 }
 
