@@ -29,6 +29,7 @@ pub mod group;
 pub mod netns;
 pub mod sink;
 pub mod titles;
+pub mod uploader;
 
 pub mod floors;
 pub mod peers;

@@ -5,7 +5,7 @@
 //! instants of its plan and computes nothing while it receives.
 
 mod connection;
-mod head;
+pub(crate) mod head;
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
