@@ -6,7 +6,7 @@
 //! given apart.
 
 use serde::Serialize;
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, MonoTime};
 
 use crate::arrivals::Trace;
 use crate::figures::windows::Grid;
@@ -37,6 +37,17 @@ pub fn jitter(traces: &[Trace], rate: BitRate, grid: &Grid) -> Option<Jitter> {
     Some(Jitter { mean: spread::mean(&means)?, p99: spread::quantile(&mut all, 0.99)? })
 }
 
+/// J of each kept window, the mean over streams: pairs of its end, in seconds after `zero`, and percent.
+pub fn over_time(traces: &[Trace], rate: BitRate, grid: &Grid, zero: MonoTime) -> Vec<(f64, f64)> {
+    let expected = rate.0 as f64 / 8.0 * grid.window().0 as f64 / 1e9;
+    let points = grid.kept().filter_map(|window| {
+        let real = |trace: &Trace| trace.bytes_between(window.from, window.to) as f64;
+        let all = traces.iter().map(|trace| (real(trace) - expected).abs() / expected * 100.0);
+        Some((window.to.since(zero).0 as f64 / 1e9, spread::mean(&all.collect::<Vec<_>>())?))
+    });
+    points.collect()
+}
+
 /// The floor of the mean in percent, when a window should hold `units` units (packets, or cycles'
 /// sends) at a random phase: with f the fractional part, 2 f (1 - f) / units.
 pub fn floor_mean(units: f64) -> f64 {
@@ -58,7 +69,7 @@ pub fn floor_p99(units: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::figures::windows::Span;
-    use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
+    use tactus_core::units::{MILLISECOND, Nanos, SECOND};
 
     fn close(left: f64, right: f64) {
         assert!((left - right).abs() < 0.01, "{left} is not {right}");
@@ -106,6 +117,17 @@ mod tests {
         let found = jitter(&[exact, wrong], BitRate(4_000), &ten_seconds(SECOND)).unwrap();
         close(found.mean, 0.5);
         close(found.p99, 10.0);
+    }
+
+    #[test]
+    fn over_time_every_window_has_its_own_mean_over_streams() {
+        let exact = steady(Nanos::ZERO, SECOND, 500);
+        let mut late = Trace::default();
+        late.push(MonoTime(0) + SECOND.times(2), 1_000); // nothing in the first two seconds
+        let grid = ten_seconds(SECOND);
+        let found = over_time(&[exact, late], BitRate(4_000), &grid, MonoTime(0));
+        assert_eq!(found[..4], [(1.0, 50.0), (2.0, 50.0), (3.0, 50.0), (4.0, 50.0)]);
+        assert_eq!(found.len(), 10);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! Promise: a player starts to drain at the stream's rate once it holds its start-up buffer; each
 //! time it finds less than it has to drain it stops, counts one underrun, and starts again when the
 //! buffer is full once more. A stream that never fills its first buffer counts one. A stream that
-//! was delivered whole cannot run dry any more.
+//! was delivered whole cannot run dry any more. A cycle of the common grid is missed when in it at least
+//! one player had nothing to show.
 
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 
 use crate::arrivals::Trace;
+use crate::figures::windows::{Grid, Span};
 
 /// A virtual receiver, the same for all servers.
 #[derive(Clone, Copy, Debug)]
@@ -19,14 +21,26 @@ pub struct Player {
 }
 
 /// What one player met.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Underruns {
     /// How often it ran dry, or never began.
     pub count: u64,
     /// How long after the request it began to show, if it did.
     pub began_after: Option<Nanos>,
-    /// How long it stood still after it had begun.
-    pub stood: Nanos,
+    /// When it stood still though it should have shown something.
+    pub stood: Vec<Span>,
+}
+
+impl Underruns {
+    fn stand(&mut self, from: MonoTime, to: MonoTime) {
+        self.stood.push(Span { from, to });
+    }
+}
+
+/// How many windows of `grid` hold an instant in which one of `plays` stood still.
+pub fn missed(plays: &[Underruns], grid: &Grid) -> usize {
+    let stood = || plays.iter().flat_map(|play| &play.stood);
+    grid.kept().filter(|window| stood().any(|span| span.overlaps(*window))).count()
 }
 
 impl Player {
@@ -53,7 +67,7 @@ impl Player {
                 if held >= start_up {
                     match found.began_after {
                         None => found.began_after = Some(step.at.since(asked)),
-                        Some(_) => found.stood += step.at.since(since),
+                        Some(_) => found.stand(since, step.at),
                     }
                     state = State::Playing { since: step.at, held };
                 }
@@ -61,11 +75,18 @@ impl Player {
         }
         match state {
             State::Playing { since, held } if !whole => {
-                found.count += u64::from(since + self.rate.time_for(held) < end);
+                let dry = since + self.rate.time_for(held);
+                if dry < end {
+                    found.count += 1;
+                    found.stand(dry, end);
+                }
             }
-            State::Filling { .. } if found.began_after.is_none() && !whole => found.count += 1,
-            State::Filling { since } => found.stood += end.since(since),
-            State::Playing { .. } => {}
+            State::Filling { since } if found.began_after.is_none() && !whole => {
+                found.count += 1;
+                found.stand(since, end);
+            }
+            State::Filling { since } if !whole => found.stand(since, end),
+            State::Filling { .. } | State::Playing { .. } => {}
         }
         found
     }
@@ -115,7 +136,7 @@ mod tests {
         let holes = trace(&[(0, 300), (100, 300), (900, 500), (1_400, 500)]);
         let found = PLAYER.play(&holes, at(0), at(1_800), false);
         assert_eq!(found.count, 1);
-        assert_eq!(found.stood, Nanos::from_millis(200));
+        assert_eq!(found.stood, [Span { from: at(700), to: at(900) }]);
     }
 
     #[test]
@@ -123,8 +144,22 @@ mod tests {
         // Dry at 500; 400 ms of media at 600 are not enough, 100 more at 800 are; dry at 1,300.
         let thin = trace(&[(0, 500), (600, 400), (800, 100)]);
         let found = PLAYER.play(&thin, at(0), at(1_300), false);
-        assert_eq!((found.count, found.stood), (1, Nanos::from_millis(300)));
+        assert_eq!((found.count, found.stood), (1, vec![Span { from: at(500), to: at(800) }]));
         assert_eq!(PLAYER.play(&thin, at(0), at(1_301), false).count, 2);
+    }
+
+    #[test]
+    fn a_cycle_is_missed_when_any_player_stood_still_in_it() {
+        let play = |arrivals: &[(u64, u32)]| PLAYER.play(&trace(arrivals), at(0), at(2_000), false);
+        // One stands from 700 to 900, one from 1,500 on, one never.
+        let plays = [
+            play(&[(0, 300), (100, 300), (900, 1_400)]),
+            play(&[(0, 1_500)]),
+            play(&[(0, 1_000), (500, 2_000)]),
+        ];
+        let whole = Span { from: at(0), to: at(2_000) };
+        assert_eq!(missed(&plays, &Grid::new(whole, Nanos::from_millis(250), &[])), 2 + 2);
+        assert_eq!(missed(&plays[2..], &Grid::new(whole, Nanos::from_millis(250), &[])), 0);
     }
 
     #[test]
