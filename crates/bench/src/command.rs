@@ -45,7 +45,9 @@ fn package_hint(program: &str) -> String {
         "ethtool" => "ethtool",
         "mkfs.ext4" => "e2fsprogs",
         "mkfs.xfs" => "xfsprogs",
-        "chrt" | "taskset" | "nsenter" | "setpriv" | "losetup" | "fincore" => "util-linux",
+        "chrt" | "taskset" | "ionice" | "nsenter" | "setpriv" | "losetup" | "fincore" => {
+            "util-linux"
+        }
         _ => return String::new(),
     };
     format!(" (it comes with the package {package})")

@@ -16,7 +16,7 @@ use tactus_core::units::BitRate;
 use crate::netns::Wire;
 use crate::titles::Titles;
 
-pub use nginx::{Nginx, NginxStyle};
+pub use nginx::{Nginx, NginxApart, NginxStyle};
 pub use process::Server;
 pub use tactus::{Tactus, Tuning, measure_volume};
 
@@ -37,6 +37,8 @@ pub struct Setting<'a> {
     pub tactus: &'a Path,
     /// A group of processes (a directory of the control group file system) that it joins first.
     pub group: Option<&'a Path>,
+    /// Whether it takes uploads below `UPLOADS`.
+    pub uploads: bool,
 }
 
 /// A server under test.
@@ -52,10 +54,26 @@ pub trait Peer {
 
     /// The target of a request for title `number` at the rate.
     fn target(&self, titles: &Titles, number: usize, rate: BitRate) -> String;
+
+    /// The port on which it takes uploads.
+    fn upload_port(&self) -> u16 {
+        PORT
+    }
+
+    /// Whether an upload that it has acknowledged survives a loss of power.
+    fn acks_are_durable(&self) -> bool;
 }
+
+/// The directory below a server's root that takes uploads.
+pub const UPLOADS: &str = "uploads";
+/// What uploads say to be let in.
+pub const TOKEN: &str = "a-bench-may-upload-here";
 
 /// The port on which every server listens.
 pub const PORT: u16 = 8080;
+
+/// Where a second process of a server listens.
+const PORT_BESIDE: u16 = 8081;
 
 /// Where a server on `wire` listens.
 pub fn address(wire: &Wire) -> SocketAddrV4 {

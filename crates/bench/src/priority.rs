@@ -41,3 +41,20 @@ pub fn on_cores(cores: &str, group: Option<&Path>, program: &str) -> Command {
     command.args(["taskset", "--cpu-list", cores, program]);
     command
 }
+
+/// A class of the I/O scheduler (ioprio_set(2)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskClass {
+    /// Before everything else, and of that the first.
+    RealTime,
+}
+
+/// `command` and all that it starts, in `class`.
+pub fn with_disk_class(class: DiskClass, command: &Command) -> Command {
+    let mut inside = Command::new("ionice");
+    match class {
+        DiskClass::RealTime => inside.args(["--class", "1", "--classdata", "0"]),
+    };
+    inside.arg(command.get_program()).args(command.get_args());
+    inside
+}

@@ -75,7 +75,13 @@ impl Scene<'_> {
             streams: self.streams,
             tactus: self.tactus,
             group: None,
+            uploads: false,
         }
+    }
+
+    /// The same for a server that takes uploads too.
+    pub fn setting_with_uploads(&self) -> Setting<'_> {
+        Setting { uploads: true, ..self.setting() }
     }
 }
 
@@ -156,6 +162,10 @@ pub struct Extra<'a> {
     pub beside: Option<&'a (dyn Fn(MonoTime) -> Result<()> + Sync)>,
     /// A group of processes that the server joins before it starts.
     pub group: Option<&'a Path>,
+    /// Whether the server takes uploads.
+    pub uploads: bool,
+    /// Done before each run, the repeated ones too.
+    pub before: Option<&'a (dyn Fn() -> Result<()> + Sync)>,
 }
 
 /// Runs `peer` in `scene`.
@@ -166,11 +176,12 @@ pub fn run(peer: &dyn Peer, scene: &Scene<'_>) -> Result<Outcome> {
 /// Runs `peer` in `scene` with something besides.
 pub fn run_with(peer: &dyn Peer, scene: &Scene<'_>, extra: Extra<'_>) -> Result<Outcome> {
     interrupt::check()?;
+    extra.before.map_or(Ok(()), |act| act())?;
     match scene.cold {
         true => scene.titles.chill()?,
         false => scene.titles.warm()?,
     }
-    let setting = Setting { group: extra.group, ..scene.setting() };
+    let setting = Setting { group: extra.group, uploads: extra.uploads, ..scene.setting() };
     let server = peer.start(&setting).with_context(|| peer.name())?;
     let mut asks = evenly(scene, |number| peer.target(scene.titles, number, scene.rate));
     asks.extend_from_slice(extra.asks);

@@ -26,6 +26,8 @@ pub struct Server {
     child: Child,
     /// Its configuration and its output.
     folder: TempDir,
+    /// A second process of the same server, ended with it.
+    beside: Option<Box<Server>>,
 }
 
 impl Server {
@@ -44,9 +46,15 @@ impl Server {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
-        let mut server = Self { child, folder };
+        let mut server = Self { child, folder, beside: None };
         server.wait_until_it_answers(wire, address)?;
         Ok(server)
+    }
+
+    /// The same with a second process, which is not in `process` nor in what that costs.
+    pub fn beside(mut self, other: Server) -> Self {
+        self.beside = Some(Box::new(other));
+        self
     }
 
     /// The root of its process tree.
@@ -72,7 +80,7 @@ impl Server {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server ended with {status}: {}", last_lines(&self.output()));
         }
-        Ok(())
+        self.beside.as_mut().map_or(Ok(()), |other| other.check())
     }
 
     fn wait_until_it_answers(&mut self, wire: &Wire, address: SocketAddrV4) -> Result<()> {

@@ -3,14 +3,16 @@
 //! Promise: it is driven through its command line and its configuration alone, as an operator would;
 //! nothing of it is linked into the bench.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::{Peer, Server, Setting, address};
+use super::{Peer, Server, Setting, TOKEN, address};
 use crate::command;
 use crate::priority;
 use crate::titles::Titles;
@@ -65,6 +67,13 @@ impl Peer for Tactus {
         let folder = tempfile::Builder::new().prefix("tactus-bench-tactus-").tempdir()?;
         let file = folder.path().join("tactus.toml");
         fs::write(&file, self.configuration(setting))?;
+        let token = folder.path().join(TOKEN_FILE);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(token)?
+            .write_all(TOKEN.as_bytes())?;
         let mut command =
             priority::on_cores(setting.cores, setting.group, &binary.to_string_lossy());
         command.arg("serve").arg("--config").arg(&file);
@@ -74,8 +83,14 @@ impl Peer for Tactus {
     fn target(&self, titles: &Titles, number: usize, rate: BitRate) -> String {
         format!("{}?rate={}", titles.target(number), rate.0)
     }
+
+    fn acks_are_durable(&self) -> bool {
+        true
+    }
 }
 
+/// Beside the configuration: what uploads must say.
+const TOKEN_FILE: &str = "ingest.token";
 /// Most titles that a bench makes popular, and then some.
 const TITLES_HELD: usize = 32;
 
@@ -135,6 +150,12 @@ impl Tactus {
                 ("budget", tuning.disk_budget.map(percent)),
             ],
         );
+        if setting.uploads {
+            text.push_str(&format!(
+                "\n[upload]\nopen_per_principal_max = 10000\n\n\
+                 [[upload.principal]]\nname = \"bench\"\ntoken_file = \"{TOKEN_FILE}\"\n"
+            ));
+        }
         text
     }
 }
