@@ -9,6 +9,9 @@ mod hog;
 mod http_cold;
 mod http_hot;
 mod memory;
+mod small_acks;
+mod stretches;
+mod uploads;
 
 use std::path::{Path, PathBuf};
 
@@ -44,6 +47,10 @@ pub enum Bench {
     Hog(Options),
     /// A loaded server under a memory limit.
     Memory(Options),
+    /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
+    Uploads(Options),
+    /// A full server and 100 uploads of 64 KiB a second, each of them acknowledged.
+    SmallAcks(Options),
 }
 
 /// What the command line says about a run.
@@ -107,6 +114,8 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Admission(options) => (options, admission::bench),
         Bench::Hog(options) => (options, hog::bench),
         Bench::Memory(options) => (options, memory::bench),
+        Bench::Uploads(options) => (options, uploads::bench),
+        Bench::SmallAcks(options) => (options, small_acks::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;
@@ -155,10 +164,10 @@ impl Stage {
         Ok(Self { options, wire, tactus, limits, idle, _read_ahead })
     }
 
-    /// Whether the command line asks for `peer`.
-    pub(crate) fn wants(&self, peer: &dyn Peer) -> bool {
+    /// Whether the command line asks for the one of this name.
+    pub(crate) fn wants(&self, name: &str) -> bool {
         let only = &self.options.only;
-        only.is_empty() || only.iter().any(|part| peer.name().contains(part.as_str()))
+        only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
     }
 
     pub(crate) fn rounds(&self, usual: usize) -> usize {
@@ -243,29 +252,43 @@ impl Stage {
         rounds: usize,
         report: &mut Report,
     ) -> Result<Vec<Judged>> {
-        let mut judged = Vec::new();
-        let mut broken = vec![false; peers.len()];
         self.note_settings(peers, scene, report)?;
+        let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
+        self.take_turns(&names, rounds, report, |peer, round, report| {
+            let (outcome, figures) = self.outcome(peers[peer].as_ref(), scene, report)?;
+            let sample = outcome.sample(SAMPLE_WINDOW, SAMPLE_LENGTH);
+            Ok(Judged { peer, round, figures, sample })
+        })
+    }
+
+    /// Does `run` for each of `names` that the command line asks for, in turns. One that fails in the
+    /// first round is noted and left out.
+    pub(crate) fn take_turns<T>(
+        &self,
+        names: &[String],
+        rounds: usize,
+        report: &mut Report,
+        mut run: impl FnMut(usize, usize, &mut Report) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut done = Vec::new();
+        let mut broken = vec![false; names.len()];
         for round in 0..rounds {
-            for (place, peer) in peers.iter().enumerate() {
-                if broken[place] || !self.wants(peer.as_ref()) {
+            for (place, name) in names.iter().enumerate() {
+                if broken[place] || !self.wants(name) {
                     continue;
                 }
-                say(&format!("round {} of {rounds}: {}", round + 1, peer.name()));
-                match self.outcome(peer.as_ref(), scene, report) {
-                    Ok((outcome, figures)) => {
-                        let sample = outcome.sample(SAMPLE_WINDOW, SAMPLE_LENGTH);
-                        judged.push(Judged { peer: place, round, figures, sample });
-                    }
+                say(&format!("round {} of {rounds}: {name}", round + 1));
+                match run(place, round, report) {
+                    Ok(one) => done.push(one),
                     Err(error) => {
                         interrupt::check()?;
-                        report.note(format!("{}: {error:#}", peer.name()));
+                        report.note(format!("{name}: {error:#}"));
                         broken[place] = round == 0;
                     }
                 }
             }
         }
-        Ok(judged)
+        Ok(done)
     }
 
     /// Runs `peer` until the machine stood still little enough, a few times at most.

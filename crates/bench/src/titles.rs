@@ -31,8 +31,8 @@ const BLOCK: usize = 4096;
 const NAME: &str = "title.bin";
 /// A file without data that keeps the titles apart.
 const ROOM: &str = "room.bin";
-/// The rest is the file system's own.
-const FILLED_PERCENT: u64 = 92;
+/// How much of a volume `lay_apart` spreads its titles over. The rest is the file system's own.
+pub const FILLED_PERCENT: u64 = 92;
 /// What may stay in the page cache: two folios that a closed socket still holds.
 const STRAY: Bytes = Bytes(4 * MIB);
 /// Reads of a server that was just ended keep their pages for a moment.
@@ -74,6 +74,21 @@ impl Titles {
             }
         }
         Ok(Self { root: root.to_owned(), count, size })
+    }
+
+    /// Gives back the room beside every second title, for uploads to go to: the disk is then about
+    /// half full, evenly.
+    pub fn make_room(&self) -> Result<()> {
+        for number in (1..self.count).step_by(2) {
+            let room = self.root.join(directory(number)).join(ROOM);
+            match fs::remove_file(&room) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", room.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The directory that a server shall serve.

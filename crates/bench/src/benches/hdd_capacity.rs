@@ -65,7 +65,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         ],
     );
     for (peer, tactus, guess) in peers() {
-        if !stage.wants(peer.as_ref()) {
+        if !stage.wants(&peer.name()) {
             continue;
         }
         let scene = Scene {

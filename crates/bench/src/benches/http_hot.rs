@@ -47,7 +47,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         let scene = Scene { cold: false, ..stage.scene(&titles, RATE, streams) };
         for round in 0..stage.rounds(ROUNDS) {
             for (place, peer) in peers.iter().enumerate() {
-                if broken[place] || !stage.wants(peer.as_ref()) {
+                if broken[place] || !stage.wants(&peer.name()) {
                     continue;
                 }
                 say(&format!("{streams} streams, round {}: {}", round + 1, peer.name()));

@@ -285,7 +285,10 @@ impl Medium for Export {
             reply.error(Errno::EIO);
             return;
         }
-        self.handle(Pending::Write(Request { at, length: data.len() as u32, act: Act::Write }, reply));
+        self.handle(Pending::Write(
+            Request { at, length: data.len() as u32, act: Act::Write },
+            reply,
+        ));
     }
 
     fn sync(&self, reply: ReplyEmpty) {

@@ -1,0 +1,237 @@
+//! small-acks: a full server, and a hundred small uploads a second that all want to be safe.
+//!
+//! Promise: as many streams as Tactus admits run on a flash disk; then 100 uploads of 64 KiB a second
+//! come, each at its instant and on a connection of its own. Acknowledgements are timed from that
+//! instant. nginx gets as many streams; its acknowledgement promises nothing, which the table says.
+
+use std::sync::Mutex;
+
+use anyhow::{Result, ensure};
+use tactus_core::units::{BitRate, Bytes, KIB, MILLISECOND, Nanos, SECOND};
+
+use super::stretches::{Disk, Kind, Load, Stretches};
+use super::{Stage, say};
+use crate::disk::Profile;
+use crate::machine;
+use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
+use crate::report::{Report, Table, Verdict, number, spread};
+use crate::run::Scene;
+use crate::spread::Spread;
+use crate::titles::Titles;
+use crate::uploader::Pace;
+
+const RATE: BitRate = BitRate(8_800_000);
+const TITLES: usize = 200;
+/// Asked for, to fill the server: more than the machine's own disk or core can take.
+const FILL: usize = 1_200;
+/// The same on an emulated disk, whose daemon wants its part of the cores.
+const FILL_EMULATED: usize = 400;
+const FILL_TIME: Nanos = SECOND.times(8);
+const WARM_UP: Nanos = SECOND.times(5);
+const CALM: Nanos = SECOND.times(10);
+const SMALL: Kind = Kind::Put { pace: Pace::Every(MILLISECOND.times(10)), size: Bytes(64 * KIB) };
+/// What is not acknowledged by then counts as never.
+const PATIENCE: Nanos = SECOND.times(10);
+/// The grid on which cycles are missed: the disk cycle on flash.
+const CYCLE: Nanos = Nanos::from_millis(250);
+const ROUNDS: usize = 3;
+
+/// Runs it.
+pub(super) fn bench(stage: &Stage) -> Result<Report> {
+    let question = "a full server gets 100 uploads of 64 KiB a second: who waits for what?";
+    let mut report = stage.report("small-acks", question);
+    let length = CALM + stage.seconds(60);
+    let size = Scene::title_size(RATE, FILL_TIME, WARM_UP, length);
+    let titles = Titles::lay(&stage.options.data.join("cold"), TITLES, size)?;
+    on_disk(stage, "own disk", &titles, FILL, length, None, &mut report)?;
+    let emulated: &[_] = if stage.options.own_disk { &[] } else { &[Profile::Sata, Profile::Nvme] };
+    for &profile in emulated {
+        let mut disk = stage.emulated(profile, &mut report)?;
+        let titles = Titles::lay(disk.mount(), TITLES, size)?;
+        disk.timed()?;
+        let name = format!("emulated {profile:?}");
+        let disk = Mutex::new(&mut disk);
+        on_disk(stage, &name, &titles, FILL_EMULATED, length, Some(&disk), &mut report)?;
+    }
+    report.method.push(format!(
+        "Streams are asked for over {FILL_TIME}; those that Tactus admits run on, and nginx gets as many. \
+         After {CALM} an upload of 64 KiB begins every 10 ms on a connection of its own. Its acknowledgement \
+         is timed from that instant to the complete head of the answer; one that has not come {PATIENCE} \
+         after the end counts as missing. A stream is late when its player, which starts with {} of media, \
+         stood still after the warm-up, or when it broke.",
+        super::START_UP
+    ));
+    Ok(report)
+}
+
+/// One run, in figures.
+struct Run {
+    place: usize,
+    streams: usize,
+    late: usize,
+    missed: (usize, usize),
+    begun: usize,
+    unacked: usize,
+    ack: [f64; 3],
+    late_calm: f64,
+    late_busy: f64,
+    j: f64,
+    flushes: f64,
+}
+
+impl Run {
+    fn of(place: usize, found: &Stretches) -> Self {
+        Self {
+            place,
+            streams: found.streams,
+            late: found.late,
+            missed: found.missed,
+            begun: found.harvest.uploads.len(),
+            unacked: found.harvest.unacked(),
+            ack: [0.5, 0.99, 1.0].map(|q| found.harvest.ack(q)),
+            late_calm: found.calm.late_p99,
+            late_busy: found.busy.late_p99,
+            j: found.busy.j1s.mean,
+            flushes: found
+                .asked
+                .map_or(f64::NAN, |(asked, span)| asked.flushes as f64 / span.0 as f64 * 1e9),
+        }
+    }
+}
+
+fn on_disk(
+    stage: &Stage,
+    disk_name: &str,
+    titles: &Titles,
+    fill: usize,
+    length: Nanos,
+    disk: Disk<'_>,
+    report: &mut Report,
+) -> Result<()> {
+    report.settings.push((disk_name.into(), machine::storage(titles.root())));
+    let fill = stage.options.streams.first().copied().unwrap_or(fill);
+    let scene = Scene {
+        stagger: FILL_TIME,
+        warm_up: WARM_UP,
+        length,
+        server_cores: "0-1",
+        ..stage.scene(titles, RATE, fill)
+    };
+    let tick = Some(Nanos::from_micros(62_500));
+    let tuning = Tuning { tick, ..Tuning::default() };
+    let ours: usize = 0;
+    let peers: [Box<dyn Peer>; 3] = [
+        Box::new(Tactus { label: "tick 62.5 ms".into(), tuning }),
+        Box::new(Nginx(NginxStyle::SendfileThreads)),
+        Box::new(Nginx(NginxStyle::Defaults)),
+    ];
+    for peer in &peers {
+        let name = format!("{disk_name}: {}", peer.name());
+        report.settings.push((name, peer.settings(&scene.setting_with_uploads())?));
+    }
+    let load = Load { kind: SMALL, calm: CALM, patience: PATIENCE };
+    let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
+    let mut admitted = fill;
+    let rounds = stage.rounds(ROUNDS);
+    let runs = stage.take_turns(&names, rounds, report, |place, _, report| {
+        // Others refuse nothing: they get what ours has admitted.
+        let streams = if place == ours { fill } else { admitted };
+        let scene = Scene { streams, ..scene };
+        let peer = peers[place].as_ref();
+        let found = Stretches::run(stage, peer, &scene, &load, CYCLE, disk, report)?;
+        ensure!(found.streams > 0, "no stream was admitted");
+        if place == ours {
+            admitted = found.streams;
+        }
+        let run = Run::of(place, &found);
+        say(&format!(
+            "{} streams, {} late; {} uploads, {} without acknowledgement ({:?}); p50 {} p99 {} max {} ms",
+            run.streams,
+            run.late,
+            run.begun,
+            run.unacked,
+            found.harvest.reasons(),
+            number(run.ack[0]),
+            number(run.ack[1]),
+            number(run.ack[2]),
+        ));
+        Ok(run)
+    })?;
+    summarise(disk_name, &peers, &runs, report);
+    judge(disk_name, &runs, ours, report);
+    Ok(())
+}
+
+fn summarise(disk_name: &str, peers: &[Box<dyn Peer>], runs: &[Run], report: &mut Report) {
+    let mut table = Table::new(
+        &format!("100 uploads of 64 KiB a second, {disk_name}"),
+        &[
+            "server",
+            "durable",
+            "streams",
+            "late",
+            "missed cycles",
+            "uploads",
+            "without ack",
+            "ack p50, ms",
+            "p99, ms",
+            "max, ms",
+            "lateness p99 alone, ms",
+            "with uploads, ms",
+            "J 1 s, %",
+            "flushes/s",
+        ],
+    );
+    for (place, peer) in peers.iter().enumerate() {
+        let of = || runs.iter().filter(move |run| run.place == place);
+        if of().next().is_none() {
+            continue;
+        }
+        let cell = |value: &dyn Fn(&Run) -> f64| spread(&of().map(value).collect::<Vec<_>>());
+        let sum = |value: fn(&Run) -> usize| of().map(value).sum::<usize>().to_string();
+        table.row(vec![
+            peer.name(),
+            if peer.acks_are_durable() { "yes" } else { "no" }.into(),
+            cell(&|run| run.streams as f64),
+            sum(|run| run.late),
+            format!("{} of {}", sum(|run| run.missed.0), sum(|run| run.missed.1)),
+            sum(|run| run.begun),
+            sum(|run| run.unacked),
+            cell(&|run| run.ack[0]),
+            cell(&|run| run.ack[1]),
+            cell(&|run| run.ack[2]),
+            cell(&|run| run.late_calm),
+            cell(&|run| run.late_busy),
+            cell(&|run| run.j),
+            cell(&|run| run.flushes),
+        ]);
+    }
+    report.tables.push(table);
+}
+
+fn judge(disk_name: &str, runs: &[Run], ours: usize, report: &mut Report) {
+    let ours: Vec<&Run> = runs.iter().filter(|run| run.place == ours).collect();
+    let sum = |value: fn(&Run) -> usize| ours.iter().map(|run| value(run)).sum::<usize>();
+    let (late, missing) = (sum(|run| run.late), sum(|run| run.unacked));
+    let p99: Vec<f64> = ours.iter().map(|run| run.ack[1]).collect();
+    let most = Spread::of(&p99).map(|all| all.max);
+    let tried = !ours.is_empty();
+    report.verdicts.extend([
+        Verdict {
+            figure: format!("late streams, {disk_name}"),
+            measured: number(late as f64),
+            must: "0".into(),
+            reached: tried.then_some(late == 0),
+            push: "-".into(),
+            pushed: None,
+        },
+        Verdict {
+            figure: format!("durable acknowledgement p99, {disk_name}"),
+            measured: format!("{} ms, {missing} missing", spread(&p99)),
+            must: "1,000 ms".into(),
+            reached: most.map(|most| missing == 0 && most <= 1_000.0),
+            push: "250 ms".into(),
+            pushed: most.map(|most| missing == 0 && most <= 250.0),
+        },
+    ]);
+}
