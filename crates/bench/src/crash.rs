@@ -5,13 +5,16 @@
 //! acknowledged. Subjects that are known to be wrong must be found out in the same run. The model and
 //! its limits stand in `docs/design/crash-replay.md`.
 
+mod client;
 mod content;
 mod disk;
 mod history;
+mod kills;
 mod log;
 mod medium;
 mod recorder;
 mod replay;
+mod server;
 mod subject;
 
 use std::os::unix::process::CommandExt;
@@ -40,9 +43,16 @@ pub struct Options {
     /// Which file systems; all by default.
     #[arg(long, value_delimiter = ',')]
     fs: Vec<FileSystem>,
-    /// Which subjects, by the names of the table; all by default.
+    /// Which subjects, by the names of the table. By default all but the server (tactus, and tactus-faulty
+    /// on a disk that fails once), which must have been built.
     #[arg(long, value_delimiter = ',')]
     subject: Vec<String>,
+    /// Instead of cutting the power, kill the server so many times.
+    #[arg(long)]
+    kills: Option<u64>,
+    /// The server; by default the binary `tactus` beside this one.
+    #[arg(long)]
+    tactus: Option<PathBuf>,
     /// The seed of everything random. The kernel's part of a run is its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -71,10 +81,19 @@ pub fn run(options: &Options) -> Result<()> {
     if !options.inside {
         return Err(enter());
     }
-    can_run()?;
     std::fs::create_dir_all(&options.out)?;
-    let mut subjects = subject::built_in();
-    if !options.subject.is_empty() {
+    let tactus = match &options.tactus {
+        Some(path) => path.canonicalize()?,
+        None => std::env::current_exe()?.with_file_name("tactus"),
+    };
+    if let Some(kills) = options.kills {
+        return kill(&tactus, kills, options);
+    }
+    can_run()?;
+    let mut subjects = subject::all(&tactus);
+    if options.subject.is_empty() {
+        subjects.retain(|subject| !subject.name().starts_with("tactus"));
+    } else {
         let known: Vec<_> = subjects.iter().map(|subject| subject.name().to_owned()).collect();
         if let Some(unknown) = options.subject.iter().find(|name| !known.contains(name)) {
             bail!("no subject is called {unknown:?}; there are {}", known.join(", "));
@@ -108,6 +127,21 @@ pub fn run(options: &Options) -> Result<()> {
     say(&format!("{:.0} s in all", started.elapsed().as_secs_f64()));
     publish(&outcomes, options)?;
     judge(&outcomes)
+}
+
+/// Kills the server on a volume of the machine's own disk.
+fn kill(tactus: &Path, kills: u64, options: &Options) -> Result<()> {
+    let volume = tempfile::Builder::new().prefix("volume-").tempdir_in(&options.out)?;
+    let root = volume.path().canonicalize()?;
+    let killed = kills::run(tactus, &root, kills, options.seed)?;
+    let kills::Killed { kills, acks, ready_max } = killed;
+    let ready_max_seconds = ready_max.as_secs_f64();
+    println!(
+        "{kills} kills, {acks} acknowledgements, none lost; ready within {ready_max_seconds:.3} s"
+    );
+    let report = json!({ "kills": kills, "acks": acks, "ready_max_seconds": ready_max_seconds });
+    std::fs::write(options.out.join("kills.json"), serde_json::to_string_pretty(&report)?)?;
+    Ok(())
 }
 
 /// Runs all jobs, some beside each other: most of a cut is waiting. Answers one outcome for each subject

@@ -18,6 +18,8 @@ pub(super) type Position = u64;
 pub(super) struct History {
     titles: BTreeMap<String, Vec<Act>>,
     uploads: BTreeMap<String, Upload>,
+    /// Uploads that were asked for, and nobody was told whether they are there.
+    untold: usize,
 }
 
 /// One act on a name.
@@ -32,6 +34,8 @@ struct Act {
 /// An upload that can be resumed.
 #[derive(Clone, Debug)]
 struct Upload {
+    /// The title that it becomes.
+    name: String,
     version: Version,
     steps: Vec<Step>,
     /// When its last step was begun, after which it may be gone.
@@ -93,20 +97,36 @@ impl History {
         Begun::Title(name.to_owned(), acts.len() - 1)
     }
 
-    /// The upload `id` of `version` goes on to the offset `to`. With `last` it ends with that, one way
-    /// or the other.
+    /// An upload is asked for whose id is not known yet.
+    pub(super) fn ask(&mut self) {
+        self.untold += 1;
+    }
+
+    /// It was told whether it is there.
+    pub(super) fn told(&mut self) {
+        self.untold -= 1;
+    }
+
+    /// Uploads that may be there though nobody was told.
+    pub(super) fn untold(&self) -> usize {
+        self.untold
+    }
+
+    /// The upload `id` of a `version` of the title `name` goes on to the offset `to`; when that is its
+    /// length it ends, one way or the other.
     pub(super) fn begin_step(
         &mut self,
         now: Position,
         id: &str,
+        name: &str,
         version: Version,
         to: u64,
-        last: bool,
     ) -> Begun {
-        let new = || Upload { version, steps: Vec::new(), ended: None };
+        let name = name.to_owned();
+        let new = || Upload { name, version, steps: Vec::new(), ended: None };
         let upload = self.uploads.entry(id.to_owned()).or_insert_with(new);
         upload.steps.push(Step { to, begun: now, acked: None });
-        if last {
+        if to == version.length() {
             upload.ended.get_or_insert(now);
         }
         Begun::Upload(id.to_owned(), upload.steps.len() - 1)
@@ -130,6 +150,37 @@ impl History {
         let acts = self.titles.values().flatten().filter_map(|act| act.acked);
         let steps = self.uploads.values().flat_map(|upload| &upload.steps);
         acts.chain(steps.filter_map(|step| step.acked)).collect()
+    }
+
+    /// What was seen holds from now on: it must not change by itself. What comes before is forgotten.
+    pub(super) fn settle(&mut self, now: Position, found: &Found) {
+        for (name, acts) in &mut self.titles {
+            let leaves = match found.titles.get(name) {
+                Some(Seen::Whole(number)) => Some(*number),
+                Some(Seen::Torn(_)) | None => None,
+            };
+            *acts = vec![Act { leaves, begun: now, acked: Some(now) }];
+        }
+        self.uploads.retain(|id, _| found.uploads.contains_key(id));
+        for (id, upload) in &mut self.uploads {
+            let to = found.uploads[id].offset;
+            upload.steps = vec![Step { to, begun: now, acked: Some(now) }];
+            upload.ended = None;
+        }
+    }
+
+    /// These uploads have become titles.
+    pub(super) fn finish<'a>(&mut self, now: Position, ids: impl Iterator<Item = &'a String>) {
+        for id in ids {
+            let Some(upload) = self.uploads.remove(id) else { continue };
+            let act = self.begin(now, &upload.name, Some(upload.version.number()));
+            self.ack(now, &act);
+        }
+    }
+
+    /// Uploads that were begun: id, title and version.
+    pub(super) fn uploads(&self) -> impl Iterator<Item = (&String, &str, Version)> {
+        self.uploads.iter().map(|(id, upload)| (id, upload.name.as_str(), upload.version))
     }
 
     /// The version that an upload brings.
@@ -270,10 +321,10 @@ mod tests {
         let mut history = History::default();
         let version = Version::new("a", 1, 300);
         for (begun, acked, to) in [(1, 2, 0), (3, 4, 100)] {
-            let step = history.begin_step(begun, "u", version, to, false);
+            let step = history.begin_step(begun, "u", "a", version, to);
             history.ack(acked, &step);
         }
-        history.begin_step(5, "u", version, 200, false);
+        history.begin_step(5, "u", "a", version, 200);
         let judge = |cut, offset, wrong_at| {
             let mut found = Found::default();
             found.uploads.insert("u".into(), Resumed { offset, wrong_at });
@@ -288,8 +339,29 @@ mod tests {
         assert_eq!(history.judge(2, &Found::default()).lost.len(), 1);
         assert!(history.judge(1, &Found::default()).is_clean());
         let mut ended = history.clone();
-        ended.begin_step(7, "u", version, 300, true);
+        ended.begin_step(7, "u", "a", version, 300);
         assert_eq!(ended.judge(7, &Found::default()).lost.len(), 1);
         assert!(ended.judge(8, &Found::default()).is_clean());
+    }
+
+    #[test]
+    fn what_was_seen_after_a_restart_must_stay() {
+        let mut history = History::default();
+        history.begin(1, "a", Some(1));
+        let version = Version::new("b", 7, 300);
+        let step = history.begin_step(2, "u", "b", version, 100);
+        history.ack(3, &step);
+        history.begin_step(3, "u", "b", version, 200);
+        let mut found = shown(&[("a", Seen::Whole(1))]);
+        found.uploads.insert("u".into(), Resumed { offset: 150, wrong_at: None });
+        assert!(history.judge(4, &found).is_clean());
+        history.settle(4, &found);
+        assert_eq!(history.judge(5, &Found::default()).lost.len(), 2, "title and upload");
+        found.uploads.get_mut("u").unwrap().offset = 100;
+        assert_eq!(history.judge(5, &found).lost.len(), 1, "an offset that was reported");
+        history.finish(6, [&"u".to_owned()].into_iter());
+        let both = [("a", Seen::Whole(1)), ("b", Seen::Whole(7))];
+        assert!(history.judge(7, &shown(&both)).is_clean());
+        assert_eq!(history.judge(7, &shown(&both[..1])).lost.len(), 1);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::content::Version;
 use super::disk::LoggingDisk;
@@ -16,19 +16,39 @@ use super::medium::Fault;
 /// A history that is being written.
 #[derive(Debug)]
 pub(super) struct Recorder<'a> {
-    disk: Mutex<&'a mut LoggingDisk>,
+    clock: Mutex<Clock<'a>>,
     history: Mutex<History>,
+}
+
+/// What positions count.
+#[derive(Debug)]
+enum Clock<'a> {
+    /// The events of a disk.
+    Disk(&'a mut LoggingDisk),
+    /// Questions: where only a process dies, order is enough.
+    Questions(Position),
 }
 
 impl<'a> Recorder<'a> {
     /// Positions are those of `disk`.
     pub(super) fn of_disk(disk: &'a mut LoggingDisk) -> Self {
-        Self { disk: Mutex::new(disk), history: Mutex::default() }
+        Self { clock: Mutex::new(Clock::Disk(disk)), history: Mutex::default() }
+    }
+
+    /// Goes on with `history`; positions only say what came before what.
+    pub(super) fn of_questions(history: History, from: Position) -> Self {
+        Self { clock: Mutex::new(Clock::Questions(from)), history: Mutex::new(history) }
     }
 
     /// The position now.
     pub(super) fn now(&self) -> Result<Position> {
-        lock(&self.disk).events()
+        match &mut *lock(&self.clock) {
+            Clock::Disk(disk) => disk.events(),
+            Clock::Questions(count) => {
+                *count += 1;
+                Ok(*count)
+            }
+        }
     }
 
     /// A name will have version `leaves`, or be gone.
@@ -37,16 +57,26 @@ impl<'a> Recorder<'a> {
         Ok(lock(&self.history).begin(now, name, leaves))
     }
 
-    /// An upload goes on to the offset `to`; with `last` it ends with that.
+    /// An upload is asked for whose id is not known yet.
+    pub(super) fn ask(&self) {
+        lock(&self.history).ask();
+    }
+
+    /// It was told whether it is there.
+    pub(super) fn told(&self) {
+        lock(&self.history).told();
+    }
+
+    /// The upload `id` of the title `name` goes on to the offset `to`.
     pub(super) fn begin_step(
         &self,
         id: &str,
+        name: &str,
         version: Version,
         to: u64,
-        last: bool,
     ) -> Result<Begun> {
         let now = self.now()?;
-        Ok(lock(&self.history).begin_step(now, id, version, to, last))
+        Ok(lock(&self.history).begin_step(now, id, name, version, to))
     }
 
     /// It was acknowledged just now.
@@ -58,7 +88,10 @@ impl<'a> Recorder<'a> {
 
     /// Asks the disk for a fault, or for none.
     pub(super) fn fail(&self, fault: Option<Fault>) -> Result<()> {
-        lock(&self.disk).fail(fault)
+        match &mut *lock(&self.clock) {
+            Clock::Disk(disk) => disk.fail(fault),
+            Clock::Questions(_) => bail!("there is no disk that could fail"),
+        }
     }
 
     /// The history, written.

@@ -4,7 +4,7 @@
 //! done is counted and named, never skipped. Half of the cuts are drawn from all events, half are at
 //! an acknowledgement, where most is at stake; half of either lose whole writes, half pieces.
 
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,12 +12,11 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tactus_core::units::Bytes;
 
-use super::content::identify;
 use super::disk::{FileSystem, LoggingDisk};
-use super::history::{Found, History, Judgement, Resumed};
+use super::history::{History, Judgement};
 use super::log::Loss;
 use super::recorder::Recorder;
-use super::subject::{Recovered, Subject};
+use super::subject::Subject;
 use crate::interrupt;
 use crate::random::Random;
 
@@ -138,7 +137,7 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
         let recorder = Recorder::of_disk(&mut disk);
         let loaded = subject.load(&root, &recorder, &mut random);
         // The kernel writes back what nobody has flushed; cuts fall into that as well.
-        let written_back = fs::File::open(&root).map(|root| rustix::fs::syncfs(&root));
+        let written_back = File::open(&root).map(|root| rustix::fs::syncfs(&root));
         let to = recorder.now()?;
         let history = recorder.into_history();
         disk.unmount()?;
@@ -208,14 +207,15 @@ fn replay(
             wrong.push(format!("not to be mounted: {error}"));
         }
         Ok(()) => {
-            let recovered = subject.recover(disk.root());
+            let root = disk.root().to_owned();
+            let recovered = subject.recover(&root);
             let ready = started.elapsed().as_secs_f64();
             outcome.ready_max_seconds = outcome.ready_max_seconds.max(ready);
             if ready > READY {
                 outcome.slow += 1;
                 wrong.push(format!("ready after {ready:.1} s"));
             }
-            match recovered.and_then(|recovered| look(recovered, history)) {
+            match recovered.and_then(|mut recovered| recovered.look(history)) {
                 Ok(found) => {
                     let judgement = history.judge(cut.at, &found);
                     outcome.add(&judgement);
@@ -244,26 +244,4 @@ fn replay(
         }
     }
     Ok(())
-}
-
-/// Reads every byte of what was recovered.
-fn look(recovered: Recovered, history: &History) -> Result<Found> {
-    let mut found = Found { strays: recovered.strays, ..Found::default() };
-    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
-    for (name, path) in recovered.titles {
-        let seen = identify(&name, &read(&path)?);
-        found.titles.insert(name, seen);
-    }
-    for (id, offset, path) in recovered.uploads {
-        let bytes = read(&path)?;
-        let below = &bytes[..bytes.len().min(offset as usize)];
-        let short = (below.len() < offset as usize).then_some(below.len() as u64);
-        let known = history.version(&id);
-        let wrong_at = known.and_then(|version| match offset > version.length() {
-            true => Some(version.length()),
-            false => version.differs(below).or(short),
-        });
-        found.uploads.insert(id, Resumed { offset, wrong_at });
-    }
-    Ok(found)
 }

@@ -4,13 +4,16 @@
 //! after a power failure, from the volume alone.
 
 mod chunks;
+mod served;
 mod writers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use super::content::{Seen, identify};
+use super::history::{Found, History};
 use super::recorder::Recorder;
 use crate::random::Random;
 
@@ -24,24 +27,27 @@ pub(super) trait Subject: Sync {
     fn sound(&self) -> bool;
     /// Works on the volume at `root` until its load is done.
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()>;
-    /// Recovers after a power failure, and says what there is.
-    fn recover(&self, root: &Path) -> Result<Recovered>;
+    /// Recovers after a power failure, until it is ready to work.
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>>;
 }
 
-/// What a subject says that there is.
-#[derive(Debug, Default)]
-pub(super) struct Recovered {
-    /// Titles by their names.
-    pub(super) titles: Vec<(String, PathBuf)>,
-    /// Uploads that can be resumed: id, offset, and the file with the bytes below it.
-    pub(super) uploads: Vec<(String, u64, PathBuf)>,
-    /// What belongs to nothing.
-    pub(super) strays: Vec<String>,
+/// A subject that is ready again. Dropped, it lets the volume go.
+pub(super) trait Recovered {
+    /// Reads every byte of what there is.
+    fn look(&mut self, history: &History) -> Result<Found>;
 }
 
-/// All subjects that need nothing but the kernel.
-pub(super) fn built_in() -> Vec<Box<dyn Subject>> {
-    writers::all().into_iter().chain(chunks::all()).collect()
+pub(super) use served::{Acts, Load, look};
+
+/// All subjects: those that need nothing but the kernel, and the server at `tactus`.
+pub(super) fn all(tactus: &Path) -> Vec<Box<dyn Subject>> {
+    writers::all().into_iter().chain(chunks::all()).chain(served::all(tactus)).collect()
+}
+
+/// Reads a title.
+fn seen(name: &str, path: &Path) -> Result<Seen> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(identify(name, &bytes))
 }
 
 /// The files in `folder` by name, without what the file system itself put there.

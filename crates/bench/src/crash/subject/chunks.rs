@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
 use super::{Recovered, Subject, files};
 use crate::aligned::Aligned;
 use crate::crash::content::Version;
+use crate::crash::history::{Found, History, Resumed};
 use crate::crash::recorder::Recorder;
 use crate::random::Random;
 
@@ -88,7 +89,7 @@ impl Subject for Chunks {
         for number in 0..UPLOADS {
             let id = format!("{PREFIX}{number}");
             let version = Version::new(&id, random.next(), length);
-            let step = recorder.begin_step(&id, version, 0, false)?;
+            let step = recorder.begin_step(&id, &id, version, 0)?;
             let flags = OFlags::DIRECT.bits().cast_signed();
             let file = OpenOptions::new()
                 .write(true)
@@ -112,7 +113,7 @@ impl Subject for Chunks {
             let (id, version, file, offset) = &mut *open[chosen];
             let (from, to) = (*offset, *offset + CHUNK);
             buffer.bytes().copy_from_slice(&version.bytes(from, to));
-            let step = recorder.begin_step(id, *version, to, false)?;
+            let step = recorder.begin_step(id, id, *version, to)?;
             file.write_all_at(buffer.bytes(), from)?;
             fdatasync(&*file)?;
             if self.journal {
@@ -125,12 +126,12 @@ impl Subject for Chunks {
         Ok(())
     }
 
-    fn recover(&self, root: &Path) -> Result<Recovered> {
-        let mut recovered = Recovered::default();
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
         let recorded = match self.journal {
             true => read(&fs::read(root.join(JOURNAL)).unwrap_or_default()),
             false => BTreeMap::new(),
         };
+        let mut uploads = Vec::new();
         for (name, path) in files(root)? {
             let Some(number) = name.strip_prefix(PREFIX) else { continue };
             let size = path.metadata()?.len();
@@ -143,9 +144,30 @@ impl Subject for Chunks {
                     continue;
                 }
             };
-            recovered.uploads.push((name, offset, path));
+            uploads.push((name, offset, path));
         }
-        Ok(recovered)
+        Ok(Box::new(Uploads(uploads)))
+    }
+}
+
+/// Names, offsets, and the files with the bytes below them.
+struct Uploads(Vec<(String, u64, PathBuf)>);
+
+impl Recovered for Uploads {
+    fn look(&mut self, history: &History) -> Result<Found> {
+        let mut found = Found::default();
+        for (id, offset, path) in &self.0 {
+            let bytes = fs::read(path)?;
+            let below = &bytes[..bytes.len().min(*offset as usize)];
+            let short = (below.len() < *offset as usize).then_some(below.len() as u64);
+            let wrong_at =
+                history.version(id).and_then(|version| match *offset > version.length() {
+                    true => Some(version.length()),
+                    false => version.differs(below).or(short),
+                });
+            found.uploads.insert(id.clone(), Resumed { offset: *offset, wrong_at });
+        }
+        Ok(found)
     }
 }
 

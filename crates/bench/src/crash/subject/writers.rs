@@ -7,14 +7,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fdatasync, linkat, open};
 
-use super::{Recovered, Subject, files};
+use super::{Recovered, Subject, files, seen};
 use crate::aligned::Aligned;
 use crate::crash::content::Version;
+use crate::crash::history::{Found, History};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
 use crate::random::Random;
@@ -149,15 +150,26 @@ impl Subject for Writer {
         Ok(())
     }
 
-    fn recover(&self, root: &Path) -> Result<Recovered> {
-        let mut recovered = Recovered::default();
-        for (name, path) in files(root)? {
-            match name.starts_with(UNFINISHED) {
-                true => fs::remove_file(path)?,
-                false => recovered.titles.push((name, path)),
-            }
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+        let (unfinished, titles): (Vec<_>, Vec<_>) =
+            files(root)?.into_iter().partition(|(name, _)| name.starts_with(UNFINISHED));
+        for (_, path) in unfinished {
+            fs::remove_file(path)?;
         }
-        Ok(recovered)
+        Ok(Box::new(Titles(titles)))
+    }
+}
+
+/// Titles by their names.
+struct Titles(Vec<(String, PathBuf)>);
+
+impl Recovered for Titles {
+    fn look(&mut self, _history: &History) -> Result<Found> {
+        let mut found = Found::default();
+        for (name, path) in &self.0 {
+            found.titles.insert(name.clone(), seen(name, path)?);
+        }
+        Ok(found)
     }
 }
 

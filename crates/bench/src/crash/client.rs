@@ -1,0 +1,106 @@
+//! The little of HTTP that uploads need.
+//!
+//! Promise: an answer is whole or an error; after an error or a close the next request has a new
+//! connection. What was in flight then is neither acknowledged nor refused.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+/// Longer than any answer takes, P3's second included.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    address: SocketAddr,
+    /// Sent with every request.
+    fields: String,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+/// One answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    fields: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn new(address: SocketAddr, fields: String) -> Self {
+        Self { address, fields, connection: None }
+    }
+
+    /// One request with one answer.
+    pub(super) fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &[u8],
+    ) -> Result<Answer> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                BufReader::new(stream)
+            }
+        };
+        let (own, length) = (&self.fields, body.len());
+        let bodiless = body.is_empty() && matches!(method, "GET" | "HEAD" | "DELETE");
+        let length = if bodiless { String::new() } else { format!("Content-Length: {length}\r\n") };
+        let head =
+            format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{own}{fields}{length}\r\n");
+        let mut stream = connection.get_ref();
+        stream.write_all(head.as_bytes())?;
+        // A refusal may come before the body is sent; then the answer counts and not the error.
+        let sent = stream.write_all(body);
+        let answer = Answer::read(&mut connection, method == "HEAD");
+        let answer = answer.or_else(|error| sent.map_err(Into::into).and(Err(error)))?;
+        if answer.field("connection").is_none_or(|value| !value.eq_ignore_ascii_case("close")) {
+            self.connection = Some(connection);
+        }
+        Ok(answer)
+    }
+}
+
+impl Answer {
+    fn read(from: &mut BufReader<TcpStream>, bodiless: bool) -> Result<Self> {
+        let mut line = String::new();
+        let mut next = || -> Result<String> {
+            line.clear();
+            ensure!(from.read_line(&mut line)? > 0, "the connection was closed");
+            Ok(line.trim_end().to_owned())
+        };
+        let status = next()?;
+        let status = status.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let status = status.context("not a status line")?;
+        let mut fields = Vec::new();
+        loop {
+            let line = next()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').context("not a field")?;
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let mut answer = Self { status, fields, body: Vec::new() };
+        if !bodiless && status != 204 {
+            let length = answer.field("content-length").context("an answer without a length")?;
+            answer.body = vec![0; length.parse()?];
+            from.read_exact(&mut answer.body)?;
+        }
+        Ok(answer)
+    }
+
+    /// The value of a field, by its name in lower case.
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+}

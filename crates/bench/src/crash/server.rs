@@ -1,0 +1,137 @@
+//! A Tactus of our own on the volume: started as an operator would, and killed as a power failure
+//! would.
+//!
+//! Promise: when it has started it answers; nothing of it is linked into the bench. It never ends by
+//! itself without an error that quotes it.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use tactus_core::units::{Nanos, SECOND};
+use tempfile::TempDir;
+
+use super::client::Client;
+use crate::clock;
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    address: SocketAddr,
+    /// Its configuration and its output.
+    folder: TempDir,
+}
+
+/// Knowing the disk beforehand it measures nothing at its start.
+const MODEL: &str = r#"
+version = 1
+measured = "for power failures"
+device = "none"
+[model]
+visit = "30 us"
+sweep = "0 ns"
+read_mib = "600 us"
+write_mib = "600 us"
+depth = 16
+"#;
+const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
+/// How long it may take to start; what is ready late is judged elsewhere.
+const PATIENCE: Nanos = SECOND.times(20);
+const PAUSE: Nanos = Nanos::from_millis(1);
+
+impl Server {
+    /// Starts `binary` on the volume at `root`, and waits until it listens.
+    pub(super) fn start(binary: &Path, root: &Path) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tactus-crash-server-").tempdir()?;
+        let file = folder.path().join("tactus.toml");
+        fs::write(folder.path().join("disk-model.toml"), MODEL)?;
+        fs::write(folder.path().join("token"), TOKEN)?;
+        fs::write(&file, configuration(root))?;
+        let log = File::create(folder.path().join("output.log"))?;
+        let mut command = Command::new(binary);
+        command.arg("serve").arg("--config").arg(&file);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, address: nowhere, folder };
+        server.address = server.listening()?;
+        Ok(server)
+    }
+
+    /// A client that may upload.
+    pub(super) fn client(&self) -> Client {
+        Client::new(self.address, format!("Authorization: Bearer {TOKEN}\r\n"))
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub(super) fn kill(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("it had ended with {status}: {}", self.output());
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Where it listens, once it says so.
+    fn listening(&mut self) -> Result<SocketAddr> {
+        let deadline = clock::now() + PATIENCE;
+        loop {
+            let said = self.output();
+            let line = said.lines().find(|line| line.starts_with("Serving "));
+            if let Some(place) = line.and_then(|line| line.rsplit_once("http://")) {
+                return Ok(place.1.trim_end_matches('/').parse()?);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended with {status}: {said}");
+            }
+            ensure!(clock::now() < deadline, "it does not listen after {PATIENCE}: {said}");
+            clock::sleep(PAUSE);
+        }
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output.log")).unwrap_or_default()
+    }
+}
+
+fn configuration(root: &Path) -> String {
+    format!(
+        "[http]\n\
+         address = \"127.0.0.1:0\"\n\n\
+         [admin]\n\
+         address = \"off\"\n\n\
+         [memory]\n\
+         arena = \"16 MiB\"\n\
+         streams_max = 64\n\
+         lock = \"off\"\n\n\
+         [cores]\n\
+         realtime = \"off\"\n\n\
+         [best_effort]\n\
+         streams_max = 16\n\n\
+         [[volume]]\n\
+         path = \"{}\"\n\
+         mount = \"/\"\n\
+         model = \"disk-model.toml\"\n\n\
+         [[upload.principal]]\n\
+         name = \"crash\"\n\
+         token_file = \"token\"\n",
+        root.display()
+    )
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been killed before.
+        if self.child.kill().and_then(|()| self.child.wait()).is_err() {
+            eprintln!("left behind: process {}", self.child.id());
+        }
+    }
+}

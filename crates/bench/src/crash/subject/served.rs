@@ -1,0 +1,358 @@
+//! The real thing: `tactus serve` on the volume, loaded and asked through its HTTP.
+//!
+//! Promise: only an answer counts as an acknowledgement. Recovery is the server's own start. What is
+//! left is judged three times: the titles as files, one of them as the server sends it, and every
+//! upload by resuming it at the offset that the server reports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tactus_core::units::{Nanos, SECOND};
+
+use super::{Recovered, Subject, files, seen};
+use crate::clock;
+use crate::crash::client::Client;
+use crate::crash::content::{Seen, Version, identify};
+use crate::crash::history::{Begun, Found, History, Resumed};
+use crate::crash::medium::Fault;
+use crate::crash::recorder::Recorder;
+use crate::crash::server::Server;
+use crate::random::Random;
+
+/// Tactus itself.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    binary: PathBuf,
+    /// Some write or flush fails under it.
+    faulty: bool,
+}
+
+/// The server at `binary`, on a disk that works and on one that fails once.
+pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
+    let served = Served { binary: binary.to_owned(), faulty: false };
+    let faulty = Served { faulty: true, ..served.clone() };
+    vec![Box::new(served), Box::new(faulty)]
+}
+
+impl Subject for Served {
+    fn name(&self) -> &str {
+        if self.faulty { "tactus-faulty" } else { "tactus" }
+    }
+
+    fn method(&self) -> &str {
+        match self.faulty {
+            true => "the server, on a disk of which a write or flush fails",
+            false => "the server: PUT, replace, DELETE, tus",
+        }
+    }
+
+    fn sound(&self) -> bool {
+        true
+    }
+
+    fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {
+        let server = Server::start(&self.binary, root)?;
+        let acts = Acts { titles: 12, uploads: 10 };
+        let seeds: Vec<_> = (0..CLIENTS).map(|_| random.next()).collect();
+        let fault = self.faulty.then(|| {
+            let kind = if random.next() >> 63 == 0 { Fault::Data } else { Fault::Flush };
+            (random.next() as usize % (acts.titles + acts.uploads), kind)
+        });
+        std::thread::scope(|scope| {
+            let work = |(number, seed)| {
+                let (client, random) = (server.client(), Random::new(seed));
+                // The first client's work is the clock of the fault, which hits whoever is there.
+                let fault = fault.filter(|_| number == 0);
+                let tolerant = self.faulty;
+                let mut load = Load { number, client, recorder, random, tolerant, fault };
+                scope.spawn(move || load.work(acts))
+            };
+            let workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
+            for worker in workers {
+                worker.join().map_err(|_| anyhow!("a client panicked"))??;
+            }
+            recorder.fail(None)
+        })
+    }
+
+    fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+        let server = Server::start(&self.binary, root)?;
+        Ok(Box::new(Restarted { server, root }))
+    }
+}
+
+/// Clients at once: their flushes go together.
+const CLIENTS: usize = 3;
+const NAMES: u64 = 6;
+/// The longest title in KiB: several of the server's places.
+const LENGTH_MAX_KIB: u64 = 400;
+const UPLOADS: &str = "/api/v1/uploads";
+const TUS: &str = "Tus-Resumable: 1.0.0\r\n";
+const OCTETS: &str = "Content-Type: application/offset+octet-stream\r\n";
+
+/// How much one client does.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::crash) struct Acts {
+    /// Titles put or deleted.
+    pub(in crate::crash) titles: usize,
+    /// Steps of uploads.
+    pub(in crate::crash) uploads: usize,
+}
+
+/// One client at work. Its names are its own: acts on one name come one after the other.
+pub(in crate::crash) struct Load<'a, 'b> {
+    pub(in crate::crash) number: usize,
+    pub(in crate::crash) client: Client,
+    pub(in crate::crash) recorder: &'a Recorder<'b>,
+    pub(in crate::crash) random: Random,
+    /// Refusals and lost connections are no error of the run.
+    pub(in crate::crash) tolerant: bool,
+    /// Before this act the disk is asked for a fault.
+    pub(in crate::crash) fault: Option<(usize, Fault)>,
+}
+
+/// An upload under way.
+struct Upload {
+    url: String,
+    name: String,
+    version: Version,
+    offset: u64,
+}
+
+impl Load<'_, '_> {
+    /// Works; ends early when the server is gone and that is to be expected.
+    pub(in crate::crash) fn work(&mut self, acts: Acts) -> Result<()> {
+        match self.work_through(acts) {
+            Err(_) if self.tolerant => Ok(()),
+            result => result,
+        }
+    }
+
+    fn work_through(&mut self, acts: Acts) -> Result<()> {
+        let mut open: Option<Upload> = None;
+        let (mut titles, mut uploads) = (acts.titles, acts.uploads);
+        while titles + uploads > 0 {
+            if let Some((_, fault)) = self.fault.take_if(|(left, _)| *left == titles + uploads - 1)
+            {
+                self.recorder.fail(Some(fault))?;
+            }
+            if self.random.next() as usize % (titles + uploads) < titles {
+                titles -= 1;
+                self.title()?;
+            } else {
+                uploads -= 1;
+                open = match open {
+                    None => self.create()?,
+                    Some(upload) => self.step(upload)?,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts, replaces or deletes a title.
+    fn title(&mut self) -> Result<()> {
+        // Half of them in a folder that is new at first.
+        let place = self.random.next() % NAMES;
+        let folder = if place.is_multiple_of(2) {
+            format!("folder-{}/", self.number)
+        } else {
+            String::new()
+        };
+        let name = format!("{folder}title-{}-{place}", self.number);
+        let target = format!("/{name}");
+        if self.random.next().is_multiple_of(6) {
+            let act = self.recorder.begin(&name, None)?;
+            let status = self.client.ask("DELETE", &target, "", &[])?.status;
+            // It may never have been there.
+            return self.settle(&act, status, &[204, 404]);
+        }
+        let version = self.version(&name);
+        let act = self.recorder.begin(&name, Some(version.number()))?;
+        let bytes = version.bytes(0, version.length());
+        let status = self.client.ask("PUT", &target, "", &bytes)?.status;
+        self.settle(&act, status, &[201, 204])
+    }
+
+    fn version(&mut self, name: &str) -> Version {
+        let length = 1_000 + self.random.next() % (LENGTH_MAX_KIB << 10);
+        Version::new(name, self.random.next(), length)
+    }
+
+    fn create(&mut self) -> Result<Option<Upload>> {
+        let name = format!("upload-{}-{:x}", self.number, self.random.next());
+        let version = self.version(&name);
+        let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
+        self.recorder.ask();
+        let answer = self.client.ask("POST", &format!("{UPLOADS}/{name}"), &fields, &[])?;
+        self.recorder.told();
+        if answer.status != 201 {
+            ensure!(self.tolerant, "an upload was refused with {}", answer.status);
+            return Ok(None);
+        }
+        let url = path_of(answer.field("location").context("an upload without a place")?);
+        // Its id is the answer's: an upload that nobody was told of cannot be asked for.
+        let step = self.recorder.begin_step(&url, &name, version, 0)?;
+        self.recorder.ack(&step)?;
+        Ok(Some(Upload { url, name, version, offset: 0 }))
+    }
+
+    /// Sends the next part; an upload that ends becomes a title.
+    fn step(&mut self, upload: Upload) -> Result<Option<Upload>> {
+        let Upload { url, name, version, offset } = upload;
+        let part = (1 + self.random.next() % 40) * 4096;
+        let to = (offset + part).min(version.length());
+        let last = to == version.length();
+        let fields = format!("{TUS}Upload-Offset: {offset}\r\n{OCTETS}");
+        let step = self.recorder.begin_step(&url, &name, version, to)?;
+        let title = match last {
+            true => Some(self.recorder.begin(&name, Some(version.number()))?),
+            false => None,
+        };
+        let bytes = version.bytes(offset, to);
+        let status = self.client.ask("PATCH", &url, &fields, &bytes)?.status;
+        self.settle(&step, status, &[204])?;
+        if let Some(title) = title {
+            self.settle(&title, status, &[204])?;
+        }
+        Ok((status == 204 && !last).then_some(Upload { url, name, version, offset: to }))
+    }
+
+    fn settle(&self, act: &Begun, status: u16, good: &[u16]) -> Result<()> {
+        if good.contains(&status) {
+            return self.recorder.ack(act);
+        }
+        ensure!(self.tolerant, "refused with {status}");
+        Ok(())
+    }
+}
+
+/// A server that has started again.
+struct Restarted<'a> {
+    server: Server,
+    root: &'a Path,
+}
+
+impl Recovered for Restarted<'_> {
+    fn look(&mut self, history: &History) -> Result<Found> {
+        look(&self.server, self.root, history, true)
+    }
+}
+
+/// Holds what `server` has against `history`; with `finish`, by bringing every upload to its end.
+pub(in crate::crash) fn look(
+    server: &Server,
+    root: &Path,
+    history: &History,
+    finish: bool,
+) -> Result<Found> {
+    let mut client = server.client();
+    let mut found = Found::default();
+    walk(root, "", &mut found)?;
+    // One title as everybody gets it, checksums compared.
+    let mut whole = found.titles.iter().filter(|(_, seen)| matches!(seen, Seen::Whole(_)));
+    if let Some((name, on_disk)) = whole.next_back() {
+        let answer = client.ask("GET", &format!("/{name}?rate=max"), "", &[])?;
+        let sent = identify(name, &answer.body);
+        if answer.status != 200 || sent != *on_disk {
+            let text = format!("sent with {}: {sent:?}", answer.status);
+            found.titles.insert(name.clone(), Seen::Torn(text));
+        }
+    }
+    let mut open = history.untold();
+    for (url, name, version) in history.uploads() {
+        let answer = client.ask("HEAD", url, TUS, &[])?;
+        if answer.status != 200 {
+            ensure!([404, 410].contains(&answer.status), "HEAD of an upload: {}", answer.status);
+            continue;
+        }
+        open += 1;
+        let offset = answer.field("upload-offset").context("an upload without an offset")?;
+        let resumed = Resumed { offset: offset.parse()?, wrong_at: None };
+        found.uploads.insert(url.clone(), resumed);
+        if !finish {
+            continue;
+        }
+        let resumed = found.uploads.get_mut(url).expect("it was put there just now");
+        finish_upload(&mut client, root, (url, name), version, resumed)?;
+        open -= 1;
+    }
+    found.strays.extend(strays(root, open)?);
+    Ok(found)
+}
+
+/// Sends what is missing of an upload, and reads the title that it has become.
+fn finish_upload(
+    client: &mut Client,
+    root: &Path,
+    (url, name): (&str, &str),
+    version: Version,
+    resumed: &mut Resumed,
+) -> Result<()> {
+    let offset = resumed.offset;
+    if offset > version.length() {
+        resumed.wrong_at = Some(version.length());
+        return Ok(());
+    }
+    let title = root.join(name);
+    // All of it may have been sent, and its end not answered.
+    if offset < version.length() || !title.exists() {
+        let fields = format!("{TUS}Upload-Offset: {offset}\r\n{OCTETS}");
+        let rest = version.bytes(offset, version.length());
+        let status = client.ask("PATCH", url, &fields, &rest)?.status;
+        ensure!(status == 204, "an upload cannot be resumed at {offset}: {status}");
+    }
+    let bytes = fs::read(&title).with_context(|| format!("reading {}", title.display()))?;
+    let short = (bytes.len() as u64 != version.length()).then_some(bytes.len() as u64);
+    resumed.wrong_at = version.differs(&bytes).or(short);
+    Ok(())
+}
+
+/// Reads all titles below `folder`.
+fn walk(folder: &Path, prefix: &str, found: &mut Found) -> Result<()> {
+    for (name, path) in files(folder)? {
+        let whole = format!("{prefix}{name}");
+        if path.is_dir() {
+            if whole != RESERVED {
+                walk(&path, &format!("{whole}/"), found)?;
+            }
+        } else {
+            let title = seen(&whole, &path)?;
+            found.titles.insert(whole, title);
+        }
+    }
+    Ok(())
+}
+
+const RESERVED: &str = ".tactus";
+/// What the server may unlink in the background after its start.
+const TIDY_WITHIN: Nanos = SECOND.times(2);
+
+/// What lies in the server's own directories and belongs to none of the titles and `open` uploads.
+fn strays(root: &Path, open: usize) -> Result<Vec<String>> {
+    let own = root.join(RESERVED);
+    let deadline = clock::now() + TIDY_WITHIN;
+    loop {
+        let mut strays = Vec::new();
+        for (folder, allowed) in [("stage", 0), ("trash", 0), ("uploads", open)] {
+            let path = own.join(folder);
+            let names = if path.exists() { files(&path)? } else { Vec::new() };
+            if names.len() > allowed {
+                strays.push(format!("{} files in {folder}, {allowed} allowed", names.len()));
+            }
+        }
+        if strays.is_empty() || clock::now() > deadline {
+            return Ok(strays);
+        }
+        clock::sleep(Nanos::from_millis(5));
+    }
+}
+
+/// The path of a URL.
+fn path_of(url: &str) -> String {
+    match url.split_once("://").and_then(|(_, rest)| rest.split_once('/')) {
+        Some((_, path)) => format!("/{path}"),
+        None => url.to_owned(),
+    }
+}
