@@ -19,7 +19,7 @@ use tactus_engine::assembly::Counters;
 use crate::broker::{Broker, Running};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, VolumeFacts};
+use crate::engine::{Engine, Intake, VolumeFacts};
 use crate::http::{self, Internal, Response};
 
 /// Where all figures come from.
@@ -28,6 +28,7 @@ pub struct Sources {
     counters: Counters,
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
+    intakes: Vec<Option<Intake>>,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
     started: Instant,
@@ -56,6 +57,7 @@ impl Figures {
             counters: engine.counters.clone(),
             http,
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
+            intakes: engine.intakes.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
             started: Instant::now(),

@@ -15,7 +15,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 use super::device::{self, Disk};
 use super::fit::{self, Arm, AtDepth, Point};
 use super::rig::{self, Load, Order, Timing};
-use super::scratch::{PIECE, Scratch};
+use super::scratch::{self, PIECE, Scratch};
 
 /// Everything that was measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ pub fn measure(dir: &Path, effort: Effort, watch: &mut dyn Watch) -> io::Result<
     let has_arm = run.has_arm()?;
     run.reads(has_arm)?;
     run.writes()?;
-    let flush = run.flush()?;
+    let flush = run.flush(dir)?;
     let (model, seeks) =
         if has_arm { run.arm(device.as_ref(), write_mib)? } else { (run.flash(write_mib), vec![]) };
     run.watch.step("done", 1.0);
@@ -184,17 +184,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Twice the longest of some flushes, each after small writes all over the scratch data. They grow
-    /// it by nothing; a new file's flush also writes the journal, which is as long as one more write.
-    fn flush(&mut self) -> io::Result<Nanos> {
+    /// Twice the longest of some flushes, each of what an upload leaves behind: bytes in fresh blocks of
+    /// a new file. Such a one writes the file system's journal too, on a disk with an arm a hundred times
+    /// as long as a flush of bytes alone.
+    fn flush(&mut self, dir: &Path) -> io::Result<Nanos> {
         self.step("flushing");
         let mut longest = Nanos(0);
         for _ in 0..FLUSHES {
-            self.seed += 1;
-            let offsets = self.scratch.offsets(Order::Random, 64 * KIB, 4, self.seed);
-            rig::run(&Load::writes(&self.scratch.file, offsets, 64 * KIB, 4), None)?;
+            let fresh = scratch::fresh(dir, Bytes(FRESH))?;
+            let offsets = (0..FRESH).step_by(BLOCK as usize).collect();
+            rig::run(&Load::writes(&fresh, offsets, BLOCK, 4), None)?;
             let begun = Instant::now();
-            self.scratch.file.sync_all()?;
+            fresh.sync_all()?;
             longest = longest.max(Nanos(begun.elapsed().as_nanos() as u64));
         }
         Ok(longest.times(2).max(FLUSH_MIN))
@@ -281,6 +282,8 @@ impl Run<'_> {
 
 /// Flushes that are measured.
 const FLUSHES: usize = 32;
+/// What is written before each.
+const FRESH: u64 = MIB;
 /// A flush is never planned for less: a volatile file system needs no time at all.
 const FLUSH_MIN: Nanos = Nanos::from_micros(100);
 

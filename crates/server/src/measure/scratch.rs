@@ -61,6 +61,18 @@ impl Scratch {
     }
 }
 
+/// A new file of `len` bytes as the store makes them: with its room and its length from the beginning, and
+/// nothing in it.
+pub(super) fn fresh(dir: &Path, len: Bytes) -> io::Result<File> {
+    let file = nameless(dir)?;
+    match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, len.0) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+        Err(error) => return Err(error.into()),
+    }
+    file.set_len(len.0)?;
+    Ok(file)
+}
+
 /// Below this a disk answers from its own memory.
 const SIZE_MIN: Bytes = Bytes(16 * MIB);
 

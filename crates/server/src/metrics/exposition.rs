@@ -31,6 +31,7 @@ impl prometheus_client::collector::Collector for Collector {
         server(&mut page, sources)?;
         link(&mut page, sources)?;
         disks(&mut page, sources)?;
+        uploads(&mut page, sources)?;
         promises(&mut page, sources)?;
         requests(&mut page, sources)?;
         streams(&mut page, sources)
@@ -151,6 +152,44 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
         [(labels("leased"), leased as f64), (labels("idle"), idle as f64)]
     });
     page.gauge("tactus_blocks_resident", "Blocks in memory", None, each)
+}
+
+/// What volumes that take uploads write and flush.
+fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let volume = |index: usize| ("volume", sources.mount(index).to_owned());
+    let open = || {
+        let disks = sources.counters.disks.iter().zip(&sources.intakes).enumerate();
+        disks.filter_map(|(index, (disk, intake))| Some((index, disk, intake.as_ref()?)))
+    };
+    let each = open().flat_map(|(index, disk, _)| {
+        let labels = |time: &str| vec![volume(index), ("time", time.to_owned())];
+        let (all, floor) = (disk.written_bytes.value(), disk.floor_bytes.value());
+        [(labels("spare"), all.saturating_sub(floor)), (labels("floor"), floor)]
+    });
+    let help = "Bytes written to the disk, in time that was left over or that is kept for uploads";
+    page.counter("tactus_disk_written", help, Some(Unit::Bytes), each)?;
+    let each = open().flat_map(|(index, disk, _)| {
+        let labels = |kind: &str| vec![volume(index), ("kind", kind.to_owned())];
+        [(labels("write"), disk.write_faults.value()), (labels("flush"), disk.sync_faults.value())]
+    });
+    let help = "Writes and flushes that the disk has failed: the volume takes no more uploads";
+    page.counter("tactus_disk_write_faults", help, None, each)?;
+    let each = open().map(|(index, disk, _)| (vec![volume(index)], disk.sync_time.snapshot()));
+    let help = "Time that each flush took";
+    page.histogram("tactus_disk_flush", help, Some(Unit::Seconds), &SERVICE, 1e9, each)?;
+    let each = open().flat_map(|(index, _, intake)| {
+        let labels = |state: &str| vec![volume(index), ("state", state.to_owned())];
+        let levels = intake.levels();
+        let free = levels.places - levels.places_used;
+        [(labels("used"), f64::from(levels.places_used)), (labels("free"), f64::from(free))]
+    });
+    page.gauge("tactus_write_share_places", "Places for bytes on their way in", None, each)?;
+    let each = open().flat_map(|(index, _, intake)| {
+        let labels = |wait: &str| vec![volume(index), ("for", wait.to_owned())];
+        let levels = intake.levels();
+        [(labels("place"), f64::from(levels.waiting)), (labels("flush"), f64::from(levels.syncs))]
+    });
+    page.gauge("tactus_uploads_waiting", "Uploads that wait for the disk", None, each)
 }
 
 fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {

@@ -37,6 +37,23 @@ struct OneVolume {
     /// Whether blocks are sent by reference from the page cache.
     sendfile: bool,
     model: Model,
+    /// Absent where no uploads are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uploads: Option<Uploads>,
+}
+
+#[derive(Serialize)]
+struct Uploads {
+    write_share: String,
+    places: u32,
+    places_used: u32,
+    waiting: u32,
+    written_bytes: u64,
+    faults: u64,
+    flushes: u64,
+    flushes_waiting: u32,
+    flush_p50_seconds: f64,
+    flush_p99_seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -46,6 +63,8 @@ struct Model {
     visit: String,
     sweep: String,
     read_mib: String,
+    write_mib: String,
+    flush: String,
     depth: u32,
 }
 
@@ -90,16 +109,19 @@ impl Status {
             uptime_seconds: sources.started.elapsed().as_secs(),
             degraded: sources.degraded.clone(),
             placement: sources.placement.iter().map(core).collect(),
-            volumes: sources.volumes.iter().map(volume).collect(),
+            volumes: (0..)
+                .zip(&sources.volumes)
+                .map(|(at, one)| volume(sources, at, one))
+                .collect(),
             totals: totals(sources),
             streams: sources.streams().iter().map(stream).collect(),
         }
     }
 }
 
-fn volume(volume: &Volume) -> OneVolume {
+fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
     let facts = &volume.facts;
-    let DiskModel { visit, sweep, read_mib, depth, .. } = facts.model;
+    let DiskModel { visit, sweep, read_mib, write_mib, flush, depth } = facts.model;
     OneVolume {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
@@ -112,9 +134,30 @@ fn volume(volume: &Volume) -> OneVolume {
             visit: exact(visit),
             sweep: exact(sweep),
             read_mib: exact(read_mib),
+            write_mib: exact(write_mib),
+            flush: exact(flush),
             depth,
         },
+        uploads: uploads(sources, at),
     }
+}
+
+fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
+    let levels = sources.intakes.get(at)?.as_ref()?.levels();
+    let disk = &sources.counters.disks[at];
+    let flush = disk.sync_time.snapshot();
+    Some(Uploads {
+        write_share: exact(sources.volumes[at].facts.write_share()?),
+        places: levels.places,
+        places_used: levels.places_used,
+        waiting: levels.waiting,
+        written_bytes: disk.written_bytes.value(),
+        faults: disk.write_faults.value() + disk.sync_faults.value(),
+        flushes: disk.syncs.value(),
+        flushes_waiting: levels.syncs,
+        flush_p50_seconds: seconds(flush.quantile(0.5)),
+        flush_p99_seconds: seconds(flush.quantile(0.99)),
+    })
 }
 
 fn totals(sources: &Sources) -> Totals {

@@ -19,6 +19,7 @@ fn stage() -> Stage {
     config.serve_only(dir.path());
     config.memory.arena = Auto::Set(Bytes(16 * MIB));
     config.memory.streams_max = 16;
+    config.volumes[0].uploads = true;
     let engine = engine::start(&config).unwrap();
     let figures = Figures::new(&engine, Arc::new(http::Counters::default()), &config);
     Stage { figures, _engine: engine, _dir: dir }
@@ -46,6 +47,9 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_lateness_seconds_bucket{le=\"0.005\"} 0",
         "tactus_deviation_ratio_bucket{le=\"+Inf\"} 0",
         "tactus_disk_cycles_missed_total{volume=\"/\"} 0",
+        "tactus_disk_written_bytes_total{volume=\"/\",time=\"floor\"} 0",
+        "tactus_disk_flush_seconds_bucket{le=\"0.1\",volume=\"/\"} 0",
+        "tactus_write_share_places{volume=\"/\",state=\"used\"} 0",
         "tactus_promised_ratio{resource=\"disk\",volume=\"/\"} 0",
         "tactus_refusals_total{resource=\"cpu\"} 0",
         "tactus_http_abuse_total{kind=\"slow_header\"} 0",
@@ -57,6 +61,8 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["streams"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["volumes"][0]["arena"], "16 MiB");
+    assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");
+    assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
     let servers = status["placement"].as_array().unwrap().iter();
     assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 4);
 }
