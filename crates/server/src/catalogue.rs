@@ -3,7 +3,8 @@
 //! Promise: what it opens lies beneath the volume's root on the volume's own file system, was reached
 //! through no link, and is a regular file or a directory; no path can block a thread. One version of
 //! a file has one [`TitleId`] as long as it is remembered, and a changed file never has that of its
-//! predecessor. It reads no content, except through the probe that finds a title's own rate.
+//! predecessor. It reads no content, except through the probe that finds what a title
+//! needs to play.
 
 mod known;
 mod listing;
@@ -23,6 +24,8 @@ use tactus_core::units::{BitRate, Bytes, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
 use tokio::sync::OnceCell;
 
+use crate::media::MediaFacts;
+
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
 pub(crate) use volume::is_reserved;
@@ -37,8 +40,8 @@ pub const KNOWN_TITLES_MAX: usize = 1024;
 /// Entries of a directory that are listed; the rest is reachable, but not named.
 pub const LISTING_ENTRIES_MAX: usize = 10_000;
 
-/// Finds the rate that a title needs to play, from its file and its name; may block.
-pub type RateProbe = fn(&File, &str) -> Option<BitRate>;
+/// Finds what a title needs to play, from its file and its name; may block.
+pub type MediaProbe = fn(&File, &str) -> Option<MediaFacts>;
 
 /// What the catalogue may use.
 #[derive(Clone, Debug)]
@@ -47,8 +50,8 @@ pub struct CatalogueRules {
     pub known_titles_max: usize,
     /// Entries of one directory that are listed.
     pub listing_entries_max: usize,
-    /// How a title's own rate is found.
-    pub probe: RateProbe,
+    /// How it is found what a title needs to play.
+    pub probe: MediaProbe,
 }
 
 impl Default for CatalogueRules {
@@ -82,13 +85,13 @@ pub struct OpenTitle {
     pub media_type: &'static str,
     /// Where it begins on the device, as a sweep key; zero where order does not matter.
     pub position: u64,
-    own_rate: OnceCell<Option<BitRate>>,
+    media: OnceCell<Option<MediaFacts>>,
 }
 
 impl OpenTitle {
     /// The rate that it needs to play, when it has been looked for and found.
     pub fn own_rate(&self) -> Option<BitRate> {
-        self.own_rate.get().copied().flatten()
+        Some(self.media.get().copied().flatten()?.rate)
     }
 }
 
@@ -211,27 +214,32 @@ impl Catalogue {
         }
     }
 
-    /// The rate that the title under `path` needs to play, if one can be found. Looked for once per
-    /// version, when a request first needs it, and only a few at a time.
+    /// What the title under `path` needs to play, if that can be found. Looked for once per version,
+    /// when a request first needs it, and only a few at a time.
     ///
     /// # Errors
     /// When the volume has too much to do, or fails.
-    pub async fn own_rate(
+    pub async fn media(
         self: &Arc<Self>,
         title: &OpenTitle,
         path: &RequestPath,
-    ) -> Result<Option<BitRate>, OpenFault> {
+    ) -> Result<Option<MediaFacts>, OpenFault> {
         let look = async || {
             let (index, name) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
             let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
             self.volumes[index].probes.run(move || this.probe(index, &name, id)).await?
         };
-        title.own_rate.get_or_try_init(look).await.copied()
+        title.media.get_or_try_init(look).await.copied()
     }
 
     /// The title's own handle reads past the page cache, in whole sectors; a probe reads a few bytes
     /// here and there, so it gets a handle of its own.
-    fn probe(&self, index: usize, name: &str, id: TitleId) -> Result<Option<BitRate>, OpenFault> {
+    fn probe(
+        &self,
+        index: usize,
+        name: &str,
+        id: TitleId,
+    ) -> Result<Option<MediaFacts>, OpenFault> {
         match self.volumes[index].open_beneath(name, Wait::AsNeeded)? {
             Opened::File { file, version } => {
                 let same = self.known.by_version(&version).is_some_and(|title| title.id == id);
@@ -330,7 +338,7 @@ impl Catalogue {
             modified: version.modified_wall(),
             etag: version.etag(),
             media_type,
-            own_rate: OnceCell::new(),
+            media: OnceCell::new(),
         };
         Ok(self.known.remember(version, Arc::new(title)))
     }

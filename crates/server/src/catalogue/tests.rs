@@ -9,6 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use tempfile::TempDir;
 
 use super::*;
+use crate::media::MediaKind;
+use tactus_core::units::Nanos;
 
 struct House {
     directory: TempDir,
@@ -106,13 +108,20 @@ fn known_titles_are_bounded_and_the_least_used_goes_first() {
 }
 
 #[test]
-fn a_rate_is_looked_for_once_per_version() {
+fn what_a_title_needs_is_looked_for_once_per_version() {
     static LOOKED: AtomicU64 = AtomicU64::new(0);
+    const NEEDED: MediaFacts = MediaFacts {
+        kind: MediaKind::Movie,
+        rate: BitRate(8_800_000),
+        mean: BitRate(8_000_000),
+        duration: Nanos(60_000_000_000),
+        head: Bytes(300_000),
+    };
     let house = House::new(CatalogueRules {
         probe: |file, name| {
             assert_eq!((file.metadata().unwrap().len(), name), (3, "a.ts"));
             LOOKED.fetch_add(1, Ordering::Relaxed);
-            Some(BitRate(8_800_000))
+            Some(NEEDED)
         },
         ..CatalogueRules::default()
     });
@@ -122,12 +131,12 @@ fn a_rate_is_looked_for_once_per_version() {
     let runtime = runtime();
     let path = RequestPath::parse(b"/a.ts").unwrap();
     for _ in 0..3 {
-        let rate = runtime.block_on(house.catalogue.own_rate(&title, &path));
-        assert_eq!(rate, Ok(Some(BitRate(8_800_000))));
+        let found = runtime.block_on(house.catalogue.media(&title, &path));
+        assert_eq!(found, Ok(Some(NEEDED)));
     }
     assert_eq!(LOOKED.load(Ordering::Relaxed), 1);
     let EntryKind::Title { own_rate, .. } = house.list("/").entries[0].kind else { panic!() };
-    assert_eq!(own_rate, Some(BitRate(8_800_000)));
+    assert_eq!(own_rate, Some(NEEDED.rate));
 }
 
 #[test]
@@ -352,7 +361,7 @@ fn a_volume_that_hangs_takes_only_its_share_of_threads() {
         let ask = |(title, path): &(Arc<OpenTitle>, RequestPath)| {
             let (catalogue, title, path) =
                 (Arc::clone(&house.catalogue), Arc::clone(title), path.clone());
-            tokio::spawn(async move { catalogue.own_rate(&title, &path).await })
+            tokio::spawn(async move { catalogue.media(&title, &path).await })
         };
         let all: Vec<_> = titles.iter().map(ask).collect();
         while HANGING.load(Ordering::Relaxed) < 4 {

@@ -44,7 +44,7 @@ impl House {
             .volumes
             .iter()
             .map(|volume| Root { mount: volume.mount.clone(), directory: volume.path.clone() });
-        let rules = CatalogueRules { probe: media::probe::rate_of, ..CatalogueRules::default() };
+        let rules = CatalogueRules { probe: media::probe::probe, ..CatalogueRules::default() };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
             .context("a volume cannot be opened; check [[volume]] path and its rights")?;
         let engine = engine::start(&config).context("the engine cannot start")?;

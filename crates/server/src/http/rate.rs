@@ -4,10 +4,14 @@
 //! title's own rate, and that before the configured default. A rate in force never exceeds its
 //! class's ceiling. It finds out nothing itself: the title's rate is handed in.
 
-use tactus_core::units::BitRate;
+use std::ops::Range;
+
+use tactus_core::range::Asked;
+use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_engine::message::Pace;
 
 use crate::config::{Rate as RateTerms, RateClass};
+use crate::media::MediaFacts;
 
 use super::fields::Fields;
 use super::{cmcd, query};
@@ -54,8 +58,32 @@ pub(super) fn wish(query: Option<&str>, fields: &Fields) -> Result<Wish, RateFau
     }
 }
 
-/// The pace in force for a wish. `own` is the title's rate, where the wish leaves it to that.
-pub(super) fn pace(wish: Wish, own: Option<BitRate>, terms: &RateTerms) -> Result<Pace, RateFault> {
+/// What a title needs by its own bytes, where these parts of it are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Own {
+    pub(super) rate: BitRate,
+    /// What a player must have before any media is of use to it.
+    pub(super) head: Bytes,
+}
+
+impl Own {
+    /// Of several parts, which go at one pace, the one counts that has the least of the head.
+    pub(super) fn of(media: &MediaFacts, asked: &Asked) -> Self {
+        let of_head = |part: &Range<u64>| media.head.0.min(part.end).saturating_sub(part.start);
+        let head = match asked {
+            Asked::Parts(parts) => Bytes(parts.iter().map(of_head).min().unwrap_or(0)),
+            Asked::Whole | Asked::Unsatisfiable => media.head,
+        };
+        Self { rate: media.rate, head }
+    }
+}
+
+/// The most of a title's head that is sent at once. The index of a movie of three hours has about 5 MiB;
+/// a longer burst would be memory that the stream keeps as long as it lives.
+const HEAD_AT_ONCE_MAX: Bytes = Bytes(8 * MIB);
+
+/// The pace in force for a wish. `own` is the title's, where the wish leaves it to that.
+pub(super) fn pace(wish: Wish, own: Option<Own>, terms: &RateTerms) -> Result<Pace, RateFault> {
     match (wish, own, terms.default) {
         (Wish::Max, ..) => Ok(Pace::BestEffort),
         (Wish::Exact(rate), ..) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
@@ -64,8 +92,10 @@ pub(super) fn pace(wish: Wish, own: Option<BitRate>, terms: &RateTerms) -> Resul
         (Wish::Player(rate), ..) => {
             Ok(paced(terms.cmcd.in_force(rate.max(terms.min)), &terms.cmcd))
         }
-        (Wish::Title, Some(own), _) if own.0 > 0 => {
-            Ok(paced(terms.title.in_force(own.max(terms.min)), &terms.title))
+        (Wish::Title, Some(Own { rate, head }), _) if rate.0 > 0 => {
+            let rate = terms.title.in_force(rate.max(terms.min));
+            let burst = terms.title.burst(rate).max(head.min(HEAD_AT_ONCE_MAX));
+            Ok(Pace::Paced { rate, burst, tick: terms.title.tick })
         }
         // The default is what the operator wrote, with nothing added.
         (Wish::Title, _, Some(rate)) => Ok(paced(rate.min(terms.title.ceiling), &terms.title)),
@@ -110,7 +140,8 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use tactus_core::units::{Bytes, Nanos, SECOND};
+    use crate::media::MediaKind;
+    use tactus_core::units::{Nanos, SECOND};
 
     fn terms() -> RateTerms {
         let mut terms = Config::unconfigured().rate;
@@ -125,7 +156,8 @@ mod tests {
     }
 
     fn rate_of(wish: Wish, own: Option<u64>, terms: &RateTerms) -> Result<Option<u64>, RateFault> {
-        Ok(match pace(wish, own.map(BitRate), terms)? {
+        let own = own.map(|rate| Own { rate: BitRate(rate), head: Bytes(0) });
+        Ok(match pace(wish, own, terms)? {
             Pace::Paced { rate, .. } => Some(rate.0),
             Pace::BestEffort => None,
         })
@@ -210,11 +242,41 @@ mod tests {
         let mut terms = terms();
         terms.title.headroom = crate::config::units::Percent::whole(10);
         terms.title.start_burst = SECOND;
-        let pace = pace(Wish::Title, Some(BitRate(8_000_000)), &terms);
+        let own = Own { rate: BitRate(8_000_000), head: Bytes(0) };
+        let pace = pace(Wish::Title, Some(own), &terms);
         let Ok(Pace::Paced { rate, burst, tick }) = pace else { panic!("{pace:?}") };
         assert_eq!((rate, burst), (BitRate(8_800_000), Bytes(1_100_000)));
         assert_eq!(tick, terms.title.tick);
         assert_eq!(rate_of(Wish::Title, None, &terms), Ok(Some(4_000_000)), "no headroom on it");
+    }
+
+    #[test]
+    fn the_burst_covers_what_is_left_of_the_head() {
+        let mut terms = terms();
+        terms.title.start_burst = SECOND;
+        let movie = |head| MediaFacts {
+            kind: MediaKind::Movie,
+            rate: BitRate(8_000_000),
+            mean: BitRate(8_000_000),
+            duration: SECOND,
+            head: Bytes(head),
+        };
+        let burst = |head, asked| {
+            let own = Own::of(&movie(head), &asked);
+            let pace = pace(Wish::Title, Some(own), &terms);
+            let Ok(Pace::Paced { burst, .. }) = pace else { panic!("{pace:?}") };
+            burst.0
+        };
+        let part = |part| Asked::Parts(vec![part]);
+        assert_eq!(burst(3_000_000, Asked::Whole), 3_000_000);
+        assert_eq!(burst(3_000_000, part(1_200_000..50_000_000)), 1_800_000, "what it has of it");
+        assert_eq!(burst(3_000_000, part(1_200_000..2_500_000)), 1_300_000);
+        assert_eq!(burst(3_000_000, part(3_000_000..50_000_000)), 1_000_000, "media only");
+        assert_eq!(burst(3_000_000, part(9_000_000..50_000_000)), 1_000_000);
+        let two = Asked::Parts(vec![0..50_000_000, 60_000_000..70_000_000]);
+        assert_eq!(burst(3_000_000, two), 1_000_000, "both begin with the same burst");
+        assert_eq!(burst(300_000, Asked::Whole), 1_000_000, "never less than the class's");
+        assert_eq!(burst(u64::MAX, Asked::Whole), 8 * MIB, "whatever a file says of itself");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::answer::{Answer, Delivery, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
-use super::rate::{self, Wish};
+use super::rate::{self, Own, Wish};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::{Site, Store};
@@ -57,8 +57,8 @@ pub(super) async fn answer(
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }
     let own = match wish {
-        Wish::Title => match store.catalogue.own_rate(&title, path).await {
-            Ok(own) => own,
+        Wish::Title => match store.catalogue.media(&title, path).await {
+            Ok(media) => media.map(|media| Own::of(&media, &asked)),
             Err(fault) => return Answer::Short(not_served(fault)),
         },
         Wish::Exact(_) | Wish::Max | Wish::Player(_) => None,

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, Asked, RANGES_MAX};
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Pace;
 
 use super::chunked::Chunked;
@@ -137,7 +137,8 @@ fn paced(query: Option<&str>, fields: &Fields) -> bool {
     static TERMS: LazyLock<config::Rate> = LazyLock::new(|| Config::unconfigured().rate);
     let Ok(wish) = rate::wish(query, fields) else { return false };
     let ceiling = TERMS.title.ceiling.max(TERMS.asked.ceiling).max(TERMS.cmcd.ceiling);
-    for own in [None, Some(BitRate(1)), Some(BitRate(u64::MAX))] {
+    for own in [None, Some((1, 0)), Some((u64::MAX, u64::MAX))] {
+        let own = own.map(|(rate, head)| rate::Own { rate: BitRate(rate), head: Bytes(head) });
         if let Ok(Pace::Paced { rate, .. }) = rate::pace(wish, own, &TERMS) {
             assert!(rate.0 > 0 && rate <= ceiling, "{rate}");
         }

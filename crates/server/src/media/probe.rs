@@ -39,11 +39,6 @@ const REACH_STRANGE: usize = KIB as usize;
 /// Names whose files are searched for packets as far as a window reaches.
 const STREAM_NAMES: [&str; 6] = ["ts", "m2ts", "mts", "m2t", "trp", "tp"];
 
-/// The rate at which the title in `file` has to leave so that it plays.
-pub fn rate_of(file: &File, name: &str) -> Option<BitRate> {
-    Some(probe(file, name)?.rate)
-}
-
 /// What the bytes of `file` say. The end of `name` decides only how hard a transport stream is looked for.
 pub fn probe(file: &File, name: &str) -> Option<MediaFacts> {
     let len = file.metadata().ok()?.len();

@@ -1,5 +1,11 @@
 //! Good input, so that the cases cannot pass by refusing everything.
 
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use tactus::media::{probe, sample};
+use tactus_core::units::{BitRate, Nanos, SECOND};
+
 use crate::client::Client;
 use crate::house::{A_LEN, House, content};
 
@@ -71,9 +77,29 @@ fn preconditions_are_honoured() {
 }
 
 #[test]
+fn the_index_of_a_movie_does_not_wait_for_the_movies_rate() {
+    const SLOW: u64 = 32_000;
+    let house = House::with(|plan| {
+        sample::write_mp4(&plan.root.join("film.mp4"), SECOND.times(60)).unwrap();
+        plan.config.rate.title.ceiling = BitRate(SLOW);
+        plan.config.rate.title.start_burst = Nanos(0);
+    });
+    let film = File::open(house.root().join("film.mp4")).unwrap();
+    let head = probe::probe(&film, "film.mp4").unwrap().head.0;
+    let mut client = house.client();
+    let begun = Instant::now();
+    let index = client.get("/film.mp4", &format!("Range: bytes=0-{}\r\n", head - 1));
+    let took = begun.elapsed();
+    assert_eq!((index.status, index.body.len() as u64), (206, head));
+    assert_eq!(index.field("tactus-rate"), Some("32000"));
+    let at_the_rate = Duration::from_millis(head * 8000 / SLOW);
+    assert!(took < at_the_rate / 2, "{took:?}, and {at_the_rate:?} at the rate");
+}
+
+#[test]
 fn the_rate_in_force_is_said() {
     let house = House::with(|plan| {
-        plan.config.rate.default = Some(tactus_core::units::BitRate(40_000_000));
+        plan.config.rate.default = Some(BitRate(40_000_000));
     });
     let mut client = house.client();
     let mut rate = |target: &str, fields: &str| {

@@ -89,7 +89,7 @@ impl House {
         fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
 
         let engine = engine::start(&plan.config).unwrap();
-        let rules = CatalogueRules { probe: tactus::media::probe::rate_of, ..Default::default() };
+        let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
         let store = Store {
             catalogue: Arc::new(Catalogue::new(&plan.root, rules).unwrap()),
             broker: engine.broker.clone(),
