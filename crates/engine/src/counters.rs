@@ -88,7 +88,8 @@ pub struct LinkCounters {
     pub deviation: Histogram,
 }
 
-/// One place of the delivery table, as the link sees it.
+/// One place of the delivery table, as the link sees it. All is zero from a stream's end to the first
+/// visit of the next.
 #[derive(Default)]
 pub struct StreamCounters {
     /// Payload bytes sent in this life of the place.
@@ -103,4 +104,13 @@ pub struct StreamCounters {
     pub deviation: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
+}
+
+impl StreamCounters {
+    pub(crate) fn clear(&self) {
+        let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate } = self;
+        for counter in [bytes, underruns, lateness_max, second_bytes, deviation, rate] {
+            counter.set(0);
+        }
+    }
 }

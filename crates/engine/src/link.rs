@@ -116,20 +116,13 @@ impl<P: LinkPort> LinkServer<P> {
 
     fn open(&mut self, now: MonoTime, open: Open) {
         let index = open.stream.index;
-        let counters = &self.streams[index as usize];
-        counters.bytes.set(0);
-        counters.underruns.set(0);
-        counters.lateness_max.set(0);
-        counters.second_bytes.set(0);
-        counters.deviation.set(0);
         let entry = &mut self.entries[index as usize];
         *entry = Entry::new(open, now);
         let Pace::Paced { rate, burst, tick } = open.pace else {
-            counters.rate.set(0);
             self.best_effort.enter(index);
             return;
         };
-        counters.rate.set(rate.0);
+        self.streams[index as usize].rate.set(rate.0);
         let each = rate.bytes_in(tick.span());
         let first = self.roster.enter(index, tick, each.0, self.slot.max(Slot::at(now)));
         // One tick's bytes are allowed at the first visit, so that all visits send the same.
@@ -342,7 +335,8 @@ impl<P: LinkPort> LinkServer<P> {
             self.best_effort.leave(index);
         }
         self.entries[index as usize] = Entry::free();
-        self.streams[index as usize].rate.set(0);
+        // Now, and not when the place is opened again: until then it belongs to a stream that begins.
+        self.streams[index as usize].clear();
         self.answer(FromLink::Closed { stream, outcome, sent });
     }
 

@@ -275,6 +275,26 @@ fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
 }
 
 #[test]
+fn what_a_place_counts_ends_with_its_stream() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = stage.start(1, RATE);
+        stage.pass(SECOND.times(2));
+        stage.disk().holds = true;
+        stage.pass(SECOND);
+        let counters = std::sync::Arc::clone(&stage.control.counters.streams);
+        let place = &counters[stream.index as usize];
+        let counted = || [&place.bytes, &place.underruns, &place.second_bytes, &place.rate];
+        assert!(counted().iter().all(|counter| counter.value() > 0));
+        stage.disk().holds = false;
+        stage.command(Command::Stop(stream));
+        stage.pass(CYCLE);
+        assert!(retired(&stage, stream));
+        assert!(counted().iter().all(|counter| counter.value() == 0));
+    }
+}
+
+#[test]
 fn a_range_begins_and_ends_where_it_was_asked_to() {
     for memory in BOTH {
         for pace in [BY_THE_CLOCK, Pace::BestEffort] {
