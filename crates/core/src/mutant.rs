@@ -57,6 +57,8 @@ mod switch {
         LeaseEarly,
         /// What is due is offered whether or not its blocks are in memory.
         Unleased,
+        /// The disk is not told that nobody waits for a block any more.
+        DropForgotten,
         /// Pieces of uploads begin also when they end after the cycle.
         WriteEndIgnored,
         /// Real-time work that fills the cycle leaves uploads nothing.
@@ -73,7 +75,7 @@ mod switch {
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 23] = [
+        pub const ALL: [Self; 24] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -91,6 +93,7 @@ mod switch {
             Self::DebtKept,
             Self::LeaseEarly,
             Self::Unleased,
+            Self::DropForgotten,
             Self::WriteEndIgnored,
             Self::FloorForgotten,
             Self::AckBeforeFlush,

@@ -180,7 +180,7 @@ impl BlockServer {
         fill.wanting -= 1;
         if fill.wanting == 0 {
             let block = fill.job.transfer.block;
-            self.tell_disk(ToDisk::Drop { block });
+            mutant!(DropForgotten, (), self.tell_disk(ToDisk::Drop { block }));
         }
     }
 
