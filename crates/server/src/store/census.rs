@@ -17,8 +17,7 @@ use tokio::sync::watch;
 use super::id::StoreId;
 use super::ledger::{Ledger, Principal};
 use super::medium::blocking;
-use super::names::{self, Names, open_beneath};
-use super::recovery::list;
+use super::names::{self, Names, list, open_beneath};
 use super::sums::{ASIDE, Mark, place_of};
 use crate::catalogue::is_reserved;
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::fault::{NameFault, UploadError};
@@ -422,6 +422,19 @@ fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
         at += segment.len() + 1;
         (begin, segment)
     })
+}
+
+/// The names in one of our directories.
+pub(super) fn list(directory: impl AsFd) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        if name != "." && name != ".." {
+            found.push(name.into_owned());
+        }
+    }
+    Ok(found)
 }
 
 pub(super) fn open_beneath(

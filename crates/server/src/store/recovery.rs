@@ -6,12 +6,12 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -21,7 +21,7 @@ use super::id::StoreId;
 use super::journal::{self, Journal, Record, Table};
 use super::ledger::{Ledger, Principal};
 use super::medium::{Medium, blocking};
-use super::names::{Aside, Names, Own, open_beneath};
+use super::names::{Aside, Names, Own, list, open_beneath};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions};
@@ -328,19 +328,6 @@ fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
             Err(OpenError::Failed { root, what: "a file", error })
         }
     }
-}
-
-/// The names in one of our directories.
-pub(super) fn list(directory: impl AsFd) -> std::io::Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy();
-        if name != "." && name != ".." {
-            found.push(name.into_owned());
-        }
-    }
-    Ok(found)
 }
 
 /// What is on the stage was between two names: what was to be named was not answered, what was
