@@ -86,7 +86,7 @@ pub struct Facts {
 /// What the server wants of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// Memory for blocks.
+    /// Memory for blocks, and for uploads on their way to the disk.
     pub arena: Bytes,
     /// Open files: connections, streams, blocks in the page cache, and some.
     pub descriptors: u64,
@@ -121,8 +121,10 @@ impl Needs {
             Auto::Set(size) => size,
             Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
         };
+        let taking = config.volumes.iter().filter(|volume| volume.uploads);
+        let shares = taking.map(|volume| volume.write_share.0).sum::<u64>();
         Self {
-            arena,
+            arena: Bytes(arena.0 + shares),
             descriptors: engine::open_files(config, arena.0 / FLASH_BLOCK.0),
             link_is_set: config.link.rate != Auto::Auto,
         }

@@ -22,6 +22,7 @@ pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     if let Some(volume) = &facts.volume {
         findings.push(direct_reads(volume));
         findings.push(file_system(volume));
+        findings.push(flush(volume));
         if let Some(device) = &volume.device {
             findings.extend(scheduler(device));
             findings.extend(read_ahead(device, &volume.direct));
@@ -245,6 +246,20 @@ fn file_system(volume: &Volume) -> Finding {
             "keep the titles on ext4 or XFS, or compare both with tactus measure",
         ),
     }
+}
+
+fn flush(volume: &Volume) -> Finding {
+    if !volume.flushes {
+        return Finding::bad(
+            "flush",
+            format!("{} is mounted without barriers", volume.mounted_at.display()),
+            "an upload that was answered as stored is lost when the power fails",
+            format!("mount -o remount,barrier=1 {}", volume.mounted_at.display()),
+        );
+    }
+    let cache = volume.device.as_ref().and_then(|device| device.write_cache.as_deref());
+    let cache = cache.map_or_else(String::new, |cache| format!("; its cache is {cache}"));
+    Finding::ok("flush", format!("what is flushed reaches the disk{cache}"))
 }
 
 fn scheduler(device: &Device) -> Option<Finding> {

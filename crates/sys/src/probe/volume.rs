@@ -27,6 +27,8 @@ pub struct Volume {
     pub size: Bytes,
     /// Bytes that ordinary users may still write.
     pub free: Bytes,
+    /// Whether a flush is passed on to the device; a mount option takes that away.
+    pub flushes: bool,
     /// Whether direct reads work.
     pub direct: DirectReads,
     /// The block device; `None` for file systems without one, or with several.
@@ -61,6 +63,8 @@ pub struct Device {
     pub scheduler: Option<String>,
     /// Smallest unit that it reads, in bytes.
     pub sector: Option<Bytes>,
+    /// What the kernel takes its cache for: `write back` must be flushed, `write through` need not be.
+    pub write_cache: Option<String>,
 }
 
 /// Files looked at for one to try direct reads with, in a directory that may not be written.
@@ -79,6 +83,7 @@ pub fn volume(directory: &Path) -> io::Result<Volume> {
     Ok(Volume {
         device: device_of(&mount, &root),
         direct: try_direct(&root, &path),
+        flushes: mount.flushes,
         file_system: mount.file_system,
         mounted_at: mount.at,
         size: Bytes(space.f_blocks.saturating_mul(space.f_frsize)),
@@ -139,6 +144,7 @@ fn refused(errno: Errno) -> DirectReads {
 /// One line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Mount {
+    flushes: bool,
     at: PathBuf,
     number: (u32, u32),
     file_system: String,
@@ -159,7 +165,9 @@ fn parse_mount(line: &str) -> Option<Mount> {
     let (major, minor) = before.next()?.split_once(':')?;
     let at = before.nth(1)?;
     let mut after = after.split(' ');
+    let options = after.clone().nth(2).unwrap_or_default();
     Some(Mount {
+        flushes: !options.split(',').any(|option| ["nobarrier", "barrier=0"].contains(&option)),
         at: PathBuf::from(std::ffi::OsString::from_vec(unescape(at))),
         number: (major.parse().ok()?, minor.parse().ok()?),
         file_system: after.next()?.to_owned(),
@@ -215,6 +223,7 @@ fn describe(number: (u32, u32)) -> Option<Device> {
         scheduler: line(queue.join("scheduler"))
             .map(|list| chosen(&list).map_or(list.clone(), str::to_owned)),
         sector: self::number(queue.join("logical_block_size")).map(Bytes),
+        write_cache: line(queue.join("write_cache")),
     })
 }
 
@@ -229,6 +238,7 @@ mod tests {
 24 22 8:17 / /srv/my\\040films rw,noatime - xfs /dev/sdb1 rw\n\
 25 22 0:40 /sub /srv rw - btrfs /dev/sda2 rw,subvol=/sub\n\
 26 25 8:33 / /srv rw - ext4 /dev/sdc1 rw\n\
+27 22 8:49 / /fast rw - ext4 /dev/sdd1 rw,nobarrier,stripe=4\n\
 a line that is none\n";
 
     #[test]
@@ -240,6 +250,7 @@ a line that is none\n";
         assert_eq!(films.at, Path::new("/srv/my films"));
         assert_eq!(mount("/srv/other").source, "/dev/sdc1", "the later one hides the earlier");
         assert_eq!(mount("/srvx").at, Path::new("/"), "whole names count");
+        assert!(mount("/srv/other").flushes && !mount("/fast/a").flushes);
         assert_eq!(mount_of("", Path::new("/")), None);
     }
 

@@ -52,6 +52,7 @@ fn fine() -> Facts {
         read_ahead: Some(Bytes(131_072)),
         scheduler: Some("mq-deadline".into()),
         sector: Some(Bytes(512)),
+        write_cache: Some("write back".into()),
     };
     let volume = Volume {
         path: PathBuf::from("/srv/media"),
@@ -59,6 +60,7 @@ fn fine() -> Facts {
         mounted_at: PathBuf::from("/srv"),
         size: Bytes(1 << 40),
         free: Bytes(1 << 39),
+        flushes: true,
         direct: DirectReads::Work(Some(DirectAlignment { memory: 4, offset: 512 })),
         device: Some(device),
     };
@@ -90,7 +92,7 @@ type Spoil = fn(&mut Facts);
 
 #[test]
 fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
-    let cases: [(&str, State, &str, Spoil); 20] = [
+    let cases: [(&str, State, &str, Spoil); 21] = [
         ("cores", State::Warn, "second processor", |f| f.machine.cores = vec![0]),
         ("realtime", State::Warn, "setcap cap_sys_nice", |f| {
             f.machine.real_time.fifo = Err(EPERM);
@@ -117,6 +119,7 @@ fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
         ("governor", State::Warn, "cpupower", |f| f.machine.governor = Some("powersave".into())),
         ("clock", State::Warn, "echo tsc", |f| f.machine.clock_source = Some("hpet".into())),
         ("filesystem", State::Warn, "local disk", |f| with(f, |v| v.file_system = "nfs4".into())),
+        ("flush", State::Bad, "remount,barrier=1 /srv", |f| with(f, |v| v.flushes = false)),
         ("scheduler", State::Warn, "/sys/block/sda/queue/scheduler", |f| {
             with(f, |v| v.device.as_mut().unwrap().scheduler = Some("bfq".into()));
         }),
