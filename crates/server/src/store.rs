@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tactus_core::units::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
@@ -74,6 +74,8 @@ struct Inner {
     journal: Journal,
     sessions: Sessions,
     expiry: Duration,
+    /// Threads that may block for this volume: when its disk hangs, so many hang with it.
+    turns: Arc<Semaphore>,
     /// Why nothing is written any more (W9).
     broken: OnceLock<String>,
     /// Whether what is stored has been counted.
@@ -96,6 +98,12 @@ impl Drop for Inner {
 
 /// Discarded titles that wait to be unlinked; then changes wait for the disk.
 const DISCARDS_MAX: usize = 1024;
+
+/// What is under way when a store closes ends sooner, unless the disk hangs.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// As many as look up names for reading.
+const TURNS: usize = 64;
 
 impl Store {
     /// The checksums of a title of this volume that is open for reading; none when it has none. May
@@ -131,14 +139,20 @@ impl Store {
         self.inner.broken.get().map(String::as_str)
     }
 
-    /// Ends the work in the background and lets the volume go. Uploads that are open keep it.
+    /// Ends the work in the background and lets the volume go. An upload that is open keeps it:
+    /// that is waited for a while, no longer.
     pub async fn close(self) {
         let tasks = std::mem::take(&mut *lock(&self.inner.background));
         drop(self);
-        for task in tasks {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a task of the store has failed");
+        let ended = async {
+            for task in tasks {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "a task of the store has failed");
+                }
             }
+        };
+        if tokio::time::timeout(CLOSE_WAIT, ended).await.is_err() {
+            tracing::warn!("an upload is still open, and keeps its volume");
         }
     }
 }
@@ -161,18 +175,38 @@ impl Inner {
         UploadError::Io(error)
     }
 
-    /// What a failed write of an upload's bytes means. A full file system is not a broken one: it has
-    /// refused these bytes and lost none, and deletions must go on.
+    /// What a failed write means, or a failed change of a file. A full file system is not a broken
+    /// one: it has refused these bytes and lost none, and deletions must go on. Nor is one that
+    /// cannot be asked because too many files are open.
     fn write_failed(&self, error: io::Error) -> UploadError {
-        if fault::is_full(&error) { UploadError::NoSpace } else { self.fail(error) }
+        match error {
+            error if fault::is_full(&error) => UploadError::NoSpace,
+            error if fault::is_busy(&error) => UploadError::Io(error),
+            error => self.fail(error),
+        }
     }
 
     /// What a failed change of names means: only a failing disk concerns the others.
     fn change_failed(&self, error: UploadError) -> UploadError {
         match error {
-            UploadError::Io(error) => self.fail(error),
+            UploadError::Io(error) => self.write_failed(error),
             other => other,
         }
+    }
+
+    /// Runs `work` on a thread that may block, when it is its turn.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        // Given back by the thread itself: whoever waited may have gone before.
+        let work = move || {
+            let done = work();
+            drop(turn);
+            done
+        };
+        medium::blocking(work).await
     }
 
     /// Flushes all of `files` in one group.

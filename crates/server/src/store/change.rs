@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Store;
 use super::fault::{ChangeError, UploadError};
-use super::medium::blocking;
 use super::names::{Changed, Names, Precondition, TitleName};
 use super::publish::Finished;
 use tactus_core::units::Bytes;
@@ -46,7 +45,8 @@ impl Store {
         inner.counted().await;
         let work = tokio::spawn(async move {
             let names = Arc::clone(&inner.names);
-            let changed = blocking(move || Ok(change(&names))).await.map_err(ChangeError::Io)?;
+            let changed =
+                inner.blocking(move || Ok(change(&names))).await.map_err(ChangeError::Io)?;
             let changed = changed.map_err(|error| inner.change_failed(error))?;
             let changed = changed.ok_or(ChangeError::NotFound)?;
             let (etag, created) = (changed.etag.clone(), changed.created);

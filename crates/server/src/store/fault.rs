@@ -182,6 +182,13 @@ pub(super) fn is_full(error: &io::Error) -> bool {
         .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
 }
 
+/// Whether the process has too many files open. No write and no flush ends so.
+pub(super) fn is_busy(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|busy| error.raw_os_error() == Some(busy.raw_os_error()))
+}
+
 /// A limit as a message says it.
 pub(super) fn too_large(limit: Bytes) -> UploadError {
     UploadError::TooLarge(limit.0)

@@ -322,3 +322,6 @@ fn name(names: &Names, file: &OwnedFd, staged: Option<StoreId>) -> Result<(), Er
     };
     rustix::fs::renameat(stage, id.to_string(), &names.own.top, FILE)
 }
+
+#[cfg(test)]
+mod tests;

@@ -189,9 +189,10 @@ impl Names {
             }
         }
         flush.insert(0, Arc::new(parent));
+        // It is named now: nothing after this may say that it is not.
         if let Some(id) = staged {
-            let flags = AtFlags::empty();
-            rustix::fs::unlinkat(&self.own.stage, id.to_string(), flags).map_err(failed)?;
+            // What stays on the stage goes with the next start.
+            rustix::fs::unlinkat(&self.own.stage, id.to_string(), AtFlags::empty()).ok();
         }
         // Last: each change of its names is part of a file's version.
         let etag = FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag();
@@ -208,17 +209,19 @@ impl Names {
     ) -> Result<Option<Discarded>, UploadError> {
         let id = StoreId::random();
         let staged = id.to_string();
+        let discarded = discarded(parent, last, (Aside::Stage, id))?;
         link(file, &self.own.stage, &staged).map_err(failed)?;
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
-            Ok(()) => discarded(&self.own.stage, (Aside::Stage, id)).map(Some).map_err(failed),
+            Ok(()) => Ok(Some(discarded)),
             // It has gone in the meantime, or the file system cannot swap.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let kept = self.keep_in_trash(parent, last)?;
                 rustix::fs::renameat(&self.own.stage, &staged, parent, last).map_err(failed)?;
-                Ok(None)
+                Ok(kept)
             }
             Err(errno) => {
-                rustix::fs::unlinkat(&self.own.stage, &staged, AtFlags::empty()).map_err(failed)?;
+                rustix::fs::unlinkat(&self.own.stage, &staged, AtFlags::empty()).ok();
                 Err(failed(errno))
             }
         }
@@ -240,8 +243,11 @@ impl Names {
         let Some(present) = title_in(&parent, last)? else { return Ok(None) };
         condition.check(Some(&present))?;
         let id = StoreId::random();
-        rustix::fs::renameat(&parent, last, &self.own.trash, id.to_string()).map_err(failed)?;
-        let replaced = discarded(&self.own.trash, (Aside::Trash, id)).map_err(failed)?;
+        let replaced = discarded(&parent, last, (Aside::Trash, id))?;
+        match rustix::fs::renameat(&parent, last, &self.own.trash, id.to_string()) {
+            Err(Errno::NOENT) => return Ok(None),
+            done => done.map_err(failed)?,
+        }
         Ok(Some(Changed {
             etag: FileVersion::of(&present).etag(),
             created: false,
@@ -303,9 +309,13 @@ impl Names {
         last: &str,
     ) -> Result<Option<Discarded>, UploadError> {
         let id = StoreId::random();
+        let discarded = match discarded(parent, last, (Aside::Trash, id)) {
+            Err(UploadError::Name(NameFault::NoDirectory)) => return Ok(None),
+            found => found?,
+        };
         let flags = AtFlags::empty();
         match rustix::fs::linkat(parent, last, &self.own.trash, id.to_string(), flags) {
-            Ok(()) => discarded(&self.own.trash, (Aside::Trash, id)).map(Some).map_err(failed),
+            Ok(()) => Ok(Some(discarded)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(failed(errno)),
         }
@@ -475,11 +485,17 @@ pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), E
     }
 }
 
-fn discarded(directory: &OwnedFd, place: (Aside, StoreId)) -> Result<Discarded, Errno> {
+/// What is about to lose its name and to go to `place`. Found out before, so that nothing can fail
+/// between the change and what is said of it.
+fn discarded(
+    parent: &OwnedFd,
+    last: &str,
+    place: (Aside, StoreId),
+) -> Result<Discarded, UploadError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, place.1.to_string(), flags, Mode::empty())?;
-    let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-    Ok(Discarded { owner: owner_of(&file)?, len, place })
+    let file = rustix::fs::openat(parent, last, flags, Mode::empty()).map_err(failed)?;
+    let len = super::len_of(&rustix::fs::fstat(&file).map_err(failed)?).0;
+    Ok(Discarded { owner: owner_of(&file).map_err(failed)?, len, place })
 }
 
 /// Whose quota a title counts against.

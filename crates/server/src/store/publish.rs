@@ -14,7 +14,6 @@ use super::fault::UploadError;
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
-use super::medium::blocking;
 use super::names::{self, Changed, Precondition, TitleName};
 use super::sums::{self, Mark, Sums};
 
@@ -39,6 +38,24 @@ pub(super) struct Unnamed {
     pub(super) owner: Principal,
 }
 
+/// The file of a title's checksums.
+struct Manifest {
+    id: StoreId,
+    file: Arc<OwnedFd>,
+    directory: Arc<OwnedFd>,
+    is_written: bool,
+}
+
+impl Manifest {
+    fn open(sums: &OwnedFd, id: StoreId, flags: OFlags, is_written: bool) -> std::io::Result<Self> {
+        let place = sums::place_of(id);
+        let file = rustix::fs::openat(sums, &place, flags, Mode::RUSR | Mode::WUSR)?;
+        let (directory, _) = place.split_once('/').expect("a manifest lies in a directory");
+        let directory = Arc::new(names::open_beneath(sums, directory, OFlags::DIRECTORY)?);
+        Ok(Self { id, file: Arc::new(names::past_cache(file)), directory, is_written })
+    }
+}
+
 impl Inner {
     /// Makes a title of `unnamed`. Must run to its end: callers give it a task of its own.
     pub(super) async fn publish(
@@ -48,16 +65,21 @@ impl Inner {
         self.writable()?;
         let Unnamed { file, staged, sums, name, condition, owner } = unnamed;
         let len = sums.len();
-        let id = StoreId::random();
-        let (manifest, directory) = self.mark(&file, len, id, owner).await?;
+        let manifest = match self.known(&file, &sums).await {
+            Some(manifest) => manifest,
+            None => self.mark(&file, len, owner).await?,
+        };
+        let id = manifest.id;
         let named = async {
-            self.fill(&manifest, &sums).await?;
+            if !manifest.is_written {
+                self.write_whole(&manifest.file, &sums.encode()).await?;
+            }
             // One group. The manifest has its name before its bytes are safe, but nobody is told of
             // it before they are: the attribute reaches no reader without the title's name.
-            self.sync(&[Arc::clone(&file), manifest, directory]).await?;
+            self.sync(&[Arc::clone(&file), manifest.file, manifest.directory]).await?;
             let this = Arc::clone(self);
             let named = move || Ok(this.names.publish(&file, staged, &name, &condition));
-            blocking(named)
+            self.blocking(named)
                 .await
                 .map_err(UploadError::Io)
                 .and_then(|named| named)
@@ -65,10 +87,12 @@ impl Inner {
         };
         let changed = match named.await {
             Ok(changed) => changed,
+            // It may have had its name before.
+            Err(error) if manifest.is_written => return Err(error),
             Err(error) => {
                 let this = Arc::clone(self);
                 // Nobody refers to it; if it stays, the census finds it.
-                drop(blocking(move || this.names.own.manifests.remove(id)).await);
+                drop(self.blocking(move || this.names.own.manifests.remove(id)).await);
                 return Err(error);
             }
         };
@@ -89,44 +113,49 @@ impl Inner {
         Ok(())
     }
 
+    /// The manifest that the file has already, when it says the same: of an upload that was being
+    /// named when the last run ended. Its name may be visible, so nothing of it is to change.
+    async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<Manifest> {
+        let (this, file, sums) = (Arc::clone(self), Arc::clone(file), sums.clone());
+        let known = self.blocking(move || {
+            let manifests = &this.names.own.manifests;
+            let Ok(Some(mark)) = Mark::read(&file) else { return Ok(None) };
+            match manifests.sums_of(&file) {
+                Ok(Some(known)) if *known == sums => {
+                    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                    Manifest::open(manifests.directory(), mark.id, flags, true).map(Some)
+                }
+                _ => Ok(None),
+            }
+        });
+        // What cannot be read is written again.
+        known.await.ok().flatten()
+    }
+
     /// Cuts the file to its length, says in its attributes what belongs to it, and makes the file for
     /// its checksums.
     async fn mark(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
         len: Bytes,
-        id: StoreId,
         owner: Principal,
-    ) -> Result<(Arc<OwnedFd>, Arc<OwnedFd>), UploadError> {
+    ) -> Result<Manifest, UploadError> {
         let (this, file) = (Arc::clone(self), Arc::clone(file));
-        let made = blocking(move || {
+        let made = self.blocking(move || {
             // Also takes back what was reserved beyond the end.
             rustix::fs::ftruncate(&file, len.0)?;
             let inode = rustix::fs::fstat(&file)?.st_ino;
+            let id = StoreId::random();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
             Mark { id, inode }.write(&file)?;
             if !owner.name().is_empty() {
                 let (name, flags) = (sums::OWNER_ATTRIBUTE, XattrFlags::empty());
                 rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;
             }
-            let sums = this.names.own.manifests.directory();
-            let place = sums::place_of(id);
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let manifest = rustix::fs::openat(sums, &place, flags, Mode::RUSR | Mode::WUSR)?;
-            let (directory, _) = place.split_once('/').expect("a manifest lies in a directory");
-            let directory = names::open_beneath(sums, directory, OFlags::DIRECTORY)?;
-            Ok((Arc::new(names::past_cache(manifest)), Arc::new(directory)))
+            Ok(manifest)
         });
         made.await.map_err(|error| self.write_failed(error))
-    }
-
-    /// Writes the checksums (W4).
-    async fn fill(
-        self: &Arc<Self>,
-        manifest: &Arc<OwnedFd>,
-        sums: &Sums,
-    ) -> Result<(), UploadError> {
-        let content = sums.encode();
-        self.write_whole(manifest, &content).await
     }
 
     /// Writes a file about files from beginning to end, and cuts it to its length.
@@ -147,7 +176,7 @@ impl Inner {
             }
             feed.settle().await?;
             let (file, len) = (Arc::clone(file), content.len() as u64);
-            blocking(move || Ok(rustix::fs::ftruncate(&file, len)?)).await
+            self.blocking(move || Ok(rustix::fs::ftruncate(&file, len)?)).await
         };
         written.await.map_err(|error| self.write_failed(error))
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::fault::OpenError;
@@ -24,7 +24,7 @@ use super::medium::{Medium, blocking};
 use super::names::{Aside, Names, Own, list, open_beneath};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, Manifests};
-use super::{DISCARDS_MAX, Inner, Store, StoreOptions};
+use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 use crate::config::RESERVED;
 
 /// What opening a volume found, for the log.
@@ -121,6 +121,7 @@ impl Store {
             journal,
             sessions,
             expiry,
+            turns: Arc::new(Semaphore::new(TURNS)),
             broken: OnceLock::new(),
             counted,
             discards,
@@ -272,7 +273,7 @@ async fn tell_time(store: std::sync::Weak<Inner>) {
 const PRIVATE: Mode = Mode::RWXU;
 
 /// Makes and opens what is ours, and takes the lock.
-fn prepare(root: &Path) -> Result<Names, OpenError> {
+pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let failed = |what: &'static str| {
         move |error: Errno| OpenError::Failed { root: root.to_owned(), what, error: error.into() }
     };

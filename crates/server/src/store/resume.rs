@@ -21,7 +21,7 @@ use super::feed::Feed;
 use super::id::StoreId;
 use super::journal::{Advanced, Created, Entry, Record};
 use super::ledger::{Claim, Principal};
-use super::medium::{Flush, Memory, blocking, read_full};
+use super::medium::{Flush, Memory, read_full};
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
@@ -191,7 +191,7 @@ impl Store {
                 offset: entry.offset(),
                 len: entry.len,
                 metadata: entry.created.metadata.clone(),
-                expires: UNIX_EPOCH + Duration::from_secs(entry.expires),
+                expires: point(entry.expires),
                 finished: entry.named.is_some(),
             })
         })
@@ -368,7 +368,7 @@ impl Store {
         let mut memory = Memory::new(self.inner.medium.place_size());
         while at < len {
             let file = Arc::clone(&file);
-            let read = blocking(move || {
+            let read = self.inner.blocking(move || {
                 let count = read_full(&file, memory.bytes(), at)?;
                 Ok((memory, count))
             });
@@ -397,7 +397,7 @@ impl Inner {
         let Create { path, len, precondition, principal, metadata } = create;
         if let Some(name) = name {
             let (this, condition) = (Arc::clone(&self), precondition.clone());
-            let seen = blocking(move || Ok(this.names.look(&name, &condition)));
+            let seen = self.blocking(move || Ok(this.names.look(&name, &condition)));
             let seen = seen.await.map_err(ResumeError::io)?;
             seen.map_err(|error| self.change_failed(error))?;
         }
@@ -535,7 +535,7 @@ impl Inner {
         may_begin: bool,
     ) -> Result<Arc<OwnedFd>, ResumeError> {
         let this = Arc::clone(self);
-        let opened = blocking(move || {
+        let opened = self.blocking(move || {
             let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if may_begin {
                 flags |= OFlags::CREATE;
@@ -553,7 +553,7 @@ impl Inner {
     /// Takes an upload's own name for its data away.
     async fn drop_data(self: &Arc<Self>, id: StoreId) {
         let this = Arc::clone(self);
-        let dropped = blocking(move || {
+        let dropped = self.blocking(move || {
             match rustix::fs::unlinkat(&this.names.own.uploads, id.to_string(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(errno) => Err(errno.into()),
@@ -577,7 +577,7 @@ impl Inner {
             return Ok(Vec::new());
         }
         let file = Arc::clone(file);
-        let read = blocking(move || {
+        let read = self.blocking(move || {
             let begin = mark.len - mark.len % UNIT;
             let mut memory = Memory::new(UNIT as usize);
             let count = read_full(&file, memory.bytes(), begin)?;
@@ -599,6 +599,11 @@ fn finished(entry: &Entry) -> Option<Finished> {
     let etag = entry.named.clone()?;
     let len = tactus_core::units::Bytes(entry.len.unwrap_or_default());
     Some(Finished { etag, created: false, len })
+}
+
+/// The other way round; a time that cannot be said has come.
+fn point(seconds: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
 }
 
 fn seconds(time: SystemTime) -> u64 {

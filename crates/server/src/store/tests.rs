@@ -1,6 +1,9 @@
 //! The write protocol on a real file system, rule by rule.
 
+mod damage;
+mod faults;
 mod put;
+mod quota;
 mod resume;
 
 use std::path::{Path, PathBuf};

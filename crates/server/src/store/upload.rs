@@ -13,7 +13,6 @@ use super::fault::{UploadError, too_large};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::{Claim, Principal};
-use super::medium::blocking;
 use super::names::{Aside, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::{Inner, Store};
@@ -39,6 +38,7 @@ pub struct Upload {
     declared: Option<u64>,
     claim: Claim,
     feed: Feed,
+    // After `feed`, so that its handle is the last.
     staged: Staged,
 }
 
@@ -59,14 +59,16 @@ impl Store {
         let mut claim = inner.ledger.open(&put.principal)?;
         claim.grow(put.len.unwrap_or(0))?;
         let (this, wanted, condition) = (Arc::clone(inner), name.clone(), put.precondition.clone());
-        let made = blocking(move || {
+        let made = inner.blocking(move || {
             let seen = this.names.look(&wanted, &condition);
             Ok(seen.and_then(|_| this.names.nameless().map_err(|error| this.write_failed(error))))
         });
         let (file, staged) =
             made.await.map_err(UploadError::Io)?.map_err(|e| inner.change_failed(e))?;
-        let staged = Staged { inner: Arc::clone(inner), id: staged };
-        let feed = Feed::new(Arc::clone(&inner.medium), Arc::new(file));
+        let file = Arc::new(file);
+        let kept = Some(Arc::clone(&file));
+        let staged = Staged { inner: Arc::clone(inner), file: kept, id: staged };
+        let feed = Feed::new(Arc::clone(&inner.medium), file);
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
         let mut upload =
@@ -204,7 +206,7 @@ impl Inner {
             return Ok(());
         }
         let file = Arc::clone(file);
-        let set_aside = blocking(move || {
+        let set_aside = self.blocking(move || {
             match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, from, len) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
@@ -224,14 +226,20 @@ impl Inner {
     }
 }
 
-/// The name on the stage of a file that should have none, where the file system knows no others.
+/// The file, and its name on the stage where the file system knows no files without one.
 struct Staged {
     inner: Arc<Inner>,
+    file: Option<Arc<OwnedFd>>,
     id: Option<StoreId>,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
+        // With its last handle go its blocks, which can take long: not on a thread that must not wait.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let file = self.file.take();
+            runtime.spawn_blocking(move || drop(file));
+        }
         if let Some(id) = self.id {
             // Full: then the next start takes it away.
             self.inner.discards.try_send((Aside::Stage, id)).ok();

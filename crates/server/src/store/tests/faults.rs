@@ -1,0 +1,299 @@
+//! Writes and flushes that fail (W9), full disks, and who else is there.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+/// Fails one write or flush, once; all others are real.
+#[derive(Clone)]
+struct Failing {
+    plain: PlainMedium,
+    /// Operations until the one that fails.
+    left: Arc<AtomicUsize>,
+    after: Arc<AtomicUsize>,
+}
+
+impl Failing {
+    fn at(number: usize) -> Self {
+        let (left, after) = (Arc::new(AtomicUsize::new(number)), Arc::default());
+        Self { plain: PlainMedium::new(4, 128 * 1024), left, after }
+    }
+
+    /// Whether this operation fails.
+    fn fails(&self) -> bool {
+        let step = |left: usize| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
+            Ok(left) => left == 1,
+            Err(_) => {
+                self.after.fetch_add(1, Ordering::SeqCst);
+                false
+            }
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+}
+
+fn broken() -> Begun {
+    Box::pin(async { Err(io::Error::from_raw_os_error(5)) })
+}
+
+struct FailingPlace(Box<dyn Place>, Failing);
+
+impl Place for FailingPlace {
+    fn memory(&mut self) -> &mut [u8] {
+        self.0.memory()
+    }
+
+    fn write(self: Box<Self>, to: Extent) -> Begun {
+        if self.1.fails() { broken() } else { self.0.write(to) }
+    }
+}
+
+impl Medium for Failing {
+    fn place_size(&self) -> usize {
+        self.plain.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        2
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        let (place, this) = (self.plain.place(), self.clone());
+        Box::pin(async move { Box::new(FailingPlace(place.await, this)) as Box<dyn Place> })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        if self.fails() { broken() } else { self.plain.sync(file, what) }
+    }
+}
+
+/// What has been answered.
+#[derive(Default)]
+struct Acked {
+    /// Names and what they have at least been given.
+    put: Option<u64>,
+    replaced: Option<u64>,
+    deleted: bool,
+    upload: Option<StoreId>,
+    offset: u64,
+    named: bool,
+}
+
+const SENT: [usize; 3] = [0, 150_001, 300_000];
+
+fn bytes() -> [Vec<u8>; 3] {
+    [content(1, 140_000), content(2, 200_000), content(3, SENT[2])]
+}
+
+/// Does a bit of everything until something fails.
+async fn live(volume: &Store, acked: &mut Acked) -> Result<(), Box<dyn std::error::Error>> {
+    let [old, new, live] = bytes();
+    store(volume, put("a/film.ts", Some(old.len())), &old).await?;
+    acked.put = Some(1);
+    store(volume, put("gone.ts", None), &old[..10]).await?;
+    store(volume, put("a/film.ts", None), &new).await?;
+    acked.replaced = Some(2);
+    let create = Create {
+        path: Some("live.ts".into()),
+        len: Some(live.len() as u64),
+        precondition: Precondition::CreateOnly,
+        principal: Principal::new("ann"),
+        metadata: Vec::new(),
+    };
+    let id = volume.create(create).await?;
+    acked.upload = Some(id);
+    let ann = Principal::new("ann");
+    for ends in SENT.windows(2) {
+        let mut appender = volume.append(&id, &ann, ends[0] as u64).await?;
+        appender.append(&live[ends[0]..ends[1]]).await?;
+        acked.offset = appender.commit().await?;
+    }
+    volume.delete("gone.ts", Precondition::Any).await?;
+    acked.deleted = true;
+    volume.finish(&id, &ann).await?;
+    acked.named = true;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
+    let mut number = 0;
+    loop {
+        number += 1;
+        let house = House::new();
+        let medium = Failing::at(number);
+        let mut acked = Acked::default();
+        match Store::open(house.0.path(), Arc::new(medium.clone()), StoreOptions::default()).await {
+            Err(error) => assert!(matches!(error, OpenError::Failed { .. }), "{error}"),
+            Ok((volume, _)) => {
+                let lived = live(&volume, &mut acked).await;
+                if !medium.has_failed() {
+                    lived.unwrap();
+                    volume.close().await;
+                    break;
+                }
+                assert!(lived.is_err(), "operation {number} failed and nobody heard of it");
+                assert!(volume.broken().is_some());
+                let operations = medium.after.load(Ordering::SeqCst);
+                let refused = store(&volume, put("later.ts", None), b"x").await;
+                assert!(matches!(refused, Err(UploadError::ReadOnly(_))));
+                let refused = volume.delete("a/film.ts", Precondition::Any).await;
+                assert!(matches!(refused, Err(ChangeError::ReadOnly(_))));
+                assert_eq!(medium.after.load(Ordering::SeqCst), operations, "nothing is tried");
+                volume.close().await;
+            }
+        }
+        judge(&house, &acked, number).await;
+    }
+    assert!(number > 20, "only {number} operations");
+}
+
+/// After the next start, everything that was answered is there, and nothing is half there.
+async fn judge(house: &House, acked: &Acked, number: usize) {
+    let [old, new, live] = bytes();
+    let volume = house.open().await;
+    let film = std::fs::read(house.path("a/film.ts")).ok();
+    match &film {
+        None => assert!(acked.put.is_none(), "operation {number}"),
+        Some(film) if *film == old => assert!(acked.replaced.is_none(), "operation {number}"),
+        Some(film) => assert!(*film == new, "operation {number}: a torn title"),
+    }
+    for (name, _) in house.titles() {
+        let verdict = verify(house.0.path(), &name, &mut |_| {}).unwrap();
+        assert!(matches!(verdict, Verdict::Whole(_)), "operation {number}: {name}: {verdict:?}");
+    }
+    assert!(!acked.deleted || !house.path("gone.ts").exists());
+    let ann = Principal::new("ann");
+    if let Some(id) = &acked.upload {
+        let status = volume.status(id, &ann).unwrap();
+        assert!(status.offset >= acked.offset, "operation {number}");
+        assert!(status.finished || !acked.named);
+        let from = status.offset as usize;
+        if from < live.len() {
+            let mut appender = volume.append(id, &ann, status.offset).await.unwrap();
+            appender.append(&live[from..]).await.unwrap();
+            appender.commit().await.unwrap();
+        }
+        volume.finish(id, &ann).await.unwrap();
+        assert!(std::fs::read(house.path("live.ts")).unwrap() == live, "operation {number}");
+    }
+    volume.close().await;
+    for directory in ["uploads", "stage", "trash"] {
+        let left = house.own(directory);
+        // An upload that was never answered may wait for its expiry.
+        let may = usize::from(directory == "uploads" && acked.upload.is_none());
+        assert!(left <= may, "operation {number}: {left} in {directory}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn u16_what_is_dropped_at_any_byte_leaves_nothing() {
+    let house = House::new();
+    let volume = house.open().await;
+    let bytes = content(4, 300_000);
+    for len in (0..=bytes.len()).step_by(23_077).chain([1, 4096, 65_536, 131_072, 262_144]) {
+        for declared in [Some(bytes.len()), None] {
+            let mut upload = volume.begin(put("x/y.ts", declared)).await.unwrap();
+            upload.append(&bytes[..len]).await.unwrap();
+            if len % 2 == 0 {
+                upload.park();
+            }
+            if declared.is_some_and(|declared| declared > len) {
+                let early = upload.finish().await;
+                assert!(matches!(early, Err(UploadError::Incomplete { .. })));
+            }
+        }
+    }
+    assert_eq!(volume.usage(), Account::default());
+    assert_eq!(house.titles(), []);
+    assert!(!house.path("x").exists());
+    volume.close().await;
+    for directory in ["uploads", "stage", "trash", "sums"] {
+        assert_eq!(house.own(directory), 0, "{directory}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn u02_u09_what_is_too_large_is_refused_before_or_at_its_first_byte_too_many() {
+    let house = House::new();
+    let limits = Limits { title_max: Bytes(1000), ..Limits::default() };
+    let volume = house.open_with(StoreOptions { limits, ..StoreOptions::default() }).await;
+    let refused = volume.begin(put("a.ts", Some(1001))).await.map(drop);
+    assert!(matches!(refused, Err(UploadError::TooLarge(1000))));
+    let mut upload = volume.begin(put("a.ts", None)).await.unwrap();
+    upload.append(&content(1, 1000)).await.unwrap();
+    assert!(matches!(upload.append(b"x").await, Err(UploadError::TooLarge(1000))));
+    drop(upload);
+    let mut upload = volume.begin(put("a.ts", Some(10))).await.unwrap();
+    assert!(matches!(upload.append(&[0; 11]).await, Err(UploadError::TooLarge(10))));
+    drop(upload);
+    volume.close().await;
+    assert_eq!(house.titles(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p9_a_reserve_stays_free_and_deletions_go_on() {
+    let house = House::new();
+    let volume = house.open().await;
+    store(&volume, put("a.ts", None), b"something").await.unwrap();
+    volume.close().await;
+    let limits = Limits { reserve_min: Bytes(1 << 60), ..Limits::default() };
+    let volume = house.open_with(StoreOptions { limits, ..StoreOptions::default() }).await;
+    let refused = volume.begin(put("b.ts", Some(1))).await.map(drop);
+    assert!(matches!(refused, Err(UploadError::NoSpace)));
+    let mut unknown = volume.begin(put("b.ts", None)).await.unwrap();
+    assert!(matches!(unknown.append(b"1").await, Err(UploadError::NoSpace)));
+    drop(unknown);
+    assert!(volume.broken().is_none());
+    volume.delete("a.ts", Precondition::Any).await.unwrap();
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_never_share_a_volume() {
+    let house = House::new();
+    let volume = house.open().await;
+    let medium = Arc::new(PlainMedium::default());
+    let second = Store::open(house.0.path(), medium, StoreOptions::default()).await;
+    assert!(matches!(second, Err(OpenError::InUse(_))));
+    volume.close().await;
+    house.open().await.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a02_a07_names_lead_nowhere_else() {
+    let house = House::new();
+    let outside = House::new();
+    let volume = house.open().await;
+    std::fs::create_dir_all(house.path("dir/below")).unwrap();
+    std::fs::write(house.path("file"), b"file").unwrap();
+    std::os::unix::fs::symlink(outside.0.path(), house.path("link")).unwrap();
+    std::os::unix::fs::symlink(outside.path("x"), house.path("dangling")).unwrap();
+    let attempt = async |path: &str| store(&volume, put(path, None), b"x").await.map(drop);
+    for path in [".tactus/x", ".Tactus", "dir/.tactus-y", ".tactus/uploads/x"] {
+        let refused = attempt(path).await;
+        assert!(matches!(refused, Err(UploadError::Name(NameFault::Reserved))), "{path}");
+    }
+    for path in ["", "/a", "a/", "a//b", "../a", "a/../b", ".", "a\0b"] {
+        let refused = attempt(path).await;
+        assert!(matches!(refused, Err(UploadError::Name(NameFault::Path(_)))), "{path}");
+    }
+    for path in ["link/x", "file/x", "dir/below/../../link/x"] {
+        let refused = attempt(path).await;
+        assert!(matches!(refused, Err(UploadError::Name(_))), "{path}");
+    }
+    for path in ["dir", "dir/below", "dangling", "link"] {
+        let refused = attempt(path).await;
+        assert!(matches!(refused, Err(UploadError::Name(NameFault::NoTitle))), "{path}");
+        let refused = volume.delete(path, Precondition::Any).await;
+        assert!(matches!(refused, Err(ChangeError::Name(NameFault::NoTitle))), "{path}");
+    }
+    assert_eq!(std::fs::read_dir(outside.0.path()).unwrap().count(), 0);
+    assert!(volume.broken().is_none());
+    volume.close().await;
+}
