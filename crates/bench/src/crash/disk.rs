@@ -3,6 +3,7 @@
 //! Promise: the process lives as long as its standard input. It is a process of its own because one
 //! that waits for its own disk could never be killed.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tactus_core::units::{Bytes, Nanos, SECOND};
 
 use super::log::Loss;
-use super::medium::{Fault, LoggingMedium};
+use super::medium::{Counts, Fault, LoggingMedium};
 use crate::disk::stand::Stand;
 use crate::{clock, command};
 
@@ -44,6 +45,7 @@ enum Order {
 struct Answer {
     events: u64,
     hits: u64,
+    first_reads: u64,
 }
 
 /// Serves a logging disk until standard input ends.
@@ -60,8 +62,8 @@ pub fn serve(size: Bytes) -> Result<()> {
             Order::Cut { at, loss, seed } => medium.cut(at, loss, seed),
             Order::Save(path) => medium.save(&path)?,
         }
-        let (events, hits) = medium.counts();
-        println!("{}", serde_json::to_string(&Answer { events, hits })?);
+        let Counts { events, hits, first_reads } = medium.counts();
+        println!("{}", serde_json::to_string(&Answer { events, hits, first_reads })?);
     }
     Ok(())
 }
@@ -100,7 +102,7 @@ impl LoggingDisk {
         }
         std::fs::create_dir_all(&disk.place)?;
         // What a file system does when it is mounted for the first time is no subject's work.
-        disk.mount()?;
+        disk.mount()??;
         disk.unmount()?;
         disk.order(&Order::Mark)?;
         Ok(disk)
@@ -141,8 +143,23 @@ impl LoggingDisk {
         self.order(&Order::Save(path.to_owned())).map(drop)
     }
 
-    /// Mounts the file system; an error is the kernel's.
-    pub(super) fn mount(&self) -> rustix::io::Result<()> {
+    /// Mounts the file system as the disk shows it now. The inner error is the kernel's, about the file
+    /// system.
+    pub(super) fn mount(&mut self) -> Result<rustix::io::Result<()>> {
+        // The kernel forgets what it has read from a device when nobody has it open any more. Others
+        // may (mkfs looks into every loop device that is mounted), and then a file system would be
+        // mounted that is half the last image.
+        let device = File::open(&self.device)?;
+        rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::DontNeed)?;
+        drop(device);
+        let read_before = self.order(&Order::Count)?.first_reads;
+        let mounted = self.mount_now();
+        let read = self.order(&Order::Count)?.first_reads > read_before;
+        ensure!(read, "{} was mounted out of the kernel's memory", self.device);
+        Ok(mounted)
+    }
+
+    fn mount_now(&self) -> rustix::io::Result<()> {
         let (kind, options) = match self.file_system {
             FileSystem::Ext4 => (c"ext4", c"noinit_itable"),
             // The same image may still be known under its identity.

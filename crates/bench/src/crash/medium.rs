@@ -24,6 +24,17 @@ pub(super) enum Fault {
     Flush,
 }
 
+/// What a disk has counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// Writes and flushes.
+    pub(super) events: u64,
+    /// Faults that have hit.
+    pub(super) hits: u64,
+    /// Reads of the first block, where every file system begins.
+    pub(super) first_reads: u64,
+}
+
 /// A disk that remembers everything that it was told.
 #[derive(Debug)]
 pub(super) struct LoggingMedium {
@@ -39,6 +50,8 @@ struct State {
     fault: Option<Fault>,
     /// Faults that have hit.
     hits: u64,
+    /// Reads of the first block.
+    first_reads: u64,
     mark: usize,
     random: Random,
     buffer: Vec<u8>,
@@ -53,6 +66,7 @@ impl LoggingMedium {
             image: None,
             fault: None,
             hits: 0,
+            first_reads: 0,
             mark: 0,
             random: Random::new(1),
             buffer: Vec::new(),
@@ -60,10 +74,11 @@ impl LoggingMedium {
         Self { size, state: Mutex::new(state) }
     }
 
-    /// Events so far, and faults that have hit.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    /// What there was so far.
+    pub(super) fn counts(&self) -> Counts {
         let state = self.lock();
-        (state.log.length() as u64, state.hits)
+        let State { log, hits, first_reads, .. } = &*state;
+        Counts { events: log.length() as u64, hits: *hits, first_reads: *first_reads }
     }
 
     /// From here on the disk can be rewound to this point.
@@ -140,6 +155,7 @@ impl Medium for LoggingMedium {
 
     fn read(&self, at: u64, length: u32, reply: ReplyData) {
         let mut state = self.lock();
+        state.first_reads += u64::from(at == 0);
         let mut buffer = std::mem::take(&mut state.buffer);
         buffer.resize(length as usize, 0);
         let end = at + u64::from(length);

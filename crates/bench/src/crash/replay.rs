@@ -131,7 +131,7 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
     };
     while outcome.cuts < series.cuts && !(series.until_found && outcome.found()) {
         disk.rewind()?;
-        disk.mount().context("cannot mount the empty file system")?;
+        disk.mount()?.context("cannot mount the empty file system")?;
         let from = disk.events()?;
         let root = disk.root().to_owned();
         let recorder = Recorder::of_disk(&mut disk);
@@ -201,7 +201,7 @@ fn replay(
     outcome.cuts += 1;
     let started = Instant::now();
     let mut wrong = Vec::new();
-    match disk.mount() {
+    match disk.mount()? {
         Err(error) => {
             outcome.unmountable += 1;
             wrong.push(format!("not to be mounted: {error}"));
