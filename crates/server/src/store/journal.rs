@@ -42,8 +42,9 @@ const HEAD: usize = 4 + 8 + 8 + 4 + 4;
 /// Records that wait while a group is being flushed; then uploads wait to get in.
 const WAITING_MAX: usize = 1024;
 
-/// A journal is not made anew before it has this length: 16,384 flushes.
-const LENGTH_MIN: u64 = 64 * MIB;
+/// A journal is not made anew before it has this length: 16,384 flushes. In tests 16, so that they see
+/// it happen.
+const LENGTH_MIN: u64 = if cfg!(test) { 16 * SECTOR } else { 64 * MIB };
 
 /// What a start has found in it.
 #[derive(Debug, Default)]

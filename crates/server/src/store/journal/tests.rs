@@ -237,6 +237,43 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w11_a_long_journal_is_replaced_and_says_the_same() {
+    let program = std::env::current_exe().unwrap();
+    let builder = tempfile::Builder::new().prefix("store-").tempdir_in(program.parent().unwrap());
+    let house = builder.unwrap();
+    let medium: Arc<dyn Medium> = Arc::new(PlainMedium::default());
+    let names = Arc::new(recovery::prepare(house.path()).unwrap());
+    let begin = Journal::begin(Arc::clone(&names), medium, Table::default());
+    let (journal, keeper) = begin.await.unwrap();
+    let keeper = tokio::spawn(keeper);
+    let inode = || rustix::fs::stat(house.path().join(".tactus/journal")).unwrap().st_ino;
+    let mut journals = vec![inode()];
+    let id = StoreId([7; 16]);
+    journal.commit(created(id, None)).await.unwrap();
+    let mut sums = Summing::default();
+    for _ in 0..100 {
+        let from = sums.ended();
+        sums.add(&[5; 10_000]);
+        let units = sums.units_from(from).to_vec();
+        let (mark, prefix, from) = (sums.mark(), sums.prefix(), from as u64);
+        let advanced = Advanced { id, mark, prefix, from, units, expires: u64::MAX };
+        journal.commit(Record::Advanced(advanced)).await.unwrap();
+        // What has been committed is found whenever the next start comes.
+        let found = read(&names.own.top).unwrap();
+        assert_eq!(found.skipped, 0);
+        assert!(found.table == journal.look(Table::clone));
+        if inode() != *journals.last().unwrap() {
+            journals.push(inode());
+        }
+    }
+    assert!(journals.len() > 4, "{} journals", journals.len());
+    drop(journal);
+    keeper.await.unwrap();
+    let len = std::fs::metadata(house.path().join(".tactus/journal")).unwrap().len();
+    assert!(len <= LENGTH_MIN + SECTOR, "{len}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p5_a_volume_with_ten_thousand_open_uploads_is_ready_within_five_seconds() {
     const UPLOADS: u32 = 10_000;
     let program = std::env::current_exe().unwrap();
