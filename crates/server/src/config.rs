@@ -65,6 +65,8 @@ pub struct Config {
     pub best_effort_streams_max: u32,
     /// When a client that does not take its bytes is ended.
     pub slow_reader: SlowReader,
+    /// Who may put titles here.
+    pub upload: Upload,
 }
 
 /// Listening, and the limits of requests.
@@ -208,6 +210,41 @@ pub struct SlowReader {
     pub download_rate_min: BitRate,
     /// … over this time.
     pub download_window: Nanos,
+}
+
+/// Who may put titles here, and how many.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Upload {
+    /// Everybody who may; nobody: nothing is taken.
+    pub principals: Vec<Principal>,
+    /// The largest title.
+    pub object_max: Bytes,
+    /// Most uploads that are not finished, of all together.
+    pub open_max: u32,
+    /// Most of one principal.
+    pub open_per_principal_max: u32,
+    /// For how long an upload that can be resumed waits for more.
+    pub expiry: Nanos,
+}
+
+/// One who may put titles here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Principal {
+    /// In logs and in the books.
+    pub name: String,
+    /// How it is known.
+    pub token: Token,
+    /// Bytes of titles that it may have stored; `None` is whatever the disk holds.
+    pub quota: Option<Bytes>,
+}
+
+/// A secret, or where to find it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Token {
+    /// A file that holds it; white space around it does not count.
+    File(PathBuf),
+    /// Its SHA-256.
+    Sha256([u8; 32]),
 }
 
 /// The most memory that is taken for blocks without being asked.

@@ -17,7 +17,8 @@ use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
 use super::{
-    Auto, Config, Cores, Http, Link, MODEL_FILE, Memory, Rate, RateClass, SlowReader, Volume,
+    Auto, Config, Cores, Http, Link, MODEL_FILE, Memory, Principal, Rate, RateClass, SlowReader,
+    Token, Upload, Volume,
 };
 
 type Checked<T> = Result<T, Mistake>;
@@ -25,6 +26,13 @@ type Checked<T> = Result<T, Mistake>;
 /// Checks a whole file; relative paths begin at `base`.
 pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let volumes = volumes(raw.volume, base)?;
+    if let Some(principal) = raw.upload.principal.first()
+        && !volumes.is_empty()
+        && !volumes.iter().any(|volume| volume.uploads)
+    {
+        let message = "no volume takes uploads; write `uploads = true` below a [[volume]]";
+        return Err(Mistake::at(principal.name.span(), message));
+    }
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
@@ -39,6 +47,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         cores: cores(raw.cores, volumes.len())?,
         best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
         slow_reader: slow_reader(raw.slow_reader)?,
+        upload: upload(raw.upload, base)?,
         volumes,
     })
 }
@@ -298,6 +307,70 @@ fn cores(raw: raw::Cores, volumes: usize) -> Checked<Cores> {
 fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     let servers = core.servers.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     Ok(CorePlan { cpu: core.cpu, servers })
+}
+
+fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
+    let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());
+    for written in raw.principal {
+        let span = written.name.span();
+        let next = principal(written, base)?;
+        if principals.iter().any(|known| known.name == next.name) {
+            let message = format!("there is another principal {:?}; name each once", next.name);
+            return Err(Mistake::at(span, message));
+        }
+        principals.push(next);
+    }
+    let day = SECOND.times(86_400);
+    Ok(Upload {
+        principals,
+        object_max: quantity(raw.object_max, Bytes(MIB * MIB), Bytes(1)..=Bytes(i64::MAX as u64))?,
+        open_max: number(raw.open_max, 10_000, 1..=100_000)?,
+        open_per_principal_max: number(raw.open_per_principal_max, 100, 1..=100_000)?,
+        expiry: quantity(raw.expiry, day, SECOND.times(60)..=day.times(365))?,
+    })
+}
+
+fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
+    let span = raw.name.span();
+    let name = raw.name.into_inner();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+        let message = "write a name of letters, digits and `-_.@`, at most 64 of them";
+        return Err(Mistake::at(span, message));
+    }
+    let token = match (raw.token_file, raw.token_sha256) {
+        (Some(file), None) => Token::File(base.join(file.into_inner())),
+        (None, Some(digest)) => Token::Sha256(sha256(digest.get_ref()).ok_or_else(|| {
+            Mistake::at(digest.span(), "write the 64 hexadecimal digits that `sha256sum` prints")
+        })?),
+        _ => {
+            let message = "a principal has either a `token_file` or a `token_sha256`; write one";
+            return Err(Mistake::at(span, message));
+        }
+    };
+    let quota = match raw.quota {
+        None => None,
+        Some(written) => {
+            let span = written.span();
+            match written.into_inner() {
+                Switch::Off => None,
+                Switch::Value(Value(quota)) => Some(quota),
+                Switch::Auto | Switch::Max => {
+                    return Err(Mistake::at(span, "write a size like \"500 GiB\", or \"off\""));
+                }
+            }
+        }
+    };
+    Ok(Principal { name, token, quota })
+}
+
+fn sha256(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let plain = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    for (at, byte) in digest.iter_mut().enumerate().filter(|_| plain) {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+    }
+    plain.then_some(digest)
 }
 
 fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {

@@ -36,6 +36,8 @@ pub struct Raw {
     pub best_effort: BestEffort,
     /// `[slow_reader]`
     pub slow_reader: SlowReader,
+    /// `[upload]`
+    pub upload: Upload,
 }
 
 /// A key whose place is needed for messages.
@@ -193,6 +195,30 @@ pub struct SlowReader {
     pub behind_max: Placed<Value<Nanos>>,
     pub download_rate_min: Placed<Value<BitRate>>,
     pub download_window: Placed<Value<Nanos>>,
+}
+
+/// `[upload]`: who may put titles here, and how many.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Upload {
+    pub object_max: Placed<Value<Bytes>>,
+    pub open_max: Placed<u32>,
+    pub open_per_principal_max: Placed<u32>,
+    pub expiry: Placed<Value<Nanos>>,
+    pub principal: Vec<Principal>,
+}
+
+/// `[[upload.principal]]`: one who may put titles here.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Principal {
+    pub name: Spanned<String>,
+    pub token_file: Placed<String>,
+    pub token_sha256: Placed<String>,
+    #[serde(default)]
+    pub quota: Placed<Switch<Value<Bytes>>>,
 }
 
 /// One string, or a list of them.

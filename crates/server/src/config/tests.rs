@@ -29,7 +29,10 @@ fn the_sample_shows_the_defaults() {
 
 /// Keys of a table, as the reader itself lists them when it meets one that it does not know.
 fn keys(table: &str) -> Vec<String> {
-    let opened = if table == "volume" { "[[volume]]".into() } else { format!("[{table}]") };
+    let opened = match table {
+        "volume" | "upload.principal" => format!("[[{table}]]"),
+        _ => format!("[{table}]"),
+    };
     let text = match table {
         "" => "zzzzzz = 1\n".into(),
         _ => format!("{opened}\nzzzzzz = 1\n"),
@@ -45,6 +48,8 @@ fn every_key_stands_in_the_sample_and_in_the_guide() {
     let mut tables: Vec<String> = keys("");
     let classes = ["title", "asked", "cmcd"];
     tables.extend(classes.map(|class| format!("rate.{class}")));
+    tables.push("upload.principal".into());
+    let classes = [&classes[..], &["principal"]].concat();
     for table in tables {
         assert!(SAMPLE.contains(&format!("[{table}]")), "[{table}] is not in the sample");
         assert!(guide.contains(&format!("[{table}]")), "[{table}] is not in the guide");
