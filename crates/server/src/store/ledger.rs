@@ -39,8 +39,9 @@ impl Principal {
 pub struct Limits {
     /// Bytes of one title.
     pub title_max: Bytes,
-    /// Bytes that all titles of one principal may have, with what it uploads now.
-    pub principal_quota: Option<Bytes>,
+    /// Bytes that all titles of one principal may have, with what it uploads now; who is not here may
+    /// have what the disk holds.
+    pub principal_quotas: HashMap<Principal, Bytes>,
     /// Bytes that all titles of the volume may have.
     pub volume_quota: Option<Bytes>,
     /// Open uploads of one principal.
@@ -56,7 +57,7 @@ impl Default for Limits {
         Self {
             // 4 TiB: beyond any recording, and 256 MiB of checksums.
             title_max: Bytes(1 << 42),
-            principal_quota: None,
+            principal_quotas: HashMap::new(),
             volume_quota: None,
             uploads_per_principal: 100,
             uploads_max: 10_000,
@@ -68,7 +69,7 @@ impl Default for Limits {
 impl Limits {
     /// Whether what is stored must be counted before anything more is taken.
     pub(super) fn counts_stored(&self) -> bool {
-        self.principal_quota.is_some() || self.volume_quota.is_some()
+        !self.principal_quotas.is_empty() || self.volume_quota.is_some()
     }
 }
 
@@ -220,7 +221,8 @@ impl Claim {
 
     /// Claims `bytes` in all; nothing changes when they do not fit.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), UploadError> {
-        let Limits { title_max, principal_quota, volume_quota, .. } = self.ledger.limits;
+        let Limits { title_max, ref principal_quotas, volume_quota, .. } = self.ledger.limits;
+        let principal_quota = principal_quotas.get(&self.principal).copied();
         if bytes > title_max.0 {
             return Err(too_large(title_max));
         }

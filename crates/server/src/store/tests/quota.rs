@@ -7,7 +7,7 @@ use super::*;
 fn limits(quota: u64) -> StoreOptions {
     let limits = Limits {
         volume_quota: Some(Bytes(quota)),
-        principal_quota: Some(Bytes(quota)),
+        principal_quotas: [(put("", None).principal, Bytes(quota))].into(),
         ..Limits::default()
     };
     StoreOptions { limits, ..StoreOptions::default() }
