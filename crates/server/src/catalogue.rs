@@ -293,6 +293,18 @@ impl Catalogue {
         Ok(all.min_by_key(|(_, rest)| rest.len()))
     }
 
+    /// The volume to which `path` belongs, and the path within it, whether anything is there or not.
+    ///
+    /// # Errors
+    /// When no title can be there.
+    pub fn spot<'a>(&self, path: &'a RequestPath) -> Result<(VolumeId, &'a str), OpenFault> {
+        let (index, rest) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
+        if rest.is_empty() {
+            return Err(OpenFault::NotFound);
+        }
+        Ok((self.volumes[index].id, rest))
+    }
+
     /// A directory that holds nothing but mount points.
     fn mounts(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let above = |volume: &Volume| volume.below(path.name()).is_some();

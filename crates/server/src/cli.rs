@@ -11,7 +11,10 @@ mod house;
 mod ls;
 mod manual;
 mod measure;
+mod put;
+mod rename;
 mod serve;
+mod token;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,7 @@ use client::ClientError;
   tactus serve /srv/media                serve a directory on http://127.0.0.1:8080/
   tactus doctor /srv/media               see what the host could do better
   tactus get http://127.0.0.1:8080/a.ts  download a title at its rate
+  tactus put a.ts http://127.0.0.1:8080/ upload it; goes on where it stopped
 
 Exit codes: 0 done; 1 failed; 2 wrong arguments or configuration; 3 the server has no room.
 
@@ -50,6 +54,9 @@ enum Command {
     Measure(measure::Measure),
     Ls(ls::Ls),
     Get(get::Get),
+    Put(put::Put),
+    Rm(rename::Rm),
+    Mv(rename::Mv),
     Doctor(doctor::Doctor),
     Completions(manual::Completions),
     Man(manual::Man),
@@ -108,6 +115,9 @@ pub fn main() -> ExitCode {
         Command::Measure(measure) => measure.run(),
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
+        Command::Put(put) => put.run(),
+        Command::Rm(rm) => rm.run(),
+        Command::Mv(mv) => mv.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(&mut Cli::command()),
         Command::Man(man) => man.run(Cli::command()),

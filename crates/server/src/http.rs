@@ -2,11 +2,13 @@
 //!
 //! Promise: what a client may hold, send and take is bounded ([`Limits`]); a request is understood in
 //! one way or refused and the connection closed; a title's bytes go from the engine to the socket and
-//! never through here. There is no TLS, no HTTP/2 and no upload here.
+//! never through here, and an upload's from the socket to places of the store. There is no TLS and no
+//! HTTP/2 here.
 //!
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
 //! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
-//! `rate`, `multipart`) or `listing` → `answer` → `response`.
+//! `rate`, `multipart`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
+//! (`principals`) → `put` or `tus`, with its body from `incoming`.
 
 mod addresses;
 mod calendar;
@@ -41,6 +43,17 @@ mod answer;
 mod listing;
 mod title;
 
+mod incoming;
+mod principals;
+
+mod uploads;
+
+mod put;
+
+mod tus;
+
+mod change;
+
 mod route;
 
 mod connection;
@@ -64,7 +77,10 @@ use crate::config;
 pub use counters::{Abuse, Counters};
 pub use internal::Internal;
 pub use limits::Limits;
+pub use principals::Principals;
+pub(crate) use principals::token_in;
 pub use response::Response;
+pub use uploads::Uploads;
 
 use addresses::{AddressRules, Addresses};
 
@@ -91,6 +107,8 @@ pub struct Store {
     pub rates: config::Rate,
     /// Whether directories are listed.
     pub listing: bool,
+    /// Who may put titles there; none: nobody.
+    pub uploads: Option<Uploads>,
 }
 
 impl Site {

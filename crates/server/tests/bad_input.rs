@@ -1,5 +1,5 @@
-//! Bad input against a whole server: every row of the tables H (framing), R (ranges) and A (paths and
-//! files) is one case, named by its id. What a row says about a part alone is also tested in that
+//! Bad input against a whole server: every row of the tables H (framing), R (ranges), A (paths and
+//! files) and U (uploads) is one case, named by its id. What a row says about a part alone is also tested in that
 //! part; here the answer on the wire counts, what happens to the connection, and what is counted.
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking, also in what it calls")]
 
@@ -22,6 +22,8 @@ mod paths;
 mod ranges;
 #[path = "bad_input/slow.rs"]
 mod slow;
+#[path = "bad_input/uploads.rs"]
+mod uploads;
 
 /// A03 is a race against the catalogue alone; all others go over the wire.
 #[test]
@@ -32,10 +34,11 @@ fn every_row_has_its_case() {
         include_str!("bad_input/paths.rs"),
         include_str!("bad_input/ranges.rs"),
         include_str!("bad_input/slow.rs"),
+        include_str!("bad_input/uploads.rs"),
         include_str!("../src/catalogue/tests.rs"),
     ]
     .concat();
-    for (table, rows) in [("h", 21), ("r", 6), ("a", 8)] {
+    for (table, rows) in [("h", 21), ("r", 6), ("a", 8), ("u", 19)] {
         for row in 1..=rows {
             let case = format!("\n#[test]\nfn {table}{row:02}_");
             assert!(cases.contains(&case), "row {table}{row:02} has no case");

@@ -119,7 +119,19 @@ impl Drop for Served {
 #[test]
 fn help_shows_every_command_with_examples() {
     let help = out(&tactus(&["--help"]));
-    let commands = ["serve", "demo", "measure", "ls", "get", "doctor", "completions", "man"];
+    let commands = [
+        "serve",
+        "demo",
+        "measure",
+        "ls",
+        "get",
+        "put",
+        "rm",
+        "mv",
+        "doctor",
+        "completions",
+        "man",
+    ];
     for command in commands {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is not in\n{help}");
         let own = tactus(&[command, "--help"]);
@@ -141,6 +153,9 @@ fn wrong_arguments_end_with_2_and_say_what_to_write() {
         (&["get", "http://127.0.0.1:9/"], "-o FILE"),
         (&["get", "http://127.0.0.1:9/a", "--rate", "8 mbit/s"], "did you mean \"Mbit/s\"?"),
         (&["get", "http://127.0.0.1:9/a", "--wait", "5"], "has no unit"),
+        (&["put", "/nowhere/at/all", "http://127.0.0.1:9/"], "token"),
+        (&["put", "/etc/passwd", "/etc/group", "http://127.0.0.1:9/a"], "slash"),
+        (&["rm", "http://127.0.0.1:9/a"], "--token-file"),
         (&["measure", "/nowhere/at/all"], "is not a directory"),
         (&["measure", "/", "--scratch", "1 Gib"], "did you mean \"GiB\"?"),
         (&["doctor", "/nowhere/at/all"], "name a directory"),

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client for `get` and `ls`: one request, one answer, then the connection closes.
+//! A small HTTP/1.1 client for `get`, `ls`, `put`, `rm` and `mv`: one request, one answer, then the connection closes.
 //!
 //! Promise: it never waits without a bound, for the connection or between two reads; and a body that
 //! ends early is an error, never a short success. It speaks plain HTTP to servers that say how long
@@ -126,6 +126,22 @@ impl Url {
         (plain && !name.contains(['/', '\0'])).then_some(name)
     }
 
+    /// As it is written.
+    pub(crate) fn text(&self) -> String {
+        format!("http://{}{}", self.authority(), self.target())
+    }
+
+    /// The same server's `target`, a path with perhaps a query, or another server's URL.
+    ///
+    /// # Errors
+    /// [`ClientError::Url`]
+    pub(crate) fn join(&self, target: &str) -> Result<Self, ClientError> {
+        match target.starts_with('/') {
+            true => Self::parse(&format!("http://{}{target}", self.authority())),
+            false => Self::parse(target),
+        }
+    }
+
     fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -152,6 +168,27 @@ pub(crate) fn fetch(
     url: &Url,
     fields: &[(&str, &str)],
 ) -> Result<Response, ClientError> {
+    send(method, url, fields, None)
+}
+
+/// A request's body: so many bytes of `from`. `seen` is told how many have been sent.
+pub(crate) struct Sent<'a> {
+    pub(crate) from: &'a mut dyn Read,
+    pub(crate) len: u64,
+    pub(crate) seen: &'a dyn Fn(u64),
+}
+
+/// As [`fetch`], with any method and perhaps a body. A server that answers before it has taken all of
+/// the body has answered.
+///
+/// # Errors
+/// As there; and when the body cannot be read.
+pub(crate) fn send(
+    method: &str,
+    url: &Url,
+    fields: &[(&str, &str)],
+    body: Option<Sent<'_>>,
+) -> Result<Response, ClientError> {
     let mut stream = connect(url)?;
     let mut head = format!(
         "{method} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tactus/{}\r\nConnection: close\r\n",
@@ -162,9 +199,21 @@ pub(crate) fn fetch(
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    head.push_str("\r\n");
+    match &body {
+        Some(body) => head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len)),
+        None => head.push_str("\r\n"),
+    }
     stream.write_all(head.as_bytes())?;
+    let unsent = body.and_then(|body| write_body(&mut stream, body).err());
     let mut stream = BufReader::with_capacity(256 * 1024, stream);
+    if let Some(error) = unsent {
+        // Perhaps it has said why it takes no more.
+        let answer = read_head(&mut stream);
+        return match answer {
+            Ok((status, fields)) if status >= 200 => response(method, status, fields, stream),
+            _ => Err(ClientError::Broken(error)),
+        };
+    }
     loop {
         let (status, fields) = read_head(&mut stream)?;
         // 1xx is not the answer yet (RFC 9110, 15.2).
@@ -172,6 +221,25 @@ pub(crate) fn fetch(
             return response(method, status, fields, stream);
         }
     }
+}
+
+fn write_body(stream: &mut TcpStream, body: Sent<'_>) -> io::Result<()> {
+    let mut chunk = vec![0; 256 * 1024];
+    let mut left = body.len;
+    while left > 0 {
+        let most = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+        let read = body.from.read(&mut chunk[..most])?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file has become shorter",
+            ));
+        }
+        stream.write_all(&chunk[..read])?;
+        left -= read as u64;
+        (body.seen)(read as u64);
+    }
+    Ok(())
 }
 
 fn connect(url: &Url) -> Result<TcpStream, ClientError> {
@@ -269,6 +337,14 @@ impl Read for Body {
         self.left -= read as u64;
         Ok(read)
     }
+}
+
+/// Encodes all of `text` that has a meaning in a query or a path, but not slashes.
+pub(crate) fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let write =
+        |byte: u8| if plain(byte) { String::from(byte as char) } else { format!("%{byte:02X}") };
+    text.bytes().map(write).collect()
 }
 
 /// Encodes what a request line may not hold: controls, spaces, and everything beyond ASCII.

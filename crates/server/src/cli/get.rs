@@ -304,12 +304,12 @@ fn copy(
     Ok(())
 }
 
-fn rate_of(bytes: u64, taken: Duration) -> BitRate {
+pub(super) fn rate_of(bytes: u64, taken: Duration) -> BitRate {
     let nanos = taken.as_nanos().max(1);
     BitRate((u128::from(bytes) * 8_000_000_000 / nanos) as u64)
 }
 
-fn style() -> ProgressStyle {
+pub(super) fn style() -> ProgressStyle {
     let template = "[{bar:32}] {bytes} of {total_bytes}  {rate}  {left} left";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     style

@@ -16,23 +16,25 @@ use tokio::task::JoinSet;
 use crate::broker::Broker;
 use crate::catalogue::{Catalogue, CatalogueRules, Root};
 use crate::config::{Config, placement};
-use crate::engine::{self, Engine};
-use crate::http::{self, Counters, Internal, Limits, Site, Store};
+use crate::engine::{self, Engine, Intake};
+use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
 use crate::media;
 use crate::metrics::Figures;
+use crate::store::Medium;
 
 /// A server that is ready: bound, and its cores running.
 pub(super) struct House {
     engine: Engine,
     config: Config,
     catalogue: Arc<Catalogue>,
+    uploads: Option<Uploads>,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
 }
 
 impl House {
     /// Takes memory and cores, opens the volumes and binds the addresses.
-    pub(super) fn open(config: Config) -> Result<Self> {
+    pub(super) async fn open(config: Config) -> Result<Self> {
         raise_limits();
         let listeners = config.http.addresses.iter().map(|address| bind(*address));
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
@@ -49,7 +51,12 @@ impl House {
             .context("a volume cannot be opened; check [[volume]] path and its rights")?;
         let engine = engine::start(&config).context("the engine cannot start")?;
         leave_cores_to_the_engine(&engine);
-        Ok(Self { engine, config, catalogue: Arc::new(catalogue), listeners, admin })
+        let media = |intake: &Option<Intake>| {
+            intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>)
+        };
+        let media: Vec<_> = engine.intakes.iter().map(media).collect();
+        let uploads = Uploads::open(&config, &media).await?;
+        Ok(Self { engine, config, catalogue: Arc::new(catalogue), uploads, listeners, admin })
     }
 
     /// Where HTTP is served.
@@ -60,6 +67,11 @@ impl House {
     /// Where metrics and status are served, if anywhere of their own.
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Whether titles can be put here.
+    pub(super) fn takes_uploads(&self) -> bool {
+        self.uploads.is_some()
     }
 
     /// What the host refused, with what it costs.
@@ -78,6 +90,7 @@ impl House {
             broker: self.engine.broker.clone(),
             rates: self.config.rate.clone(),
             listing: self.config.http.listing,
+            uploads: self.uploads.clone(),
         };
         let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
             Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))
@@ -101,6 +114,10 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
+        drop((open, local, admin));
+        if let Some(uploads) = self.uploads {
+            uploads.close().await;
+        }
         // Its cores are joined here, when nobody can start a delivery any more.
         drop(self.engine);
         Ok(())

@@ -12,15 +12,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
 use super::house::House;
-use crate::config::{Config, Volume};
+use super::{Failure, token};
+use crate::config::{Config, Principal, Token, Volume};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus serve /srv/media                              on http://127.0.0.1:8080/
   tactus serve /srv/media --http 0.0.0.0:8080          open to the network
+  tactus serve /srv/media --uploads                    take uploads, with a token
   tactus serve --config /etc/tactus.toml               as configured
   tactus serve --config tactus.toml --check-config     only check the file
 
@@ -40,6 +41,9 @@ pub(super) struct Serve {
     /// Address to listen on; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     http: Vec<SocketAddr>,
+    /// Take uploads, with a token of their own; it is printed when it is made
+    #[arg(long)]
+    uploads: bool,
     /// Check the configuration and end
     #[arg(long)]
     check_config: bool,
@@ -47,12 +51,20 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let config = self.configured()?;
+        let mut config = self.configured()?;
         if self.check_config {
             println!("the configuration is right");
             return Ok(());
         }
-        run(config, |_| {})
+        let own = match self.uploads {
+            true => Some(allow_uploads(&mut config)?),
+            false => None,
+        };
+        run(config, |_| {
+            if let Some(own) = own {
+                print!("{}", invitation(&own));
+            }
+        })
     }
 
     fn configured(&self) -> Result<Config, Failure> {
@@ -80,13 +92,47 @@ impl Serve {
     }
 }
 
+/// Lets the one who knows the first volume's own token put titles there.
+fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
+    let volume = config.volumes.first().expect("there is something to serve");
+    let own = token::own(&volume.path)?;
+    let name = OWN_PRINCIPAL.to_owned();
+    if config.upload.principals.iter().any(|principal| principal.name == name) {
+        let message =
+            format!("the configuration has a principal {name:?}, which is --uploads' own");
+        return Err(Failure::usage(message));
+    }
+    for volume in &mut config.volumes {
+        volume.uploads = true;
+    }
+    let token = Token::File(own.file.clone());
+    config.upload.principals.push(Principal { name, token, quota: None });
+    Ok(own)
+}
+
+/// Who knows the token that `--uploads` makes.
+const OWN_PRINCIPAL: &str = "local";
+
+/// What to do with the token.
+fn invitation(own: &token::Own) -> String {
+    let file = own.file.display();
+    match &own.made {
+        Some(token) => format!("Uploads with the token {token}\n  which is kept in {file}\n"),
+        None => format!("Uploads with the token in {file}\n"),
+    }
+}
+
 /// Serves `config`; `greet` is called with the addresses once they are bound and printed.
 pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(), Failure> {
     super::log();
     let volumes = config.volumes.clone();
-    let house = House::open(config)?;
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let house = runtime.block_on(House::open(config))?;
     let addresses = house.addresses();
     announce(&volumes, &addresses, house.admin_address());
+    if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {
+        eprintln!("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
+    }
     for refused in house.degraded() {
         eprintln!("tactus: {refused}");
     }
@@ -95,7 +141,6 @@ pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(
         eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
     }
     greet(&addresses);
-    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     runtime.block_on(async {
         let end = signals()?;
         house.serve(end).await

@@ -63,15 +63,40 @@ impl Chunked {
     pub(super) fn handle(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
-            if let State::Data { left } = self.state {
-                let taken = left.min((bytes.len() - at) as u64);
-                at += taken as usize;
-                self.state = match left - taken {
-                    0 => State::DataCr,
-                    left => State::Data { left },
-                };
-                continue;
-            }
+            let content = self.content_next().min((bytes.len() - at) as u64);
+            self.took(content);
+            at += content as usize;
+            at += self.words(&bytes[at..])?;
+        }
+        Ok(at)
+    }
+
+    /// How many bytes of content come next; none when the next byte is one of the coding.
+    pub(super) fn content_next(&self) -> u64 {
+        match self.state {
+            State::Data { left } => left,
+            _ => 0,
+        }
+    }
+
+    /// The next `count` bytes of content have been taken by somebody else.
+    pub(super) fn took(&mut self, count: u64) {
+        let State::Data { left } = self.state else {
+            assert_eq!(count, 0, "no content comes here");
+            return;
+        };
+        assert!(count <= left, "no more than the chunk has");
+        self.state = match left - count {
+            0 => State::DataCr,
+            left => State::Data { left },
+        };
+    }
+
+    /// Takes bytes of the coding from the front of `bytes`, up to the next byte of content, and tells
+    /// how many that were.
+    pub(super) fn words(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
+        let mut at = 0;
+        while at < bytes.len() && !self.is_done() && self.content_next() == 0 {
             self.state = self.next(bytes[at])?;
             at += 1;
         }

@@ -63,6 +63,15 @@ pub(super) fn range_counts(fields: &Fields, current: Validators<'_>, now: System
 /// A file may change twice within the second of its date; after this time it no longer can.
 const STRONG_AGE: Duration = Duration::from_secs(2);
 
+/// The strong tags of a field; none when it is `*`.
+pub(super) fn strong_tags(fields: &Fields, name: &str) -> Option<Vec<String>> {
+    if fields.all(name).any(|list| list == b"*") {
+        return None;
+    }
+    let strong = fields.all(name).flat_map(tags).filter(|tag| tag.starts_with(b"\""));
+    Some(strong.map(|tag| String::from_utf8_lossy(tag).into_owned()).collect())
+}
+
 /// Whether any element of a list of tags is `*` or satisfies `fits`. Elements that are no tags fit
 /// nothing.
 fn any_tag(fields: &Fields, name: &str, fits: impl Fn(&[u8]) -> bool) -> bool {

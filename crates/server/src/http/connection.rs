@@ -17,10 +17,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, Delivery};
+use super::change::{self, Done};
 use super::counters::Abuse;
 use super::fault::Fault;
 use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
+use super::incoming::Incoming;
 use super::limits::READ_BYTES;
 use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
@@ -77,6 +79,30 @@ impl Connection {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
             };
+            if let Some(change) = change::wanted(&self.site, &request) {
+                let incoming =
+                    Incoming::new(&mut socket, &mut self.inbox, &self.site.limits, &request);
+                // Not in this task: what only waits should cost little.
+                let made = Box::pin(change.make(&self.site, self.peer, &request, incoming)).await;
+                let (response, another) = match made {
+                    Done::Answer(response, another) => (response, another),
+                    Done::Fault(fault) => return self.refuse(socket, fault).await,
+                    Done::Gone => return None,
+                };
+                let (method, target, status) = (request.method, &request.target, response.status());
+                tracing::debug!(peer = %self.peer, ?method, ?target, status, "change");
+                if !another {
+                    afterwards = Afterwards::Close;
+                }
+                let head_only = request.method == Method::Head;
+                let manner = Manner { version: request.version, afterwards, head_only };
+                drop(request);
+                socket = self.send(socket, &response, manner).await?;
+                if afterwards == Afterwards::Close {
+                    return Some(socket);
+                }
+                continue;
+            }
             match self.body(&mut socket, &request).await {
                 Before::Answer(drained) => afterwards = drained.unwrap_or(afterwards),
                 Before::Fault(fault) => return self.refuse(socket, fault).await,

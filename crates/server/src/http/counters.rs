@@ -52,6 +52,8 @@ abuses! {
     BadMethod "bad_method" 0,
     /// A request had a body that is too large.
     LargeBody "large_body" 1,
+    /// A token was not right.
+    WrongToken "wrong_token" 5,
     /// A path tried what would need a repair.
     BadPath "bad_path" 1,
     /// A range field asked for too many or no bytes.

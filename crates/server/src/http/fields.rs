@@ -14,12 +14,17 @@ pub(super) struct Fields {
 /// Fields that are understood here; no other may imitate their names.
 const KNOWN: &[&str] = &[
     "accept",
+    "authorization",
     "cmcd-object",
     "cmcd-request",
     "cmcd-session",
     "cmcd-status",
     "connection",
+    "content-encoding",
     "content-length",
+    "content-range",
+    "content-type",
+    "destination",
     "expect",
     "host",
     "if-match",
@@ -27,18 +32,64 @@ const KNOWN: &[&str] = &[
     "if-none-match",
     "if-range",
     "if-unmodified-since",
+    "origin",
+    "overwrite",
     "range",
+    "sec-fetch-site",
     "transfer-encoding",
+    "tus-resumable",
+    "upload-checksum",
+    "upload-concat",
+    "upload-defer-length",
+    "upload-length",
+    "upload-metadata",
+    "upload-offset",
+    "x-http-method-override",
 ];
 
 /// Of these, those whose value is no list (RFC 9110 section 5.3). What frames the body or names the
 /// host is not here: that has its own rules.
-const SINGLE: &[&str] =
-    &["expect", "if-modified-since", "if-range", "if-unmodified-since", "range"];
+const SINGLE: &[&str] = &[
+    "authorization",
+    "content-range",
+    "content-type",
+    "destination",
+    "expect",
+    "if-modified-since",
+    "if-range",
+    "if-unmodified-since",
+    "origin",
+    "overwrite",
+    "range",
+    "sec-fetch-site",
+    "tus-resumable",
+    "upload-checksum",
+    "upload-concat",
+    "upload-defer-length",
+    "upload-length",
+    "upload-metadata",
+    "upload-offset",
+    "x-http-method-override",
+];
 
 impl Fields {
     /// Keeps `head` and remembers where in it `parsed` lie.
     pub(super) fn new(head: Vec<u8>, places: Vec<(Range<usize>, Range<usize>)>) -> Self {
+        Self { head, places }
+    }
+
+    /// Fields for a test.
+    #[cfg(test)]
+    pub(super) fn of(all: &[(&str, &str)]) -> Self {
+        let (mut head, mut places) = (Vec::new(), Vec::new());
+        let mut add = |text: &str| {
+            let start = head.len();
+            head.extend(text.bytes());
+            start..head.len()
+        };
+        for (name, value) in all {
+            places.push((add(name), add(value)));
+        }
         Self { head, places }
     }
 

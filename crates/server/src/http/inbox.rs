@@ -151,7 +151,13 @@ impl Inbox {
         }
     }
 
-    async fn fill(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+    /// What has been read and belongs to nobody yet.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Reads once.
+    pub(super) async fn fill(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
         if self.bytes.capacity() - self.bytes.len() < READ_BYTES {
             self.bytes.reserve_exact(READ_BYTES);
         }

@@ -16,12 +16,27 @@ use super::response::Response;
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
+/// The same for a page with an upload form: its own script, and requests to this server.
+const POLICY_UPLOADS: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; \
+                              style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
+                              frame-ancestors 'none'";
+
+/// Where the script of the upload form is served.
+pub(super) const SCRIPT: &str = "/api/v1/upload.js";
+
+/// That script.
+pub(super) fn script() -> Response {
+    Response::new(200, "text/javascript; charset=utf-8", include_str!("listing/upload.js"))
+        .with("Cache-Control", "no-cache")
+}
+
 /// The answer for `listing`, the content of the directory `path`, in the form that is asked for.
 pub(super) fn answer(
     path: &RequestPath,
     query: Option<&str>,
     fields: &Fields,
     listing: &Listing,
+    takes_uploads: bool,
 ) -> Response {
     let form = match query::values(query, "format").next().flatten().as_deref() {
         Some("json") => Form::Json,
@@ -30,9 +45,13 @@ pub(super) fn answer(
     };
     let response = match form {
         Form::Json => Response::json(200, &json::Document::new(path, listing)),
-        Form::Html => Response::new(200, "text/html; charset=utf-8", html::page(path, listing))
-            .with("Content-Security-Policy", POLICY)
-            .with("Referrer-Policy", "no-referrer"),
+        Form::Html => {
+            let page = html::page(path, listing, takes_uploads);
+            let policy = if takes_uploads { POLICY_UPLOADS } else { POLICY };
+            Response::new(200, "text/html; charset=utf-8", page)
+                .with("Content-Security-Policy", policy)
+                .with("Referrer-Policy", "no-referrer")
+        }
     };
     response.with("Vary", "Accept").with("Cache-Control", "no-cache")
 }

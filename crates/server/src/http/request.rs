@@ -19,6 +19,11 @@ pub(super) enum Method {
     Get,
     Head,
     Options,
+    Put,
+    Post,
+    Patch,
+    Delete,
+    Move,
     /// A method that exists, but not here.
     Other,
     /// A method nobody has heard of.
@@ -88,8 +93,13 @@ impl Method {
             "HEAD" => Self::Head,
             "OPTIONS" => Self::Options,
             // RFC 9110 section 9, RFC 5789 and RFC 4918. Methods are case-sensitive.
-            "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" | "CONNECT" | "PROPFIND"
-            | "PROPPATCH" | "MKCOL" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => Self::Other,
+            "PUT" => Self::Put,
+            "POST" => Self::Post,
+            "PATCH" => Self::Patch,
+            "DELETE" => Self::Delete,
+            "MOVE" => Self::Move,
+            "TRACE" | "CONNECT" | "PROPFIND" | "PROPPATCH" | "MKCOL" | "COPY" | "LOCK"
+            | "UNLOCK" => Self::Other,
             _ => Self::Unknown,
         }
     }

@@ -126,29 +126,41 @@ impl Response {
 /// Most heads are shorter.
 const HEAD_BYTES_USUAL: usize = 512;
 
-/// The reason phrases of RFC 9110 section 15, of the statuses that are used.
+/// The reason phrases of RFC 9110 section 15, RFC 4918, RFC 6585 and tus 1.0, of the statuses that are used.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        201 => "Created",
         204 => "No Content",
         206 => "Partial Content",
         301 => "Moved Permanently",
         304 => "Not Modified",
         400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
         412 => "Precondition Failed",
         413 => "Content Too Large",
         414 => "URI Too Long",
+        415 => "Unsupported Media Type",
         416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
         421 => "Misdirected Request",
+        423 => "Locked",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
+        460 => "Checksum Mismatch",
         500 => "Internal Server Error",
         501 => "Not Implemented",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
         505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
         _ => "",
     }
 }

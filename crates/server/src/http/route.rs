@@ -10,7 +10,7 @@ use super::counters::Abuse;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
-use super::{Store, listing, title};
+use super::{Store, change, listing, title, tus};
 use crate::catalogue::{Found, OpenFault};
 
 /// The methods that are served.
@@ -23,23 +23,43 @@ pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
             site.counters.count(Abuse::BadMethod);
             Answer::Short(Response::text(501, "this method is not known here"))
         }
-        (Method::Other, _) | (_, Target::Authority) => {
-            site.counters.count(Abuse::BadMethod);
-            let text = "this server only sends: use GET or HEAD";
-            Answer::Short(Response::text(405, text).with("Allow", ALLOWED))
-        }
-        (Method::Options, _) | (_, Target::Server) => {
-            Answer::Short(Response::empty(204).with("Allow", ALLOWED))
-        }
+        (Method::Options, _) | (_, Target::Server) => Answer::Short(options(site, request)),
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             object(site, request, path, query.as_deref()).await
         }
+        _ => {
+            site.counters.count(Abuse::BadMethod);
+            let text = "this server only sends: use GET or HEAD";
+            Answer::Short(Response::text(405, text).with("Allow", allowed(site)))
+        }
+    }
+}
+
+/// The methods that are served here.
+fn allowed(site: &Site) -> &'static str {
+    if takes_uploads(site) { change::ALLOWED } else { ALLOWED }
+}
+
+fn takes_uploads(site: &Site) -> bool {
+    site.store.as_ref().is_some_and(|store| store.uploads.is_some())
+}
+
+/// What can be done, whoever asks, and whatever is there: nothing is looked up.
+fn options(site: &Site, request: &Request) -> Response {
+    let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
+    match (uploads, &request.target) {
+        (Some(uploads), Target::Path { path, .. }) if tus::is_here(path) => tus::options(uploads),
+        _ => Response::empty(204).with("Allow", allowed(site)),
     }
 }
 
 async fn object(site: &Site, request: &Request, path: &RequestPath, query: Option<&str>) -> Answer {
     let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
     let written = format!("/{}{slash}", path.name());
+    // Before those who know everything else below the same path.
+    if takes_uploads(site) && written == listing::SCRIPT {
+        return Answer::Short(listing::script());
+    }
     if let Some(response) = site.internal.answer(&written, query) {
         return Answer::Short(response);
     }
@@ -65,7 +85,10 @@ async fn list(
         return not_served(OpenFault::NotFound);
     }
     match Arc::clone(&store.catalogue).list(directory).await {
-        Ok(entries) => listing::answer(path, query, &request.fields, &entries),
+        Ok(entries) => {
+            let takes_uploads = store.uploads.is_some();
+            listing::answer(path, query, &request.fields, &entries, takes_uploads)
+        }
         Err(fault) => not_served(fault),
     }
 }

@@ -68,6 +68,11 @@ pub(super) async fn answer(
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
     let (head, parts, tail) = content(asked, &title);
+    // What somebody has uploaded must not act in the name of this server's own pages.
+    let head = match store.uploads.is_some() && is_active(title.media_type) {
+        true => head.with("Content-Security-Policy", "sandbox"),
+        false => head,
+    };
     let head =
         described(head).with("Accept-Ranges", "bytes").with("Tactus-Rate", rate::in_words(pace));
     // An empty title is all head, and so is every answer to HEAD.
@@ -75,6 +80,11 @@ pub(super) async fn answer(
         true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail })),
         false => Answer::Short(head),
     }
+}
+
+/// Whether a browser runs what is written in it when it is opened.
+fn is_active(media_type: &str) -> bool {
+    ["text/html", "image/svg+xml", "application/xml"].iter().any(|t| media_type.starts_with(t))
 }
 
 /// The head for what is asked for, and the parts and words behind it.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::{Auto, Config, Sendfile};
+use tactus::config::{Auto, Config, Principal, Sendfile, Token};
 use tactus::engine::{self, Engine};
-use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store};
+use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
+use tactus::store;
 use tactus_core::units::{Bytes, MIB};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) root: PathBuf,
     /// Which way its blocks go.
     pub(crate) sendfile: Sendfile,
+    /// Whether those of `config.upload` may put titles there.
+    pub(crate) uploads: bool,
 }
 
 pub(crate) struct House {
@@ -31,8 +34,13 @@ pub(crate) struct House {
     pub(crate) engine: Engine,
     pub(crate) counters: Arc<Counters>,
     pub(crate) address: SocketAddr,
+    store: Option<store::Store>,
     directory: TempDir,
 }
+
+/// Who may upload, where somebody may: `alice`, and `bob` with the other.
+pub(crate) const TOKEN: &str = "correct-horse-battery-staple";
+pub(crate) const OTHER_TOKEN: &str = "another-secret-of-somebody-else";
 
 /// Answers one path, as metrics would.
 struct Echo;
@@ -64,6 +72,11 @@ impl House {
         Self::with(|_| {})
     }
 
+    /// One that takes uploads.
+    pub(crate) fn taking_uploads() -> Self {
+        Self::with(|plan| plan.uploads = true)
+    }
+
     pub(crate) fn with(change: impl FnOnce(&mut Plan)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
@@ -81,30 +94,59 @@ impl House {
         config.memory.lock = false;
         // All cases come from this host, and one of them must not shut out the others.
         let limits = Limits { abuse_score_max: u32::MAX, ..Limits::default() };
-        let mut plan = Plan { config, limits, root, sendfile: Sendfile::Auto };
+        for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
+            let file = directory.path().join(name);
+            fs::write(&file, token).unwrap();
+            let (name, token) = (name.to_owned(), Token::File(file));
+            config.upload.principals.push(Principal { name, token, quota: None });
+        }
+        let sendfile = Sendfile::Auto;
+        let mut plan = Plan { config, limits, root, sendfile, uploads: false };
         change(&mut plan);
         plan.config.serve_only(&plan.root);
         plan.config.volumes[0].model = directory.path().join("disk-model.toml");
         plan.config.volumes[0].sendfile = plan.sendfile;
+        plan.config.volumes[0].uploads = plan.uploads;
         fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
 
         let engine = engine::start(&plan.config).unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.unwrap();
+        let uploads = plan.uploads.then(|| {
+            let intake = engine.intakes[0].clone().expect("the volume takes uploads");
+            let media = [Some(Arc::new(intake) as Arc<dyn store::Medium>)];
+            runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
+        });
         let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
         let store = Store {
             catalogue: Arc::new(Catalogue::new(&plan.root, rules).unwrap()),
             broker: engine.broker.clone(),
             rates: plan.config.rate,
             listing: true,
+            uploads: uploads.clone(),
         };
         let counters = Arc::new(Counters::default());
         let site = Site::new(plan.limits, Arc::clone(&counters), Some(store), Arc::new(Echo));
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(http::serve(listener, Arc::new(site)));
-        Self { runtime: Some(runtime), engine, counters, address, directory }
+        let store = uploads.and_then(|uploads| uploads.volumes[0].clone());
+        Self { runtime: Some(runtime), engine, counters, address, store, directory }
+    }
+
+    /// The store behind it, where uploads are taken.
+    pub(crate) fn store(&self) -> &store::Store {
+        self.store.as_ref().expect("a case about uploads")
+    }
+
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("it runs until the end").block_on(work)
+    }
+
+    /// Bytes of the titles that every house has.
+    pub(crate) fn stored_before(&self) -> u64 {
+        A_LEN as u64 + 5000
     }
 
     pub(crate) fn root(&self) -> PathBuf {

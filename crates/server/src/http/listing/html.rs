@@ -1,16 +1,17 @@
-//! A listing for people: one page without scripts, readable by day and by night.
+//! A listing for people: one page, readable by day and by night; without scripts, except that of the
+//! upload form where uploads are taken.
 
 use std::fmt::Write;
 
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
-use super::duration;
+use super::{SCRIPT, duration};
 use crate::catalogue::{Entry, EntryKind, Listing};
 use crate::http::calendar::to_the_minute;
 
 /// The page of `listing`, the content of the directory `path`.
-pub(super) fn page(path: &RequestPath, listing: &Listing) -> String {
+pub(super) fn page(path: &RequestPath, listing: &Listing, takes_uploads: bool) -> String {
     let title = escaped(if path.name().is_empty() { "/" } else { path.name() });
     let mut page = format!("{OPENING}<title>{title}</title>\n{STYLE}<h1>{}</h1>\n", trail(path));
     page.push_str(TABLE);
@@ -25,8 +26,30 @@ pub(super) fn page(path: &RequestPath, listing: &Listing) -> String {
         let count = listing.entries.len();
         add(&mut page, format_args!("<p>This shows only {count} entries; there are more.\n"));
     }
+    if takes_uploads {
+        upload_form(path, &mut page);
+    }
     page.push_str("<p><a href=\"?format=json\">as JSON</a>\n");
     page
+}
+
+/// Works by the script alone, which reads the directory from the form. Without it nothing is sent
+/// (`form-action`), and never in a URL.
+fn upload_form(path: &RequestPath, page: &mut String) {
+    let slash = if path.name().is_empty() { "" } else { "/" };
+    let directory = escaped(&format!("/{}{slash}", path.name()));
+    add(
+        page,
+        format_args!(
+            "<form id=upload method=post data-directory=\"{directory}\">\n\
+             <label>Upload <input type=file name=files multiple required></label>\n\
+             <label>with the token <input type=password name=token required \
+             autocomplete=current-password></label>\n\
+             <label><input type=checkbox name=replace> replace</label>\n\
+             <button name=start>Upload</button>\n</form>\n<ul id=uploads></ul>\n\
+             <script src=\"{SCRIPT}\" defer></script>\n"
+        ),
+    );
 }
 
 /// The names along the path, each a link.

@@ -20,7 +20,7 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
     entries.push(Entry { name: "sub".into(), kind: EntryKind::Directory, modified: None });
     let listing = Listing { entries, complete: false };
     let path = RequestPath::parse(path.as_bytes()).unwrap();
-    let response = answer(&path, query, &fields(accept), &listing);
+    let response = answer(&path, query, &fields(accept), &listing, path.name().starts_with("up"));
     let head = response.head(
         crate::http::framing::Version::Http11,
         crate::http::response::Afterwards::Keep,
@@ -90,4 +90,16 @@ fn programs_get_numbers() {
     let directory = &value["entries"][1];
     assert_eq!((&directory["type"], &directory["href"]), (&"directory".into(), &"sub/".into()));
     assert!(directory.get("bytes").is_none() && directory.get("modified").is_none());
+}
+
+#[test]
+fn c02_the_upload_form_runs_its_own_script_only() {
+    let (head, page) = shown("/up%22%3Cb%3E/", None, "", &["<script>alert(1)</script>.ts"]);
+    assert!(head.contains("default-src 'none'; script-src 'self'; connect-src 'self'"), "{head}");
+    assert!(page.contains("data-directory=\"/up&quot;&lt;b&gt;/\""), "{page}");
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains("<script src=\"/api/v1/upload.js\" defer></script>"), "{page}");
+    // Nothing can be uploaded elsewhere.
+    let (head, page) = shown("/a/", None, "", &[]);
+    assert!(!head.contains("script-src") && !page.contains("<form"), "{page}");
 }

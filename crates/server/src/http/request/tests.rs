@@ -101,7 +101,9 @@ fn h15_methods_are_told_apart() {
         ("HEAD", Method::Head),
         ("OPTIONS", Method::Options),
         ("TRACE", Method::Other),
-        ("PUT", Method::Other),
+        ("PUT", Method::Put),
+        ("MOVE", Method::Move),
+        ("COPY", Method::Other),
         ("get", Method::Unknown),
         ("BREW", Method::Unknown),
     ] {

@@ -1,0 +1,352 @@
+//! `tactus put`: uploads files, each with a progress bar, and goes on where it stopped.
+//!
+//! Promise: a title appears only when it is whole; what the server has taken is not sent again (tus
+//! 1.0), whether the connection was cut, the server was restarted, or this command. Which upload a
+//! file belongs to is kept in the user's state directory until it is done.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use sha2::{Digest, Sha256};
+use tactus_core::units::{Bytes, Nanos};
+
+use super::Failure;
+use super::client::{self, ClientError, Response, Sent, Url, escaped};
+use super::get::{rate_of, style};
+use super::token::Credentials;
+use crate::config::units;
+
+/// Uploads files
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus put film.ts http://127.0.0.1:8080/films/ --token-file token
+  TACTUS_TOKEN=... tactus put a.ts b.ts http://127.0.0.1:8080/
+
+A title appears when it is whole. After a cut, or a restart of the server, the upload goes on where
+it stopped; run the same command again to go on after this command was ended.
+
+Exit codes: 0 done; 1 failed, run it again to go on; 2 wrong arguments; 3 the server has no room.")]
+pub(super) struct Put {
+    /// What to upload, and where to: a directory's URL that ends with `/`, or one file's own
+    #[arg(required = true, num_args = 2.., value_names = ["FILE", "URL"])]
+    files: Vec<PathBuf>,
+    /// Replace a title that has the name
+    #[arg(short, long)]
+    force: bool,
+    /// While the server cannot be reached, or takes nothing, try again for this long
+    #[arg(short, long, value_name = "TIME", default_value = "1 min", value_parser = units::read::<Nanos>)]
+    wait: Nanos,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Where uploads are created on a server.
+const UPLOADS: &str = "/api/v1/uploads";
+
+impl Put {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let (url, files) = self.files.split_last().expect("two are required");
+        let url = url.to_str().ok_or_else(|| Failure::usage("a URL is text"))?;
+        let url = Url::parse(url).map_err(Failure::usage)?;
+        let is_directory = url.path.ends_with('/');
+        if files.len() > 1 && !is_directory {
+            return Err(Failure::usage(
+                "several files go into a directory: end the URL with a slash",
+            ));
+        }
+        let authorization = self.credentials.field()?;
+        for path in files {
+            let mut to = url.clone();
+            if is_directory {
+                let name = path.file_name().and_then(|name| name.to_str());
+                let name = name.ok_or_else(|| {
+                    Failure::usage(format!("{} has no name for a title", path.display()))
+                })?;
+                to.path.push_str(&escaped(name));
+            }
+            let file = Source::open(path)?;
+            let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(file.len) };
+            let upload = Upload { put: &self, to, file, authorization: &authorization, meter };
+            upload.run()?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that is uploaded.
+struct Source {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    modified: SystemTime,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let open = || -> std::io::Result<Self> {
+            let path = path.canonicalize()?;
+            let file = File::open(&path)?;
+            let facts = file.metadata()?;
+            if !facts.is_file() {
+                return Err(std::io::Error::other("it is no file"));
+            }
+            Ok(Self { path, file, len: facts.len(), modified: facts.modified()? })
+        };
+        open()
+            .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+    }
+}
+
+struct Upload<'a> {
+    put: &'a Put,
+    to: Url,
+    file: Source,
+    authorization: &'a str,
+    meter: ProgressBar,
+}
+
+impl Upload<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.meter.set_style(style());
+        let memory = Memory::of(&self.file, &self.to);
+        let mut known = memory.recall().and_then(|at| self.to.join(&at).ok());
+        let mut give_up = Instant::now() + Duration::from_nanos(self.put.wait.0);
+        let mut best = 0;
+        loop {
+            match self.attempt(&mut known, &memory) {
+                Ok(()) => break,
+                Err(Stopped::Failed(failure)) => {
+                    self.meter.finish_and_clear();
+                    return Err(failure);
+                }
+                Err(Stopped::ForNow(failure)) => {
+                    // Only an attempt that got further gives it more time.
+                    if self.meter.position() > best {
+                        best = self.meter.position();
+                        give_up = Instant::now() + Duration::from_nanos(self.put.wait.0);
+                    }
+                    if Instant::now() >= give_up {
+                        self.meter.finish_and_clear();
+                        return Err(failure);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        memory.forget();
+        self.meter.finish_and_clear();
+        if !self.put.quiet {
+            let (taken, len) = (begun.elapsed(), self.file.len);
+            let rate = rate_of(len, taken);
+            let name = self.to.text();
+            eprintln!("{name}: {} in {:.1} s, {rate}", Bytes(len), taken.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    /// Sends what is missing, by one connection.
+    fn attempt(&mut self, known: &mut Option<Url>, memory: &Memory) -> Result<(), Stopped> {
+        let offset = match known {
+            None => None,
+            Some(at) => self.offset(at)?,
+        };
+        let (at, offset) = match (known.clone(), offset) {
+            (Some(at), Some(offset)) => (at, offset),
+            // There is none, or no more: it has expired, or the server has another disk.
+            _ => {
+                *known = None;
+                let Some(at) = self.create()? else { return Ok(()) };
+                memory.keep(&at.path);
+                (known.insert(at).clone(), 0)
+            }
+        };
+        self.meter.set_position(offset);
+        if offset == self.file.len {
+            return Ok(());
+        }
+        self.file.file.seek(SeekFrom::Start(offset)).context("cannot read")?;
+        let text = offset.to_string();
+        let mut fields = self.fields();
+        fields.push(("Upload-Offset", &text));
+        fields.push(("Content-Type", "application/offset+octet-stream"));
+        let meter = &self.meter;
+        let seen = |count| meter.inc(count);
+        let len = self.file.len - offset;
+        let body = Sent { from: &mut &self.file.file, len, seen: &seen };
+        let answer = client::send("PATCH", &at, &fields, Some(body))?;
+        match answer.status {
+            204 => Ok(()),
+            // Somebody else's word about where it goes on; or the one before is still being ended.
+            409 | 423 => Err(Stopped::ForNow(refused(answer))),
+            404 | 410 => {
+                *known = None;
+                Err(Stopped::ForNow(refused(answer)))
+            }
+            _ => Err(stopped(answer)),
+        }
+    }
+
+    /// How much the server has; none when it does not know the upload.
+    fn offset(&self, at: &Url) -> Result<Option<u64>, Stopped> {
+        let answer = client::fetch("HEAD", at, &self.fields())?;
+        match answer.status {
+            200 => {
+                let offset = answer.field("upload-offset").and_then(|text| text.parse().ok());
+                let offset = offset.filter(|&offset| offset <= self.file.len);
+                let strange = || {
+                    Stopped::Failed(anyhow::anyhow!("the server's offset makes no sense").into())
+                };
+                offset.map(Some).ok_or_else(strange)
+            }
+            404 | 410 => Ok(None),
+            _ => Err(stopped(answer)),
+        }
+    }
+
+    /// Creates the upload; none when that was all, as for an empty file.
+    fn create(&self) -> Result<Option<Url>, Stopped> {
+        let path = client::decoded(&self.to.path)
+            .ok_or_else(|| Failure::usage(format!("{} is no path", self.to.path)))?;
+        let mut url = self.to.join(UPLOADS)?;
+        url = url.with_query("path", &escaped(&path));
+        let len = self.file.len.to_string();
+        let mut fields = self.fields();
+        fields.push(("Upload-Length", &len));
+        if !self.put.force {
+            fields.push(("If-None-Match", "*"));
+        }
+        let nothing = Sent { from: &mut std::io::empty(), len: 0, seen: &|_| {} };
+        let answer = client::send("POST", &url, &fields, Some(nothing))?;
+        if answer.status != 201 {
+            return Err(stopped(answer));
+        }
+        if self.file.len == 0 {
+            return Ok(None);
+        }
+        let at = answer
+            .field("location")
+            .ok_or_else(|| ClientError::Answer("it has no location".into()))?;
+        Ok(Some(self.to.join(at)?))
+    }
+
+    fn fields(&self) -> Vec<(&str, &str)> {
+        vec![("Tus-Resumable", "1.0.0"), ("Authorization", self.authorization)]
+    }
+}
+
+/// Why an attempt has not come to its end.
+enum Stopped {
+    /// Another may.
+    ForNow(Failure),
+    /// None will.
+    Failed(Failure),
+}
+
+impl From<ClientError> for Stopped {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect { .. } | ClientError::Broken(_) => Self::ForNow(error.into()),
+            ClientError::Url(_) | ClientError::Answer(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<anyhow::Error> for Stopped {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+fn stopped(answer: Response) -> Stopped {
+    let passes = matches!(answer.status, 408 | 429 | 503);
+    let failure = refused(answer);
+    if passes { Stopped::ForNow(failure) } else { Stopped::Failed(failure) }
+}
+
+/// What an answer other than the hoped for means.
+pub(super) fn refused(answer: Response) -> Failure {
+    let status = answer.status;
+    let body = answer.into_text(64 * 1024).unwrap_or_default();
+    let said = body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    match status {
+        413 | 429 | 503 | 507 => Failure::NoRoom(format!("the server takes no more: {said}")),
+        401 => Failure::usage("the server does not know this token"),
+        404 => anyhow::anyhow!("there is nothing of this name on the server").into(),
+        405 => anyhow::anyhow!("the server takes no uploads; start it with --uploads").into(),
+        412 => anyhow::anyhow!("{said}; replace it with --force").into(),
+        _ => anyhow::anyhow!("the server answered {status}: {said}").into(),
+    }
+}
+
+/// Which upload a file belongs to, for the next time.
+struct Memory {
+    file: Option<PathBuf>,
+}
+
+impl Memory {
+    /// Of this version of the file, to this place. Without a home directory nothing is remembered.
+    fn of(source: &Source, to: &Url) -> Self {
+        let nanos = source.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mut name = Sha256::new();
+        for part in [
+            source.path.as_os_str().as_encoded_bytes(),
+            to.text().as_bytes(),
+            &source.len.to_le_bytes(),
+            &nanos.as_nanos().to_le_bytes(),
+        ] {
+            name.update((part.len() as u64).to_le_bytes());
+            name.update(part);
+        }
+        let name = data_encoding::HEXLOWER.encode(&name.finalize()[..16]);
+        Self { file: state_dir().map(|dir| dir.join(name)) }
+    }
+
+    fn recall(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.file.as_ref()?).ok()?;
+        text.starts_with(UPLOADS).then(|| text.trim_end().to_owned())
+    }
+
+    fn keep(&self, at: &str) {
+        let Some(file) = &self.file else { return };
+        let keep = || -> std::io::Result<()> {
+            std::fs::create_dir_all(file.parent().expect("it has a directory"))?;
+            std::fs::write(file, format!("{at}\n"))
+        };
+        if let Err(error) = keep() {
+            // The upload itself is none the worse.
+            eprintln!("tactus: it will not go on after this command: {}: {error}", file.display());
+        }
+    }
+
+    fn forget(&self) {
+        if let Some(file) = &self.file {
+            // There is none when it went in one go.
+            drop(std::fs::remove_file(file));
+        }
+    }
+}
+
+/// The user's own state directory (XDG Base Directory Specification 0.8).
+fn state_dir() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state =
+        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("tactus/uploads"))
+}

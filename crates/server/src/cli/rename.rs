@@ -1,0 +1,70 @@
+//! `tactus rm` and `tactus mv`: takes titles of a server away, or gives one another name.
+
+use super::client::{self, ClientError, Url};
+use super::token::Credentials;
+use super::{Failure, put};
+
+/// Deletes titles of a server
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus rm http://127.0.0.1:8080/film.ts --token-file token
+
+Who is watching a title sees it to its end.
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
+pub(super) struct Rm {
+    /// What to delete, like http://127.0.0.1:8080/film.ts
+    #[arg(required = true)]
+    urls: Vec<String>,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// Renames a title of a server
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus mv http://127.0.0.1:8080/film.ts http://127.0.0.1:8080/films/film.ts
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
+pub(super) struct Mv {
+    /// Which title, like http://127.0.0.1:8080/film.ts
+    from: String,
+    /// Its new URL, on the same server and volume
+    to: String,
+    /// Replace what has the new name
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+impl Rm {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let authorization = self.credentials.field()?;
+        let urls = self.urls.iter().map(|url| Url::parse(url)).collect::<Result<Vec<_>, _>>();
+        for url in urls.map_err(Failure::usage)? {
+            done(client::fetch("DELETE", &url, &[("Authorization", &authorization)]))?;
+        }
+        Ok(())
+    }
+}
+
+impl Mv {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let authorization = self.credentials.field()?;
+        let from = Url::parse(&self.from).map_err(Failure::usage)?;
+        let to = Url::parse(&self.to).map_err(Failure::usage)?.text();
+        let overwrite = if self.force { "T" } else { "F" };
+        let fields =
+            [("Authorization", &*authorization), ("Destination", &to), ("Overwrite", overwrite)];
+        done(client::fetch("MOVE", &from, &fields))
+    }
+}
+
+fn done(answer: Result<client::Response, ClientError>) -> Result<(), Failure> {
+    let answer = answer?;
+    match answer.status {
+        201 | 204 => Ok(()),
+        _ => Err(put::refused(answer)),
+    }
+}

@@ -1,0 +1,359 @@
+//! A request's body on its way into somebody's memory: straight from the socket, without a buffer
+//! in between.
+//!
+//! Promise: exactly the body's bytes come out, in the memory that the caller gives and nowhere else;
+//! nothing is read before the caller asks, so who does not ask holds the client back. A client that
+//! waits for `100 Continue` gets it when the first bytes are asked for. A body that comes too slowly
+//! ends; only the time in which somebody waits for it counts.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::chunked::{BadChunk, Chunked};
+use super::fault::Fault;
+use super::framing::Body;
+use super::inbox::Inbox;
+use super::limits::{Limits, READ_BYTES};
+use super::request::Request;
+
+/// A body that may be read, and how much of it has been.
+pub(super) struct Incoming<'a> {
+    socket: &'a mut TcpStream,
+    inbox: &'a mut Inbox,
+    limits: &'a Limits,
+    rest: Rest,
+    /// The client waits for a word before it sends.
+    waits: bool,
+    /// The client, or its way of speaking, is of no more use.
+    ended: Option<Ended>,
+    /// How long the client has been waited for since its speed was last looked at, and what came.
+    waited: Duration,
+    came: u64,
+}
+
+/// What is missing of a body.
+enum Rest {
+    Length(u64),
+    Chunked(Chunked),
+}
+
+/// Why no more of a body comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// It breaks the rules, or is too slow.
+    Fault(Fault),
+    /// The client has gone.
+    Gone,
+}
+
+/// Why a read into somebody's memory came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pause {
+    /// The memory is full, or the body over.
+    Full,
+    /// Nothing came for a moment; the memory may be wanted by others.
+    Silence,
+    /// Nothing more will come.
+    Ended(Ended),
+}
+
+/// A client that says nothing for so long gives back the memory that it fills: longer than the path
+/// to any client takes for a packet that was lost once.
+const SILENCE: Duration = Duration::from_millis(500);
+
+impl<'a> Incoming<'a> {
+    /// The body of `request`, of which `inbox` may hold the beginning.
+    pub(super) fn new(
+        socket: &'a mut TcpStream,
+        inbox: &'a mut Inbox,
+        limits: &'a Limits,
+        request: &Request,
+    ) -> Self {
+        let rest = match request.body {
+            Body::None => Rest::Length(0),
+            Body::Length(length) => Rest::Length(length),
+            Body::Chunked => Rest::Chunked(Chunked::new()),
+        };
+        let waits = request.expects_continue && request.body != Body::None;
+        let (ended, waited, came) = (None, Duration::ZERO, 0);
+        Self { socket, inbox, limits, rest, waits, ended, waited, came }
+    }
+
+    /// How many bytes are to come, if that is known.
+    pub(super) fn announced(&self) -> Option<u64> {
+        match self.rest {
+            Rest::Length(left) => Some(left),
+            Rest::Chunked(_) => None,
+        }
+    }
+
+    /// Waits until content can be read, without any memory for it; false when the body is over.
+    pub(super) async fn more(&mut self) -> Result<bool, Ended> {
+        loop {
+            self.rest.words(self.inbox.bytes()).map_err(|ended| self.end(ended))?;
+            if self.rest.is_over() {
+                return Ok(false);
+            }
+            if !self.inbox.bytes().is_empty() {
+                return Ok(true);
+            }
+            self.go_ahead().await?;
+            if self.rest.content_next() > 0 {
+                // Bytes are counted where they are read.
+                let socket = &*self.socket;
+                let ready = async { socket.readable().await.map(|()| 1) };
+                let ready = Self::timed(&mut self.waited, self.limits, ready, Duration::MAX).await;
+                if self.read(ready)?.is_some() {
+                    self.came = self.came.saturating_sub(1);
+                    return Ok(true);
+                }
+                continue;
+            }
+            let fill = self.inbox.fill(self.socket);
+            let read = Self::timed(&mut self.waited, self.limits, fill, Duration::MAX).await;
+            self.read(read)?;
+        }
+    }
+
+    /// Reads into `space`; tells how many bytes came, and why no more.
+    pub(super) async fn fill(&mut self, space: &mut [u8]) -> (usize, Pause) {
+        let mut filled = 0;
+        loop {
+            match self.rest.take(self.inbox.bytes(), &mut space[filled..]) {
+                Ok(taken) => filled += taken,
+                Err(ended) => return (filled, Pause::Ended(self.end(ended))),
+            }
+            if self.rest.is_over() || filled == space.len() {
+                return (filled, Pause::Full);
+            }
+            if let Err(ended) = self.go_ahead().await {
+                return (filled, Pause::Ended(ended));
+            }
+            // Between the words of a chunked body the bytes of its content come alone.
+            let direct = self.rest.content_next().min((space.len() - filled) as u64) as usize;
+            let read = if direct > 0 {
+                let read = self.socket.read(&mut space[filled..][..direct]);
+                Self::timed(&mut self.waited, self.limits, read, SILENCE).await
+            } else {
+                let read = self.inbox.fill(self.socket);
+                Self::timed(&mut self.waited, self.limits, read, SILENCE).await
+            };
+            match self.read(read) {
+                Ok(Some(read)) if direct > 0 => {
+                    self.rest.took(read);
+                    filled += read;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return (filled, Pause::Silence),
+                Err(ended) => return (filled, Pause::Ended(ended)),
+            }
+        }
+    }
+
+    /// Judges one wait: bytes, none because the time was over, or the end.
+    fn read(&mut self, read: Option<io::Result<usize>>) -> Result<Option<usize>, Ended> {
+        match read {
+            Some(Ok(0) | Err(_)) => return Err(self.end(Ended::Gone)),
+            Some(Ok(read)) => self.came += read as u64,
+            None => {}
+        }
+        if self.waited >= self.limits.body_time {
+            if self.came < self.limits.body_bytes_min {
+                return Err(self.end(Ended::Fault(Fault::SlowBody)));
+            }
+            (self.waited, self.came) = (Duration::ZERO, 0);
+        }
+        Ok(read.and_then(Result::ok))
+    }
+
+    /// Waits for `something` for as long as a body may be silent, and no longer than `most`.
+    async fn timed<T>(
+        waited: &mut Duration,
+        limits: &Limits,
+        something: impl Future<Output = T>,
+        most: Duration,
+    ) -> Option<T> {
+        let begun = Instant::now();
+        let left = limits.body_time.saturating_sub(*waited);
+        let done = timeout(left.min(most), something).await.ok();
+        *waited += begun.elapsed();
+        done
+    }
+
+    /// Says that the body may come, if the client waits for it.
+    async fn go_ahead(&mut self) -> Result<(), Ended> {
+        if !std::mem::take(&mut self.waits) {
+            return Ok(());
+        }
+        let said = self.socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        match timeout(self.limits.answer_time, said).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(self.end(Ended::Gone)),
+        }
+    }
+
+    fn end(&mut self, ended: Ended) -> Ended {
+        *self.ended.insert(ended)
+    }
+
+    /// Reads over what nobody has asked for, within the bound for bodies that nobody wants. Tells
+    /// whether the next request can begin behind it; or that the client has gone.
+    pub(super) async fn read_over(mut self) -> Result<bool, Gone> {
+        match self.ended {
+            Some(Ended::Gone) => return Err(Gone),
+            Some(Ended::Fault(_)) => return Ok(false),
+            None => {}
+        }
+        if self.rest.is_over() {
+            return Ok(true);
+        }
+        // Who waits for a word gets an answer instead; whether the body follows, nobody knows.
+        let mut left = self.limits.body_bytes_max;
+        if self.waits || self.announced().is_some_and(|announced| announced > left) {
+            return Ok(false);
+        }
+        let mut space = vec![0; READ_BYTES];
+        while left > 0 && !self.rest.is_over() {
+            match self.fill(&mut space).await {
+                (filled, Pause::Full | Pause::Silence) => left = left.saturating_sub(filled as u64),
+                (_, Pause::Ended(Ended::Gone)) => return Err(Gone),
+                (_, Pause::Ended(Ended::Fault(_))) => return Ok(false),
+            }
+        }
+        Ok(self.rest.is_over())
+    }
+}
+
+/// The client has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Gone;
+
+impl Rest {
+    /// Moves content from the front of `bytes` to `space`, as much as there is and fits.
+    fn take(&mut self, bytes: &mut Vec<u8>, space: &mut [u8]) -> Result<usize, Ended> {
+        match self {
+            Self::Length(left) => {
+                let taken = (*left).min(bytes.len().min(space.len()) as u64) as usize;
+                space[..taken].copy_from_slice(&bytes[..taken]);
+                bytes.drain(..taken);
+                *left -= taken as u64;
+                Ok(taken)
+            }
+            Self::Chunked(chunked) => {
+                let (mut at, mut filled) = (0, 0);
+                loop {
+                    at += chunked.words(&bytes[at..]).map_err(bad_chunk)?;
+                    let room = (space.len() - filled).min(bytes.len() - at);
+                    let taken = chunked.content_next().min(room as u64) as usize;
+                    if taken == 0 {
+                        break;
+                    }
+                    space[filled..][..taken].copy_from_slice(&bytes[at..][..taken]);
+                    chunked.took(taken as u64);
+                    (at, filled) = (at + taken, filled + taken);
+                }
+                bytes.drain(..at);
+                Ok(filled)
+            }
+        }
+    }
+
+    /// Takes what is no content from the front of `bytes`.
+    fn words(&mut self, bytes: &mut Vec<u8>) -> Result<(), Ended> {
+        if let Self::Chunked(chunked) = self {
+            let taken = chunked.words(bytes).map_err(bad_chunk)?;
+            bytes.drain(..taken);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is missing.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunked(chunked) => chunked.is_done(),
+        }
+    }
+
+    /// How many bytes of content come next.
+    fn content_next(&self) -> u64 {
+        match self {
+            Self::Length(left) => *left,
+            Self::Chunked(chunked) => chunked.content_next(),
+        }
+    }
+
+    /// So many of them have been read.
+    fn took(&mut self, read: usize) {
+        match self {
+            Self::Length(left) => *left -= read as u64,
+            Self::Chunked(chunked) => chunked.took(read as u64),
+        }
+    }
+}
+
+fn bad_chunk(_: BadChunk) -> Ended {
+    Ended::Fault(Fault::BadChunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_chunked_body_gives_its_content_however_it_arrives(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
+            cuts in proptest::collection::vec(1usize..30, 1..40),
+            room in 1usize..50,
+        ) {
+            let mut wire = Vec::new();
+            for chunk in &chunks {
+                wire.extend(format!("{:x}\r\n", chunk.len()).bytes());
+                wire.extend(chunk);
+                wire.extend(b"\r\n");
+            }
+            wire.extend(b"0\r\n\r\n");
+            let mut rest = Rest::Chunked(Chunked::new());
+            let (mut inbox, mut content, mut at) = (Vec::new(), Vec::<u8>::new(), 0);
+            for cut in cuts.iter().cycle() {
+                let end = (at + cut).min(wire.len());
+                inbox.extend(&wire[at..end]);
+                at = end;
+                loop {
+                    let mut space = vec![0; room];
+                    let filled = rest.take(&mut inbox, &mut space).unwrap();
+                    content.extend(&space[..filled]);
+                    if filled < room {
+                        break;
+                    }
+                }
+                if at == wire.len() {
+                    break;
+                }
+            }
+            prop_assert_eq!(content, chunks.concat());
+            prop_assert!(matches!(&rest, Rest::Chunked(chunked) if chunked.is_done()));
+            prop_assert!(inbox.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_behind_a_body_stays_where_it_is() {
+        let mut inbox = b"abcGET /".to_vec();
+        let mut space = [0; 10];
+        assert_eq!(Rest::Length(3).take(&mut inbox, &mut space), Ok(3));
+        assert_eq!((&space[..3], &inbox[..]), (&b"abc"[..], &b"GET /"[..]));
+        let mut inbox = b"3\r\nabc\r\n0\r\n\r\nGET /".to_vec();
+        assert_eq!(Rest::Chunked(Chunked::new()).take(&mut inbox, &mut space), Ok(3));
+        assert_eq!(inbox, b"GET /");
+        let broken = Rest::Chunked(Chunked::new()).take(&mut b"3\nabc".to_vec(), &mut space);
+        assert_eq!(broken, Err(Ended::Fault(Fault::BadChunk)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Who may put titles here: named principals, each known by a secret token.
+//!
+//! Promise: a token is compared by its digest, all of them for every request and none byte by byte,
+//! so time tells nothing about it; the token itself is neither kept nor printed. Nobody is somebody
+//! without one.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::fields::Fields;
+use crate::config::{self, Token};
+
+/// Everybody who may.
+pub struct Principals(Vec<Known>);
+
+struct Known {
+    name: String,
+    digest: [u8; 32],
+}
+
+/// Who a request comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Who<'a> {
+    /// The principal of this name.
+    Known(&'a str),
+    /// Somebody with credentials that are not right.
+    Wrong,
+    /// Somebody without any.
+    Nobody,
+}
+
+/// Shorter ones could be guessed.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// A longer one is no token, whatever the file may be.
+const TOKEN_CHARS_MAX: usize = 1024;
+
+impl Principals {
+    /// Reads the tokens of those who are configured.
+    ///
+    /// # Errors
+    /// When a file of a token cannot be read, or holds none.
+    pub fn read(configured: &[config::Principal]) -> Result<Self> {
+        let known = configured.iter().map(|principal| {
+            let digest = match &principal.token {
+                Token::Sha256(digest) => *digest,
+                Token::File(file) => digest(&token_in(file)?),
+            };
+            Ok(Known { name: principal.name.clone(), digest })
+        });
+        known.collect::<Result<_>>().map(Self)
+    }
+
+    /// Who has sent `fields`, by `Authorization` (RFC 9110 section 11.6.2): `Bearer TOKEN`, or
+    /// `Basic` with the token as the password, whatever the user's name.
+    pub(super) fn who(&self, fields: &Fields) -> Who<'_> {
+        let mut given = fields.all("authorization");
+        let (Some(value), None) = (given.next(), given.next()) else {
+            return if fields.one("authorization").is_some() { Who::Wrong } else { Who::Nobody };
+        };
+        let Some(token) = token(value) else { return Who::Wrong };
+        let digest = digest(&token);
+        let mut who = Who::Wrong;
+        for known in &self.0 {
+            if bool::from(known.digest.ct_eq(&digest)) {
+                who = Who::Known(&known.name);
+            }
+        }
+        who
+    }
+}
+
+impl fmt::Debug for Principals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|known| &known.name)).finish()
+    }
+}
+
+/// The token that `file` holds.
+///
+/// # Errors
+/// When it cannot be read, or holds no token.
+pub(crate) fn token_in(file: &Path) -> Result<Vec<u8>> {
+    let text = std::fs::read(file)
+        .with_context(|| format!("the token in {} cannot be read", file.display()))?;
+    let token = text.trim_ascii();
+    let fits = (TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX).contains(&token.len());
+    ensure!(
+        fits && token.iter().all(u8::is_ascii_graphic),
+        "{} holds no token: write one of {TOKEN_CHARS_MIN} or more visible characters without spaces",
+        file.display()
+    );
+    Ok(token.to_vec())
+}
+
+fn digest(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+/// What the value of an `Authorization` field gives as the token.
+fn token(value: &[u8]) -> Option<Vec<u8>> {
+    let at = value.iter().position(|&byte| byte == b' ')?;
+    let (scheme, rest) = value.split_at(at);
+    let credentials = rest.trim_ascii();
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Some(credentials.to_vec());
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return None;
+    }
+    // RFC 7617 section 2: a user's name has no colon, a password may.
+    let pair = data_encoding::BASE64.decode(credentials).ok()?;
+    let colon = pair.iter().position(|&byte| byte == b':')?;
+    Some(pair[colon + 1..].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "correct-horse-battery";
+
+    fn principals() -> Principals {
+        let principal = |name: &str, token: &str| config::Principal {
+            name: name.into(),
+            token: Token::Sha256(digest(token.as_bytes())),
+            quota: None,
+        };
+        let all = [principal("alice", TOKEN), principal("bob", "another-secret-token")];
+        Principals::read(&all).expect("no file is read")
+    }
+
+    fn who(fields: &[&str]) -> String {
+        let fields: Vec<_> = fields.iter().map(|value| ("authorization", *value)).collect();
+        match principals().who(&Fields::of(&fields)) {
+            Who::Known(name) => name.to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_token_is_known_in_either_scheme() {
+        let basic = |pair: &str| format!("Basic {}", data_encoding::BASE64.encode(pair.as_bytes()));
+        assert_eq!(who(&[&format!("Bearer {TOKEN}")]), "alice");
+        assert_eq!(who(&[&format!("bearer  {TOKEN}")]), "alice");
+        assert_eq!(who(&["Bearer another-secret-token"]), "bob");
+        assert_eq!(who(&[&basic(&format!("whoever:{TOKEN}"))]), "alice");
+        assert_eq!(who(&[&basic(&format!(":{TOKEN}"))]), "alice");
+        assert_eq!(who(&[]), "Nobody");
+        for wrong in [
+            "Bearer correct-horse-batter",
+            "Bearer correct-horse-battery2",
+            "Bearer alice",
+            "Bearer",
+            "",
+            TOKEN,
+            &format!("Digest {TOKEN}"),
+            &format!("Basic {TOKEN}"),
+            &basic(TOKEN),
+        ] {
+            assert_eq!(who(&[wrong]), "Wrong", "{wrong}");
+        }
+        let right = format!("Bearer {TOKEN}");
+        assert_eq!(who(&[&right, &right]), "Wrong", "a request has one sender");
+    }
+
+    #[test]
+    fn k03_nothing_prints_a_token() {
+        assert_eq!(format!("{:?}", principals()), "[\"alice\", \"bob\"]");
+    }
+
+    #[test]
+    fn a_file_holds_one_long_word() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            token_in(&file)
+        };
+        assert_eq!(read(" correct-horse-battery\n").unwrap(), TOKEN.as_bytes());
+        for text in ["", "short", "two words are no token", "größe-ist-kein-problem"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

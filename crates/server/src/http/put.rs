@@ -1,0 +1,271 @@
+//! PUT, DELETE and MOVE of titles (RFC 9110 section 9.3, RFC 4918 section 9.9).
+//!
+//! Promise: whatever can be refused is refused before the body; the body goes from the socket into
+//! places of the store and nowhere else; 201 and 204 are said when the store says that it is durable.
+
+use std::time::Duration;
+
+use tactus_core::path::{RequestPath, encode_segment};
+
+use super::fields::Fields;
+use super::framing::Body;
+use super::incoming::{Ended, Incoming, Pause};
+use super::request::Request;
+use super::response::Response;
+use super::target::{self, Target};
+use super::uploads::{Refused, Uploads, not_changed, not_stored, precondition};
+use crate::catalogue::Catalogue;
+use crate::store::{Precondition, Principal, Put, Upload, UploadError};
+
+/// Something that takes the bytes of a body.
+pub(super) trait Sink {
+    type Error;
+
+    /// Room for at least one byte.
+    async fn space(&mut self) -> Result<&mut [u8], Self::Error>;
+
+    /// So many bytes of it have been filled.
+    fn advance(&mut self, count: usize);
+
+    /// Nothing comes for a moment.
+    fn park(&mut self);
+
+    /// Resolves when nothing more is wanted.
+    async fn unwanted(&mut self) -> Self::Error {
+        std::future::pending().await
+    }
+}
+
+/// Why a body has not been taken to its end.
+#[derive(Debug)]
+pub(super) enum Cut<E> {
+    /// By the client.
+    Client(Ended),
+    /// By the one who takes it.
+    Sink(E),
+    /// There was no space for too long.
+    NoSpace,
+}
+
+/// Moves a body from the socket to `sink`; `seen` sees each byte once.
+pub(super) async fn take<S: Sink>(
+    incoming: &mut Incoming<'_>,
+    sink: &mut S,
+    mut seen: impl FnMut(&[u8]),
+) -> Result<(), Cut<S::Error>> {
+    loop {
+        let more = tokio::select! {
+            biased;
+            more = incoming.more() => more.map_err(Cut::Client)?,
+            error = sink.unwanted() => return Err(Cut::Sink(error)),
+        };
+        if !more {
+            return Ok(());
+        }
+        // A disk that hangs must not hang its clients.
+        let space = tokio::time::timeout(SPACE_TIME, sink.space()).await;
+        let space = space.map_err(|_| Cut::NoSpace)?.map_err(Cut::Sink)?;
+        let (filled, pause) = incoming.fill(space).await;
+        seen(&space[..filled]);
+        sink.advance(filled);
+        match pause {
+            Pause::Full => {}
+            Pause::Silence => sink.park(),
+            Pause::Ended(ended) => return Err(Cut::Client(ended)),
+        }
+    }
+}
+
+/// How long a body waits for space: many times what the slowest disk takes for all that may wait.
+const SPACE_TIME: Duration = Duration::from_secs(60);
+
+/// The answer when there was none.
+pub(super) fn no_space() -> Response {
+    let text = "the disk has had no time for this for a minute; try again later";
+    Response::text(503, text).with("Retry-After", "60")
+}
+
+impl Sink for Upload {
+    type Error = UploadError;
+
+    async fn space(&mut self) -> Result<&mut [u8], UploadError> {
+        Self::space(self).await
+    }
+
+    fn advance(&mut self, count: usize) {
+        Self::advance(self, count);
+    }
+
+    fn park(&mut self) {
+        Self::park(self);
+    }
+}
+
+/// What becomes of a request that brings a title.
+pub(super) enum Taken {
+    /// It is answered.
+    Answer(Response),
+    /// It broke off.
+    Ended(Ended),
+}
+
+/// PUT: stores the body as the title `path`.
+pub(super) async fn put(
+    uploads: &Uploads,
+    catalogue: &Catalogue,
+    principal: Principal,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let fields = &request.fields;
+    representation(fields)?;
+    if request.body == Body::None && fields.one("content-length").is_none() {
+        let text = "say how long the body is, or send it chunked";
+        return Err(Response::text(411, text).into());
+    }
+    let precondition = precondition(fields)?;
+    let spot = uploads.spot(catalogue, path)?;
+    let len = incoming.announced();
+    let put = Put { path: spot.path, len, precondition, principal };
+    let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
+    match take(incoming, &mut upload, |_| {}).await {
+        Ok(()) => {}
+        Err(Cut::Client(ended)) => return Ok(Taken::Ended(ended)),
+        Err(Cut::Sink(error)) => return Err(not_stored(&error).into()),
+        Err(Cut::NoSpace) => return Err(no_space().into()),
+    }
+    let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
+    let response = match finished.created {
+        true => Response::text(201, "stored").with("Location", location(path)),
+        false => Response::empty(204),
+    };
+    Ok(Taken::Answer(response.with("ETag", finished.etag)))
+}
+
+/// What a body must be to be stored as it is.
+fn representation(fields: &Fields) -> Result<(), Response> {
+    // RFC 9110 section 14.5: a part must not be taken for the whole.
+    if fields.one("content-range").is_some() {
+        return Err(Response::text(400, "a title is put whole; parts go by tus"));
+    }
+    let codings = fields.list("content-encoding");
+    if codings.filter(|coding| !coding.eq_ignore_ascii_case(b"identity")).count() > 0 {
+        return Err(Response::text(
+            415,
+            "bodies are stored as they come: send it without a coding",
+        ));
+    }
+    Ok(())
+}
+
+/// DELETE: takes the title `path` away.
+pub(super) async fn delete(
+    uploads: &Uploads,
+    catalogue: &Catalogue,
+    request: &Request,
+    path: &RequestPath,
+) -> Result<Response, Refused> {
+    let precondition = precondition(&request.fields)?;
+    let spot = uploads.spot(catalogue, path)?;
+    let deleted = spot.store.delete(&spot.path, precondition).await;
+    deleted.map_err(|error| not_changed(&error))?;
+    Ok(Response::empty(204))
+}
+
+/// MOVE: gives the title `path` another name of its volume.
+pub(super) async fn relocate(
+    uploads: &Uploads,
+    catalogue: &Catalogue,
+    request: &Request,
+    path: &RequestPath,
+) -> Result<Response, Refused> {
+    let fields = &request.fields;
+    let source = precondition(fields)?;
+    // RFC 4918 section 10.6: what is not forbidden to be replaced is replaced.
+    let target = match fields.one("overwrite") {
+        None | Some(b"T" | b"t") => Precondition::Any,
+        Some(b"F" | b"f") => Precondition::CreateOnly,
+        Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
+    };
+    let to = destination(fields)?;
+    let (from, new) = (uploads.spot(catalogue, path)?, uploads.spot(catalogue, &to)?);
+    if !std::ptr::eq(from.store, new.store) {
+        let text = "the destination is on another volume: put it there";
+        return Err(Response::text(502, text).into());
+    }
+    let renamed = from.store.rename(&from.path, source, &new.path, target).await;
+    let finished = renamed.map_err(|error| not_changed(&error))?;
+    let response = match finished.created {
+        true => Response::text(201, "moved").with("Location", location(&to)),
+        false => Response::empty(204),
+    };
+    Ok(response.with("ETag", finished.etag))
+}
+
+/// `Destination` (RFC 4918 section 10.3): a URL of this server, or a path.
+fn destination(fields: &Fields) -> Result<RequestPath, Response> {
+    let value = fields.one("destination");
+    let value = value.ok_or_else(|| Response::text(400, "write where to: Destination"))?;
+    let bad = || Response::text(400, "the destination is no path of this server");
+    let (target, authority) = match value.strip_prefix(b"https://") {
+        Some(rest) => {
+            let end = rest.iter().position(|&byte| byte == b'/').ok_or_else(bad)?;
+            (target::parse("MOVE", &rest[end..]).map_err(|_| bad())?.0, Some(&rest[..end]))
+        }
+        None => target::parse("MOVE", value).map_err(|_| bad())?,
+    };
+    let ours =
+        |named: &[u8]| fields.one("host").is_some_and(|host| host.eq_ignore_ascii_case(named));
+    if !authority.is_none_or(ours) {
+        return Err(Response::text(502, "the destination is on another server"));
+    }
+    match target {
+        Target::Path { path, query: None } => Ok(path),
+        _ => Err(bad()),
+    }
+}
+
+/// The path of a title as a URL has it.
+pub(super) fn location(path: &RequestPath) -> String {
+    let mut location = String::new();
+    for segment in path.segments() {
+        location.push('/');
+        encode_segment(segment, &mut location);
+    }
+    location
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_a_path_here() {
+        let of = |to: &str| {
+            let fields = Fields::of(&[("host", "tv:80"), ("destination", to)]);
+            destination(&fields).map(|path| path.name().to_owned()).map_err(|r| r.status())
+        };
+        assert_eq!(of("/a/b%20c.ts"), Ok("a/b c.ts".into()));
+        assert_eq!(of("http://TV:80/a"), Ok("a".into()));
+        assert_eq!(of("https://tv:80/a"), Ok("a".into()));
+        for other in ["http://evil/a", "https://tv/a", "http://tv/a"] {
+            assert_eq!(of(other), Err(502), "{other}");
+        }
+        for bad in ["a", "", "/../a", "/a?x", "ftp://tv:80/a", "https://tv:80", "*"] {
+            assert_eq!(of(bad), Err(400), "{bad}");
+        }
+        assert_eq!(destination(&Fields::default()).map_err(|r| r.status()), Err(400));
+    }
+
+    #[test]
+    fn u04_u05_only_whole_titles_as_they_are() {
+        let of =
+            |name, value| representation(&Fields::of(&[(name, value)])).map_err(|r| r.status());
+        assert_eq!(of("content-encoding", "gzip"), Err(415));
+        assert_eq!(of("content-encoding", "identity, br"), Err(415));
+        assert_eq!(of("content-encoding", "Identity"), Ok(()));
+        assert_eq!(of("content-range", "bytes 0-1/2"), Err(400));
+        assert_eq!(of("content-type", "video/mp2t"), Ok(()));
+    }
+}

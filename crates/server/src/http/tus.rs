@@ -1,0 +1,447 @@
+//! tus 1.0: uploads that go on where they stopped, under `/api/v1/uploads`.
+//!
+//! Promise: the offset that is told is the journal's; what came before a cut is kept, unless its sum
+//! was promised and has not been seen; an upload is somebody's, and for everybody else there is none.
+
+mod fields;
+mod metadata;
+
+use std::time::SystemTime;
+
+use tactus_core::path::RequestPath;
+
+use super::framing::Body;
+use super::incoming::{Ended, Incoming};
+use super::put::{Cut, Sink, Taken, no_space, take};
+use super::request::{Method, Request};
+use super::response::Response;
+use super::uploads::{Refused, Spot, Uploads, not_resumed, precondition};
+use crate::catalogue::Catalogue;
+use crate::store::{Appender, Create, Finished, Principal, ResumeError, Status, Store, StoreId};
+
+use fields::{Checksum, Concat, UPLOADS, VERSION, Wrong};
+
+/// What is understood of tus.
+const EXTENSIONS: &str = "creation,creation-with-upload,creation-defer-length,expiration,checksum,\
+                          termination,concatenation";
+
+/// Where uploads are created.
+const ALLOWED_ABOVE: &str = "OPTIONS, POST";
+/// What can be done with one.
+const ALLOWED_BELOW: &str = "OPTIONS, HEAD, PATCH, DELETE";
+
+/// Longest list of parts that is kept to be told again: both fit into the store's record.
+const CONCAT_KEPT_MAX: usize = 3 * 1024;
+
+/// Whether a path is one of an upload, or the one where they are created.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    below(path).is_some()
+}
+
+/// What stands below the place of all uploads.
+fn below(path: &RequestPath) -> Option<&str> {
+    let rest = path.name().strip_prefix(&UPLOADS[1..])?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// The answer to OPTIONS, whatever is asked about.
+pub(super) fn options(uploads: &Uploads) -> Response {
+    Response::empty(204)
+        .with("Allow", "OPTIONS, POST, HEAD, PATCH, DELETE")
+        .with("Tus-Resumable", VERSION)
+        .with("Tus-Version", VERSION)
+        .with("Tus-Extension", EXTENSIONS)
+        .with("Tus-Checksum-Algorithm", fields::ALGORITHMS)
+        .with("Tus-Max-Size", uploads.object_max.to_string())
+}
+
+/// A request about uploads.
+pub(super) struct Asked<'a> {
+    pub(super) uploads: &'a Uploads,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) principal: Principal,
+    pub(super) request: &'a Request,
+    pub(super) path: &'a RequestPath,
+    pub(super) query: Option<&'a str>,
+}
+
+/// Does what is asked for.
+pub(super) async fn answer(
+    asked: Asked<'_>,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let done = asked.act(incoming).await;
+    let told = |response: Response| response.with("Tus-Resumable", VERSION);
+    match done {
+        Ok(Taken::Answer(response)) => Ok(Taken::Answer(told(response))),
+        Ok(ended) => Ok(ended),
+        Err(Refused { response, abuse }) => Err(Refused { response: told(response), abuse }),
+    }
+}
+
+/// An upload that is there.
+struct Known<'a> {
+    store: &'a Store,
+    id: StoreId,
+    status: Status,
+}
+
+impl Asked<'_> {
+    async fn act(&self, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
+        let fields = &self.request.fields;
+        fields::version(fields)?;
+        let name = below(self.path).unwrap_or_default();
+        match (name, self.method()?) {
+            ("", Method::Post) => match fields::concat(fields)? {
+                Concat::Final(parts) => self.concat(&parts).await.map(Taken::Answer),
+                concat => self.create(concat == Concat::Partial, incoming).await,
+            },
+            ("", _) => Err(Response::text(405, "uploads are created by POST")
+                .with("Allow", ALLOWED_ABOVE)
+                .into()),
+            (_, Method::Head) => self.tell(self.find(name)?).await.map(Taken::Answer),
+            (_, Method::Patch) => self.append(self.find(name)?, incoming).await,
+            (_, Method::Delete) => {
+                let Known { store, id, .. } = self.find(name)?;
+                store.terminate(&id, &self.principal).await?;
+                Ok(Taken::Answer(Response::empty(204)))
+            }
+            _ => Err(Response::text(405, "an upload is asked about, appended to, or deleted")
+                .with("Allow", ALLOWED_BELOW)
+                .into()),
+        }
+    }
+
+    /// The method, which some clients can only write into a field. No other meaning than that of the
+    /// protocol's own methods can be given to a request so.
+    fn method(&self) -> Result<Method, Wrong> {
+        const NAME: &str = "X-HTTP-Method-Override";
+        match (self.request.method, self.request.fields.one(NAME)) {
+            (Method::Post, Some(b"PATCH")) => Ok(Method::Patch),
+            (Method::Post, Some(b"DELETE")) => Ok(Method::Delete),
+            (Method::Post, Some(b"POST")) => Ok(Method::Post),
+            (_, Some(_)) => Err(Wrong::Field(NAME)),
+            (method, None) => Ok(method),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Known<'_>, Refused> {
+        let id = name.parse::<StoreId>().map_err(|_| not_resumed(&ResumeError::NotFound))?;
+        for store in self.uploads.volumes.iter().flatten() {
+            match store.status(&id, &self.principal) {
+                Ok(status) => return Ok(Known { store, id, status }),
+                Err(ResumeError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ResumeError::NotFound.into())
+    }
+
+    async fn create(&self, partial: bool, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
+        let fields = &self.request.fields;
+        let len = fields::declared(fields)?;
+        let brings = self.request.body != Body::None;
+        let sum = fields::checksum(fields)?;
+        if brings {
+            fields::media_type(fields)?;
+            fits(incoming, 0, len)?;
+        }
+        let (spot, kept) = self.target(partial)?;
+        let create = Create {
+            path: (!partial).then_some(spot.path),
+            len,
+            precondition: precondition(fields)?,
+            principal: self.principal.clone(),
+            metadata: kept.write(),
+        };
+        let id = spot.store.create(create).await?;
+        let mut offset = 0;
+        if brings {
+            let appender = spot.store.append(&id, &self.principal, 0).await?;
+            match self.receive(appender, sum, incoming).await? {
+                Received::All(len) => offset = len,
+                // The client does not know where it is: it cannot go on.
+                Received::Cut(ended) => {
+                    spot.store.terminate(&id, &self.principal).await?;
+                    return Ok(Taken::Ended(ended));
+                }
+            }
+        }
+        let mut response =
+            Response::text(201, "created").with("Location", format!("{UPLOADS}/{id}"));
+        if brings {
+            response = response.with("Upload-Offset", offset.to_string());
+        }
+        let response = match len == Some(offset) && !partial {
+            true => finished(response, &spot.store.finish(&id, &self.principal).await?),
+            false => expiring(response, &spot.store.status(&id, &self.principal)?),
+        };
+        Ok(Taken::Answer(response))
+    }
+
+    /// Where a new upload goes, and what is kept of its fields.
+    fn target(&self, partial: bool) -> Result<(Spot<'_>, Kept), Refused> {
+        let fields = &self.request.fields;
+        let bad = |wrong: metadata::Wrong| Response::text(400, wrong.to_string());
+        let metadata = metadata::metadata(fields).map_err(bad)?;
+        let concat = fields.one("upload-concat").map(|v| String::from_utf8_lossy(v).into_owned());
+        let concat = concat.map(|value| match value.len() <= CONCAT_KEPT_MAX {
+            true => value,
+            false => "final".to_owned(),
+        });
+        let target = metadata.target(self.query);
+        let spot = match target {
+            // A part goes where the whole may go; without a word, to the first volume.
+            Err(metadata::Wrong::Nowhere) if partial => {
+                let store = self
+                    .uploads
+                    .volumes
+                    .iter()
+                    .flatten()
+                    .next()
+                    .ok_or_else(|| Response::text(403, "no volume"))?;
+                Spot { store, path: String::new() }
+            }
+            target => self.uploads.spot(self.catalogue, &target.map_err(bad)?)?,
+        };
+        Ok((spot, Kept { metadata: metadata.raw, concat }))
+    }
+
+    async fn concat(&self, names: &[String]) -> Result<Response, Refused> {
+        let fields = &self.request.fields;
+        if fields::length(fields)?.is_some() || self.request.body != Body::None {
+            let text = "a whole has the length of its parts, and no bytes of its own";
+            return Err(Response::text(400, text).into());
+        }
+        let (spot, kept) = self.target(false)?;
+        let mut parts = Vec::with_capacity(names.len());
+        for name in names {
+            let Known { store, id, .. } = self.find(name)?;
+            if !std::ptr::eq(store, spot.store) {
+                let text =
+                    "parts and whole are on different volumes: write ?path= for the parts, too";
+                return Err(Response::text(400, text).into());
+            }
+            parts.push(id);
+        }
+        let whole = Create {
+            path: Some(spot.path),
+            len: None,
+            precondition: precondition(fields)?,
+            principal: self.principal.clone(),
+            metadata: kept.write(),
+        };
+        let (id, done) = spot.store.concat(&parts, whole).await?;
+        let response = Response::text(201, "stored").with("Location", format!("{UPLOADS}/{id}"));
+        Ok(finished(response, &done))
+    }
+
+    async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
+        let Known { store, id, mut status } = known;
+        let complete = status.len == Some(status.offset);
+        if complete && !status.finished && status.path.is_some() {
+            // A crash came between its last byte and its name.
+            store.finish(&id, &self.principal).await?;
+            status = store.status(&id, &self.principal)?;
+        }
+        let mut response = Response::announcing(200, "text/plain; charset=utf-8", 0)
+            .with("Cache-Control", "no-store")
+            .with("Upload-Offset", status.offset.to_string());
+        response = match status.len {
+            Some(len) => response.with("Upload-Length", len.to_string()),
+            None => response.with("Upload-Defer-Length", "1"),
+        };
+        let kept = Kept::read(&status.metadata);
+        if !kept.metadata.is_empty() {
+            response = response.with("Upload-Metadata", kept.metadata);
+        }
+        if let Some(concat) = kept.concat {
+            response = response.with("Upload-Concat", concat);
+        }
+        Ok(if status.finished { response } else { expiring(response, &status) })
+    }
+
+    async fn append(
+        &self,
+        known: Known<'_>,
+        incoming: &mut Incoming<'_>,
+    ) -> Result<Taken, Refused> {
+        let Known { store, id, mut status } = known;
+        let (fields, principal) = (&self.request.fields, &self.principal);
+        let offset = fields::offset(fields)?;
+        fields::media_type(fields)?;
+        let sum = fields::checksum(fields)?;
+        if let Some(len) = fields::length(fields)? {
+            store.declare(&id, principal, len).await?;
+            status = store.status(&id, principal)?;
+        }
+        let appender = store.append(&id, principal, offset).await?;
+        fits(incoming, offset, status.len)?;
+        let offset = match self.receive(appender, sum, incoming).await? {
+            Received::All(offset) => offset,
+            Received::Cut(ended) => return Ok(Taken::Ended(ended)),
+        };
+        let response = Response::empty(204).with("Upload-Offset", offset.to_string());
+        let response = match status.len == Some(offset) && status.path.is_some() {
+            true => finished(response, &store.finish(&id, principal).await?),
+            false => expiring(response, &store.status(&id, principal)?),
+        };
+        Ok(Taken::Answer(response))
+    }
+
+    /// Takes a body, and makes it durable as far as it is to be kept.
+    async fn receive(
+        &self,
+        mut appender: Appender,
+        mut sum: Option<Checksum>,
+        incoming: &mut Incoming<'_>,
+    ) -> Result<Received, Refused> {
+        if sum.is_some() {
+            appender.hold_back();
+        }
+        let seen = |bytes: &[u8]| {
+            if let Some(sum) = &mut sum {
+                sum.add(bytes);
+            }
+        };
+        let taken = take(incoming, &mut appender, seen).await;
+        match (taken, sum) {
+            (Ok(()), Some(sum)) if !sum.matches() => {
+                let text = "the bytes do not have their sum; nothing of them is kept";
+                Err(Response::text(460, text).into())
+            }
+            (Ok(()), _) => Ok(Received::All(appender.commit().await?)),
+            // Nobody knows whether these bytes are right.
+            (Err(Cut::Client(ended)), Some(_)) => Ok(Received::Cut(ended)),
+            (Err(Cut::Sink(error)), Some(_)) => Err(error.into()),
+            (Err(Cut::NoSpace), _) => Err(no_space().into()),
+            (Err(Cut::Client(ended)), None) => {
+                appender.commit().await?;
+                Ok(Received::Cut(ended))
+            }
+            (Err(Cut::Sink(error)), None) => {
+                if keeps(&error) {
+                    appender.commit().await?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// What became of a body.
+enum Received {
+    /// It is durable, up to this offset of the upload.
+    All(u64),
+    Cut(Ended),
+}
+
+/// Whether what came before an error is as good as before.
+fn keeps(error: &ResumeError) -> bool {
+    use crate::store::UploadError::{NoSpace, QuotaExceeded, TooLarge};
+    matches!(
+        error,
+        ResumeError::Superseded | ResumeError::Upload(TooLarge(_) | QuotaExceeded(_) | NoSpace)
+    )
+}
+
+impl Sink for Appender {
+    type Error = ResumeError;
+
+    async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
+        Self::space(self).await
+    }
+
+    fn advance(&mut self, count: usize) {
+        Self::advance(self, count);
+    }
+
+    fn park(&mut self) {
+        Self::park(self);
+    }
+
+    async fn unwanted(&mut self) -> ResumeError {
+        self.superseded().await;
+        ResumeError::Superseded
+    }
+}
+
+/// Whether a body of known length has room at `offset`.
+fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Refused> {
+    let (Some(announced), Some(len)) = (incoming.announced(), len) else { return Ok(()) };
+    match offset.checked_add(announced).is_some_and(|end| end <= len) {
+        true => Ok(()),
+        false => Err(Response::text(413, "that is more than the upload's length").into()),
+    }
+}
+
+fn finished(response: Response, finished: &Finished) -> Response {
+    response.with("ETag", finished.etag.clone())
+}
+
+fn expiring(response: Response, status: &Status) -> Response {
+    let expires = status.expires.max(SystemTime::UNIX_EPOCH);
+    response.with("Upload-Expires", httpdate::fmt_http_date(expires))
+}
+
+/// The fields that are told again, as they came: one line each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Kept {
+    metadata: String,
+    concat: Option<String>,
+}
+
+impl Kept {
+    fn write(&self) -> Vec<u8> {
+        let concat = self.concat.as_deref().unwrap_or_default();
+        format!("{}\n{concat}", self.metadata).into_bytes()
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (metadata, concat) = text.split_once('\n').unwrap_or((&text, ""));
+        // What goes into a field has no other line, wherever it has been meanwhile.
+        let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
+        Self { metadata: plain(metadata), concat: Some(plain(concat)).filter(|c| !c.is_empty()) }
+    }
+}
+
+impl From<ResumeError> for Refused {
+    fn from(error: ResumeError) -> Self {
+        not_resumed(&error).into()
+    }
+}
+
+impl From<Wrong> for Refused {
+    fn from(wrong: Wrong) -> Self {
+        wrong.response().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        for concat in [None, Some("partial".to_owned())] {
+            let kept = Kept { metadata: "filename QQ==,x".into(), concat };
+            assert_eq!(Kept::read(&kept.write()), kept);
+        }
+        let none = Kept { metadata: String::new(), concat: None };
+        assert_eq!(Kept::read(b""), none);
+        assert_eq!(Kept::read(&none.write()), none);
+    }
+
+    #[test]
+    fn uploads_have_one_place() {
+        let below = |path: &str| {
+            super::below(&RequestPath::parse(path.as_bytes()).unwrap()).map(str::to_owned)
+        };
+        assert_eq!(below("/api/v1/uploads"), Some(String::new()));
+        assert_eq!(below("/api/v1/uploads/"), Some(String::new()));
+        assert_eq!(below("/api/v1/uploads/x"), Some("x".into()));
+        assert_eq!(below("/api/v1/uploadsx"), None);
+        assert_eq!(below("/films/api/v1/uploads"), None);
+    }
+}

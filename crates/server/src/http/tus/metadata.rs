@@ -1,0 +1,157 @@
+//! `Upload-Metadata`: what a client says about its upload, and under which name it is to be stored.
+//!
+//! Promise: it is bounded, its keys are told apart, and a file name is a name: it never leads
+//! anywhere. Where a title goes is said by a path of its own, checked as any request's.
+
+use std::collections::HashSet;
+
+use data_encoding::BASE64;
+use tactus_core::path::{RequestPath, check_name, encode_segment};
+
+use crate::http::fields::Fields;
+use crate::http::query;
+
+/// Longest field.
+const BYTES_MAX: usize = 4096;
+
+/// What is not right about the metadata, or about the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Wrong {
+    #[error("Upload-Metadata has more than {BYTES_MAX} bytes")]
+    Long,
+    #[error("Upload-Metadata is no list of `key base64`, each key once")]
+    Form,
+    #[error("a file name is a name, not a path; write the path as `path`")]
+    FileName,
+    #[error("the path cannot be one of a title: {0}")]
+    Path(tactus_core::path::PathFault),
+    #[error("write where it goes: `filename` or `path` in Upload-Metadata, or ?path= in the URL")]
+    Nowhere,
+}
+
+/// What is understood of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Metadata {
+    /// As it was sent, to be sent back.
+    pub(super) raw: String,
+    filename: Option<String>,
+    path: Option<String>,
+}
+
+/// Reads the field; an absent one is empty.
+pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
+    let Some(value) = fields.one("upload-metadata") else { return Ok(Metadata::default()) };
+    if value.len() > BYTES_MAX {
+        return Err(Wrong::Long);
+    }
+    let raw = std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).ok_or(Wrong::Form)?;
+    let mut metadata = Metadata { raw: raw.to_owned(), ..Metadata::default() };
+    let mut keys = HashSet::new();
+    for pair in raw.split(',') {
+        let pair = pair.trim();
+        let (key, value) = pair.split_once(' ').unwrap_or((pair, ""));
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) || !keys.insert(key) {
+            return Err(Wrong::Form);
+        }
+        let value = BASE64.decode(value.as_bytes()).map_err(|_| Wrong::Form)?;
+        let text = || String::from_utf8(value).map_err(|_| Wrong::Form);
+        match key {
+            "filename" => metadata.filename = Some(text()?),
+            "path" => metadata.path = Some(text()?),
+            _ => {}
+        }
+    }
+    if let Some(name) = &metadata.filename {
+        check_name(name).map_err(|_| Wrong::FileName)?;
+    }
+    Ok(metadata)
+}
+
+impl Metadata {
+    /// Where the upload goes: the path in the URL's query, else the one here, else the top. One that
+    /// ends with a slash is a directory, in which it gets its file name.
+    pub(super) fn target(&self, query: Option<&str>) -> Result<RequestPath, Wrong> {
+        let in_url = match query::values(query, "path").next() {
+            Some(None) => return Err(Wrong::Form),
+            Some(Some(path)) => Some(path.into_owned()),
+            None => None,
+        };
+        let mut path = in_url.or_else(|| self.path.clone()).unwrap_or_default();
+        if path.is_empty() || path.ends_with('/') {
+            path.push_str(self.filename.as_deref().ok_or(Wrong::Nowhere)?);
+        }
+        request_path(&path).map_err(Wrong::Path)
+    }
+}
+
+/// The path that is written in `text` as people write it, not encoded; with or without its first
+/// slash.
+fn request_path(text: &str) -> Result<RequestPath, tactus_core::path::PathFault> {
+    let mut raw = String::new();
+    for segment in text.strip_prefix('/').unwrap_or(text).split('/') {
+        raw.push('/');
+        // Before its bytes are hidden in escapes.
+        check_name(segment)?;
+        encode_segment(segment, &mut raw);
+    }
+    RequestPath::parse(raw.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &str) -> Result<Metadata, Wrong> {
+        metadata(&Fields::of(&[("Upload-Metadata", value)]))
+    }
+
+    fn pair(key: &str, value: &str) -> String {
+        format!("{key} {}", BASE64.encode(value.as_bytes()))
+    }
+
+    #[test]
+    fn the_target_is_a_path_or_a_name_at_the_top() {
+        let target = |value: &str, query: Option<&str>| {
+            read(value).unwrap().target(query).map(|path| path.name().to_owned())
+        };
+        let name = pair("filename", "größe 1.ts");
+        let both = format!("{name},{}", pair("path", "films/"));
+        assert_eq!(target(&name, None).unwrap(), "größe 1.ts");
+        assert_eq!(target(&both, None).unwrap(), "films/größe 1.ts");
+        assert_eq!(target(&both, Some("path=/x/y%20z.ts")).unwrap(), "x/y z.ts");
+        assert_eq!(target(&both, Some("path=/new/")).unwrap(), "new/größe 1.ts");
+        assert_eq!(target(&pair("path", "/a/b.ts"), None).unwrap(), "a/b.ts");
+        assert_eq!(target("is_confidential", None), Err(Wrong::Nowhere));
+        for path in ["/../a", "a//b", "/a/./b", "a\\b", "a%41", ".", "a/\u{202e}b"] {
+            let target = target(&pair("path", path), None);
+            assert!(matches!(target, Err(Wrong::Path(_))), "{path}: {target:?}");
+        }
+    }
+
+    #[test]
+    fn u12_metadata_is_bounded_and_a_file_name_leads_nowhere() {
+        assert_eq!(read(&format!("a {}", "A".repeat(4096))), Err(Wrong::Long));
+        for form in [
+            "",
+            " ",
+            ",",
+            "a b c",
+            "a !",
+            "a AAA",
+            "a AA==,a AA==",
+            "a AA==,,b",
+            "\u{e9} AA==",
+            "a AA== ",
+        ] {
+            let read = read(form);
+            // A blank behind a value is not part of it.
+            assert_eq!(read.is_err(), form != "a AA== ", "{form:?}: {read:?}");
+        }
+        for name in ["../../etc/passwd", "a/b", "..", ".", "", "a\\b", "a\0b", "a\nb"] {
+            assert_eq!(read(&pair("filename", name)), Err(Wrong::FileName), "{name:?}");
+        }
+        assert_eq!(read(&format!("filename {}", BASE64.encode(b"\xff"))), Err(Wrong::Form));
+        let raw = format!("{},empty,other AA==", pair("filename", "a.ts"));
+        assert_eq!(read(&raw).unwrap().raw, raw);
+    }
+}

@@ -1,0 +1,265 @@
+//! Where titles are put, and by whom: what every request that changes something has to pass.
+//!
+//! Promise: without a known token nothing is changed and nothing is said about what is there; a page
+//! of another site cannot use a browser's password for it. It changes nothing itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tactus_core::path::RequestPath;
+
+use super::conditional;
+use super::counters::Abuse;
+use super::fields::Fields;
+use super::principals::{Principals, Who};
+use super::response::Response;
+use crate::catalogue::{Catalogue, OpenFault};
+use crate::config::{self, Config};
+use crate::store::{
+    ChangeError, Limits, Medium, NameFault, Precondition, Principal, ResumeError, Store,
+    StoreOptions, UploadError,
+};
+
+/// Uploads of a site.
+#[derive(Clone, Debug)]
+pub struct Uploads {
+    /// Who may.
+    pub principals: Arc<Principals>,
+    /// The volumes, by their numbers; none where nothing is taken.
+    pub volumes: Arc<[Option<Store>]>,
+    /// The largest title, in bytes.
+    pub object_max: u64,
+}
+
+/// A place for a title.
+#[derive(Clone, Debug)]
+pub(super) struct Spot<'a> {
+    pub(super) store: &'a Store,
+    /// The title's path within the volume.
+    pub(super) path: String,
+}
+
+/// Why a request changes nothing.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) response: Response,
+    pub(super) abuse: Option<Abuse>,
+}
+
+impl From<Response> for Refused {
+    fn from(response: Response) -> Self {
+        Self { response, abuse: None }
+    }
+}
+
+/// The challenges of a 401 (RFC 9110 section 11.6.1): programs use the first, browsers the second.
+const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
+
+impl Uploads {
+    /// Opens the volumes of `config` that take uploads, for those who may; where there is neither,
+    /// nothing. What is written goes by `media`, by the volumes' numbers.
+    ///
+    /// # Errors
+    /// When a token cannot be read, or a volume cannot take uploads.
+    pub async fn open(
+        config: &Config,
+        media: &[Option<Arc<dyn Medium>>],
+    ) -> anyhow::Result<Option<Self>> {
+        let upload = &config.upload;
+        if upload.principals.is_empty() || !media.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        let principals = Arc::new(Principals::read(&upload.principals)?);
+        let quota = |known: &config::Principal| Some((Principal::new(&known.name), known.quota?));
+        let limits = Limits {
+            title_max: upload.object_max,
+            uploads_max: upload.open_max,
+            uploads_per_principal: upload.open_per_principal_max,
+            principal_quotas: upload.principals.iter().filter_map(quota).collect(),
+            ..Limits::default()
+        };
+        let options = StoreOptions { limits, expiry: Duration::from_nanos(upload.expiry.0) };
+        let mut volumes = Vec::with_capacity(config.volumes.len());
+        for (volume, medium) in config.volumes.iter().zip(media) {
+            let Some(medium) = medium else {
+                volumes.push(None);
+                continue;
+            };
+            let opening = Store::open(&volume.path, Arc::clone(medium), options.clone());
+            let (store, opened) = opening.await?;
+            tracing::info!("{} takes uploads: {opened}", volume.path.display());
+            volumes.push(Some(store));
+        }
+        Ok(Some(Self { principals, volumes: volumes.into(), object_max: upload.object_max.0 }))
+    }
+
+    /// Lets the volumes go, when nobody can change anything any more.
+    pub async fn close(self) {
+        let volumes: Vec<_> = self.volumes.iter().flatten().cloned().collect();
+        drop(self);
+        for store in volumes {
+            store.close().await;
+        }
+    }
+
+    /// Who sends the request, when it may change something.
+    pub(super) fn principal(&self, fields: &Fields) -> Result<Principal, Refused> {
+        if is_of_another_site(fields) {
+            let text = "a page of another site may change nothing here";
+            return Err(Response::text(403, text).into());
+        }
+        let abuse = match self.principals.who(fields) {
+            Who::Known(name) => return Ok(Principal::new(name)),
+            Who::Wrong => Some(Abuse::WrongToken),
+            Who::Nobody => None,
+        };
+        let text = "only who has a token may change something here";
+        let response = Response::text(401, text).with("WWW-Authenticate", CHALLENGE);
+        Err(Refused { response, abuse })
+    }
+
+    /// Where the title `path` belongs.
+    pub(super) fn spot(
+        &self,
+        catalogue: &Catalogue,
+        path: &RequestPath,
+    ) -> Result<Spot<'_>, Refused> {
+        if path.is_directory() {
+            let text = "a title has a name without a slash at its end";
+            return Err(Response::text(409, text).into());
+        }
+        let (volume, path) = catalogue.spot(path).map_err(|fault| match fault {
+            OpenFault::NotFound => Refused::from(Response::text(403, "nothing is stored here")),
+            fault => Response::text(500, fault.to_string()).into(),
+        })?;
+        let store = self.volumes.get(usize::from(volume.0)).and_then(Option::as_ref);
+        let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
+        Ok(Spot { store, path: path.to_owned() })
+    }
+}
+
+/// Whether a browser sends the request for a page of another site. The first field is sent over TLS
+/// and on this machine, the second otherwise; programs send neither.
+fn is_of_another_site(fields: &Fields) -> bool {
+    if let Some(site) = fields.one("sec-fetch-site") {
+        return site != b"same-origin" && site != b"none";
+    }
+    let Some(origin) = fields.one("origin") else { return false };
+    let host = ["http://", "https://"].iter().find_map(|s| origin.strip_prefix(s.as_bytes()));
+    !host.is_some_and(|host| fields.one("host").is_some_and(|own| own.eq_ignore_ascii_case(host)))
+}
+
+/// The condition under which a title may get, or lose, its name.
+pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
+    let wanted = fields.one("if-match").map(|_| conditional::strong_tags(fields, "if-match"));
+    let unwanted =
+        fields.one("if-none-match").map(|_| conditional::strong_tags(fields, "if-none-match"));
+    match (wanted, unwanted) {
+        (None, None) => Ok(Precondition::Any),
+        (None, Some(None)) => Ok(Precondition::CreateOnly),
+        (Some(None), None) => Ok(Precondition::Exists),
+        (Some(Some(tags)), None) => Ok(Precondition::Match(tags)),
+        // RFC 9110 section 13.1: a condition that is not understood must not be passed over.
+        (_, Some(Some(_))) => {
+            Err(Response::text(400, "If-None-Match is understood as `*` alone here"))
+        }
+        (Some(_), Some(None)) => {
+            Err(Response::text(400, "If-Match and If-None-Match exclude each other"))
+        }
+    }
+}
+
+/// What an upload that is not stored means in HTTP: the one place that maps.
+pub(super) fn not_stored(error: &UploadError) -> Response {
+    let text = error.to_string();
+    match error {
+        UploadError::Name(fault) => bad_name(*fault),
+        UploadError::Exists | UploadError::PreconditionFailed => Response::text(412, text),
+        UploadError::TooLarge(_) | UploadError::QuotaExceeded(_) => Response::text(413, text),
+        UploadError::Incomplete { .. } => Response::text(400, text),
+        UploadError::NoSpace => Response::text(507, text),
+        UploadError::TooMany(_) => Response::text(429, text).with("Retry-After", "60"),
+        UploadError::ReadOnly(_) => Response::text(503, text).with("Retry-After", "60"),
+        UploadError::Io(_) => Response::text(500, text),
+    }
+}
+
+/// The same for one that can be resumed.
+pub(super) fn not_resumed(error: &ResumeError) -> Response {
+    let text = error.to_string();
+    match error {
+        ResumeError::NotFound => Response::text(404, text),
+        ResumeError::OffsetMismatch(offset) => {
+            Response::text(409, text).with("Upload-Offset", offset.to_string())
+        }
+        ResumeError::Locked => Response::text(423, text).with("Retry-After", "1"),
+        ResumeError::Superseded => Response::text(409, text),
+        ResumeError::Finished => Response::text(403, text),
+        ResumeError::MetadataTooLarge(_) | ResumeError::LengthKnown | ResumeError::Parts(_) => {
+            Response::text(400, text)
+        }
+        ResumeError::Damaged => Response::text(410, text),
+        ResumeError::Upload(error) => not_stored(error),
+    }
+}
+
+/// The same for a deletion or a renaming.
+pub(super) fn not_changed(error: &ChangeError) -> Response {
+    let text = error.to_string();
+    match error {
+        ChangeError::NotFound => Response::text(404, text),
+        ChangeError::Name(fault) => bad_name(*fault),
+        ChangeError::Exists | ChangeError::PreconditionFailed => Response::text(412, text),
+        ChangeError::NoSpace => Response::text(507, text),
+        ChangeError::ReadOnly(_) => Response::text(503, text).with("Retry-After", "60"),
+        ChangeError::Io(_) => Response::text(500, text),
+    }
+}
+
+fn bad_name(fault: NameFault) -> Response {
+    let status = match fault {
+        NameFault::Path(_) => 400,
+        NameFault::Reserved => 403,
+        NameFault::NoDirectory | NameFault::NoTitle => 409,
+    };
+    Response::text(status, fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c01_pages_of_other_sites_are_told_by_their_browser() {
+        let other = |all: &[(&str, &str)]| is_of_another_site(&Fields::of(all));
+        assert!(!other(&[("host", "tv:80")]), "programs");
+        assert!(!other(&[("host", "tv:80"), ("origin", "http://TV:80")]));
+        assert!(!other(&[
+            ("host", "behind"),
+            ("origin", "https://tv"),
+            ("sec-fetch-site", "same-origin")
+        ]));
+        for origin in ["http://evil", "http://tv", "null", "tv:80", "http://tv:80.evil", ""] {
+            assert!(other(&[("host", "tv:80"), ("origin", origin)]), "{origin}");
+        }
+        for site in ["cross-site", "same-site", ""] {
+            assert!(
+                other(&[("host", "tv"), ("origin", "http://tv"), ("sec-fetch-site", site)]),
+                "{site}"
+            );
+        }
+    }
+
+    #[test]
+    fn conditions_are_understood_or_refused() {
+        let of = |all: &[(&str, &str)]| precondition(&Fields::of(all)).ok();
+        assert_eq!(of(&[]), Some(Precondition::Any));
+        assert_eq!(of(&[("if-none-match", "*")]), Some(Precondition::CreateOnly));
+        assert_eq!(of(&[("if-match", "*")]), Some(Precondition::Exists));
+        let tags = Precondition::Match(vec!["\"a,b\"".into(), "\"c\"".into()]);
+        assert_eq!(of(&[("if-match", "\"a,b\", W/\"x\",\"c\"")]), Some(tags));
+        assert_eq!(of(&[("if-match", "abc")]), Some(Precondition::Match(vec![])), "never met");
+        assert_eq!(of(&[("if-none-match", "\"a\"")]), None);
+        assert_eq!(of(&[("if-none-match", "*"), ("if-match", "\"a\"")]), None);
+    }
+}
