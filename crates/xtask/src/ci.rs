@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::step::{Remark, Step};
 use crate::workspace::{Workspace, run};
-use crate::{crash, deny, host, tidy};
+use crate::{clients, crash, deny, tidy};
 
 /// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
 /// a slow neighbour is no defect of the tree.
@@ -19,7 +19,7 @@ const BUDGET: Duration = Duration::from_secs(30 * 60);
 
 /// From the cheapest and most often wrong to the longest.
 const STEPS: [Step; 12] = [
-    Step { name: "setup", title: "programs that the tests need", act: host::set_up_for_tests },
+    Step { name: "setup", title: "programs that the tests need", act: clients::set_up },
     Step { name: "fmt", title: "format", act: format },
     Step { name: "tidy", title: "rules of the house", act: tidy::check },
     Step { name: "clippy", title: "lints", act: lint },

@@ -69,6 +69,21 @@ const FOR_TESTS: &[Need] = &[
         packages: &["gstreamer1.0-libav"],
         why: "decoders of GStreamer",
     },
+    Need {
+        probe: &["node", "--version"],
+        packages: &["nodejs"],
+        why: "runs tus-js-client, and drives the browser of the tests",
+    },
+    Need {
+        probe: &["npm", "--version"],
+        packages: &["npm"],
+        why: "brings tus-js-client and the driver of the browser",
+    },
+    Need {
+        probe: &["chromium", "--version"],
+        packages: &["chromium"],
+        why: "browser of the tests: uploads through the page",
+    },
 ];
 
 /// Disks that are emulated, or that lose their power.

@@ -12,6 +12,7 @@ mod step;
 mod host;
 
 mod bench;
+mod clients;
 mod crash;
 mod deny;
 mod tidy;

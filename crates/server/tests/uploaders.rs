@@ -1,0 +1,375 @@
+//! Real clients upload to the real server: curl, tus-js-client, tuspy, Chromium through the page, and
+//! `tactus put`; some of them through cuts of the network and kills of the server.
+//!
+//! Promise: whatever the client says is stored is there, byte for byte. A client that is not installed
+//! fails its test by name.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Enough for a slow machine; what hangs ends here.
+const CLIENT_SECONDS_MAX: &str = "120";
+
+/// `tactus serve DIR --uploads` on a port that it keeps. One at a time: it pins its cores.
+struct Stage {
+    server: Child,
+    port: u16,
+    token: String,
+    dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        fs::create_dir(dir.path().join("titles")).expect("a directory");
+        // Free now, and nobody else takes it: ports are given out in turn.
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let (server, said) = start(dir.path(), port);
+        let token = said.iter().find_map(|line| line.strip_prefix("Uploads with the token "));
+        let token = token.expect("the token is printed when it is made").to_owned();
+        Self { server, port, token, dir, _turn: turn }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// Ends the server as a crash would, and starts it again.
+    fn kill_and_start(&mut self) {
+        self.server.kill().expect("the server runs until now");
+        self.server.wait().expect("a killed server ends");
+        let (server, said) = start(self.dir.path(), self.port);
+        self.server = server;
+        assert!(
+            !said.join("\n").contains(&self.token),
+            "it is printed only when it is made: {said:?}"
+        );
+    }
+
+    /// A file to upload; no two places of it look alike.
+    fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ len as u64;
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.extend(state.to_le_bytes());
+        }
+        bytes.truncate(len);
+        let path = self.dir.path().join(name);
+        fs::write(&path, &bytes).expect("a file");
+        (path, bytes)
+    }
+
+    fn stored(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.dir.path().join("titles").join(name)).ok()
+    }
+
+    fn has(&self, name: &str, bytes: &[u8]) {
+        let stored = self.stored(name).unwrap_or_else(|| panic!("{name} is not stored"));
+        assert!(stored == bytes, "{name} has {} bytes, or others", stored.len());
+    }
+}
+
+fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
+        .arg("serve")
+        .arg(dir.join("titles"))
+        .args(["--uploads", "--http", &format!("127.0.0.1:{port}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.starts_with("Uploads with")) {
+        said.push(lines.next().expect("it says how to upload").expect("a line"));
+    }
+    std::thread::spawn(move || lines.for_each(drop));
+    (server, said)
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.server.kill());
+        drop(self.server.wait());
+    }
+}
+
+/// A way to the server that breaks after so many bytes of each of the first connections.
+struct Cuts {
+    port: u16,
+    made: Arc<AtomicU64>,
+}
+
+impl Cuts {
+    fn new(server: u16, after: u64, cuts: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let made = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&made);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // While the server is being started again there is nobody behind.
+                let Ok(upstream) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                let (up, down) = (
+                    upstream.try_clone().expect("a socket"),
+                    client.try_clone().expect("a socket"),
+                );
+                std::thread::spawn(move || {
+                    drop(
+                        std::io::copy(&mut &up, &mut &down)
+                            .and_then(|_| down.shutdown(Shutdown::Write)),
+                    )
+                });
+                let count = Arc::clone(&count);
+                std::thread::spawn(move || {
+                    let (mut sent, mut chunk) = (0, vec![0; 64 * 1024]);
+                    while let Ok(read @ 1..) = (&client).read(&mut chunk) {
+                        if (&upstream).write_all(&chunk[..read]).is_err() {
+                            break;
+                        }
+                        sent += read as u64;
+                        if sent > after && count.load(Ordering::Relaxed) < cuts {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            break;
+                        }
+                    }
+                    // Either side may be gone already.
+                    drop(client.shutdown(Shutdown::Both));
+                    drop(upstream.shutdown(Shutdown::Both));
+                });
+            }
+        });
+        Self { port, made }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    fn wait_for(&self, cuts: u64) {
+        for _ in 0..6000 {
+            if self.made() >= cuts {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("only {} of {cuts} cuts were made in half a minute", self.made());
+    }
+
+    fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the gate puts the clients that are no Debian packages.
+fn clients() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
+    target.join("tools/clients")
+}
+
+/// One of our scripts for them.
+fn script(name: &str) -> String {
+    let place = clients().join(name);
+    assert!(place.exists(), "{} is missing: cargo xtask setup", place.display());
+    place.to_str().expect("a plain name").to_owned()
+}
+
+fn begin<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    assert!(installed, "{program} is missing: cargo xtask setup");
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", CLIENT_SECONDS_MAX, program]).args(args).stdin(Stdio::null());
+    command
+}
+
+fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> String {
+    ended_well(begin(program, args).output().expect("timeout is part of coreutils"))
+}
+
+fn ended_well(ended: Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&ended.stdout), text(&ended.stderr));
+    assert!(ended.status.success(), "{}\n{out}\n{err}", ended.status);
+    out
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain names")
+}
+
+#[test]
+fn curl_puts_files_in_every_way_that_it_knows() {
+    let stage = Stage::new();
+    let (file, bytes) = stage.file("a.ts", 3_000_001);
+    let user = format!("anybody:{}", stage.token);
+    let curl = |more: &[&str], to: &str| {
+        let format = ["-sS", "-u", &user, "-o", "/dev/null", "-w", "%{http_code}"];
+        run("curl", [&format, more, &[&stage.url(to)]].concat())
+    };
+    assert_eq!(curl(&["-T", text(&file)], "/dir/"), "201");
+    stage.has("dir/a.ts", &bytes);
+    assert_eq!(curl(&["-T", text(&file), "-H", "Expect: 100-continue"], "/b.ts"), "201");
+    stage.has("b.ts", &bytes);
+    assert_eq!(curl(&["-T", text(&file), "-H", "Expect:"], "/c.ts"), "201");
+    stage.has("c.ts", &bytes);
+    assert_eq!(curl(&["-T", text(&file), "-H", "Transfer-Encoding: chunked"], "/c.ts"), "204");
+    stage.has("c.ts", &bytes);
+    assert_eq!(curl(&["-T", text(&file), "-H", "If-None-Match: *"], "/c.ts"), "412");
+    assert_eq!(curl(&["-X", "MOVE", "-H", "Destination: /d.ts"], "/c.ts"), "201");
+    assert_eq!(curl(&["-X", "DELETE"], "/d.ts"), "204");
+    assert_eq!(stage.stored("d.ts"), None);
+    let nobody = run(
+        "curl",
+        ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", text(&file), &stage.url("/e.ts")],
+    );
+    assert_eq!(nobody, "401", "curl reads the refusal while it sends");
+    assert_eq!(
+        run("curl", ["-sS", "--fail", &format!("{}?rate=max", stage.url("/b.ts"))]).len(),
+        String::from_utf8_lossy(&bytes).len()
+    );
+}
+
+#[test]
+fn tactus_put_goes_on_through_cuts_and_kills() {
+    let mut stage = Stage::new();
+    let (file, bytes) = stage.file("film.ts", 60_000_000);
+    let cuts = Cuts::new(stage.port, 9_000_000, 3);
+    let state = stage.dir.path().join("state");
+    let put = |stage: &Stage, to: &str, more: &[&str]| {
+        let args = [&["put", text(&file), to, "--wait", "20 s"], more].concat();
+        let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
+        command.env("TACTUS_TOKEN", &stage.token).env("XDG_STATE_HOME", &state);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let running = put(&stage, &cuts.url("/films/"), &[]).spawn().expect("it starts");
+    cuts.wait_for(2);
+    assert_eq!(stage.stored("films/film.ts"), None, "it is killed in the middle");
+    stage.kill_and_start();
+    ended_well(running.wait_with_output().expect("it ends"));
+    assert_eq!(cuts.made(), 3);
+    stage.has("films/film.ts", &bytes);
+
+    // Ended in the middle, the same command goes on.
+    let slow = Cuts::new(stage.port, 20_000_000, 1);
+    let to = slow.url("/again.ts");
+    let mut running = put(&stage, &to, &["--quiet"]).spawn().expect("it starts");
+    slow.wait_for(1);
+    running.kill().expect("it runs until now");
+    running.wait().expect("a killed command ends");
+    ended_well(put(&stage, &to, &[]).output().expect("it ends"));
+    stage.has("again.ts", &bytes);
+    assert_eq!(fs::read_dir(state.join("tactus/uploads")).expect("it was used").count(), 0);
+
+    let code = |output: Output| output.status.code();
+    let taken = put(&stage, &stage.url("/again.ts"), &[]).output().expect("it ends");
+    assert!(String::from_utf8_lossy(&taken.stderr).contains("--force"), "{taken:?}");
+    assert_eq!(code(taken), Some(1));
+    ended_well(put(&stage, &stage.url("/again.ts"), &["--force"]).output().expect("it ends"));
+    let wrong =
+        put(&stage, &stage.url("/x.ts"), &[]).env("TACTUS_TOKEN", "a-token-of-nobody").output();
+    assert_eq!(code(wrong.expect("it ends")), Some(2));
+    for (args, left) in [
+        (&["mv", &stage.url("/again.ts"), &stage.url("/b/c.ts")][..], "b/c.ts"),
+        (&["rm", &stage.url("/b/c.ts")], "films/film.ts"),
+    ] {
+        let mut command = begin(env!("CARGO_BIN_EXE_tactus"), args);
+        ended_well(command.env("TACTUS_TOKEN", &stage.token).output().expect("it ends"));
+        stage.has(left, &bytes);
+    }
+    assert_eq!(stage.stored("b/c.ts"), None);
+}
+
+#[test]
+fn tus_js_client_goes_on_through_cuts_and_kills() {
+    let mut stage = Stage::new();
+    let (file, bytes) = stage.file("film.ts", 40_000_000);
+    let cuts = Cuts::new(stage.port, 9_000_000, 3);
+    let upload = |endpoint: &str, path: &str, parts: &str| {
+        begin("node", [&script("tus.mjs"), text(&file), endpoint, &stage.token, path, parts])
+    };
+    let running = upload(&cuts.url("/api/v1/uploads"), "js/film.ts", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    cuts.wait_for(2);
+    assert_eq!(stage.stored("js/film.ts"), None, "it is killed in the middle");
+    stage.kill_and_start();
+    ended_well(running.wait_with_output().expect("it ends"));
+    assert_eq!(cuts.made(), 3);
+    stage.has("js/film.ts", &bytes);
+    // In parts beside each other: concatenation.
+    let endpoint = stage.url("/api/v1/uploads");
+    let command = begin(
+        "node",
+        [&script("tus.mjs"), text(&file), &endpoint, &stage.token, "js/parts.ts", "4"],
+    )
+    .output();
+    ended_well(command.expect("it ends"));
+    stage.has("js/parts.ts", &bytes);
+}
+
+#[test]
+fn tuspy_goes_on_through_cuts_and_kills() {
+    let mut stage = Stage::new();
+    let (file, bytes) = stage.file("film.ts", 40_000_000);
+    // It sends 4 MiB by each connection.
+    let cuts = Cuts::new(stage.port, 3_000_000, 3);
+    let python = script("python/bin/python3");
+    let (endpoint, token) = (cuts.url("/api/v1/uploads"), stage.token.clone());
+    let running =
+        begin("env", [&python, &script("tus.py"), text(&file), &endpoint, &token, "py/film.ts"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+    cuts.wait_for(1);
+    assert_eq!(stage.stored("py/film.ts"), None, "it is killed in the middle");
+    stage.kill_and_start();
+    ended_well(running.wait_with_output().expect("it ends"));
+    stage.has("py/film.ts", &bytes);
+}
+
+#[test]
+fn chromium_uploads_through_the_page() {
+    let mut stage = Stage::new();
+    let (file, bytes) = stage.file("größe <b>1.ts", 30_000_000);
+    let (small, few) = stage.file("small.ts", 10);
+    let cuts = Cuts::new(stage.port, 9_000_000, 2);
+    fs::create_dir(stage.dir.path().join("titles/films & more")).expect("a directory");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs = std::env::split_paths(&path);
+    let chromium = dirs.find_map(|dir| Some(dir.join("chromium")).filter(|file| file.is_file()));
+    let chromium = chromium.expect("chromium is missing: cargo xtask setup");
+    let page = cuts.url("/films%20&%20more/");
+    let args =
+        [&script("page.mjs"), text(&chromium), &page, &stage.token, text(&file), text(&small)];
+    let running = begin("node", args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    cuts.wait_for(2);
+    stage.kill_and_start();
+    let ended = running.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "the page complains");
+    assert_eq!(ended_well(ended), "stored\nstored\n");
+    stage.has("films & more/größe <b>1.ts", &bytes);
+    stage.has("films & more/small.ts", &few);
+}
