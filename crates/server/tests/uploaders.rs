@@ -83,13 +83,17 @@ impl Stage {
     }
 }
 
+/// What it says is logged as fully as it can.
 fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
+    let log = fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
         .arg("serve")
         .arg(dir.join("titles"))
         .args(["--uploads", "--http", &format!("127.0.0.1:{port}")])
+        .env("TACTUS_LOG", "trace")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(log)
         .spawn()
         .expect("the server starts");
     let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
@@ -242,6 +246,26 @@ fn curl_puts_files_in_every_way_that_it_knows() {
         run("curl", ["-sS", "--fail", &format!("{}?rate=max", stage.url("/b.ts"))]).len(),
         String::from_utf8_lossy(&bytes).len()
     );
+}
+
+#[test]
+fn k03_no_token_is_logged() {
+    let stage = Stage::new();
+    let (file, _) = stage.file("a.ts", 1000);
+    let status = |credentials: &[&str], url: &str| {
+        let ask = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", text(&file)];
+        run("curl", [&ask, credentials, &[url]].concat())
+    };
+    let (bearer, wrong) = (format!("Authorization: Bearer {}", stage.token), "not-the-right-token");
+    assert_eq!(status(&["-H", &bearer], &stage.url("/a.ts")), "201");
+    assert_eq!(status(&["-u", &format!("me:{}", stage.token)], &stage.url("/b.ts")), "201");
+    assert_eq!(status(&["-u", &format!("me:{wrong}")], &stage.url("/c.ts")), "401");
+    let log = fs::read_to_string(stage.dir.path().join("log")).expect("a log");
+    assert!(log.contains("\"a.ts\"") && log.contains("401"), "it logs what happens:\n{log}");
+    let basic = |token: &str| data_encoding::BASE64.encode(format!("me:{token}").as_bytes());
+    for secret in [&stage.token, wrong, &basic(&stage.token), &basic(wrong)] {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
 }
 
 #[test]

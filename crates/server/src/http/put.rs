@@ -236,6 +236,16 @@ pub(super) fn location(path: &RequestPath) -> String {
     location
 }
 
+/// The same as [`understood`](super::tus::understood) for a title.
+#[cfg(any(test, fuzzing))]
+pub(super) fn understood(fields: &Fields) -> bool {
+    let to = destination(fields);
+    if let Ok(path) = &to {
+        assert!(!path.segments().any(|segment| matches!(segment, "." | "..")), "{path:?}");
+    }
+    precondition(fields).is_ok() && representation(fields).is_ok() && to.is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

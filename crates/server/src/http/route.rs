@@ -29,7 +29,7 @@ pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
         }
         _ => {
             site.counters.count(Abuse::BadMethod);
-            let text = "this server only sends: use GET or HEAD";
+            let text = format!("this method is not served here; these are: {}", allowed(site));
             Answer::Short(Response::text(405, text).with("Allow", allowed(site)))
         }
     }

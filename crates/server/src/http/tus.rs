@@ -418,6 +418,29 @@ impl From<Wrong> for Refused {
     }
 }
 
+/// What fields say about an upload, for those who try all bytes on it; whether they are understood.
+#[cfg(any(test, fuzzing))]
+pub(super) fn understood(all: &super::fields::Fields, query: Option<&str>) -> bool {
+    let numbers = [fields::length(all), fields::declared(all), fields::offset(all).map(Some)];
+    for number in numbers.into_iter().flatten().flatten() {
+        assert!(i64::try_from(number).is_ok(), "{number}");
+    }
+    if let Ok(Some(mut sum)) = fields::checksum(all) {
+        sum.add(b"hello");
+        std::hint::black_box(sum.matches());
+    }
+    let parts = fields::concat(all);
+    if let Ok(Concat::Final(parts)) = &parts {
+        assert!((1..=fields::PARTS_MAX).contains(&parts.len()));
+    }
+    let Ok(metadata) = metadata::metadata(all) else { return false };
+    let kept = Kept { metadata: metadata.raw.clone(), concat: None };
+    assert_eq!(Kept::read(&kept.write()), kept, "it comes back as it was");
+    let Ok(path) = metadata.target(query) else { return false };
+    assert!(!path.name().is_empty() && !path.is_directory(), "{path:?}");
+    parts.is_ok() && fields::version(all).is_ok() && precondition(all).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,10 +17,11 @@ use super::fields::Fields;
 use super::framing::Body;
 use super::limits::Limits;
 use super::multipart::Multipart;
+use super::principals::{Principals, Who};
 use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{rate, route};
+use super::{put, rate, route, tus};
 use crate::config::{self, Config};
 
 /// A request's head, and the body behind it.
@@ -83,6 +84,27 @@ pub fn target(bytes: &[u8]) -> bool {
         _ => return false,
     }
     true
+}
+
+/// A query in the first line, and the fields of an upload in the others.
+pub fn upload(bytes: &[u8]) -> bool {
+    static PRINCIPALS: LazyLock<Principals> = LazyLock::new(|| {
+        let token = config::Token::Sha256([7; 32]);
+        let one = config::Principal { name: "one".into(), token, quota: None };
+        Principals::read(&[one]).expect("no file is read")
+    });
+    let (mut lines, mut head, mut places) = (bytes.split(|&byte| byte == b'\n'), vec![], vec![]);
+    let query = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    for line in lines {
+        let colon = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
+        let (begin, end) = (head.len(), head.len() + line.len());
+        head.extend(line);
+        places.push((begin..begin + colon, (begin + colon + 1).min(end)..end));
+    }
+    let fields = Fields::new(head, places);
+    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(_)), "nobody has this token");
+    let titles = put::understood(&fields);
+    tus::understood(&fields, Some(&query)) || titles
 }
 
 /// A title's length in eight bytes, and the value of a `Range` field.

@@ -140,6 +140,11 @@ fn no_asked_rate_crashes_it() {
 }
 
 #[test]
+fn no_upload_crashes_it() {
+    knock("upload");
+}
+
+#[test]
 fn no_transport_stream_crashes_it() {
     knock("transport_stream");
 }

@@ -44,7 +44,9 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
     if value.len() > BYTES_MAX {
         return Err(Wrong::Long);
     }
-    let raw = std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).ok_or(Wrong::Form)?;
+    // It is told again in a field: nothing else may be in it.
+    let plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    let raw = std::str::from_utf8(value).ok().filter(plain).ok_or(Wrong::Form)?;
     let mut metadata = Metadata { raw: raw.to_owned(), ..Metadata::default() };
     let mut keys = HashSet::new();
     for pair in raw.split(',') {

@@ -1,0 +1,6 @@
+//! Fuzzes the fields of an upload.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::upload(bytes);
+});
