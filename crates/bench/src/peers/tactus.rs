@@ -148,6 +148,7 @@ impl Tactus {
                 ("block", tuning.block.map(bytes)),
                 ("depth", tuning.depth.map(|depth| depth.to_string())),
                 ("budget", tuning.disk_budget.map(percent)),
+                ("uploads", setting.uploads.then(|| "true".into())),
             ],
         );
         if setting.uploads {
