@@ -62,6 +62,8 @@ pub struct DeliveryCounters {
     pub completed: Counter,
     /// Streams ended because their disk failed.
     pub disk_failed: Counter,
+    /// Streams ended because a block of their title is not what was stored.
+    pub damaged: Counter,
     /// Streams ended because their peer was too slow.
     pub too_slow: Counter,
     /// Streams whose connection broke.

@@ -14,7 +14,7 @@ mod entry;
 use std::sync::Arc;
 
 use tactus_core::mutant;
-use tactus_core::ports::Bell;
+use tactus_core::ports::{Bell, DiskFault};
 use tactus_core::read_ahead::Piece;
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::arena::Lease;
@@ -259,14 +259,18 @@ impl DeliveryServer {
     fn handle_failed(&mut self, now: MonoTime, token: u32, errno: i32) {
         let wanted = self.wanted.get_mut(token);
         let stream = wanted.stream;
-        let abandoned = wanted.abandoned;
+        let (abandoned, block) = (wanted.abandoned, wanted.piece.block);
         wanted.failed = true;
         if abandoned {
             self.wanted.remove(token);
             self.entries[stream.index as usize].waiting -= 1;
             self.retire_if_done(stream.index);
         } else {
-            self.end(now, stream.index, Outcome::DiskFailed(errno));
+            let outcome = match DiskFault(errno) {
+                DiskFault::DAMAGED => Outcome::Damaged { block },
+                DiskFault(errno) => Outcome::DiskFailed(errno),
+            };
+            self.end(now, stream.index, outcome);
         }
     }
 
@@ -407,6 +411,7 @@ impl DeliveryServer {
         let counter = match outcome {
             Outcome::Complete => Some(&self.counters.completed),
             Outcome::DiskFailed(_) => Some(&self.counters.disk_failed),
+            Outcome::Damaged { .. } => Some(&self.counters.damaged),
             Outcome::TooSlow => Some(&self.counters.too_slow),
             Outcome::PeerGone(_) => Some(&self.counters.peer_gone),
             Outcome::Stopped => None,

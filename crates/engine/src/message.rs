@@ -127,6 +127,11 @@ pub enum Outcome {
     TooSlow,
     /// The disk failed, with this error number.
     DiskFailed(i32),
+    /// This block of the title is not what was stored. Nothing of it was sent.
+    Damaged {
+        /// Its number, counted in the volume's blocks.
+        block: u64,
+    },
     /// The control side asked.
     Stopped,
 }

@@ -373,7 +373,7 @@ fn what_is_not_what_was_stored_is_found_before_it_is_sent() {
             let damaged = start_with_sums(&mut stage, 2, pace, &bad);
             stage.pass(SECOND.times(12));
             assert_eq!(finished(&stage, whole), Some((Outcome::Complete, TITLE)));
-            let outcome = Outcome::DiskFailed(DiskFault::DAMAGED.0);
+            let outcome = Outcome::Damaged { block: 0 };
             assert_eq!(finished(&stage, damaged), Some((outcome, Bytes(0))));
             assert!(stage.control.counters.blocks[0].damaged.value() > 0);
             // What was lent to a real-time thread is freed by the control side.
@@ -394,7 +394,7 @@ fn a_block_in_memory_that_nobody_has_compared_is_compared_before_it_is_lent() {
         let careful = start_with_sums(&mut stage, 2, BY_THE_CLOCK, &sums(2));
         stage.pass(SECOND.times(11));
         assert_eq!(finished(&stage, careless), Some((Outcome::Complete, TITLE)));
-        let outcome = Outcome::DiskFailed(DiskFault::DAMAGED.0);
+        let outcome = Outcome::Damaged { block: 0 };
         assert_eq!(finished(&stage, careful), Some((outcome, Bytes(0))));
         assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
     }

@@ -8,6 +8,7 @@
 mod popular;
 mod running;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -27,7 +28,7 @@ use tactus_sys::file;
 use tokio::sync::oneshot;
 
 use crate::broker::popular::Popular;
-use crate::catalogue::OpenTitle;
+use crate::catalogue::{self, OpenTitle};
 
 pub use running::Running;
 
@@ -65,6 +66,17 @@ struct Book {
     best_effort: u32,
     refusals: Refusals,
     popular: Popular,
+    /// Damaged blocks that have been logged.
+    damaged: BTreeSet<(TitleId, u64)>,
+}
+
+/// With more than these, some are logged again.
+const DAMAGED_MAX: usize = 1024;
+
+/// A block that is not what was stored.
+struct Damage {
+    title: Arc<OpenTitle>,
+    block: u64,
 }
 
 #[derive(Default)]
@@ -108,8 +120,8 @@ impl Source {
 
     fn origin(&self) -> Origin {
         let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
-        let OpenTitle { volume, id: title, position, len, .. } = *self.title;
-        Origin { volume, title, file, position, len, sums: None }
+        let OpenTitle { volume, id: title, position, len, ref sums, .. } = *self.title;
+        Origin { volume, title, file, position, len, sums: sums.clone() }
     }
 }
 
@@ -210,6 +222,7 @@ impl Broker {
             best_effort: 0,
             refusals: Refusals::default(),
             popular: Popular::default(),
+            damaged: BTreeSet::new(),
         };
         Self { shared: Arc::new(Shared { book: Mutex::new(book), rules }) }
     }
@@ -368,7 +381,14 @@ impl Broker {
         while let Some(report) = reports.pop() {
             match report {
                 Report::Finished { stream, outcome, sent } => {
-                    self.shared.book().finished(stream, outcome, sent);
+                    let damaged = self.shared.book().finished(stream, outcome, sent);
+                    if let Some(Damage { title, block }) = damaged {
+                        let name = catalogue::path_of(&title.file);
+                        tracing::error!(
+                            title = %name.display(), block,
+                            "a block is not what was stored, and was not sent; `tactus verify` says more"
+                        );
+                    }
                 }
                 Report::Held { stream } => self.shared.book().held(stream),
                 Report::Retired { stream, .. } => {
@@ -395,15 +415,22 @@ impl Book {
         self.bell.ring();
     }
 
-    fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) {
+    /// Frees the socket. What it answers is damage that nobody has been told of.
+    fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) -> Option<Damage> {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");
         let usable = matches!(outcome, Outcome::Complete);
         let socket = place.socket.take().filter(|_| usable);
+        let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
         if let Some(finished) = place.finished.take() {
             // Whoever asked may have gone; then the socket closes here.
             drop(finished.send(Delivered { socket, outcome, sent: sent.0 }));
         }
+        let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return None };
+        if self.damaged.len() >= DAMAGED_MAX {
+            self.damaged.clear();
+        }
+        self.damaged.insert((title.id, block)).then_some(Damage { title, block })
     }
 
     fn held(&mut self, stream: StreamId) {

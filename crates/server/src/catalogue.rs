@@ -14,13 +14,14 @@ mod volume;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tactus_core::path::RequestPath;
-use tactus_core::units::{BitRate, Bytes, WallTime};
+use tactus_core::sums::Sums;
+use tactus_core::units::{BitRate, Bytes, MIB, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
 use tokio::sync::OnceCell;
 
@@ -43,6 +44,30 @@ pub const LISTING_ENTRIES_MAX: usize = 10_000;
 /// Finds what a title needs to play, from its file and its name; may block.
 pub type MediaProbe = fn(&File, &str) -> Option<MediaFacts>;
 
+/// Finds what a title's bytes must sum up to, from its volume's root and its file; none when nobody has
+/// summed them up. May block.
+pub type SumsLookup = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> Result<Option<Arc<Sums>>, Damaged>;
+
+/// Why a title with checksums is not to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Damaged {
+    /// Its checksums are gone.
+    #[error("the title's checksums are gone; restore them, or store the title again")]
+    Missing,
+    /// Its checksums do not check themselves.
+    #[error("the title's checksums are damaged; restore them, or store the title again")]
+    Manifest,
+    /// Its checksums were written by another version of Tactus.
+    #[error("the title's checksums have a form that this version does not know")]
+    Unknown,
+    /// It has another length than its checksums.
+    #[error("the title was cut, grew, or was changed in place; store it again")]
+    Length,
+    /// The file system failed, with this error number.
+    #[error("the title's checksums cannot be read: error {0}")]
+    Unreadable(i32),
+}
+
 /// What the catalogue may use.
 #[derive(Clone, Debug)]
 pub struct CatalogueRules {
@@ -52,7 +77,14 @@ pub struct CatalogueRules {
     pub listing_entries_max: usize,
     /// How it is found what a title needs to play.
     pub probe: MediaProbe,
+    /// How it is found what a title must sum up to.
+    pub sums: SumsLookup,
+    /// Memory for the checksums of titles that are remembered; one title's may be more.
+    pub sums_max: Bytes,
 }
+
+/// Checksums of 8 TiB of titles.
+const SUMS_MAX: Bytes = Bytes(512 * MIB);
 
 impl Default for CatalogueRules {
     fn default() -> Self {
@@ -60,6 +92,8 @@ impl Default for CatalogueRules {
             known_titles_max: KNOWN_TITLES_MAX,
             listing_entries_max: LISTING_ENTRIES_MAX,
             probe: |_, _| None,
+            sums: |_, _| Ok(None),
+            sums_max: SUMS_MAX,
         }
     }
 }
@@ -85,6 +119,8 @@ pub struct OpenTitle {
     pub media_type: &'static str,
     /// Where it begins on the device, as a sweep key; zero where order does not matter.
     pub position: u64,
+    /// What its bytes must sum up to, where that is known.
+    pub sums: Option<Arc<Sums>>,
     media: OnceCell<Option<MediaFacts>>,
 }
 
@@ -92,6 +128,11 @@ impl OpenTitle {
     /// The rate that it needs to play, when it has been looked for and found.
     pub fn own_rate(&self) -> Option<BitRate> {
         Some(self.media.get().copied().flatten()?.rate)
+    }
+
+    /// Memory that its checksums take.
+    fn sums_size(&self) -> u64 {
+        self.sums.as_ref().map_or(0, |sums| size_of_val(sums.units()) as u64)
     }
 }
 
@@ -134,6 +175,9 @@ pub enum OpenFault {
     /// The file system failed, with this error number; see the kernel's log.
     #[error("the file system failed with error {0}")]
     Failed(i32),
+    /// It is not what was stored.
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
 }
 
 /// Every volume's names.
@@ -143,6 +187,7 @@ pub struct Catalogue {
     known: KnownTitles,
     rules: CatalogueRules,
     next_title: AtomicU64,
+    damaged: AtomicU64,
 }
 
 impl Catalogue {
@@ -169,9 +214,10 @@ impl Catalogue {
         };
         Ok(Self {
             volumes: roots.iter().enumerate().map(volume).collect::<io::Result<_>>()?,
-            known: KnownTitles::new(rules.known_titles_max),
+            known: KnownTitles::new(rules.known_titles_max, rules.sums_max),
             rules,
             next_title: AtomicU64::new(1),
+            damaged: AtomicU64::new(0),
         })
     }
 
@@ -265,6 +311,11 @@ impl Catalogue {
         }
     }
 
+    /// How often a title was refused because it is not what was stored.
+    pub fn damaged(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
     fn list_blocking(&self, directory: Directory) -> Result<Listing, OpenFault> {
         let max = self.rules.listing_entries_max;
         let rate = |version: &FileVersion| {
@@ -340,6 +391,20 @@ impl Catalogue {
     /// Finds out what is not known about a title yet; may block.
     fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
         let NewTitle { file, version, volume, media_type } = new;
+        let sums = (self.rules.sums)(self.volumes[volume].root().as_fd(), file.as_fd());
+        let sums = match sums {
+            Ok(sums) => sums,
+            // Short of handles is not short of checksums.
+            Err(Damaged::Unreadable(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+                return Err(OpenFault::Busy);
+            }
+            Err(damaged) => {
+                self.damaged.fetch_add(1, Ordering::Relaxed);
+                let name = path_of(&file);
+                tracing::error!(title = %name.display(), "a title is not served: {damaged}");
+                return Err(damaged.into());
+            }
+        };
         let title = OpenTitle {
             id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
             volume: self.volumes[volume].id,
@@ -350,10 +415,16 @@ impl Catalogue {
             modified: version.modified_wall(),
             etag: version.etag(),
             media_type,
+            sums,
             media: OnceCell::new(),
         };
         Ok(self.known.remember(version, Arc::new(title)))
     }
+}
+
+/// The path of an open file, as the kernel knows it now; for logs.
+pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }
 
 /// What was opened, and whether it is known.

@@ -15,6 +15,7 @@ mod put;
 mod rename;
 mod serve;
 mod token;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ enum Command {
     Put(put::Put),
     Rm(rename::Rm),
     Mv(rename::Mv),
+    Verify(verify::Verify),
     Doctor(doctor::Doctor),
     Completions(manual::Completions),
     Man(manual::Man),
@@ -118,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Put(put) => put.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
+        Command::Verify(verify) => verify.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(&mut Cli::command()),
         Command::Man(man) => man.run(Cli::command()),

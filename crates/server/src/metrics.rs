@@ -17,6 +17,7 @@ use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 
 use crate::broker::{Broker, Running};
+use crate::catalogue::{self, Catalogue};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, VolumeFacts};
@@ -26,6 +27,7 @@ use crate::http::{self, Internal, Response};
 pub struct Sources {
     broker: Broker,
     counters: Counters,
+    catalogue: Arc<Catalogue>,
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
     intakes: Vec<Option<Intake>>,
@@ -49,12 +51,18 @@ pub struct Figures {
 
 impl Figures {
     /// The figures of a running engine and its HTTP side.
-    pub fn new(engine: &Engine, http: Arc<http::Counters>, config: &Config) -> Self {
+    pub fn new(
+        engine: &Engine,
+        catalogue: Arc<Catalogue>,
+        http: Arc<http::Counters>,
+        config: &Config,
+    ) -> Self {
         let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
         let volumes = mounts.zip(engine.volumes.iter().cloned());
         let sources = Arc::new(Sources {
             broker: engine.broker.clone(),
             counters: engine.counters.clone(),
+            catalogue,
             http,
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
             intakes: engine.intakes.clone(),
@@ -137,10 +145,9 @@ impl Sources {
 
     /// The title's path in URLs, which the kernel knows from the open file.
     fn title_of(&self, running: &Running) -> String {
-        use std::os::fd::AsRawFd;
         let volume = self.volumes.get(usize::from(running.title.volume.0));
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", running.title.file.as_raw_fd()));
-        let within = volume.zip(path.ok()).and_then(|(volume, path)| {
+        let path = catalogue::path_of(&running.title.file);
+        let within = volume.and_then(|volume| {
             let root = volume.facts.path.canonicalize().ok()?;
             let name = path.strip_prefix(root).ok()?;
             Some(format!("{}{}", volume.mount, name.display()))

@@ -128,6 +128,7 @@ fn help_shows_every_command_with_examples() {
         "put",
         "rm",
         "mv",
+        "verify",
         "doctor",
         "completions",
         "man",
@@ -159,6 +160,7 @@ fn wrong_arguments_end_with_2_and_say_what_to_write() {
         (&["measure", "/nowhere/at/all"], "is not a directory"),
         (&["measure", "/", "--scratch", "1 Gib"], "did you mean \"GiB\"?"),
         (&["doctor", "/nowhere/at/all"], "name a directory"),
+        (&["verify", "/nowhere/at/all"], "/nowhere/at/all"),
     ] {
         let output = tactus(args);
         assert_eq!(code(&output), 2, "{args:?}\n{}", err(&output));
@@ -229,7 +231,9 @@ fn completions_and_manual_pages_cover_every_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let pages = dir.path().join("man1");
     assert_eq!(code(&tactus(&["man", pages.to_str().expect("a plain name")])), 0);
-    for page in ["tactus.1", "tactus-serve.1", "tactus-get.1", "tactus-completions.1"] {
+    for page in
+        ["tactus.1", "tactus-serve.1", "tactus-get.1", "tactus-verify.1", "tactus-completions.1"]
+    {
         let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|_| panic!("no {page}"));
         assert!(text.contains(".SH NAME"), "{page}");
     }

@@ -269,6 +269,60 @@ fn k03_no_token_is_logged() {
 }
 
 #[test]
+fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
+    use std::os::unix::fs::FileExt;
+    let stage = Stage::new();
+    let (file, bytes) = stage.file("a.ts", 1_000_001);
+    let user = format!("anybody:{}", stage.token);
+    for to in ["/whole.ts", "/cut.ts", "/changed.ts"] {
+        let url = stage.url(to);
+        run("curl", ["-sS", "--fail", "-u", &user, "-T", text(&file), &url]);
+    }
+    let titles = stage.dir.path().join("titles");
+    fs::write(titles.join("not-uploaded.ts"), &bytes).expect("a file");
+    let verify = |path: &Path| {
+        let ended = begin(env!("CARGO_BIN_EXE_tactus"), ["verify", text(path)]).output();
+        let ended = ended.expect("timeout is part of coreutils");
+        (ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned())
+    };
+    let (code, said) = verify(&titles);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 whole") && said.contains("1 without checksums, 0 damaged"), "{said}");
+
+    let open = |name: &str| fs::File::options().write(true).open(titles.join(name)).expect("there");
+    open("cut.ts").set_len(1_000_000).expect("a shorter file");
+    open("changed.ts").write_all_at(&[!bytes[700_000]], 700_000).expect("another byte");
+    let (code, said) = verify(&titles);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("cut.ts: the title was cut"), "{said}");
+    assert!(said.contains("changed.ts: 1 units of 64 KiB are damaged, the first at byte 655360"));
+    assert!(said.contains("1 whole") && said.contains("2 damaged"), "{said}");
+    assert_eq!(verify(&titles.join("whole.ts")).0, Some(0));
+    assert_eq!(verify(&titles.join("cut.ts")).0, Some(1));
+
+    let get = |name: &str| {
+        let url = format!("{}?rate=max", stage.url(name));
+        let ended = begin("curl", ["-sS", "-w", "%{stderr}%{http_code}", &url]).output();
+        let ended = ended.expect("timeout is part of coreutils");
+        let status = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), status, ended.stdout)
+    };
+    let (code, status, body) = get("/cut.ts");
+    assert_eq!((code, status.as_str()), (Some(0), "500"));
+    assert!(String::from_utf8_lossy(&body).contains("store it again"));
+    // 18: the transfer ended before its length.
+    let (code, status, body) = get("/changed.ts");
+    assert_eq!((code, status.ends_with("200")), (Some(18), true), "{status}");
+    assert!(body.len() < 700_000 && bytes.starts_with(&body), "{} bytes", body.len());
+    let metrics = run("curl", ["-sS", &stage.url("/metrics")]);
+    let has =
+        |line: &str| assert!(metrics.lines().any(|each| each == line), "no {line}\n{metrics}");
+    has("tactus_blocks_damaged_total{volume=\"/\"} 1");
+    has("tactus_titles_damaged_total 1");
+    has("tactus_streams_ended_total{outcome=\"damaged\"} 1");
+}
+
+#[test]
 fn tactus_put_goes_on_through_cuts_and_kills() {
     let mut stage = Stage::new();
     let (file, bytes) = stage.file("film.ts", 60_000_000);

@@ -1,10 +1,13 @@
 //! The titles that were asked for lately: the least recently used one goes first.
 //!
-//! Promise: never more than its bound, and at any time at most one title per version of a file. A
-//! title that goes stays open for the streams that hold it.
+//! Promise: never more than its bounds, in number and in memory for checksums, but for the title that was
+//! asked for last; and at any time at most one title per version of a file. A title that goes stays open
+//! for the streams that hold it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tactus_core::units::Bytes;
 
 use super::{FileVersion, OpenTitle};
 
@@ -12,6 +15,8 @@ use super::{FileVersion, OpenTitle};
 pub(super) struct KnownTitles {
     inner: Mutex<Inner>,
     max: usize,
+    /// Memory for their checksums.
+    sums_max: u64,
 }
 
 #[derive(Default, Debug)]
@@ -21,12 +26,14 @@ struct Inner {
     by_use: BTreeMap<u64, FileVersion>,
     /// Counts uses.
     now: u64,
+    /// Memory that the checksums of all of them take.
+    sums: u64,
 }
 
 impl KnownTitles {
-    /// Room for `max` titles, at least one.
-    pub(super) fn new(max: usize) -> Self {
-        Self { inner: Mutex::new(Inner::default()), max: max.max(1) }
+    /// Room for `max` titles, at least one, with checksums of `sums_max` in all.
+    pub(super) fn new(max: usize, sums_max: Bytes) -> Self {
+        Self { inner: Mutex::new(Inner::default()), max: max.max(1), sums_max: sums_max.0 }
     }
 
     pub(super) fn by_version(&self, version: &FileVersion) -> Option<Arc<OpenTitle>> {
@@ -39,9 +46,11 @@ impl KnownTitles {
         if let Some(known) = inner.touch(&version) {
             return known;
         }
-        while inner.titles.len() >= self.max {
+        inner.sums += title.sums_size();
+        while inner.titles.len() >= self.max || inner.sums > self.sums_max {
             let Some((_, oldest)) = inner.by_use.pop_first() else { break };
-            inner.titles.remove(&oldest);
+            let gone = inner.titles.remove(&oldest);
+            inner.sums -= gone.map_or(0, |(_, title)| title.sums_size());
         }
         let now = inner.tick();
         inner.by_use.insert(now, version);

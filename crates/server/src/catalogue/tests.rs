@@ -381,3 +381,37 @@ fn a_volume_that_hangs_takes_only_its_share_of_threads() {
         assert_eq!(HANGING.load(Ordering::Relaxed), 20);
     });
 }
+
+#[test]
+fn checksums_of_remembered_titles_have_a_bound() {
+    let sums: SumsLookup = |_, title| {
+        let len = Bytes(rustix::fs::fstat(title).unwrap().st_size as u64);
+        let units = vec![0; len.0.div_ceil(64 * 1024) as usize];
+        Ok(Sums::new(len, units.into()).map(Arc::new))
+    };
+    // Each of these has four sums, of four bytes each.
+    let rules = CatalogueRules { sums, sums_max: Bytes(40), ..CatalogueRules::default() };
+    let house = House::new(rules);
+    for name in ["a.ts", "b.ts", "c.ts"] {
+        fs::write(house.path(name), vec![0; 256 * 1024]).unwrap();
+    }
+    let first = ["/a.ts", "/b.ts"].map(|name| house.title(name).id);
+    assert_eq!(["/a.ts", "/b.ts"].map(|name| house.title(name).id), first, "two fit");
+    house.title("/c.ts");
+    assert_eq!(house.title("/b.ts").id, first[1], "used after the first");
+    assert_ne!(house.title("/a.ts").id, first[0], "there was no room for three");
+    // A title whose checksums alone are more is served all the same.
+    fs::write(house.path("long.ts"), vec![0; 1 << 20]).unwrap();
+    assert_eq!(house.title("/long.ts").sums.as_ref().unwrap().units().len(), 16);
+}
+
+#[test]
+fn a_damaged_title_is_counted_and_not_opened() {
+    let rules = CatalogueRules { sums: |_, _| Err(Damaged::Length), ..CatalogueRules::default() };
+    let house = House::new(rules);
+    fs::write(house.path("a.ts"), b"one").unwrap();
+    for count in 1..3 {
+        assert_eq!(house.find("/a.ts").unwrap_err(), OpenFault::Damaged(Damaged::Length));
+        assert_eq!(house.catalogue.damaged(), count);
+    }
+}

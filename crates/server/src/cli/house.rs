@@ -20,7 +20,7 @@ use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
 use crate::media;
 use crate::metrics::Figures;
-use crate::store::Medium;
+use crate::store::{Manifests, Medium};
 
 /// A server that is ready: bound, and its cores running.
 pub(super) struct House {
@@ -46,7 +46,11 @@ impl House {
             .volumes
             .iter()
             .map(|volume| Root { mount: volume.mount.clone(), directory: volume.path.clone() });
-        let rules = CatalogueRules { probe: media::probe::probe, ..CatalogueRules::default() };
+        let rules = CatalogueRules {
+            probe: media::probe::probe,
+            sums: Manifests::look_up,
+            ..CatalogueRules::default()
+        };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
             .context("a volume cannot be opened; check [[volume]] path and its rights")?;
         let engine = engine::start(&config).context("the engine cannot start")?;
@@ -83,8 +87,12 @@ impl House {
     pub(super) async fn serve(self, end: impl Future<Output = ()>) -> Result<()> {
         let counters = Arc::new(Counters::default());
         let limits = Limits::from(&self.config.http);
-        let figures: Arc<dyn Internal> =
-            Arc::new(Figures::new(&self.engine, Arc::clone(&counters), &self.config));
+        let figures: Arc<dyn Internal> = Arc::new(Figures::new(
+            &self.engine,
+            Arc::clone(&self.catalogue),
+            Arc::clone(&counters),
+            &self.config,
+        ));
         let store = Store {
             catalogue: self.catalogue,
             broker: self.engine.broker.clone(),

@@ -57,6 +57,6 @@ pub(super) fn not_served(fault: OpenFault) -> Response {
     match fault {
         OpenFault::NotFound => Response::text(404, fault.to_string()),
         OpenFault::Busy => Response::text(503, fault.to_string()).with("Retry-After", "1"),
-        OpenFault::Failed(_) => Response::text(500, fault.to_string()),
+        OpenFault::Failed(_) | OpenFault::Damaged(_) => Response::text(500, fault.to_string()),
     }
 }

@@ -61,6 +61,7 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
         ("peer_gone", &delivery.peer_gone),
         ("too_slow", &delivery.too_slow),
         ("disk_failed", &delivery.disk_failed),
+        ("damaged", &delivery.damaged),
     ];
     let ends = ends.map(|(outcome, count)| (vec![("outcome", outcome.into())], count.value()));
     page.counter("tactus_streams_ended", "Streams ended, by outcome", None, ends)?;
@@ -145,6 +146,13 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_blocks_wanted", help, None, each)?;
     let each = blocks().map(|(index, block)| (vec![volume(index)], block.evictions.value()));
     page.counter("tactus_blocks_evicted", "Blocks that made room for others", None, each)?;
+    let each = blocks().map(|(index, block)| (vec![volume(index)], block.damaged.value()));
+    let help =
+        "Blocks that were not what had been stored: their streams ended, nothing of them was sent";
+    page.counter("tactus_blocks_damaged", help, None, each)?;
+    let refused = [(vec![], sources.catalogue.damaged())];
+    let help = "Requests for titles that do not fit their checksums, answered with 500";
+    page.counter("tactus_titles_damaged", help, None, refused)?;
     let each = blocks().flat_map(|(index, block)| {
         let labels = |state: &str| vec![volume(index), ("state", state.to_owned())];
         let leased = block.leased.value();

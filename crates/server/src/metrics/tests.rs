@@ -21,7 +21,9 @@ fn stage() -> Stage {
     config.memory.streams_max = 16;
     config.volumes[0].uploads = true;
     let engine = engine::start(&config).unwrap();
-    let figures = Figures::new(&engine, Arc::new(http::Counters::default()), &config);
+    let catalogue = Catalogue::new(dir.path(), crate::catalogue::CatalogueRules::default());
+    let catalogue = Arc::new(catalogue.unwrap());
+    let figures = Figures::new(&engine, catalogue, Arc::new(http::Counters::default()), &config);
     Stage { figures, _engine: engine, _dir: dir }
 }
 

@@ -4,7 +4,7 @@
 //! length; everything else is damage. Writing and reading share this one form.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, XattrFlags};
@@ -13,6 +13,7 @@ use tactus_core::sums::{self, combine};
 use tactus_core::units::Bytes;
 
 use super::id::StoreId;
+pub use crate::catalogue::Damaged;
 
 /// Bytes that have one checksum.
 pub const UNIT: u64 = sums::UNIT.0;
@@ -200,26 +201,6 @@ impl Reader<'_> {
     }
 }
 
-/// Why a title with checksums is not to be served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Damaged {
-    /// Its checksums are gone.
-    #[error("the title's checksums are gone; restore them, or store the title again")]
-    Missing,
-    /// Its checksums do not check themselves.
-    #[error("the title's checksums are damaged; restore them, or store the title again")]
-    Manifest,
-    /// Its checksums were written by another version of Tactus.
-    #[error("the title's checksums have a form that this version does not know")]
-    Unknown,
-    /// It has another length than its checksums.
-    #[error("the title was cut, grew, or was changed in place; store it again")]
-    Length,
-    /// The file system failed, with this error number.
-    #[error("the title's checksums cannot be read: error {0}")]
-    Unreadable(i32),
-}
-
 /// The checksums of one volume, for whoever reads its titles. Needs no store.
 #[derive(Debug)]
 pub struct Manifests {
@@ -238,6 +219,36 @@ impl Manifests {
             Ok(sums) => Ok(Some(Self { sums })),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The checksums of a title that is open below `root`, as the catalogue asks for them. May block.
+    ///
+    /// # Errors
+    /// When it has some that do not fit, or cannot be read.
+    pub fn look_up(
+        root: BorrowedFd<'_>,
+        title: BorrowedFd<'_>,
+    ) -> Result<Option<Arc<sums::Sums>>, Damaged> {
+        Ok(Self::of_title(root, title)?.map(|sums| Arc::clone(sums.table())))
+    }
+
+    /// The same with the sum of the whole title.
+    pub(super) fn of_title(
+        root: BorrowedFd<'_>,
+        title: BorrowedFd<'_>,
+    ) -> Result<Option<Arc<Sums>>, Damaged> {
+        // Most files of most volumes have none: that is known without looking further.
+        let Some(mark) = Mark::read(title)? else { return Ok(None) };
+        let unreadable = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
+        match open {
+            Some(manifests) => manifests.sums_of(title),
+            None => {
+                let stat =
+                    rustix::fs::fstat(title).map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
+                if mark.inode == stat.st_ino { Err(Damaged::Missing) } else { Ok(None) }
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Promise: it changes nothing, and finds every byte that is not what was stored.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -67,8 +67,8 @@ pub fn verify(
         }
         Err(errno) => return Err(VerifyError::Io(errno.into())),
     };
-    let Some(manifests) = Manifests::open(&root)? else { return Ok(Verdict::NoSums) };
-    let Some(sums) = manifests.sums_of(&title)? else { return Ok(Verdict::NoSums) };
+    let sums = Manifests::of_title(root.as_fd(), title.as_fd())?;
+    let Some(sums) = sums else { return Ok(Verdict::NoSums) };
     let (mut first, mut damaged) = (None, 0);
     let mut read = Units { title: &title, memory: Memory::new(MIB as usize), at: 0, end: 0 };
     for (index, &expected) in sums.table().units().iter().enumerate() {

@@ -1,0 +1,152 @@
+//! `tactus verify`: compares stored titles with their checksums.
+//!
+//! Promise: it changes nothing and needs no server. What is damaged is named with the place where the
+//! damage begins; a walk over a volume leaves out only what is no title.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use indicatif::ProgressBar;
+use tactus_core::units::Bytes;
+
+use super::Failure;
+use super::get::style;
+use crate::catalogue::is_reserved;
+use crate::config::RESERVED;
+use crate::store::{Verdict, VerifyError, verify};
+
+/// Compares stored titles with their checksums
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus verify /srv/media                 all titles of a volume
+  tactus verify /srv/media/films a.ts      a directory of it, and one title
+
+It reads the files past the page cache and beside a running server, whose streams it may delay on a
+disk with an arm. Files that were not uploaded have no checksums; they are only counted.
+
+Exit codes: 0 nothing is damaged; 1 something is damaged or cannot be read; 2 wrong arguments.")]
+pub(super) struct Verify {
+    /// Titles, or directories of them
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// A file that may be a title.
+struct Candidate {
+    root: PathBuf,
+    /// Below the root.
+    name: String,
+    len: u64,
+}
+
+#[derive(Default)]
+struct Found {
+    whole: u64,
+    bytes: u64,
+    without: u64,
+    bad: u64,
+}
+
+impl Verify {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut candidates = Vec::new();
+        let mut found = Found::default();
+        for path in &self.paths {
+            let named = |error| Failure::usage(format!("{}: {error}", path.display()));
+            let path = path.canonicalize().map_err(named)?;
+            collect(&volume_of(&path), &path, &mut candidates, &mut found);
+        }
+        let all = candidates.iter().map(|candidate| candidate.len).sum();
+        let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(all) };
+        meter.set_style(style());
+        for candidate in &candidates {
+            judge(candidate, &meter, &mut found);
+        }
+        meter.finish_and_clear();
+        let Found { whole, bytes, without, bad } = found;
+        let bytes = Bytes(bytes);
+        say(&format!(
+            "{whole} whole ({bytes}), {without} without checksums, {bad} damaged or unreadable"
+        ));
+        if bad == 0 { Ok(()) } else { Err(Failure::Shown) }
+    }
+}
+
+fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found) {
+    let begun = meter.position();
+    let verdict = verify(&candidate.root, &candidate.name, &mut |read| meter.inc(read));
+    meter.set_position(begun + candidate.len);
+    let wrong = match verdict {
+        Ok(Verdict::Whole(len)) => {
+            found.whole += 1;
+            found.bytes += len.0;
+            return;
+        }
+        // A name that no request can have, and what has gone meanwhile, is no title.
+        Ok(Verdict::NoSums) | Err(VerifyError::Name(_) | VerifyError::NotFound) => {
+            found.without += 1;
+            return;
+        }
+        Ok(Verdict::Damaged { first, units }) => {
+            format!("{units} units of 64 KiB are damaged, the first at byte {}", first.0)
+        }
+        Err(error) => error.to_string(),
+    };
+    found.bad += 1;
+    let path = candidate.root.join(&candidate.name);
+    meter.suspend(|| say(&format!("{}: {wrong}", path.display())));
+}
+
+/// The volume that holds `path`: what has a directory of ours.
+fn volume_of(path: &Path) -> PathBuf {
+    let has_ours = |above: &&Path| above.join(RESERVED).is_dir();
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    directory.ancestors().find(has_ours).unwrap_or(directory).to_owned()
+}
+
+/// All files at and below `path`, in the order of their names, but for what is ours and what is only
+/// linked.
+fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Found) {
+    let read = || -> std::io::Result<Vec<(PathBuf, std::fs::Metadata)>> {
+        let facts = path.symlink_metadata()?;
+        if !facts.is_dir() {
+            return Ok(vec![(path.to_owned(), facts)]);
+        }
+        let mut entries = Vec::new();
+        for entry in path.read_dir()? {
+            let entry = entry?;
+            if !is_reserved(&entry.file_name().to_string_lossy()) {
+                entries.push((entry.path(), entry.metadata()?));
+            }
+        }
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(entries)
+    };
+    let entries = read().unwrap_or_else(|error| {
+        found.bad += 1;
+        say(&format!("{}: cannot be read: {error}", path.display()));
+        Vec::new()
+    });
+    for (path, facts) in entries {
+        if facts.is_dir() {
+            collect(root, &path, into, found);
+        } else if facts.is_file() {
+            match path.strip_prefix(root).ok().and_then(Path::to_str) {
+                Some(name) => {
+                    let (root, name) = (root.to_owned(), name.to_owned());
+                    into.push(Candidate { root, name, len: facts.len() });
+                }
+                // Titles have names of text.
+                None => found.without += 1,
+            }
+        }
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}
