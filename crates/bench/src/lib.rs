@@ -38,3 +38,4 @@ pub mod run;
 pub mod benches;
 
 pub mod crash;
+pub mod faulty;

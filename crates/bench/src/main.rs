@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{interrupt, netns, report};
+use tactus_bench::{faulty, interrupt, netns, report};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -32,6 +32,13 @@ enum Task {
     /// A disk that logs what it is told, for `crash`.
     #[command(hide = true)]
     CrashDisk {
+        /// The size.
+        #[arg(long, value_parser = size)]
+        size: Bytes,
+    },
+    /// A disk that fails as it is told to, for the tests of faults.
+    #[command(hide = true)]
+    FaultyDisk {
         /// The size.
         #[arg(long, value_parser = size)]
         size: Bytes,
@@ -78,6 +85,7 @@ fn main() -> Result<()> {
         }
         Task::Crash(options) => crash::run(&options),
         Task::CrashDisk { size } => crash::serve(size),
+        Task::FaultyDisk { size } => faulty::serve(size),
         Task::Cleanup => cleanup(),
     }
 }

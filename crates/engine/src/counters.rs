@@ -5,6 +5,8 @@ use tactus_ring::counter::{Counter, Histogram};
 /// One disk server.
 #[derive(Default)]
 pub struct DiskCounters {
+    /// Transfers and flushes at the device now.
+    pub in_flight: Counter,
     /// Real-time bytes read.
     pub real_time_bytes: Counter,
     /// Best-effort bytes read.

@@ -201,6 +201,8 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if let Some(intake) = &mut self.intake {
             intake.ring();
         }
+        let in_flight = self.cycle.in_flight() as u64 + u64::from(self.cycle.is_flushing());
+        self.counters.in_flight.set(in_flight);
         any
     }
 

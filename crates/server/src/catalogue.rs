@@ -311,6 +311,18 @@ impl Catalogue {
         }
     }
 
+    /// Forgets titles that have been removed or changed: their room is the disk's again when the last
+    /// stream of them has ended. May block.
+    pub fn forget_changed(&self) {
+        for (version, title) in self.known.all() {
+            let is_same =
+                rustix::fs::fstat(&title.file).is_ok_and(|stat| FileVersion::of(&stat) == version);
+            if !is_same {
+                self.known.forget(&version);
+            }
+        }
+    }
+
     /// How often a title was refused because it is not what was stored.
     pub fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)

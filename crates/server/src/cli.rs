@@ -17,6 +17,7 @@ mod serve;
 mod token;
 mod verify;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -138,7 +139,10 @@ pub fn main() -> ExitCode {
 fn log() {
     let wanted = std::env::var("TACTUS_LOG").unwrap_or_else(|_| "warn".into());
     let filter = tracing_subscriber::EnvFilter::new(wanted);
-    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for people, not for files and journals.
+    let is_seen = std::io::stderr().is_terminal();
+    let logger = tracing_subscriber::fmt().with_env_filter(filter);
+    let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr);
     // A second logger, as in a test, is not needed.
     drop(logger.try_init());
 }

@@ -6,6 +6,7 @@
 
 mod host;
 mod intake;
+mod pulse;
 mod terms;
 mod volume;
 
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
-use tactus_core::units::Nanos;
 use tactus_engine::assembly::{self, Control, Counters, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
@@ -30,9 +30,11 @@ use crate::broker::{Broker, BrokerRules};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::host::{Bells, CoreHost, Rights};
+use crate::engine::pulse::Watch;
 use crate::engine::volume::IntakeHost;
 
 pub use crate::engine::intake::{Intake, IntakeLevels};
+pub use crate::engine::pulse::Pulse;
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 
@@ -44,6 +46,8 @@ pub struct Engine {
     pub counters: Counters,
     /// Where each volume's uploads go in; none where none are taken.
     pub intakes: Vec<Option<Intake>>,
+    /// Whether each volume's disk answers.
+    pub pulse: Pulse,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
     /// Which server sits on which core.
@@ -120,7 +124,10 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let all = Bells(started.bells.clone());
     let broker = Broker::new(ledger, commands, Box::new(all), rules);
     let mut threads = started.threads;
-    threads.push(start_reports(broker.clone(), reports, sleeper, Arc::clone(&stopping))?);
+    let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
+    let pulse = watch.pulse();
+    let stop = Arc::clone(&stopping);
+    threads.push(start_reports(broker.clone(), reports, watch, sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
@@ -138,6 +145,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         broker,
         counters,
         intakes,
+        pulse,
         volumes: facts,
         placement: plan,
         degraded,
@@ -224,6 +232,7 @@ fn start_cores(
 fn start_reports(
     broker: Broker,
     mut reports: Consumer<Report>,
+    mut watch: Watch,
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -231,11 +240,10 @@ fn start_reports(
         let _vital = Vital;
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
-            sleeper.wait_until(Some(tactus_sys::clock::now() + REPORTS_LOOK));
+            let now = tactus_sys::clock::now();
+            watch.look(now);
+            sleeper.wait_until(Some(now + pulse::LOOK));
         }
     };
     std::thread::Builder::new().name("tactus-reports".to_owned()).spawn(body)
 }
-
-/// The bell wakes the thread; this is only how soon it sees that the engine stops.
-const REPORTS_LOOK: Nanos = Nanos::from_millis(500);

@@ -20,7 +20,7 @@ use crate::broker::{Broker, Running};
 use crate::catalogue::{self, Catalogue};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, Intake, VolumeFacts};
+use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
 use crate::http::{self, Internal, Response};
 
 /// Where all figures come from.
@@ -31,6 +31,7 @@ pub struct Sources {
     http: Arc<http::Counters>,
     volumes: Vec<Volume>,
     intakes: Vec<Option<Intake>>,
+    pulse: Pulse,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
     started: Instant,
@@ -66,6 +67,7 @@ impl Figures {
             http,
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
             intakes: engine.intakes.clone(),
+            pulse: engine.pulse.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
             started: Instant::now(),

@@ -35,7 +35,7 @@ pub use ledger::{Account, Limits, Principal};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium};
 pub use names::Precondition;
 pub use publish::Finished;
-pub use recovery::Opened;
+pub use recovery::{Opened, clear_failed};
 pub use resume::{Appender, Create, PARTS_MAX, Status};
 pub use sums::{Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
@@ -171,6 +171,10 @@ impl Inner {
         let first = self.broken.set(error.to_string()).is_ok();
         if first {
             tracing::error!(%error, "a write or flush failed: the volume takes no more uploads");
+            let names = Arc::clone(&self.names);
+            // No upload waits for it: the disk may hang.
+            let marking = tokio::task::spawn_blocking(move || recovery::mark_failed(&names));
+            lock(&self.background).push(marking);
         }
         UploadError::Io(error)
     }

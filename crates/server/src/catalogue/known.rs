@@ -58,6 +58,20 @@ impl KnownTitles {
         title
     }
 
+    /// All that are remembered.
+    pub(super) fn all(&self) -> Vec<(FileVersion, Arc<OpenTitle>)> {
+        let inner = self.lock();
+        inner.titles.iter().map(|(version, (_, title))| (*version, Arc::clone(title))).collect()
+    }
+
+    pub(super) fn forget(&self, version: &FileVersion) {
+        let mut inner = self.lock();
+        if let Some((used, title)) = inner.titles.remove(version) {
+            inner.by_use.remove(&used);
+            inner.sums -= title.sums_size();
+        }
+    }
+
     /// A panic elsewhere leaves at worst one use uncounted, so the map is still good.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

@@ -415,3 +415,18 @@ fn a_damaged_title_is_counted_and_not_opened() {
         assert_eq!(house.catalogue.damaged(), count);
     }
 }
+
+#[test]
+fn what_was_removed_or_changed_is_forgotten_and_its_file_closed() {
+    let house = House::new(CatalogueRules::default());
+    for name in ["kept.ts", "removed.ts", "changed.ts"] {
+        fs::write(house.path(name), b"one").unwrap();
+    }
+    let kept = house.title("/kept.ts");
+    let titles = ["/removed.ts", "/changed.ts"].map(|name| Arc::downgrade(&house.title(name)));
+    fs::remove_file(house.path("removed.ts")).unwrap();
+    fs::write(house.path("changed.ts"), b"other").unwrap();
+    house.catalogue.forget_changed();
+    assert!(titles.iter().all(|title| title.upgrade().is_none()));
+    assert_eq!(house.title("/kept.ts").id, kept.id);
+}

@@ -93,6 +93,7 @@ impl House {
             Arc::clone(&counters),
             &self.config,
         ));
+        let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue)));
         let store = Store {
             catalogue: self.catalogue,
             broker: self.engine.broker.clone(),
@@ -122,6 +123,7 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
+        forgetting.abort();
         drop((open, local, admin));
         if let Some(uploads) = self.uploads {
             uploads.close().await;
@@ -129,6 +131,20 @@ impl House {
         // Its cores are joined here, when nobody can start a delivery any more.
         drop(self.engine);
         Ok(())
+    }
+}
+
+/// How long the room of a deleted title may stay taken though nobody sees it any more.
+const FORGET_EVERY: Duration = Duration::from_secs(3);
+
+async fn forget_changed(catalogue: Arc<Catalogue>) {
+    loop {
+        tokio::time::sleep(FORGET_EVERY).await;
+        let catalogue = Arc::clone(&catalogue);
+        // On a disk that hangs it waits, and is not begun again.
+        if tokio::task::spawn_blocking(move || catalogue.forget_changed()).await.is_err() {
+            tracing::error!("deleted titles keep their room on the disk");
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
 
@@ -13,13 +14,14 @@ use super::Failure;
 use super::get::style;
 use crate::catalogue::is_reserved;
 use crate::config::RESERVED;
-use crate::store::{Verdict, VerifyError, verify};
+use crate::store::{Verdict, VerifyError, clear_failed, verify};
 
 /// Compares stored titles with their checksums
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus verify /srv/media                 all titles of a volume
   tactus verify /srv/media/films a.ts      a directory of it, and one title
+  tactus verify --clear /srv/media         after a write or flush failed and the disk was looked at
 
 It reads the files past the page cache and beside a running server, whose streams it may delay on a
 disk with an arm. Files that were not uploaded have no checksums; they are only counted.
@@ -29,6 +31,9 @@ pub(super) struct Verify {
     /// Titles, or directories of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// When nothing is damaged: take uploads again on this volume, where a write or flush had failed
+    #[arg(long)]
+    clear: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -71,7 +76,21 @@ impl Verify {
         say(&format!(
             "{whole} whole ({bytes}), {without} without checksums, {bad} damaged or unreadable"
         ));
-        if bad == 0 { Ok(()) } else { Err(Failure::Shown) }
+        if bad > 0 {
+            return Err(Failure::Shown);
+        }
+        if self.clear {
+            for path in &self.paths {
+                let cleared = clear_failed(path);
+                let cleared = cleared.with_context(|| format!("{}", path.display()))?;
+                say(if cleared {
+                    "it takes uploads again at the next start"
+                } else {
+                    "no mark of a failed write is there"
+                });
+            }
+        }
+        Ok(())
     }
 }
 

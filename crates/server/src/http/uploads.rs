@@ -16,7 +16,7 @@ use super::response::Response;
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::config::{self, Config};
 use crate::store::{
-    ChangeError, Limits, Medium, NameFault, Precondition, Principal, ResumeError, Store,
+    ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
 };
 
@@ -27,6 +27,8 @@ pub struct Uploads {
     pub principals: Arc<Principals>,
     /// The volumes, by their numbers; none where nothing is taken.
     pub volumes: Arc<[Option<Store>]>,
+    /// Which of the others take none only because something has failed there.
+    unchecked: Arc<[bool]>,
     /// The largest title, in bytes.
     pub object_max: u64,
 }
@@ -80,17 +82,33 @@ impl Uploads {
         };
         let options = StoreOptions { limits, expiry: Duration::from_nanos(upload.expiry.0) };
         let mut volumes = Vec::with_capacity(config.volumes.len());
+        let mut unchecked = vec![false; config.volumes.len()];
         for (volume, medium) in config.volumes.iter().zip(media) {
             let Some(medium) = medium else {
                 volumes.push(None);
                 continue;
             };
             let opening = Store::open(&volume.path, Arc::clone(medium), options.clone());
-            let (store, opened) = opening.await?;
-            tracing::info!("{} takes uploads: {opened}", volume.path.display());
-            volumes.push(Some(store));
+            match opening.await {
+                Ok((store, opened)) => {
+                    tracing::info!("{} takes uploads: {opened}", volume.path.display());
+                    volumes.push(Some(store));
+                }
+                // Its titles are served all the same.
+                Err(error @ (OpenError::Unchecked(_) | OpenError::ReadOnly(_))) => {
+                    tracing::error!("{error}");
+                    unchecked[volumes.len()] = true;
+                    volumes.push(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(Some(Self { principals, volumes: volumes.into(), object_max: upload.object_max.0 }))
+        Ok(Some(Self {
+            principals,
+            volumes: volumes.into(),
+            unchecked: unchecked.into(),
+            object_max: upload.object_max.0,
+        }))
     }
 
     /// Lets the volumes go, when nobody can change anything any more.
@@ -132,7 +150,13 @@ impl Uploads {
             OpenFault::NotFound => Refused::from(Response::text(403, "nothing is stored here")),
             fault => Response::text(500, fault.to_string()).into(),
         })?;
-        let store = self.volumes.get(usize::from(volume.0)).and_then(Option::as_ref);
+        let at = usize::from(volume.0);
+        if self.unchecked.get(at) == Some(&true) {
+            let text =
+                "something has failed on this volume, and nobody has checked it since; see the log";
+            return Err(Response::text(503, text).with("Retry-After", "60").into());
+        }
+        let store = self.volumes.get(at).and_then(Option::as_ref);
         let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
         Ok(Spot { store, path: path.to_owned() })
     }

@@ -31,6 +31,8 @@ struct Core {
 struct OneVolume {
     mount: String,
     path: String,
+    /// Whether its disk answers.
+    up: bool,
     cycle: String,
     block: String,
     arena: String,
@@ -125,6 +127,7 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
     OneVolume {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
+        up: sources.pulse.is_up(at),
         cycle: exact(facts.cycle()),
         block: exact(facts.block()),
         arena: exact(facts.arena()),

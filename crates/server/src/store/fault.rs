@@ -21,6 +21,16 @@ pub enum OpenError {
          (`user_xattr`), or store uploads elsewhere"
     )]
     NoAttributes(PathBuf),
+    /// A write or a flush has failed there, and nobody has looked since at what it has left.
+    #[error(
+        "{0} takes no uploads: a write or flush has failed there; check it, then `tactus verify --clear {0}`"
+    )]
+    Unchecked(PathBuf),
+    /// The file system is read-only, perhaps because it has failed.
+    #[error(
+        "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and mount it again"
+    )]
+    ReadOnly(PathBuf),
     /// Something of ours there cannot be used.
     #[error("cannot prepare {what} of {root} for uploads: {error}")]
     Failed {

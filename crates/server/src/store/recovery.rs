@@ -275,11 +275,18 @@ const PRIVATE: Mode = Mode::RWXU;
 /// Makes and opens what is ours, and takes the lock.
 pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let failed = |what: &'static str| {
-        move |error: Errno| OpenError::Failed { root: root.to_owned(), what, error: error.into() }
+        move |error: Errno| match error {
+            Errno::ROFS => OpenError::ReadOnly(root.to_owned()),
+            error => OpenError::Failed { root: root.to_owned(), what, error: error.into() },
+        }
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = rustix::fs::openat(CWD, root, flags, Mode::empty());
     let open = Arc::new(open.map_err(failed("the directory"))?);
+    let mark = format!("{RESERVED}/{FAILED}");
+    if rustix::fs::statat(&*open, mark, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(OpenError::Unchecked(root.to_owned()));
+    }
     let made = make_directory(&open, RESERVED).map_err(failed(RESERVED))?;
     let top = Arc::new(made);
     match rustix::fs::flock(&top, FlockOperation::NonBlockingLockExclusive) {
@@ -304,6 +311,34 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     Ok(Names::new(open, own))
 }
 
+/// The file in our directory that says that a write or flush has failed on the volume.
+const FAILED: &str = "failed";
+
+/// Marks the volume, as far as its disk still lets us: from now on no start writes to it.
+pub(super) fn mark_failed(names: &Names) {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let marked = rustix::fs::openat(&names.own.top, FAILED, flags, mode)
+        .and_then(rustix::fs::fsync)
+        .and_then(|()| rustix::fs::fsync(&names.own.top));
+    if let Err(error) = marked {
+        tracing::error!(%error, "the volume cannot be marked: check it before the next start");
+    }
+}
+
+/// Takes the mark of a failed write or flush away from the volume at `root`, which somebody has checked:
+/// the next start takes uploads again. Answers whether there was one.
+///
+/// # Errors
+/// When it cannot be taken away.
+pub fn clear_failed(root: &Path) -> std::io::Result<bool> {
+    match rustix::fs::unlink(root.join(RESERVED).join(FAILED)) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     match rustix::fs::mkdirat(parent, name, PRIVATE) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -324,6 +359,7 @@ fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
     match tried {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP) => Err(OpenError::NoAttributes(root.to_owned())),
+        Err(Errno::ROFS) => Err(OpenError::ReadOnly(root.to_owned())),
         Err(errno) => {
             let (root, error) = (root.to_owned(), errno.into());
             Err(OpenError::Failed { root, what: "a file", error })

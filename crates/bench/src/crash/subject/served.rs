@@ -77,6 +77,11 @@ impl Subject for Served {
     }
 
     fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
+        // After a fault the volume waits for somebody who has checked it; here that is the judge.
+        match std::fs::remove_file(root.join(".tactus/failed")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         let server = Server::start(&self.binary, root)?;
         Ok(Box::new(Restarted { server, root }))
     }

@@ -146,6 +146,13 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
                 assert!(matches!(refused, Err(ChangeError::ReadOnly(_))));
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations, "nothing is tried");
                 volume.close().await;
+                // No start writes there before somebody has looked.
+                let opened =
+                    Store::open(house.0.path(), Arc::new(medium.clone()), StoreOptions::default());
+                assert!(matches!(opened.await, Err(OpenError::Unchecked(_))));
+                assert_eq!(medium.after.load(Ordering::SeqCst), operations);
+                assert!(clear_failed(house.0.path()).unwrap());
+                assert!(!clear_failed(house.0.path()).unwrap());
             }
         }
         judge(&house, &acked, number).await;

@@ -1,0 +1,229 @@
+//! F-05 to F-13: the disk fails, is slow, hangs, or is full.
+
+use std::time::{Duration, Instant};
+
+use tactus_bench::faulty::Order;
+use tactus_core::units::{Bytes, MIB};
+
+use crate::stage::{Plan, Seen, Stage, content};
+
+const LEN: usize = 6_000_000;
+/// Within it a stream is on time here: the machine may be busy, and nothing is real-time.
+const ON_TIME: Duration = Duration::from_millis(400);
+
+fn is_whole_and_on_time(seen: &Seen) {
+    assert!(seen.is_whole, "{} bytes after {}", seen.bytes(), seen.status);
+    assert!(seen.lateness() < ON_TIME, "{:?}", seen.lateness());
+}
+
+fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn f_05_a_read_error_ends_its_stream_and_no_other() {
+    for sendfile in [false, true] {
+        let mut stage = Stage::new(Plan { sendfile, ..Plan::default() });
+        let (bad, good) = (stage.store("bad.ts", LEN), stage.store("good.ts", LEN));
+        let at = stage.disks[0].position("bad.ts", 3_000_000).expect("it is stored");
+        stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
+        let (one, other) =
+            (stage.server.watch("bad.ts", &bad), stage.server.watch("good.ts", &good));
+        let ended = one.seen();
+        assert!(!ended.is_whole && ended.bytes() <= 3_000_000 / 262_144 * 262_144);
+        is_whole_and_on_time(&other.seen());
+        let failed = "tactus_streams_ended_total{outcome=\"disk_failed\"}";
+        assert_eq!(stage.server.figure(failed), 1.0);
+        stage.disk().order(Order::FailReads { at: 0, len: 0 }).expect("the disk obeys");
+        let again = stage.server.get("bad.ts");
+        assert!(again.is_whole && again.body == bad, "a block that failed is not remembered");
+    }
+}
+
+#[test]
+fn f_06_a_write_error_ends_uploads_and_no_stream() {
+    let mut stage = Stage::new(Plan::default());
+    let bytes = stage.store("a.ts", LEN);
+    let watch = stage.server.watch("a.ts", &bytes);
+    stage.disk().order(Order::FailTitleWrites(true)).expect("the disk obeys");
+    assert_eq!(stage.server.put("b.ts", &content("b.ts", LEN)), 500, "{}", stage.server.said());
+    stage.disk().order(Order::FailTitleWrites(false)).expect("the disk obeys");
+    // It is not tried again, not for another title either.
+    assert_eq!(stage.server.put("c.ts", &content("c.ts", 5000)), 503);
+    is_whole_and_on_time(&watch.seen());
+    assert_eq!(stage.server.get("b.ts").status, 404);
+    let again = stage.server.get("a.ts");
+    assert!(again.is_whole && again.body == bytes);
+    refuses_until_checked(&mut stage, &bytes, true);
+}
+
+#[test]
+fn f_07_a_flush_that_failed_once_is_never_tried_again() {
+    let mut stage = Stage::new(Plan::default());
+    let bytes = stage.store("a.ts", LEN);
+    let failed = stage.disk().order(Order::Count).expect("the disk answers").failed;
+    stage.disk().order(Order::FailFlush).expect("the disk obeys");
+    assert_eq!(stage.server.put("b.ts", &content("b.ts", LEN)), 500, "{}", stage.server.said());
+    assert_eq!(stage.disk().order(Order::Count).expect("the disk answers").failed, failed + 1);
+    // From now on the disk would say yes.
+    for _ in 0..3 {
+        assert_eq!(stage.server.put("b.ts", &content("b.ts", LEN)), 503);
+    }
+    assert_eq!(stage.server.get("b.ts").status, 404);
+    // Its journal could not be written: ext4 has made itself read-only, and our mark has no room.
+    refuses_until_checked(&mut stage, &bytes, false);
+}
+
+/// After a restart the volume is served and takes nothing, until somebody has checked it.
+fn refuses_until_checked(stage: &mut Stage, bytes: &[u8], is_marked: bool) {
+    stage.restart();
+    assert_eq!(stage.server.put("c.ts", &content("c.ts", 5000)), 503, "{}", stage.server.said());
+    assert!(stage.server.get("a.ts").body == bytes);
+    stage.repair();
+    assert_eq!(stage.path(".tactus/failed").exists(), is_marked);
+    if is_marked {
+        assert_eq!(stage.server.put("c.ts", &content("c.ts", 5000)), 503);
+    }
+    let verified = stage.tactus(&["verify", "--clear"]);
+    assert!(verified.status.success(), "{verified:?}");
+    stage.restart();
+    stage.store("c.ts", 5000);
+    assert_eq!(stage.server.get("b.ts").status, 404);
+}
+
+#[test]
+fn f_10_a_disk_that_has_become_slow_is_noticed_and_recovers() {
+    let mut stage = Stage::new(Plan::default());
+    let titles: Vec<_> = (0..12).map(|n| format!("{n}.ts")).collect();
+    let contents: Vec<_> = titles.iter().map(|name| stage.store(name, LEN)).collect();
+    let watch = |stage: &Stage| -> Vec<_> {
+        titles.iter().zip(&contents).map(|(name, bytes)| stage.server.watch(name, bytes)).collect()
+    };
+    let watches = watch(&stage);
+    std::thread::sleep(Duration::from_millis(1500));
+    let missed = "tactus_disk_cycles_missed_total{volume=\"/\"}";
+    let before = stage.server.figure(missed);
+    // Twelve streams want 46 blocks a second: so each second takes 1.8.
+    stage
+        .disk()
+        .order(Order::Delay { per_thousand: 1000, micros: 40_000 })
+        .expect("the disk obeys");
+    let alarm = || stage.server.figure(missed) > before;
+    wait_until("the alarm", Duration::from_secs(2), alarm);
+    std::thread::sleep(Duration::from_secs(1));
+    stage.disk().order(Order::Delay { per_thousand: 0, micros: 0 }).expect("the disk obeys");
+    // What has been late was late; every byte is right, as each client has seen.
+    for watch in watches {
+        assert_eq!(watch.seen().status, 200);
+    }
+    for watch in watch(&stage) {
+        is_whole_and_on_time(&watch.seen());
+    }
+}
+
+#[test]
+fn f_11_pauses_of_a_fifth_of_a_second_are_covered() {
+    let mut stage = Stage::new(Plan::default());
+    let titles: Vec<_> = (0..12).map(|n| format!("{n}.ts")).collect();
+    let contents: Vec<_> = titles.iter().map(|name| stage.store(name, LEN)).collect();
+    stage.disk().order(Order::Delay { per_thousand: 10, micros: 200_000 }).expect("the disk obeys");
+    let watch = |(name, bytes): (&String, &Vec<u8>)| stage.server.watch(name, bytes);
+    let watches: Vec<_> = titles.iter().zip(&contents).map(watch).collect();
+    for watch in watches {
+        is_whole_and_on_time(&watch.seen());
+    }
+    assert_eq!(stage.server.figure("tactus_underruns_total"), 0.0);
+}
+
+#[test]
+fn f_12_a_disk_that_hangs_hurts_nobody_else_and_is_marked_down() {
+    let sizes = vec![Bytes(1024 * MIB); 2];
+    let stage = Stage::new(Plan { sizes, ..Plan::default() });
+    let hung = stage.store("a.ts", LEN);
+    let good = stage.store("disk1/b.ts", LEN);
+    let (one, other) = (stage.server.watch("a.ts", &hung), stage.server.watch("disk1/b.ts", &good));
+    std::thread::sleep(Duration::from_millis(1000));
+    stage.disks[0].hang().expect("a process can be stopped");
+    let is_up = |number: usize| {
+        let status = stage.server.status();
+        status["volumes"][number]["up"].as_bool().expect("each volume says so")
+    };
+    // Two cycles and a second, by P8.
+    wait_until("it is down", Duration::from_millis(1500), || !is_up(0));
+    assert!(is_up(1));
+    // More than there are threads for one volume: each new request to it is on its own.
+    let stuck: Vec<_> = (0..100)
+        .map(|number| {
+            let mut socket = stage.server.connect();
+            let head = format!("GET /never-seen-{number}/x.ts HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            std::io::Write::write_all(&mut socket, head.as_bytes()).expect("the head is taken");
+            socket
+        })
+        .collect();
+    for _ in 0..20 {
+        let begun = Instant::now();
+        let answer = stage.server.ask("GET", "/disk1/b.ts?rate=max", "Range: bytes=0-99\r\n", b"");
+        assert_eq!((answer.status, &answer.body[..]), (206, &good[..100]));
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    assert_eq!(stage.server.put("disk1/c.ts", &content("c.ts", 500_000)), 201);
+    is_whole_and_on_time(&other.seen());
+    drop(stuck);
+    stage.disks[0].go_on().expect("a process can go on");
+    wait_until("it is up again", Duration::from_secs(3), || is_up(0));
+    assert_eq!(one.seen().status, 200);
+    let again = stage.server.get("a.ts");
+    assert!(again.is_whole && again.body == hung);
+}
+
+#[test]
+fn f_13_a_full_disk_refuses_before_the_body_and_keeps_its_reserve() {
+    let stage = Stage::new(Plan { sizes: vec![Bytes(512 * MIB)], ..Plan::default() });
+    let bytes = stage.store("a.ts", LEN);
+    let watch = stage.server.watch("a.ts", &bytes);
+    let filler = content("filler", 32 << 20);
+    let refused = (0..16).find(|number| {
+        let status = stage.server.put(&format!("filler{number}.ts"), &filler);
+        assert!(matches!(status, 201 | 507), "{status}: {}", stage.server.said());
+        status == 507
+    });
+    let refused = refused.expect("half a gibibyte is full some time");
+    assert!(refused > 0, "nothing fitted");
+    let free = rustix::fs::statvfs(stage.path("")).expect("it is mounted");
+    assert!(free.f_bavail * free.f_frsize >= 256 << 20, "the reserve: {}", free.f_bavail);
+    // Before the body: the answer comes though no byte of it is sent.
+    let mut socket = stage.server.connect();
+    let answer = stage.server.ask_without_body(&mut socket, "/late.ts", 32 << 20);
+    assert_eq!(answer.status, 507, "{}", answer.head);
+    assert_eq!(stage.server.ask("DELETE", "/filler0.ts", "", b"").status, 204);
+    wait_until("room", Duration::from_secs(10), || stage.server.put("b.ts", &filler) == 201);
+    is_whole_and_on_time(&watch.seen());
+    assert!(stage.server.get("b.ts").body == filler);
+}
+
+#[test]
+fn f_13_without_inodes_only_new_titles_are_refused() {
+    let stage = Stage::new(Plan { sizes: vec![Bytes(512 * MIB)], ..Plan::default() });
+    let bytes = stage.store("a.ts", LEN);
+    std::fs::create_dir(stage.path("many")).expect("a directory");
+    let file = |number: &u32| std::fs::File::create(stage.path(&format!("many/{number}"))).is_err();
+    (0..1_000_000).find(file).expect("inodes end");
+    let watch = stage.server.watch("a.ts", &bytes);
+    assert_eq!(stage.server.put("b.ts", &content("b.ts", 5000)), 507, "{}", stage.server.said());
+    is_whole_and_on_time(&watch.seen());
+    assert_eq!(stage.server.ask("DELETE", "/a.ts", "", b"").status, 204);
+    wait_until("an inode", Duration::from_secs(10), || {
+        stage.server.put("b.ts", &content("b.ts", 5000)) == 201
+    });
+}
+
+#[test]
+fn f_13_on_a_disk_smaller_than_the_reserve_nothing_is_taken() {
+    let stage = Stage::new(Plan { sizes: vec![Bytes(64 * MIB)], ..Plan::default() });
+    assert_eq!(stage.server.put("a.ts", &content("a.ts", 5000)), 507);
+}

@@ -1,0 +1,88 @@
+//! Whether each disk answers: what has been asked of it and what it has done, looked at now and then.
+//!
+//! Promise: a disk that has something to do and answers nothing is down within two of its cycles and a
+//! second, and up again with its first answer. It only looks at counters, and waits for no disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tactus_core::units::{MonoTime, Nanos};
+use tactus_engine::counters::DiskCounters;
+
+use super::VolumeFacts;
+
+/// How often it is looked at.
+pub(super) const LOOK: Nanos = Nanos::from_millis(250);
+
+/// Longer than a disk that works is busy with anything, its own repairs left out.
+const GRACE: Nanos = Nanos::from_millis(500);
+
+/// The disks as they were last seen. Clones see the same.
+#[derive(Clone)]
+pub struct Pulse(Arc<[AtomicBool]>);
+
+impl Pulse {
+    /// Whether the volume's disk answers; one that has nothing to do does.
+    pub fn is_up(&self, volume: usize) -> bool {
+        self.0.get(volume).is_none_or(|up| up.load(Ordering::Relaxed))
+    }
+}
+
+/// Who looks at them.
+pub(super) struct Watch {
+    disks: Vec<Disk>,
+    pulse: Pulse,
+}
+
+struct Disk {
+    counters: Arc<DiskCounters>,
+    path: PathBuf,
+    patience: Nanos,
+    answered: u64,
+    /// When it last had nothing to do, or had answered.
+    well: MonoTime,
+}
+
+impl Watch {
+    pub(super) fn new(
+        counters: &[Arc<DiskCounters>],
+        volumes: &[VolumeFacts],
+        now: MonoTime,
+    ) -> Self {
+        let disk = |(counters, facts): (&Arc<DiskCounters>, &VolumeFacts)| Disk {
+            counters: Arc::clone(counters),
+            path: facts.path.clone(),
+            patience: facts.cycle().times(2) + GRACE,
+            answered: 0,
+            well: now,
+        };
+        let disks: Vec<_> = counters.iter().zip(volumes).map(disk).collect();
+        let pulse = Pulse(disks.iter().map(|_| AtomicBool::new(true)).collect());
+        Self { disks, pulse }
+    }
+
+    pub(super) fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    pub(super) fn look(&mut self, now: MonoTime) {
+        for (disk, up) in self.disks.iter_mut().zip(&*self.pulse.0) {
+            let DiskCounters { in_flight, transfers, writes, syncs, .. } = &*disk.counters;
+            let answered = transfers.value() + writes.value() + syncs.value();
+            if in_flight.value() == 0 || answered != disk.answered {
+                disk.well = now;
+            }
+            disk.answered = answered;
+            let is_up = now.since(disk.well) <= disk.patience;
+            if up.swap(is_up, Ordering::Relaxed) == is_up {
+                continue;
+            }
+            let volume = disk.path.display();
+            match is_up {
+                true => tracing::warn!(%volume, "the disk answers again"),
+                false => tracing::error!(%volume, "the disk does not answer: the volume is down"),
+            }
+        }
+    }
+}
