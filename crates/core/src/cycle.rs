@@ -123,8 +123,7 @@ pub struct Cycle {
     sweeps: Sweeps,
     /// Real-time writes that came in this cycle, and are swept in the next, with the reads of running
     /// streams: a sweep for each would cost the arm more ways than were promised.
-    arrived: Vec<Job>,
-    arrived_in: u64,
+    arrived: Vec<Arrived>,
     spare: Spare,
     flushes: Flushes,
     floor: Floor,
@@ -137,6 +136,12 @@ pub struct Cycle {
     committed: bool,
     /// The last cycle in which the running streams have asked.
     asked: u64,
+}
+
+/// A real-time write, and the cycle in which it came.
+struct Arrived {
+    job: Job,
+    cycle: u64,
 }
 
 /// A job with transfers at the device.
@@ -164,7 +169,6 @@ impl Cycle {
             limits,
             sweeps: Sweeps::new(model, jobs),
             arrived: Vec::with_capacity(intake.jobs_max),
-            arrived_in: 0,
             spare: Spare::new(model, limits.jobs_max, intake.jobs_max),
             flushes: Flushes::new(intake.syncs_max, flush),
             floor: Floor::new(Nanos(share as u64), piece),
@@ -189,10 +193,8 @@ impl Cycle {
     /// # Panics
     /// When more jobs wait than the write share has places.
     pub fn add_recording(&mut self, now: MonoTime, job: Job) {
-        self.take_arrived(now);
         assert!(self.arrived.len() < self.limits.intake.jobs_max, "a job has a place");
-        self.arrived_in = self.cycle_of(now);
-        self.arrived.push(job);
+        self.arrived.push(Arrived { job, cycle: self.cycle_of(now) });
     }
 
     /// Adds a job that may wait for free time.
@@ -342,7 +344,8 @@ impl Cycle {
     /// cycle before should have done it.
     pub fn is_overdue(&self, now: MonoTime) -> bool {
         let limit = now + self.limits.length;
-        self.sweeps.is_due_before(limit) || self.arrived.iter().any(|job| job.deadline < limit)
+        self.sweeps.is_due_before(limit)
+            || self.arrived.iter().any(|arrived| arrived.job.deadline < limit)
     }
 
     /// When something may begin that may not at `now`, if nothing is at the device and nothing comes.
@@ -352,11 +355,7 @@ impl Cycle {
             let rested = self.flushes.rested();
             if rested > now { rested.min(self.spare_from(now)) } else { self.spare_from(now) }
         });
-        let arrived = (!self.arrived.is_empty()).then(|| {
-            let head = self.end_of_head(now);
-            let later = self.arrived_in == self.cycle_of(now);
-            if later { head + self.limits.length } else { head }
-        });
+        let arrived = (!self.arrived.is_empty()).then(|| self.spare_from(now));
         // What is left over when nobody is running is swept after the head.
         let swept = self.sweeps.is_waiting().then(|| self.spare_from(now));
         [spare, flush, arrived, swept].into_iter().flatten().min()
@@ -390,11 +389,13 @@ impl Cycle {
 
     /// Recordings of earlier cycles join the sweep of this one.
     fn take_arrived(&mut self, now: MonoTime) {
-        if self.arrived.is_empty() || self.arrived_in == self.cycle_of(now) || !self.is_asked(now) {
+        let cycle = self.cycle_of(now);
+        if self.arrived.first().is_none_or(|first| first.cycle == cycle) || !self.is_asked(now) {
             return;
         }
-        for job in self.arrived.drain(..) {
-            self.sweeps.push(job);
+        let count = self.arrived.iter().take_while(|arrived| arrived.cycle < cycle).count();
+        for arrived in self.arrived.drain(..count) {
+            self.sweeps.push(arrived.job);
         }
         self.committed = true;
     }
@@ -424,8 +425,12 @@ impl Cycle {
         let (cycle, time) = (self.cycle_of(now), self.flushes.time());
         let flush = self.flushes.is_waiting() && !self.flushes.has_begun_in(cycle);
         let flush = flush && now + time <= self.end_of_cycle(now);
-        let slack = Nanos(SLACK.0.min(self.limits.length.0 / 25));
-        self.floor_reserve(now) + if flush { time + slack } else { Nanos(0) }
+        let kept = self.floor_reserve(now) + if flush { time } else { Nanos(0) };
+        if kept == Nanos(0) { kept } else { kept + self.slack() }
+    }
+
+    fn slack(&self) -> Nanos {
+        Nanos(SLACK.0.min(self.limits.length.0 / 25))
     }
 
     /// The part of it that is for writing.
@@ -445,7 +450,7 @@ impl Cycle {
             return None;
         }
         let nothing_else_fits = self.yielded == Some(self.cycle_of(now));
-        let is_time = now + reserve >= self.end_of_cycle(now) || nothing_else_fits;
+        let is_time = now + reserve + self.slack() >= self.end_of_cycle(now) || nothing_else_fits;
         self.spare.next_write().filter(|_| is_time)
     }
 
@@ -529,8 +534,8 @@ impl Open {
 /// way of the sweep; at most a tenth of the cycle is given up for that.
 const HEAD: Nanos = Nanos::from_millis(5);
 
-/// Who drives the cycle looks once a millisecond whether something has ended: a flush that had exactly
-/// its time would come too late.
+/// Who drives the cycle looks once a millisecond whether something has ended, and what is at the device
+/// by then ends first: uploads that had exactly their time would come too late.
 const SLACK: Nanos = Nanos::from_millis(2);
 
 /// A write that moved less than all of it: `EIO`.

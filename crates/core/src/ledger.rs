@@ -444,10 +444,15 @@ fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
 }
 
 /// Places that a recording fills or waits for at most. A place is filled for a place's duration, then
-/// waits for the next cycle, and is written two cycles and a place's duration later at the latest.
+/// waits for the next cycle, is written two cycles and a place's duration later at the latest, and comes
+/// back when the control side looks.
 fn record_places(rate: BitRate, place: Bytes, cycle: Nanos) -> u32 {
-    blocks_of(rate.bytes_in(cycle.times(3)), place) + 3
+    blocks_of(rate.bytes_in(cycle.times(3) + COME_BACK), place) + 3
 }
+
+/// How long the control side may take to hear that a place has been written: it runs on ordinary
+/// threads, and a fast recording needs its places soon again.
+const COME_BACK: Nanos = Nanos::from_millis(50);
 
 /// Time of a cycle that streams and recordings may fill.
 fn disk_limit(terms: &DiskTerms) -> Nanos {
@@ -521,7 +526,7 @@ mod tests {
         let empty: Vec<_> = ledger.levels().collect();
         let record = |rate| Wish::Record { rate: BitRate(rate) };
         let demand = ledger.demand(0, record(8_000_000), ENDLESS);
-        // Three cycles of 1,000,000 bytes, and three places.
+        // Three cycles of 1,000,000 bytes and 50,000 more, and three places.
         assert_eq!((demand.window(), demand.streams), (6, 0));
         let room = ledger.room_for(0, record(8_000_000));
         for _ in 0..room {

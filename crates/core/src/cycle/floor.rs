@@ -17,8 +17,11 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// `share` of each cycle; `piece` is the most that a piece costs.
+    /// At least `share` of each cycle; `piece` is the most that a piece costs.
     pub(super) fn new(share: Nanos, piece: Nanos) -> Self {
+        // The end of a cycle cannot always be filled to the last piece, and what is made up later is
+        // missing in the ten cycles before: an eighth more is in the margin that is never promised.
+        let share = share + Nanos(share.0 / 8);
         // Of a short cycle the share may be less than one piece: then it is saved up.
         let most = share.times(2).max(share + piece);
         Self { share, most, owed: Nanos(0), cycle: None }

@@ -320,7 +320,9 @@ fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
         ..upload(place, 1, position)
     };
     cycle.add_recording(BEGUN, record(1, 50 * MIB));
-    cycle.add_best_effort(job(9, 0, 0));
+    let mut small = job(9, 0, 0);
+    small.transfer.len = 4096;
+    cycle.add_best_effort(small);
     let (first, turn) = cycle.poll_transfer(BEGUN).expect("its cycle has not begun");
     assert!(turn == Turn::BestEffort && first.block.place == 9);
     complete(&mut cycle, first);
@@ -338,6 +340,17 @@ fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
         })
         .collect();
     assert_eq!(sweep, [10, 50, 90]);
+    // One that comes in the head of the next cycle does not hold up those that have waited for it.
+    cycle.add_recording(begin + HEAD, record(5, 0));
+    cycle.add_recording(begin + LENGTH + Nanos(1), record(6, 0));
+    let next = begin + LENGTH + HEAD;
+    let (transfer, turn) = cycle.poll_transfer(next).unwrap();
+    assert_eq!((transfer.block.place, turn), (5, Turn::RealTime));
+    complete(&mut cycle, transfer);
+    let (transfer, _) = cycle.poll_transfer(next + LENGTH).unwrap();
+    assert_eq!(transfer.block.place, 6);
+    complete(&mut cycle, transfer);
+    let begin = begin + LENGTH.times(2);
     // Where nobody runs, it goes after the head.
     cycle.add_recording(begin + HEAD, record(4, 0));
     let next = begin + LENGTH + HEAD;
