@@ -6,7 +6,7 @@
 use tactus_core::ledger::{
     Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Share, Terms, Wish,
 };
-use tactus_core::units::{BitRate, MIB, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
@@ -37,8 +37,12 @@ struct Sums {
     /// Bytes per cycle, in the 8,000,000,000th parts that rate and cycle give.
     bytes: Vec<u128>,
     blocks: Vec<u64>,
+    /// Bytes per cycle that are written, as those above; and places of the write share.
+    written: Vec<u128>,
+    places: Vec<u64>,
     link: u64,
     streams: u64,
+    recordings: u64,
 }
 
 impl Grant {
@@ -66,8 +70,11 @@ impl Book {
                 visits: vec![0; count],
                 bytes: vec![0; count],
                 blocks: vec![0; count],
+                written: vec![0; count],
+                places: vec![0; count],
                 link: 0,
                 streams: 0,
+                recordings: 0,
             },
         }
     }
@@ -91,6 +98,23 @@ impl Book {
             "the ledger admits more streams than there are places".to_owned()
         });
         let grant = Grant { place: place.unwrap_or(0), volume, pace, share, demand };
+        self.add(grant, true);
+        self.check();
+        Some(grant)
+    }
+
+    /// Reserves what a recording needs, which has no place in the delivery table.
+    pub(crate) fn admit_recording(&mut self, volume: usize, pace: Wish) -> Option<Grant> {
+        let share = Share::whole(Bytes(0));
+        let demand = self.ledger.demand(volume as u32, pace, share);
+        let before: Vec<Level> = self.ledger.levels().collect();
+        if self.ledger.admit(demand).is_err() {
+            require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
+                format!("{pace:?} on volume {volume} was refused")
+            });
+            return None;
+        }
+        let grant = Grant { place: u32::MAX, volume, pace, share, demand };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -129,6 +153,18 @@ impl Book {
         }
         let Grant { volume, pace, share, demand, .. } = grant;
         let sums = &mut self.sums;
+        if let Wish::Record { rate } = pace {
+            let terms = &self.ledger.terms().disks[volume];
+            let place = terms.intake.map_or(terms.block, |intake| intake.place);
+            let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
+            let visits = bytes * 1_000_000_000 / (u128::from(place.0) * BYTE);
+            let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
+            change(enters, &mut sums.visits[volume], visits.min(most));
+            change(enters, &mut sums.written[volume], bytes);
+            change(enters, &mut sums.places[volume], u64::from(demand.window()));
+            change(enters, &mut sums.recordings, 1);
+            return;
+        }
         let DiskTerms { ahead, block, .. } = self.ledger.terms().disks[volume];
         let own = u64::from(demand.window()) + u64::from(ahead);
         let title = share.title_len.0.div_ceil(block.0);
@@ -157,14 +193,16 @@ impl Book {
             let sum = match level.resource {
                 Resource::Disk => self.disk_time(disk, 0.0),
                 Resource::Arena => self.sums.blocks[disk] as f64,
-                Resource::WriteShare => 0.0,
+                Resource::WriteShare => self.sums.places[disk] as f64,
                 Resource::Link => self.sums.link as f64,
                 Resource::Streams => self.sums.streams as f64,
                 Resource::Cpu => continue,
             };
             // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
             let most = match level.resource {
-                Resource::Disk => self.disk_time(disk, (2 + self.sums.streams) as f64),
+                Resource::Disk => {
+                    self.disk_time(disk, (2 + self.sums.streams + self.sums.recordings) as f64)
+                }
                 _ => sum,
             };
             let used = level.used as f64;
@@ -178,7 +216,24 @@ impl Book {
                 _ => Invariant::LedgerIsTheSum,
             };
             require(fits, invariant, || format!("{level:?}, but {sum} is needed"));
+            if level.resource == Resource::Disk {
+                self.check_cycle(disk, sum);
+            }
         }
+    }
+
+    /// What is admitted fits the cycle with one flush and the floor of uploads.
+    fn check_cycle(&self, disk: usize, sum: f64) {
+        let terms = &self.ledger.terms().disks[disk];
+        let cycle = terms.cycle.0 as f64;
+        let kept = terms.intake.map_or(0.0, |intake| {
+            let floor = cycle * f64::from(intake.floor_thousandths) / 1000.0;
+            (terms.model.flush.0 as f64).min(cycle / 2.0) + floor
+        });
+        let shared = cycle * f64::from(terms.share_thousandths) / 1000.0;
+        require(sum == 0.0 || sum + kept <= shared + 1.0, Invariant::AdmittedFitsCycle, || {
+            format!("{sum} ns for streams and {kept} for uploads, of {shared}")
+        });
     }
 
     /// Nanoseconds of the disk's cycle that what lives needs, when so many sums were rounded up.
@@ -187,7 +242,9 @@ impl Book {
         let visits = self.sums.visits[disk] as f64 / 1e9 + roundings / 1000.0;
         let arm = visits * model.visit.0 as f64 + visits.sqrt() * model.sweep.0 as f64;
         let bytes = self.sums.bytes[disk] as f64 / BYTE as f64 + 2.0 * roundings;
-        arm + bytes / MIB as f64 * model.read_mib.0 as f64
+        let written = self.sums.written[disk] as f64 / BYTE as f64;
+        let writing = written / MIB as f64 * model.write_mib.0 as f64;
+        arm + bytes / MIB as f64 * model.read_mib.0 as f64 + writing
     }
 }
 

@@ -180,7 +180,7 @@ fn print_found(found: &Found) {
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
          at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in worlds \
-         with faults",
+         with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} recordings",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -192,6 +192,11 @@ fn print_found(found: &Found) {
         tally.bytes / 1_000_000_000,
         tally.sends,
         tally.underruns,
+        tally.written / 1_000_000,
+        tally.uploads,
+        tally.acks,
+        tally.uploads_failed,
+        tally.recordings,
     );
     for (scenario, violation) in &found.failures {
         println!("\nseed {} ({:?}) broke {violation}", scenario.seed, scenario.mode());

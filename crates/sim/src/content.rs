@@ -28,7 +28,7 @@ fn word(title: u64, index: u64) -> [u8; 8] {
 }
 
 #[inline]
-fn stamp(title: u64, at: u64) -> [u8; STAMP as usize] {
+pub(crate) fn stamp(title: u64, at: u64) -> [u8; STAMP as usize] {
     let mut bytes = [0; STAMP as usize];
     bytes[..8].copy_from_slice(&word(title, at / 8));
     bytes[8..].copy_from_slice(&word(title, at / 8 + 1));

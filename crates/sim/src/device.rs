@@ -8,11 +8,15 @@
 mod faults;
 mod model;
 mod pages;
+mod stable;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::ports::{self, Completion, DiskFault, DiskPort, FilePart, Sync, Synced, Transfer};
+use tactus_core::cycle::GROUP_MAX;
+use tactus_core::ports::{
+    self, Completion, Direction, DiskFault, DiskPort, FilePart, Sync, Synced, Transfer,
+};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
 
@@ -20,20 +24,25 @@ use crate::content::{self, Fidelity, Target};
 use crate::dice::Dice;
 use crate::title::Title;
 use crate::trace::Trace;
-use crate::verdict::{Invariant, require};
+use crate::verdict::{Invariant, broken, require};
 
 pub(crate) use faults::{Fault, Trouble};
 use model::Mechanics;
 pub(crate) use model::{DiskKind, SPAN};
 pub(crate) use pages::Pages;
+pub(crate) use stable::{NewFile, Stable};
 pub(crate) use watch::DiskTerms;
-use watch::Watch;
+use watch::{Watch, WrittenFile};
 
 /// A device and everything in its queue.
 pub(crate) struct Device {
     mechanics: Mechanics,
     faults: Vec<Fault>,
     blocks: Blocks,
+    stable: Option<Stable>,
+    syncs: Vec<PendingSync>,
+    /// Tokens of flushes that have failed.
+    failed_syncs: Vec<u32>,
     titles: Arc<[Title]>,
     fidelity: Fidelity,
     dice: Dice,
@@ -53,6 +62,12 @@ struct Pending {
     result: Result<u32, DiskFault>,
 }
 
+struct PendingSync {
+    done: MonoTime,
+    sync: Sync,
+    result: Result<(), DiskFault>,
+}
+
 /// Where a device's blocks are.
 pub(crate) enum Blocks {
     /// In an arena, into which it writes.
@@ -67,6 +82,8 @@ pub(crate) struct DeviceParts {
     pub(crate) terms: DiskTerms,
     pub(crate) faults: Vec<Fault>,
     pub(crate) blocks: Blocks,
+    /// What is written; none on a volume that takes no uploads.
+    pub(crate) stable: Option<Stable>,
     pub(crate) titles: Arc<[Title]>,
     pub(crate) fidelity: Fidelity,
     pub(crate) dice: Dice,
@@ -74,11 +91,18 @@ pub(crate) struct DeviceParts {
 
 impl Device {
     pub(crate) fn new(parts: DeviceParts) -> Self {
-        let depth = (parts.terms.model.depth + parts.terms.best_effort_depth) as usize;
+        let depth = parts.terms.model.depth as usize;
         Self {
             mechanics: Mechanics::new(parts.kind),
             faults: parts.faults,
-            watch: Watch::new(parts.terms, parts.blocks.places()),
+            watch: Watch::new(
+                parts.terms,
+                parts.blocks.places(),
+                parts.stable.as_ref().map_or(0, Stable::places),
+            ),
+            stable: parts.stable,
+            syncs: Vec::with_capacity(GROUP_MAX),
+            failed_syncs: Vec::with_capacity(FAILED_MAX),
             damaged: vec![false; parts.titles.len()],
             blocks: parts.blocks,
             titles: parts.titles,
@@ -92,17 +116,14 @@ impl Device {
     }
 
     fn submit(&mut self, now: MonoTime, transfer: Transfer) {
-        let title = self.titles[transfer.file.0 as usize];
-        self.watch.check_submit(now, transfer, &title);
-        if let Blocks::PageCache(pages) = &mut self.blocks {
-            pages.begin(transfer);
-        }
         require(self.pending.len() < self.depth, Invariant::BoundedTurn, || {
             format!("more than {} transfers at the device at {now:?}", self.depth)
         });
-        let place = title.position + transfer.offset.0;
+        let (place, there) = match transfer.direction {
+            Direction::Read => self.begin_read(now, transfer),
+            Direction::Write => self.begin_write(now, transfer),
+        };
         let mut service = self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice);
-        let there = title.len.0.saturating_sub(transfer.offset.0).min(u64::from(transfer.len));
         let mut result = Ok(there as u32);
         // Several such faults at once do not multiply: a disk is at most as slow as the worst.
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
@@ -127,7 +148,7 @@ impl Device {
                 }
             }
         }
-        if result != Ok(there as u32) {
+        if result != Ok(there as u32) && transfer.direction == Direction::Read {
             self.damaged[transfer.file.0 as usize] = true;
         }
         self.submitted += 1;
@@ -136,13 +157,105 @@ impl Device {
         self.pending.push(Pending { done: service.done, number, transfer, result });
     }
 
+    /// Where a write goes, and how many bytes it has.
+    fn begin_write(&mut self, now: MonoTime, transfer: Transfer) -> (u64, u64) {
+        let stable = self.stable.as_ref();
+        let stable = stable.filter(|_| stable::is_written(transfer.file));
+        let Some(stable) = stable else {
+            broken(Invariant::OneStatePerBlock, format!("{transfer:?} at {now:?} is no upload's"))
+        };
+        let file = WrittenFile {
+            position: stable.position(transfer.file),
+            len: stable.len(transfer.file),
+            is_recording: stable.is_recording(transfer.file),
+        };
+        self.watch.check_write(now, transfer, file);
+        (file.position + transfer.offset.0, u64::from(transfer.len))
+    }
+
+    /// Where a read is, and how many bytes there are.
+    fn begin_read(&mut self, now: MonoTime, transfer: Transfer) -> (u64, u64) {
+        let title = self.titles[transfer.file.0 as usize];
+        self.watch.check_submit(now, transfer, &title);
+        if let Blocks::PageCache(pages) = &mut self.blocks {
+            pages.begin(transfer);
+        }
+        let there = title.len.0.saturating_sub(transfer.offset.0).min(u64::from(transfer.len));
+        (title.position + transfer.offset.0, there)
+    }
+
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) {
+        require(self.syncs.len() < GROUP_MAX, Invariant::BoundedTurn, || {
+            format!("more than {GROUP_MAX} flushes at the device at {now:?}")
+        });
+        self.watch.check_sync(now);
+        let most = self.watch.flush_time();
+        let done = self.mechanics.flush(now, most, &mut self.dice);
+        let mut result = Ok(());
+        for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
+            if let Trouble::Errors { permille } = fault.trouble
+                && self.dice.chance(permille)
+            {
+                result = Err(DiskFault(EIO));
+            }
+        }
+        if let Some(stable) = &mut self.stable {
+            stable.flush_begins(sync.file);
+        }
+        self.trace.note_all([now.0, u64::from(sync.token), done.0]);
+        self.syncs.push(PendingSync { done, sync, result });
+    }
+
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+        if self.hangs(now) {
+            return None;
+        }
+        let at = self.syncs.iter().position(|pending| pending.done <= now)?;
+        let PendingSync { sync, result, .. } = self.syncs.swap_remove(at);
+        if let Some(stable) = &mut self.stable {
+            stable.flush_ends(sync.file, result.is_ok());
+        }
+        if result.is_err() && self.failed_syncs.len() < FAILED_MAX {
+            self.failed_syncs.push(sync.token);
+        }
+        self.watch.note_synced();
+        Some(Synced { sync, result })
+    }
+
+    fn hangs(&self, now: MonoTime) -> bool {
+        self.faults.iter().any(|fault| fault.trouble == Trouble::Hang && fault.is_on(now))
+    }
+
+    /// The files that are written.
+    pub(crate) fn stable(&mut self) -> &mut Stable {
+        self.stable.as_mut().expect("the volume takes uploads")
+    }
+
+    /// Notes that an upload of so many bytes is on its way into the engine.
+    pub(crate) fn note_upload(&mut self, now: MonoTime, bytes: u64) {
+        self.watch.note_upload(now, bytes);
+    }
+
+    /// Whether the flush of this token has failed.
+    pub(crate) fn has_failed(&self, token: u32) -> bool {
+        self.failed_syncs.contains(&token)
+    }
+
     fn poll(&mut self, now: MonoTime) -> Option<Completion> {
-        if self.faults.iter().any(|fault| fault.trouble == Trouble::Hang && fault.is_on(now)) {
+        if self.hangs(now) {
             return None;
         }
         let ended = self.pending.iter().enumerate().filter(|(_, pending)| pending.done <= now);
         let (at, _) = ended.min_by_key(|(_, pending)| (pending.done, pending.number))?;
         let Pending { transfer, result, .. } = self.pending.swap_remove(at);
+        if transfer.direction == Direction::Write {
+            // Of a write that fails anything may have been written.
+            let bytes = result.unwrap_or_else(|_| self.dice.below(2) as u32 * transfer.len);
+            self.stable().write(transfer, bytes);
+            let is_recording = self.stable().is_recording(transfer.file);
+            self.watch.note_written(transfer, is_recording);
+            return Some(Completion { transfer, result });
+        }
         if let Ok(bytes) = result {
             self.blocks.fill(transfer, bytes, self.fidelity);
         }
@@ -185,6 +298,9 @@ impl Device {
 
     /// Everything submitted has been answered.
     pub(crate) fn check_idle(&self) {
+        require(self.syncs.is_empty(), Invariant::OneCompletionEach, || {
+            format!("{} flushes were never asked for again", self.syncs.len())
+        });
         require(self.pending.is_empty(), Invariant::OneCompletionEach, || {
             format!("{} transfers were never asked for again", self.pending.len())
         });
@@ -238,12 +354,13 @@ impl DiskPort for DiskEnd {
         open(&self.0).poll(now)
     }
 
-    fn submit_sync(&mut self, _now: MonoTime, sync: Sync) -> Result<(), Sync> {
-        Err(sync)
+    fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
+        open(&self.0).submit_sync(now, sync);
+        Ok(())
     }
 
-    fn poll_synced(&mut self, _now: MonoTime) -> Option<Synced> {
-        None
+    fn poll_synced(&mut self, now: MonoTime) -> Option<Synced> {
+        open(&self.0).poll_synced(now)
     }
 }
 
@@ -259,6 +376,9 @@ impl Service {
         self.done.since(self.begun)
     }
 }
+
+/// More flushes fail in no world before its volume takes no more.
+const FAILED_MAX: usize = 4096;
 
 /// The error number of a read that the device cannot do.
 const EIO: i32 = 5;

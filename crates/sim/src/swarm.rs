@@ -55,6 +55,7 @@ pub(crate) struct Swarm {
     pub(crate) volumes: Vec<VolumeSpec>,
     pub(crate) titles: Vec<Title>,
     pub(crate) clients: Vec<ClientSpec>,
+    pub(crate) uploads: Vec<UploadSpec>,
     /// Times at which the machine stands still, and for how long; in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
     /// From here on nothing goes wrong any more.
@@ -72,7 +73,31 @@ pub(crate) struct VolumeSpec {
     pub(crate) best_effort_depth: u32,
     pub(crate) share_thousandths: u32,
     pub(crate) memory: Memory,
+    pub(crate) intake: Option<IntakeSpec>,
     pub(crate) faults: Vec<Fault>,
+}
+
+/// How uploads come to a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IntakeSpec {
+    pub(crate) places: u32,
+    pub(crate) place: u32,
+    pub(crate) floor_thousandths: u32,
+}
+
+/// Somebody who uploads, or a live input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UploadSpec {
+    pub(crate) volume: usize,
+    pub(crate) arrives: Nanos,
+    pub(crate) place: u32,
+    pub(crate) len_max: u64,
+    /// Bytes between two acknowledgements.
+    pub(crate) chunk: u64,
+    pub(crate) think: Nanos,
+    /// The rate of a recording, and how long it goes on.
+    pub(crate) record: Option<BitRate>,
+    pub(crate) lasts: Nanos,
 }
 
 /// Where the blocks of a volume are.
@@ -172,6 +197,7 @@ impl Swarm {
         if has_holds {
             hold_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
         }
+        let uploads = draw_uploads(&mut all.fork(6), &mut volumes, duration);
         let (mut pauses, mut quiet_from) = (vec![], begin);
         if mode != Mode::Guarantee {
             let mut faults = all.fork(4);
@@ -200,6 +226,7 @@ impl Swarm {
             volumes,
             titles,
             clients,
+            uploads,
             pauses,
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),
@@ -228,6 +255,7 @@ impl VolumeSpec {
             best_effort_depth: dice.between(1, 4) as u32,
             share_thousandths: dice.between(800, 950) as u32,
             memory: Memory::draw(dice),
+            intake: None,
             faults: vec![],
         }
     }
@@ -340,6 +368,45 @@ fn draw_clients(
         }
     };
     (0..count).map(draw_one).collect()
+}
+
+/// In about half of the worlds some volumes take uploads, up to 32 at once, and record some live inputs.
+fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) -> Vec<UploadSpec> {
+    let mut uploads = vec![];
+    if !dice.chance(500) {
+        return uploads;
+    }
+    let busy = dice.chance(500);
+    for (at, volume) in volumes.iter_mut().enumerate() {
+        if !dice.chance(800) {
+            continue;
+        }
+        let place = dice.pick(&[64 << 10, 256 << 10, 1 << 20]);
+        let places = dice.between(4, 64).min((48 * MIB / place).max(4));
+        volume.intake = Some(IntakeSpec {
+            places: places as u32,
+            place: place as u32,
+            floor_thousandths: dice.pick(&[10, 50, 50, 100]),
+        });
+        let recordings = if dice.chance(400) { dice.between(1, 4) } else { 0 };
+        for number in 0..dice.spread(1, 32) + recordings {
+            let is_recording = number < recordings;
+            let rate = volume.sequential() / 1000 * dice.between(1, 60);
+            let len_max = place * dice.spread(1, 32);
+            uploads.push(UploadSpec {
+                volume: at,
+                arrives: Nanos(dice.below(duration.0 / 4)),
+                place: place as u32,
+                len_max,
+                chunk: place * dice.pick(&[1, 2, 8, 1000]),
+                // Some wait for nothing but the disk.
+                think: Nanos::from_millis(if busy { 0 } else { dice.spread(1, 1000) }),
+                record: is_recording.then_some(BitRate(rate.max(64_000))),
+                lasts: Nanos(dice.between(duration.0 / 8, duration.0)),
+            });
+        }
+    }
+    uploads
 }
 
 /// Makes some titles small enough to be held, and some clients hold them.

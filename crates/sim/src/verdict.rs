@@ -22,6 +22,10 @@ pub enum Invariant {
     RealTimeFirst,
     /// 6: a sweep goes from the lowest place to the highest.
     SweepInOrder,
+    /// 7: over any ten cycles uploads that wait get their floor.
+    UploadsGetTheirFloor,
+    /// 8, 9: what is acknowledged is there after an immediate power cut.
+    AckIsDurable,
     /// 11: a block is in one state; its place is not used again while the kernel writes it.
     OneStatePerBlock,
     /// 12: each transfer has one completion, and none is left over.
@@ -36,6 +40,8 @@ pub enum Invariant {
     RefusalChangesNothing,
     /// 19: a fault of one disk is not felt by the streams of another.
     FaultsStayAtHome,
+    /// 20: after a flush has failed nothing is acknowledged that needed it.
+    FailureIsFinal,
     /// 21: a turn does a bounded amount of work.
     BoundedTurn,
     /// 22: after a pause nothing is sent faster than before.
@@ -67,6 +73,8 @@ impl Invariant {
             Self::RightBytes => "4 right bytes",
             Self::RealTimeFirst => "6 real-time first",
             Self::SweepInOrder => "6 sweep in order",
+            Self::UploadsGetTheirFloor => "7 uploads get their floor",
+            Self::AckIsDurable => "8 ack is durable",
             Self::OneStatePerBlock => "11 one state per block",
             Self::OneCompletionEach => "12 one completion each",
             Self::Assertion => "13 assertion of the engine",
@@ -74,6 +82,7 @@ impl Invariant {
             Self::LedgerIsTheSum => "15 ledger is the sum",
             Self::RefusalChangesNothing => "17 refusal changes nothing",
             Self::FaultsStayAtHome => "19 faults stay at home",
+            Self::FailureIsFinal => "20 a failed flush is final",
             Self::BoundedTurn => "21 bounded turn",
             Self::NoBurstAfterPause => "22 no burst after a pause",
             Self::SendsNeverWait => "24 sends never wait for a disk",

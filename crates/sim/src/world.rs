@@ -5,30 +5,32 @@
 
 mod clients;
 mod schedule;
+mod uploads;
 
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tactus_core::ledger::SendCost;
+use tactus_core::ledger::{IntakeTerms, SendCost};
 use tactus_core::ports::Bell;
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::assembly::{Control, Placement, Setup, VolumeSetup, assemble};
+use tactus_engine::assembly::{Control, IntakeSetup, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
 use tactus_engine::link::{Memory, Patience};
 use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 
 use crate::book::Book;
-use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Pages, open};
+use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Pages, Stable, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net};
-use crate::swarm::{self, Mode, Swarm, VolumeSpec};
+use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
 use clients::{Client, Held, Live};
 use schedule::{Due, Event};
+use uploads::{Store, Uploader};
 
 /// Turns a core, and sees that nothing is allocated or freed meanwhile.
 fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
@@ -51,6 +53,9 @@ pub(crate) struct World {
     net: Arc<Mutex<Net>>,
     book: Book,
     clients: Vec<Client>,
+    /// Each volume's store, where uploads are taken.
+    stores: Vec<Option<Store>>,
+    uploaders: Vec<Uploader>,
     live: Vec<Option<Live>>,
     /// For each title, who holds it, and how many streams rely on that.
     held: Vec<Held>,
@@ -106,6 +111,16 @@ pub struct Tally {
     pub resident: u64,
     /// Most deliveries at once.
     pub streams_max: u64,
+    /// Bytes handed over to be written.
+    pub written: u64,
+    /// Flushes that were acknowledged.
+    pub acks: u64,
+    /// Files that were uploaded whole.
+    pub uploads: u64,
+    /// Uploads that ended by an error of the disk.
+    pub uploads_failed: u64,
+    /// Recordings begun.
+    pub recordings: u64,
 }
 
 impl Tally {
@@ -122,6 +137,11 @@ impl Tally {
         self.held += other.held;
         self.resident += other.resident;
         self.streams_max = self.streams_max.max(other.streams_max);
+        self.written += other.written;
+        self.acks += other.acks;
+        self.uploads += other.uploads;
+        self.uploads_failed += other.uploads_failed;
+        self.recordings += other.recordings;
     }
 }
 
@@ -150,6 +170,7 @@ impl World {
         let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
         let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
         let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
+        let mut shares = vec![];
         for (at, spec) in swarm.volumes.iter().enumerate() {
             let (keeper, blocks, memory) = make_blocks(spec);
             let model = spec.kind.model(spec.block);
@@ -160,12 +181,20 @@ impl World {
                 best_effort_depth: spec.best_effort_depth,
                 message_delay: message_delay(&swarm),
                 obeys: spec.faults.is_empty() && swarm.pauses.is_empty(),
+                upload_delay: message_delay(&swarm) + swarm.lateness + MILLISECOND,
+                write_place: spec.intake.map_or(0, |intake| intake.place),
+                floor_thousandths: spec.intake.map_or(0, |intake| intake.floor_thousandths),
             };
+            let share = spec.intake.map(|IntakeSpec { places, place, .. }| {
+                arena(Box::new(HeapRegion::new(places as usize * place as usize)), place)
+            });
+            let rung = Arc::new(AtomicBool::new(false));
             let device = Arc::new(Mutex::new(Device::new(DeviceParts {
                 kind: spec.kind,
                 terms,
                 faults: spec.faults.clone(),
                 blocks,
+                stable: share.as_ref().map(|(_, view)| Stable::new(view.clone())),
                 titles: Arc::clone(&titles),
                 fidelity: swarm.fidelity,
                 dice: dice.fork(100 + at as u64),
@@ -177,8 +206,14 @@ impl World {
                 cycle: spec.cycle,
                 model,
                 best_effort_depth: spec.best_effort_depth,
-                intake: None,
+                intake: spec.intake.map(|intake| IntakeSetup {
+                    places: intake.places,
+                    syncs_max: SYNCS_MAX,
+                    floor_thousandths: intake.floor_thousandths,
+                    bell: Box::new(Rung(Arc::clone(&rung))),
+                }),
             });
+            shares.push(share.map(|share| (share, rung)));
             ledger_terms.push(tactus_core::ledger::DiskTerms {
                 model,
                 cycle: spec.cycle,
@@ -187,12 +222,16 @@ impl World {
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
                 cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1) },
-                intake: None,
+                intake: spec.intake.map(|intake| IntakeTerms {
+                    places: intake.places,
+                    place: tactus_core::units::Bytes(u64::from(intake.place)),
+                    floor_thousandths: intake.floor_thousandths,
+                }),
             });
             devices.push(device);
         }
         let reports_rung = Arc::new(AtomicBool::new(false));
-        let (cores, control) = assemble(Setup {
+        let (cores, mut control) = assemble(Setup {
             volumes,
             link: LinkEnd {
                 net: Arc::clone(&net),
@@ -205,6 +244,12 @@ impl World {
             report_bell: Box::new(Rung(Arc::clone(&reports_rung))),
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
+        let intakes = std::mem::take(&mut control.intakes);
+        let stores = shares.into_iter().zip(intakes).map(|(share, intake)| {
+            let ((keeper, view), rung) = share?;
+            Some(Store::new(keeper, view, intake?, rung))
+        });
+        let stores = stores.collect();
         let now = swarm.begin;
         let cores = cores
             .into_iter()
@@ -217,6 +262,13 @@ impl World {
                 .iter()
                 .enumerate()
                 .map(|(n, &s)| Client::new(n, s, &dice))
+                .collect(),
+            stores,
+            uploaders: swarm
+                .uploads
+                .iter()
+                .enumerate()
+                .map(|(n, &s)| Uploader::new(n, s, &dice))
                 .collect(),
             live: (0..swarm.streams).map(|_| None).collect(),
             held: vec![Held::default(); titles.len()],
@@ -244,6 +296,10 @@ impl World {
             let at = now + world.clients[client].spec.arrives;
             world.push(at, Event::Arrive { client });
         }
+        for uploader in 0..world.swarm.uploads.len() {
+            let at = now + world.swarm.uploads[uploader].arrives;
+            world.push(at, Event::Upload { uploader });
+        }
         world.push(now + SECOND, Event::LookAround);
         world
     }
@@ -253,10 +309,15 @@ impl World {
         self.live_until(self.end);
         self.close();
         let leftover = self.end + DRAIN_MAX;
-        while self.live.iter().any(Option::is_some) {
+        self.close_stores();
+        while self.live.iter().any(Option::is_some) || self.stores_are_busy() {
             require(self.now < leftover, Invariant::Progress, || {
                 let left = self.live.iter().flatten().next();
-                format!("{:?} after everything was stopped, there is still {left:?}", self.now)
+                let busy = self.stores_are_busy();
+                format!(
+                    "{:?} after everything was stopped, there is still {left:?}, uploads: {busy}",
+                    self.now
+                )
             });
             self.step();
         }
@@ -335,13 +396,23 @@ impl World {
             let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
             self.push(now + delay, Event::Reports);
         }
+        for volume in 0..self.stores.len() {
+            if self.stores[volume].as_ref().is_some_and(Store::take_ring) {
+                let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
+                self.push(now + delay, Event::Answers { volume });
+            }
+        }
     }
 
     /// Wakes the core that the delivery server sits on, as the control side's bell does.
     fn ring(&mut self) {
+        self.ring_core(self.placement.delivery);
+    }
+
+    fn ring_core(&mut self, core: usize) {
         let delay = Nanos(self.dice.below(self.swarm.lateness.0.max(1)));
         let at = after_pause(&self.swarm.pauses, self.now + delay);
-        let seat = &mut self.cores[self.placement.delivery];
+        let seat = &mut self.cores[core];
         seat.actual = Some(seat.actual.map_or(at, |actual| actual.min(at)));
         seat.wanted = Some(seat.wanted.map_or(at, |wanted| wanted.min(at)));
     }
@@ -398,6 +469,7 @@ impl World {
             self.turn_core(at);
         }
         self.book.check_empty();
+        self.check_stores_empty();
         for device in &self.devices {
             open(device).check_idle();
         }
@@ -478,6 +550,9 @@ fn message_delay(swarm: &Swarm) -> Nanos {
         _ => (MILLISECOND + swarm.lateness).times(3),
     }
 }
+
+/// Flushes that may wait: one for each upload of a volume.
+const SYNCS_MAX: u32 = 64;
 
 /// How long after the end the last stream may hold something.
 const DRAIN_MAX: Nanos = SECOND.times(60);

@@ -73,11 +73,14 @@ pub(super) struct Mechanics {
     busy: MonoTime,
     /// Where the last transfer ended.
     head: u64,
+    /// When the last group of flushes was asked for, and when it ends.
+    flush_asked: Option<MonoTime>,
+    flush_done: MonoTime,
 }
 
 impl Mechanics {
     pub(super) fn new(kind: DiskKind) -> Self {
-        Self { kind, busy: MonoTime(0), head: 0 }
+        Self { kind, busy: MonoTime(0), head: 0, flush_asked: None, flush_done: MonoTime(0) }
     }
 
     pub(super) fn busy_until(&self) -> MonoTime {
@@ -108,6 +111,20 @@ impl Mechanics {
         self.head = place + len;
         self.busy = begun + arm + moving;
         Service { begun, done: self.busy + latency }
+    }
+
+    /// Serves a flush after everything before it; one that is asked for with the last one at the same
+    /// time goes with it.
+    pub(super) fn flush(&mut self, now: MonoTime, most: Nanos, dice: &mut Dice) -> MonoTime {
+        if self.flush_asked != Some(now) {
+            self.flush_asked = Some(now);
+            let took = Nanos(dice.between(most.0 / 10, most.0));
+            self.busy = self.busy.max(now) + took;
+            self.flush_done = self.busy;
+            // The arm has been to the journal.
+            self.head = 0;
+        }
+        self.flush_done
     }
 
     /// Makes the transfer just served take `factor` times as long.

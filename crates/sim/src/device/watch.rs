@@ -2,6 +2,8 @@
 //!
 //! It decides with arithmetic of its own, from the terms of the volume, never with the engine's.
 
+use std::collections::VecDeque;
+
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{Direction, FileHandle, Transfer};
 use tactus_core::units::{MIB, MonoTime, Nanos, SECTOR};
@@ -20,6 +22,12 @@ pub(crate) struct DiskTerms {
     pub(crate) message_delay: Nanos,
     /// The disk obeys its model, so that every promise about order holds.
     pub(crate) obeys: bool,
+    /// How long a write may be on its way into the engine.
+    pub(crate) upload_delay: Nanos,
+    /// Size of a place of the write share.
+    pub(crate) write_place: u32,
+    /// Part of each cycle that uploads get if they need it, in thousandths.
+    pub(crate) floor_thousandths: u32,
 }
 
 pub(super) struct Watch {
@@ -33,6 +41,33 @@ pub(super) struct Watch {
     /// Where the last transfer ended, if it was of best effort.
     run: Option<(Direction, FileHandle, u64)>,
     sweep: Sweep,
+    writes: Writes,
+}
+
+/// What is watched of uploads.
+struct Writes {
+    places: Vec<Life>,
+    /// Time of the model that was begun since real-time reads were asked for, and when those were.
+    ahead: Nanos,
+    ahead_since: MonoTime,
+    /// Since when there is always something to write, and how much.
+    waiting_since: MonoTime,
+    waiting: u64,
+    /// Those of them that the engine may not have heard of yet.
+    coming: VecDeque<(MonoTime, u64)>,
+    /// Time of the model begun in each of the last cycles.
+    used: [Nanos; FLOOR_CYCLES as usize],
+    cycle: u64,
+    flush: Option<MonoTime>,
+    flushes: u32,
+}
+
+/// A file that is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenFile {
+    pub(super) position: u64,
+    pub(super) len: u64,
+    pub(super) is_recording: bool,
 }
 
 /// The present life of a place.
@@ -55,7 +90,7 @@ struct Sweep {
 }
 
 impl Watch {
-    pub(super) fn new(terms: DiskTerms, places: u32) -> Self {
+    pub(super) fn new(terms: DiskTerms, places: u32, write_places: u32) -> Self {
         Self {
             terms,
             places: vec![Life::default(); places as usize],
@@ -64,7 +99,131 @@ impl Watch {
             flying: Vec::with_capacity(FLYING_MAX),
             run: None,
             sweep: Sweep::default(),
+            writes: Writes {
+                places: vec![Life::default(); write_places as usize],
+                ahead: Nanos(0),
+                ahead_since: MonoTime(0),
+                waiting_since: MonoTime(0),
+                waiting: 0,
+                coming: VecDeque::new(),
+                used: [Nanos(0); FLOOR_CYCLES as usize],
+                cycle: 0,
+                flush: None,
+                flushes: 0,
+            },
         }
+    }
+
+    /// So many bytes of an upload are on their way into the engine.
+    pub(super) fn note_upload(&mut self, now: MonoTime, bytes: u64) {
+        self.turn_cycles(now);
+        if self.writes.waiting == 0 {
+            self.writes.waiting_since = now + self.terms.upload_delay;
+        }
+        self.writes.waiting += bytes;
+        self.writes.coming.push_back((now, bytes));
+    }
+
+    pub(super) fn note_written(&mut self, transfer: Transfer, is_recording: bool) {
+        self.writes.places[transfer.block.place as usize].in_flight -= 1;
+        if !is_recording {
+            self.land(transfer);
+        }
+    }
+
+    pub(super) fn note_synced(&mut self) {
+        self.writes.flushes -= 1;
+        if self.writes.flushes == 0 {
+            self.writes.flush = None;
+        }
+    }
+
+    pub(super) fn flush_time(&self) -> Nanos {
+        self.terms.model.flush
+    }
+
+    /// A flush is one of a group that ends within the cycle; the next group comes when it has ended.
+    pub(super) fn check_sync(&mut self, now: MonoTime) {
+        self.run = None;
+        self.writes.flushes += 1;
+        let begun = *self.writes.flush.get_or_insert(now);
+        let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
+        // One that is longer than half a cycle begins in its first half.
+        let time = Nanos(self.terms.model.flush.0.min(self.terms.cycle.0 / 2));
+        require(begun == now && now + time <= limit, Invariant::RealTimeFirst, || {
+            format!("a flush at {now:?}, its group at {begun:?}, the cycle ends at {limit:?}")
+        });
+    }
+
+    pub(super) fn check_write(&mut self, now: MonoTime, transfer: Transfer, file: WrittenFile) {
+        self.turn_cycles(now);
+        let places = &mut self.writes.places;
+        check_life(now, transfer, places, (self.terms.write_place, file.len));
+        let place = file.position + transfer.offset.0;
+        if file.is_recording {
+            self.run = None;
+            self.check_sweep(now, place);
+            return;
+        }
+        self.writes.waiting -= u64::from(transfer.len);
+        let heard = now.before(self.terms.upload_delay);
+        while self.writes.coming.front().is_some_and(|&(since, _)| since < heard) {
+            self.writes.coming.pop_front();
+        }
+        let coming: u64 = self.writes.coming.iter().map(|&(_, bytes)| bytes).sum();
+        if self.writes.waiting <= coming {
+            // For a moment the engine may have had nothing to write.
+            self.writes.waiting_since = now + self.terms.upload_delay;
+        }
+        let time = self.check_piece(now, transfer);
+        self.writes.used[(self.writes.cycle % FLOOR_CYCLES) as usize] += time;
+        let asked = self.asked_by(now);
+        if now > asked {
+            if self.writes.ahead_since != asked {
+                self.writes.ahead_since = asked;
+                self.writes.ahead = Nanos(0);
+            }
+            self.writes.ahead += time;
+        }
+    }
+
+    /// Ends the cycles that lie before `now`, and sees what uploads got in each ten of them.
+    fn turn_cycles(&mut self, now: MonoTime) {
+        let cycle = self.cycle_of(now);
+        while self.writes.cycle < cycle {
+            // Only what has been there is of interest.
+            if self.writes.waiting == 0 && self.writes.cycle + FLOOR_CYCLES < cycle {
+                self.writes.cycle = cycle - FLOOR_CYCLES;
+            }
+            self.check_floor();
+            self.writes.cycle += 1;
+            self.writes.used[(self.writes.cycle % FLOOR_CYCLES) as usize] = Nanos(0);
+        }
+    }
+
+    /// At the end of a cycle: uploads that waited through the last ten have got their floor.
+    fn check_floor(&self) {
+        let Writes { waiting, waiting_since, cycle, .. } = self.writes;
+        let length = self.terms.cycle;
+        let first = (cycle + 1).saturating_sub(FLOOR_CYCLES);
+        let waited = waiting > 0 && waiting_since <= MonoTime(first * length.0);
+        if !self.terms.obeys || !waited {
+            return;
+        }
+        let used: Nanos = self.writes.used.iter().copied().sum();
+        let share = length.0 * u64::from(self.terms.floor_thousandths) / 1000;
+        let piece =
+            self.terms.model.visit.0 + self.terms.model.sweep.0 + self.terms.model.write_mib.0 / 8;
+        let floor = Nanos((share * FLOOR_CYCLES).saturating_sub(2 * piece));
+        require(used >= floor, Invariant::UploadsGetTheirFloor, || {
+            format!("{used:?} of {floor:?} in the ten cycles of {length:?} before {}", cycle + 1)
+        });
+    }
+
+    /// By when what must be read in this cycle has been asked for.
+    fn asked_by(&self, now: MonoTime) -> MonoTime {
+        let begin = MonoTime(self.cycle_of(now) * self.terms.cycle.0);
+        begin.max(self.last_start) + self.terms.message_delay
     }
 
     pub(super) fn note_start(&mut self, now: MonoTime) {
@@ -80,7 +239,8 @@ impl Watch {
     }
 
     pub(super) fn check_submit(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
-        self.check_life(now, transfer, title);
+        self.turn_cycles(now);
+        check_life(now, transfer, &mut self.places, (self.terms.block, title.len.0));
         match title.audience {
             Audience::Paced => {
                 self.run = None;
@@ -91,26 +251,6 @@ impl Watch {
         }
     }
 
-    fn check_life(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
-        let Transfer { block, offset, at, len, .. } = transfer;
-        let life = &mut self.places[block.place as usize];
-        let expected = if block.generation == life.generation {
-            life.end
-        } else {
-            require(life.in_flight == 0, Invariant::OneStatePerBlock, || {
-                format!("{block:?} at {now:?} while the kernel writes life {}", life.generation)
-            });
-            0
-        };
-        let fits = u64::from(at) + u64::from(len) <= u64::from(self.terms.block);
-        let aligned = offset.0.is_multiple_of(SECTOR) && u64::from(len).is_multiple_of(SECTOR);
-        let inside = offset.0 < title.len.0 && len > 0;
-        require(at == expected && fits && aligned && inside, Invariant::OneStatePerBlock, || {
-            format!("{transfer:?} at {now:?}: expected at {expected} of the block")
-        });
-        *life = Life { generation: block.generation, in_flight: life.in_flight + 1, end: at + len };
-    }
-
     fn cycle_of(&self, now: MonoTime) -> u64 {
         now.0 / self.terms.cycle.0
     }
@@ -119,15 +259,30 @@ impl Watch {
         if !self.terms.obeys {
             return;
         }
-        let begin = MonoTime(self.cycle_of(now) * self.terms.cycle.0);
-        let asked = begin.max(self.last_start) + self.terms.message_delay;
+        let asked = self.asked_by(now);
         let too_early = self.best_effort.filter(|&begun| begun > asked);
         require(too_early.is_none(), Invariant::RealTimeFirst, || {
             format!(
                 "{transfer:?} at {now:?} was asked for by {asked:?}, but best effort began at {too_early:?}"
             )
         });
-        let place = title.position + transfer.offset.0;
+        // Uploads come before it only in their floor; what they had not got before comes on top.
+        let share = self.terms.cycle.0 * u64::from(self.terms.floor_thousandths) / 1000;
+        let model = &self.terms.model;
+        let piece = model.visit.0 + model.sweep.0 + model.write_mib.0 / 8;
+        let most = Nanos(share.max(piece) * 2 + piece);
+        let is_since = self.writes.ahead_since == asked;
+        let ahead = if is_since { self.writes.ahead } else { Nanos(0) };
+        require(ahead <= most, Invariant::RealTimeFirst, || {
+            format!("{transfer:?} at {now:?} came after {ahead:?} of uploads")
+        });
+        self.check_sweep(now, title.position + transfer.offset.0);
+    }
+
+    fn check_sweep(&mut self, now: MonoTime, place: u64) {
+        if !self.terms.obeys {
+            return;
+        }
         let cycle = self.cycle_of(now);
         if cycle != self.sweep.cycle {
             self.sweep = Sweep { cycle, last: place, ..Sweep::default() };
@@ -153,7 +308,7 @@ impl Watch {
     }
 
     /// A piece is small, and ends within its cycle, with all that are before it.
-    fn check_piece(&mut self, now: MonoTime, transfer: Transfer) {
+    fn check_piece(&mut self, now: MonoTime, transfer: Transfer) -> Nanos {
         let model = &self.terms.model;
         let Transfer { direction, file, offset, len, .. } = transfer;
         let each = match direction {
@@ -164,9 +319,13 @@ impl Watch {
         // What goes on where the last piece ended costs an arm no way.
         let stays = model.has_arm() && self.run == Some((direction, file, offset.0));
         let way = if stays { 0 } else { model.visit.0 + model.sweep.0 };
-        self.flying.push((transfer, Nanos(way + moving as u64)));
+        let time = Nanos(way + moving as u64);
+        self.flying.push((transfer, time));
         self.run = Some((direction, file, offset.0 + u64::from(len)));
-        let end = now + self.flying.iter().map(|&(_, time)| time).sum::<Nanos>();
+        let flush = self.writes.flush.map_or(Nanos(0), |begun| {
+            (begun + Nanos(model.flush.0.min(self.terms.cycle.0 / 2))).since(now)
+        });
+        let end = now + flush + self.flying.iter().map(|&(_, time)| time).sum::<Nanos>();
         let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
         require(end <= limit && len <= PIECE, Invariant::RealTimeFirst, || {
             let count = self.flying.len();
@@ -175,6 +334,7 @@ impl Watch {
                  the cycle at {limit:?}"
             )
         });
+        time
     }
 
     fn land(&mut self, transfer: Transfer) {
@@ -184,6 +344,34 @@ impl Watch {
     }
 }
 
+fn check_life(
+    now: MonoTime,
+    transfer: Transfer,
+    places: &mut [Life],
+    (block_size, file_len): (u32, u64),
+) {
+    let Transfer { block, offset, at, len, .. } = transfer;
+    let life = &mut places[block.place as usize];
+    let expected = if block.generation == life.generation {
+        life.end
+    } else {
+        require(life.in_flight == 0, Invariant::OneStatePerBlock, || {
+            format!("{block:?} at {now:?} while the kernel has life {}", life.generation)
+        });
+        0
+    };
+    let fits = u64::from(at) + u64::from(len) <= u64::from(block_size);
+    let aligned = offset.0.is_multiple_of(SECTOR) && u64::from(len).is_multiple_of(SECTOR);
+    let inside = offset.0 < file_len && len > 0;
+    require(at == expected && fits && aligned && inside, Invariant::OneStatePerBlock, || {
+        format!("{transfer:?} at {now:?}: expected at {expected} of the block")
+    });
+    *life = Life { generation: block.generation, in_flight: life.in_flight + 1, end: at + len };
+}
+
+/// Over how many cycles uploads have their floor.
+const FLOOR_CYCLES: u64 = 10;
+
 /// More than any depth: nothing is allocated in a turn.
 const FLYING_MAX: usize = 128;
 
@@ -191,5 +379,6 @@ const FLYING_MAX: usize = 128;
 const PIECE: u32 = 128 * 1024;
 
 /// Sweeps that a cycle may have besides one for each stream that begins in it: what the cycle before
-/// left, its own, and a last read that no longer fits before its end.
-const SWEEPS_MAX: u64 = 4;
+/// left, its own, and a last read that no longer fits before its end; where uploads have their turn
+/// in between, what is left after it.
+const SWEEPS_MAX: u64 = 6;

@@ -65,6 +65,8 @@ impl World {
             Event::Arrive { client } => self.arrive(client),
             Event::Leave { stream } => self.leave(stream),
             Event::Reports => self.read_reports(),
+            Event::Upload { uploader } => self.upload(uploader),
+            Event::Answers { volume } => self.read_answers(volume),
             Event::LookAround => self.look_around(),
         }
     }

@@ -14,6 +14,10 @@ pub(super) enum Event {
     Leave { stream: StreamId },
     /// The control side reads the engine's reports.
     Reports,
+    /// Somebody goes on with an upload or a recording.
+    Upload { uploader: usize },
+    /// The store reads the answers of a volume's intake.
+    Answers { volume: usize },
     /// The checkers look at everything.
     LookAround,
 }

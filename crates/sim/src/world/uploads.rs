@@ -1,0 +1,442 @@
+//! The store of a simulated world: uploads and recordings, and what it answers for them.
+//!
+//! It does what the real one does with the engine: places of the write share are filled and handed over,
+//! files are flushed, and what a flush has covered is acknowledged. What is acknowledged is compared with
+//! what the disk would have after an immediate power cut.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tactus_core::ledger::Wish;
+use tactus_core::ports::{self, DiskFault, FileHandle};
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
+use tactus_engine::assembly::Intake;
+use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
+use tactus_ring::arena::{BlockRef, Keeper, View};
+
+use super::World;
+use super::schedule::Event;
+use crate::book::Grant;
+use crate::content::{self, Fidelity, Target};
+use crate::device::{NewFile, SPAN, open};
+use crate::dice::Dice;
+use crate::swarm::{Mode, UploadSpec};
+use crate::verdict::{Invariant, broken, require};
+
+/// One volume's write share and what is under way on it.
+pub(super) struct Store {
+    keeper: Keeper,
+    view: View,
+    intake: Intake,
+    rung: Arc<AtomicBool>,
+    asked: HashMap<u32, Asked>,
+    tokens: u32,
+    /// A write or flush has failed: nothing more is taken.
+    is_closed: bool,
+    /// Places that recordings have been promised, and that uploads hold.
+    promised: u32,
+    used_by_uploads: u32,
+    /// Who waits for a place.
+    waiting: VecDeque<usize>,
+}
+
+/// What the engine has been asked for.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Write { uploader: usize, block: BlockRef },
+    Sync { uploader: usize, file: FileHandle, to: u64 },
+}
+
+/// Somebody who uploads one file after the other, or a live input.
+pub(super) struct Uploader {
+    spec: UploadSpec,
+    dice: Dice,
+    file: FileHandle,
+    seed: u64,
+    /// Bytes of the present file that have been handed over, and acknowledged.
+    sent: u64,
+    acked: u64,
+    len: u64,
+    /// Writes that have not been answered.
+    writing: u32,
+    is_syncing: bool,
+    is_active: bool,
+    is_waiting: bool,
+    grant: Option<Grant>,
+    until: MonoTime,
+}
+
+impl Store {
+    pub(super) fn new(keeper: Keeper, view: View, intake: Intake, rung: Arc<AtomicBool>) -> Self {
+        Self {
+            keeper,
+            view,
+            intake,
+            rung,
+            asked: HashMap::new(),
+            tokens: 0,
+            is_closed: false,
+            promised: 0,
+            used_by_uploads: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether there are answers that nobody has been told of.
+    pub(super) fn take_ring(&self) -> bool {
+        self.rung.swap(false, Ordering::Relaxed)
+    }
+
+    fn ask(&mut self, request: impl FnOnce(u32) -> IntakeRequest, asked: Asked) {
+        let token = self.tokens;
+        self.tokens += 1;
+        self.asked.insert(token, asked);
+        let pushed = self.intake.requests.push(request(token));
+        require(pushed.is_ok(), Invariant::Assertion, || "the intake's ring is full".to_owned());
+    }
+}
+
+impl Uploader {
+    pub(super) fn new(number: usize, spec: UploadSpec, dice: &Dice) -> Self {
+        Self {
+            spec,
+            dice: dice.fork(50_000 + number as u64),
+            file: FileHandle(-1),
+            seed: 0,
+            sent: 0,
+            acked: 0,
+            len: 0,
+            writing: 0,
+            is_syncing: false,
+            is_active: false,
+            is_waiting: false,
+            grant: None,
+            until: MonoTime(0),
+        }
+    }
+}
+
+impl World {
+    /// An upload or a recording begins, or its next part.
+    pub(super) fn upload(&mut self, uploader: usize) {
+        let now = self.now;
+        let volume = self.uploaders[uploader].spec.volume;
+        let quiet_from = self.swarm.quiet_from;
+        let liveness = self.swarm.mode == Mode::Liveness;
+        let store = self.stores[volume].as_mut().expect("the volume takes uploads");
+        if store.is_closed && liveness && now >= quiet_from && store.asked.is_empty() {
+            // Opened anew, and everything on it read again.
+            store.is_closed = false;
+        }
+        if now >= self.end {
+            return;
+        }
+        if store.is_closed {
+            return self.push(now + SECOND, Event::Upload { uploader });
+        }
+        let of = &self.uploaders[uploader];
+        if !of.is_active {
+            if of.writing > 0 || of.is_syncing {
+                // Its last file is still open.
+                return self.push(now + SECOND, Event::Upload { uploader });
+            }
+            self.open_file(uploader);
+        }
+        if self.uploaders[uploader].spec.record.is_some() {
+            self.record(uploader);
+        } else {
+            self.send(uploader);
+        }
+    }
+
+    fn open_file(&mut self, uploader: usize) {
+        let number = uploader;
+        let Uploader { spec, dice, .. } = &mut self.uploaders[uploader];
+        let spec = *spec;
+        let places = dice.between(1, spec.len_max / u64::from(spec.place));
+        let len = places * u64::from(spec.place);
+        let position = dice.below(SPAN - len) / 4096 * 4096;
+        let seed = dice.next();
+        let is_recording = spec.record.is_some();
+        let new = NewFile { seed, position, is_recording, len };
+        let file = open(&self.devices[spec.volume]).stable().open(number, new);
+        let until = self.now + spec.lasts;
+        let of = &mut self.uploaders[uploader];
+        (of.file, of.seed, of.len, of.until) = (file, seed, len, until);
+        (of.sent, of.acked, of.is_active) = (0, 0, true);
+    }
+
+    /// Hands over as much as there are places for, up to the next acknowledgement.
+    fn send(&mut self, uploader: usize) {
+        let of = &self.uploaders[uploader];
+        let volume = of.spec.volume;
+        let stop = (of.acked + of.spec.chunk).min(of.len);
+        while self.uploaders[uploader].sent < stop {
+            let store = self.stores[volume].as_mut().expect("the volume takes uploads");
+            let most = store.keeper.places() - store.promised;
+            if store.used_by_uploads >= most {
+                let of = &mut self.uploaders[uploader];
+                if !std::mem::replace(&mut of.is_waiting, true) {
+                    store.waiting.push_back(uploader);
+                }
+                return;
+            }
+            store.used_by_uploads += 1;
+            self.write(uploader, WriteClass::BestEffort);
+        }
+        let of = &mut self.uploaders[uploader];
+        if of.writing == 0 && !of.is_syncing && of.sent > of.acked {
+            of.is_syncing = true;
+            let (file, to) = (of.file, of.sent);
+            let store = self.stores[volume].as_mut().expect("the volume takes uploads");
+            let asked = Asked::Sync { uploader, file, to };
+            store.ask(|token| IntakeRequest::Sync { token, file }, asked);
+            self.ring_core(self.placement.disks[volume]);
+        }
+    }
+
+    /// Fills a place and hands it over.
+    fn write(&mut self, uploader: usize, class: WriteClass) {
+        let of = &mut self.uploaders[uploader];
+        let Uploader { file, seed, spec, .. } = *of;
+        let store = self.stores[spec.volume].as_mut().expect("the volume takes uploads");
+        let Some(block) = store.keeper.take() else {
+            broken(
+                Invariant::NeverEmpty,
+                format!("no place is left for {spec:?} at {:?}", self.now),
+            )
+        };
+        // A recording goes round in its file.
+        let offset = of.sent % of.len;
+        of.sent += u64::from(spec.place);
+        of.writing += 1;
+        let range = (offset, offset + u64::from(spec.place));
+        content::fill(&store.view, Target { block, at: 0 }, seed, range, Fidelity::Stamps(4096));
+        let mut device = open(&self.devices[spec.volume]);
+        if class == WriteClass::BestEffort {
+            device.note_upload(self.now, u64::from(spec.place));
+        }
+        let position = device.stable().position(file) + offset;
+        drop(device);
+        let BlockRef { place, generation } = block;
+        let request = |token| IntakeRequest::Write {
+            token,
+            block: ports::BlockRef { place, generation },
+            file,
+            offset: Bytes(offset),
+            len: spec.place,
+            class,
+            position,
+        };
+        store.ask(request, Asked::Write { uploader, block });
+        self.tally.written += u64::from(spec.place);
+        self.ring_core(self.placement.disks[spec.volume]);
+    }
+
+    /// The next place of a recording is full.
+    fn record(&mut self, uploader: usize) {
+        let now = self.now;
+        let Uploader { spec, grant, writing, until, .. } = self.uploaders[uploader];
+        let rate = spec.record.expect("only recordings are recorded");
+        let cycle = self.swarm.volumes[spec.volume].cycle;
+        let fills = rate.time_for(Bytes(u64::from(spec.place)));
+        if grant.is_none() {
+            let Some(grant) = self.book.admit_recording(spec.volume, Wish::Record { rate }) else {
+                self.tally.refused += 1;
+                return self.push(now + SECOND, Event::Upload { uploader });
+            };
+            let store = self.stores[spec.volume].as_mut().expect("the volume takes uploads");
+            store.promised += grant.window();
+            self.uploaders[uploader].grant = Some(grant);
+            self.tally.recordings += 1;
+            return self.push(now + fills, Event::Upload { uploader });
+        }
+        if now >= until {
+            self.uploaders[uploader].is_active = false;
+            self.end_recording(uploader);
+            return self.push(now + spec.think + SECOND, Event::Upload { uploader });
+        }
+        let store = self.stores[spec.volume].as_ref().expect("the volume takes uploads");
+        if writing == 0 && store.used_by_uploads + store.promised > store.keeper.places() {
+            // It begins when uploads have given way.
+            return self.push(now + fills, Event::Upload { uploader });
+        }
+        // One is being filled all the time.
+        let window = grant.map_or(0, |grant| grant.window());
+        if writing + 1 >= window {
+            let volume = &self.swarm.volumes[spec.volume];
+            let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
+            require(!healthy, Invariant::NeverEmpty, || {
+                format!("{writing} places of a recording wait at {now:?}, it was promised {window}")
+            });
+            // What comes meanwhile is lost.
+            return self.push(now + fills, Event::Upload { uploader });
+        }
+        let deadline = now + cycle.times(3) + fills;
+        self.write(uploader, WriteClass::Paced { deadline });
+        self.push(now + fills, Event::Upload { uploader });
+    }
+
+    /// Gives back what a recording was promised, when all of it has been written.
+    fn end_recording(&mut self, uploader: usize) {
+        let of = &mut self.uploaders[uploader];
+        if of.writing > 0 || of.is_active {
+            return;
+        }
+        if let Some(grant) = of.grant.take() {
+            let store = self.stores[of.spec.volume].as_mut().expect("the volume takes uploads");
+            store.promised -= grant.window();
+            self.book.release(grant);
+        }
+    }
+
+    /// Reads what the engine has answered.
+    pub(super) fn read_answers(&mut self, volume: usize) {
+        while let Some(store) = self.stores[volume].as_mut()
+            && let Some(answer) = store.intake.answers.pop()
+        {
+            let (token, result) = match answer {
+                IntakeAnswer::Written { token, result }
+                | IntakeAnswer::Synced { token, result } => (token, result),
+            };
+            let asked = store.asked.remove(&token);
+            self.trace.note_all([self.now.0, u64::from(token), u64::from(result.is_ok())]);
+            match (answer, asked) {
+                (IntakeAnswer::Written { .. }, Some(Asked::Write { uploader, block })) => {
+                    self.written(uploader, block, result);
+                }
+                (IntakeAnswer::Synced { .. }, Some(Asked::Sync { uploader, file, to })) => {
+                    self.synced(uploader, token, (file, to), result);
+                }
+                _ => broken(
+                    Invariant::OneCompletionEach,
+                    format!("{answer:?} at {:?}, but {asked:?} was asked for", self.now),
+                ),
+            }
+        }
+    }
+
+    fn written(&mut self, uploader: usize, block: BlockRef, result: Result<(), DiskFault>) {
+        let of = &mut self.uploaders[uploader];
+        of.writing -= 1;
+        let is_recording = of.spec.record.is_some();
+        let store = self.stores[of.spec.volume].as_mut().expect("the volume takes uploads");
+        store.keeper.emptied(block);
+        if is_recording {
+            if result.is_err() {
+                self.fail(uploader);
+            }
+            return self.end_recording(uploader);
+        }
+        store.used_by_uploads -= 1;
+        let next = store.waiting.pop_front();
+        if result.is_err() {
+            self.fail(uploader);
+        } else if self.uploaders[uploader].is_active {
+            self.go_on(uploader);
+        } else if self.uploaders[uploader].writing == 0 {
+            self.retry(uploader);
+        }
+        if let Some(next) = next {
+            self.uploaders[next].is_waiting = false;
+            if self.uploaders[next].is_active {
+                self.go_on(next);
+            }
+        }
+    }
+
+    /// Hands over more, unless all is over.
+    fn go_on(&mut self, uploader: usize) {
+        let volume = self.uploaders[uploader].spec.volume;
+        let is_closed = self.stores[volume].as_ref().is_none_or(|store| store.is_closed);
+        if is_closed || self.now >= self.end {
+            self.fail_quietly(uploader);
+        } else {
+            self.send(uploader);
+        }
+    }
+
+    fn synced(
+        &mut self,
+        uploader: usize,
+        token: u32,
+        (file, to): (FileHandle, u64),
+        result: Result<(), DiskFault>,
+    ) {
+        let now = self.now;
+        let volume = self.uploaders[uploader].spec.volume;
+        {
+            let mut device = open(&self.devices[volume]);
+            let failed = device.has_failed(token);
+            let is_right = result.is_err() == failed;
+            require(is_right, Invariant::FailureIsFinal, || {
+                format!("{result:?} of a flush at {now:?}, the device said failed: {failed}")
+            });
+            let is_safe = result.is_err() || device.stable().is_durable(file, 0, to);
+            require(is_safe, Invariant::AckIsDurable, || {
+                format!("{to} bytes of {file:?} acknowledged at {now:?}, not all would be there")
+            });
+        }
+        let of = &mut self.uploaders[uploader];
+        of.is_syncing = false;
+        if result.is_err() {
+            return self.fail(uploader);
+        }
+        of.acked = to;
+        self.tally.acks += 1;
+        if of.is_active && of.acked == of.len {
+            of.is_active = false;
+            self.tally.uploads += 1;
+        }
+        let think = Nanos(of.spec.think.0 / 2 + of.dice.below(of.spec.think.0.max(1)));
+        self.push(now + think, Event::Upload { uploader });
+    }
+
+    /// An error is final: the upload ends, and its volume takes no more.
+    fn fail(&mut self, uploader: usize) {
+        let volume = self.uploaders[uploader].spec.volume;
+        let store = self.stores[volume].as_mut().expect("the volume takes uploads");
+        store.is_closed = true;
+        self.tally.uploads_failed += 1;
+        self.fail_quietly(uploader);
+    }
+
+    fn fail_quietly(&mut self, uploader: usize) {
+        let of = &mut self.uploaders[uploader];
+        let was_active = std::mem::replace(&mut of.is_active, false);
+        // A recording has its own beat, and a flush its own answer.
+        if (was_active || of.writing == 0) && of.spec.record.is_none() && !of.is_syncing {
+            self.retry(uploader);
+        }
+    }
+
+    fn retry(&mut self, uploader: usize) {
+        if self.uploaders[uploader].writing == 0 && self.now < self.end {
+            self.push(self.now + SECOND, Event::Upload { uploader });
+        }
+    }
+
+    /// Ends everything: uploads are given up, recordings end.
+    pub(super) fn close_stores(&mut self) {
+        for uploader in 0..self.uploaders.len() {
+            self.uploaders[uploader].is_active = false;
+            self.end_recording(uploader);
+        }
+    }
+
+    /// Whether the engine has something of the store's.
+    pub(super) fn stores_are_busy(&self) -> bool {
+        self.stores.iter().flatten().any(|store| !store.asked.is_empty())
+    }
+
+    pub(super) fn check_stores_empty(&self) {
+        for store in self.stores.iter().flatten() {
+            let counts = store.keeper.counts();
+            let clean = counts.free == store.keeper.places() && store.promised == 0;
+            require(clean, Invariant::NothingLeft, || {
+                format!("of a write share {counts:?}, {} promised", store.promised)
+            });
+        }
+    }
+}
