@@ -289,7 +289,7 @@ impl BlockServer {
             mutant!(SumSkipped, fill.content.sum.filter(|_| !fill.best_effort), fill.content.sum);
         let (Some(view), Some(sum)) = (&self.view, sum) else { return true };
         let lease = self.keeper.lend(block);
-        let found = crc32c::crc32c(&view.bytes(&lease)[..sum.len as usize]);
+        let found = crc_fast::crc32_iscsi(&view.bytes(&lease)[..sum.len as usize]);
         self.keeper.give_back(lease);
         found == sum.crc32c
     }
