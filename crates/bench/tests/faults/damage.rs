@@ -106,7 +106,7 @@ fn damages(sendfile: bool, count: u64, seed: u64) {
     assert!(whole.is_whole && whole.body == titles.contents[0]);
 }
 
-/// For a release (P7) 5000, by `TACTUS_DAMAGES`: three minutes for both ways together.
+/// For a release (P7) 5000, by `TACTUS_DAMAGES`: ten minutes for both ways together.
 fn how_many() -> u64 {
     std::env::var("TACTUS_DAMAGES").map_or(200, |count| count.parse().expect("a number"))
 }
