@@ -39,6 +39,11 @@ impl Floor {
         self.owed
     }
 
+    /// Whether so much is owed that no more can be: the ends of whole cycles have gone by.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.owed == self.most
+    }
+
     pub(super) fn note_used(&mut self, time: Nanos) {
         self.owed = self.owed.saturating_sub(time);
     }
