@@ -175,8 +175,9 @@ impl<P: LinkPort> LinkServer<P> {
         let clock = entry.clock.expect("the roster holds only paced streams");
         let allowed = clock.allowed(slot.begin());
         let due = allowed.min(entry.end()).saturating_sub(entry.sent);
-        if entry.len.is_none() && allowed > entry.end() {
-            // It has come up with the end of a title that grows: its clock waits for it.
+        if entry.len.is_none() && allowed > entry.end() && !entry.was_blocked {
+            // It has come up with the end of a title that grows: its clock waits for it. A peer that
+            // takes nothing keeps the window full, which looks the same, and is not waited for.
             let ahead = allowed - entry.end();
             self.move_clock(index, clock.rate().time_for(ahead));
         }

@@ -104,8 +104,8 @@ pub enum Command {
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
-    /// More of a growing title is on stable storage. One that finds no room in the ring can be said
-    /// later; the last one must be said.
+    /// More of a growing title is on stable storage. It can be said later, and must be where fewer than
+    /// three places for each stream are free in the ring: those are for what cannot wait.
     Extend {
         /// The delivery. One that has ended does not mind.
         stream: StreamId,

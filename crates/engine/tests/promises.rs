@@ -440,6 +440,18 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
 }
 
 #[test]
+fn a_stalled_peer_of_a_growing_title_is_ended_like_any_other() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = growing(&mut stage, 1, BY_THE_CLOCK, Bytes(TITLE.0 - 1));
+        stage.network().limits.insert(stream.index as i32, 100_000);
+        stage.pass(SECOND.times(3));
+        assert_eq!(finished(&stage, stream), Some((Outcome::TooSlow, Bytes(100_000))));
+        assert!(retired(&stage, stream));
+    }
+}
+
+#[test]
 fn a_stream_behind_the_end_of_a_growing_title_does_not_notice_that_it_grows() {
     for memory in BOTH {
         let [still, grown] = [false, true].map(|grows| {
