@@ -201,7 +201,10 @@ impl Book {
             // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
             let most = match level.resource {
                 Resource::Disk => {
-                    self.disk_time(disk, (2 + self.sums.streams + self.sums.recordings) as f64)
+                    let sums = (2 + self.sums.streams + self.sums.recordings) as f64;
+                    // Its root is a whole number of thousandths, and one more.
+                    let root = self.ledger.terms().disks[disk].model.sweep.0 as f64 / 1000.0;
+                    self.disk_time(disk, sums) + root
                 }
                 _ => sum,
             };

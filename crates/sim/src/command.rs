@@ -180,7 +180,8 @@ fn print_found(found: &Found) {
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
          at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in worlds \
-         with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} recordings",
+         with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} recordings; \
+         {} followed a growing title; {} blocks damaged",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -197,6 +198,8 @@ fn print_found(found: &Found) {
         tally.acks,
         tally.uploads_failed,
         tally.recordings,
+        tally.followers,
+        tally.damaged,
     );
     for (scenario, violation) in &found.failures {
         println!("\nseed {} ({:?}) broke {violation}", scenario.seed, scenario.mode());

@@ -79,8 +79,21 @@ pub(crate) fn fill(
     }
 }
 
+/// The CRC32C of bytes `from..to` of `title`.
+pub(crate) fn sum(title: u64, (from, to): (u64, u64)) -> u32 {
+    let mut page = [0; 4096];
+    let (mut at, mut sum) = (from, 0);
+    while at < to {
+        let len = (to - at).min(page.len() as u64) as usize;
+        expected(title, at, &mut page[..len]);
+        sum = crc32c::crc32c_append(sum, &page[..len]);
+        at += len as u64;
+    }
+    sum
+}
+
 /// The bytes of `title` from `at` on.
-fn expected(title: u64, at: u64, bytes: &mut [u8]) {
+pub(crate) fn expected(title: u64, at: u64, bytes: &mut [u8]) {
     let skip = (at % 8) as usize;
     let head = bytes.len().min((8 - skip) % 8);
     let (first, rest) = bytes.split_at_mut(head);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tactus_core::cycle::GROUP_MAX;
 use tactus_core::ports::{
-    self, Completion, Direction, DiskFault, DiskPort, FilePart, Sync, Synced, Transfer,
+    self, Completion, Direction, DiskFault, DiskPort, FilePart, Sum, Sync, Synced, Transfer,
 };
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::{BlockRef, View};
@@ -60,6 +60,8 @@ struct Pending {
     number: u64,
     transfer: Transfer,
     result: Result<u32, DiskFault>,
+    /// This byte of it is not the one that was stored.
+    flip: Option<u32>,
 }
 
 struct PendingSync {
@@ -125,12 +127,20 @@ impl Device {
         };
         let mut service = self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice);
         let mut result = Ok(there as u32);
+        let mut flip = None;
         // Several such faults at once do not multiply: a disk is at most as slow as the worst.
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
         service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
             match fault.trouble {
-                Trouble::Hang | Trouble::Slow { .. } => {}
+                Trouble::Hang | Trouble::Slow { .. } | Trouble::FlushErrors { .. } => {}
+                Trouble::Flips { permille } => {
+                    let may = transfer.direction == Direction::Read
+                        && self.titles[transfer.file.0 as usize].has_sums;
+                    if may && there > 0 && self.dice.chance(permille) {
+                        flip = Some(self.dice.below(there) as u32);
+                    }
+                }
                 Trouble::Spikes { permille, extra } => {
                     if self.dice.chance(permille) {
                         service.done += extra;
@@ -148,13 +158,17 @@ impl Device {
                 }
             }
         }
-        if result != Ok(there as u32) && transfer.direction == Direction::Read {
+        let is_wrong = result != Ok(there as u32) || flip.is_some();
+        if is_wrong && transfer.direction == Direction::Read {
             self.damaged[transfer.file.0 as usize] = true;
         }
         self.submitted += 1;
         let number = self.submitted;
         self.trace.note_all([now.0, transfer.file.0 as u64, transfer.offset.0, service.done.0]);
-        self.pending.push(Pending { done: service.done, number, transfer, result });
+        if let (Some(_), Blocks::PageCache(pages)) = (flip, &mut self.blocks) {
+            pages.damage(transfer);
+        }
+        self.pending.push(Pending { done: service.done, number, transfer, result, flip });
     }
 
     /// Where a write goes, and how many bytes it has.
@@ -193,7 +207,7 @@ impl Device {
         let done = self.mechanics.flush(now, most, &mut self.dice);
         let mut result = Ok(());
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
-            if let Trouble::Errors { permille } = fault.trouble
+            if let Trouble::Errors { permille } | Trouble::FlushErrors { permille } = fault.trouble
                 && self.dice.chance(permille)
             {
                 result = Err(DiskFault(EIO));
@@ -247,7 +261,7 @@ impl Device {
         }
         let ended = self.pending.iter().enumerate().filter(|(_, pending)| pending.done <= now);
         let (at, _) = ended.min_by_key(|(_, pending)| (pending.done, pending.number))?;
-        let Pending { transfer, result, .. } = self.pending.swap_remove(at);
+        let Pending { transfer, mut result, flip, .. } = self.pending.swap_remove(at);
         if transfer.direction == Direction::Write {
             // Of a write that fails anything may have been written.
             let bytes = result.unwrap_or_else(|_| self.dice.below(2) as u32 * transfer.len);
@@ -258,9 +272,30 @@ impl Device {
         }
         if let Ok(bytes) = result {
             self.blocks.fill(transfer, bytes, self.fidelity);
+            if let Some(flip) = flip {
+                self.blocks.flip(transfer, flip);
+            }
+            if self.compare(now, transfer).is_err() {
+                result = Err(DiskFault::DAMAGED);
+            }
         }
         self.watch.note_completion(transfer, &self.titles[transfer.file.0 as usize]);
         Some(Completion { transfer, result })
+    }
+
+    /// What the port does where nobody else sees the bytes: compares a whole block with what it must
+    /// sum up to. By then all of its transfers have been submitted, and what they bring is known.
+    fn compare(&self, now: MonoTime, transfer: Transfer) -> Result<(), DiskFault> {
+        let Some(Sum { len, crc32c }) = transfer.sum else { return Ok(()) };
+        let begin = transfer.offset.0 - u64::from(transfer.at);
+        let stored = content::sum(transfer.file.0 as u64, (begin, begin + u64::from(len)));
+        let Blocks::PageCache(pages) = &self.blocks else {
+            broken(Invariant::ComparedBeforeSent, format!("{transfer:?} at {now:?} of an arena"))
+        };
+        require(stored == crc32c, Invariant::ComparedBeforeSent, || {
+            format!("{transfer:?} at {now:?}: {stored:x} was stored")
+        });
+        if pages.is_damaged(transfer) { Err(DiskFault::DAMAGED) } else { Ok(()) }
     }
 
     /// Stops the world unless all of `part` is in memory: sent by reference, it waits for no disk.
@@ -268,7 +303,14 @@ impl Device {
         let missing = match &self.blocks {
             Blocks::Arena(_) => Some(part.offset),
             Blocks::PageCache(pages) => {
-                pages.first_missing(part, self.titles[part.file.0 as usize].len)
+                let title = &self.titles[part.file.0 as usize];
+                require(!pages.any_damaged(part), Invariant::ComparedBeforeSent, || {
+                    format!("{part:?} at {now:?} is not what was stored")
+                });
+                match title.growth {
+                    None => pages.first_missing(part, title.len),
+                    Some(_) => pages.first_missing_of_growing(part),
+                }
             }
         };
         require(missing.is_none(), Invariant::SendsNeverWait, || {
@@ -312,6 +354,17 @@ impl Device {
 }
 
 impl Blocks {
+    /// Makes one byte of a transfer another one.
+    fn flip(&mut self, transfer: Transfer, at: u32) {
+        if let Self::Arena(view) = self {
+            let ports::BlockRef { place, generation } = transfer.block;
+            let offset = transfer.offset.0 + u64::from(at);
+            let mut byte = [0];
+            content::expected(transfer.file.0 as u64, offset, &mut byte);
+            view.fill(BlockRef { place, generation }, transfer.at + at, &[byte[0] ^ 0x10]);
+        }
+    }
+
     fn places(&self) -> u32 {
         match self {
             Self::Arena(view) => view.places(),

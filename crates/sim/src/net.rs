@@ -69,6 +69,8 @@ pub(crate) struct Delivery {
     pub(crate) paced: Option<Paced>,
     /// The volume and the machine keep their promises, so the engine must keep its own.
     pub(crate) is_promised: bool,
+    /// Nobody knows when its title will be there, but what is there must come without underruns.
+    pub(crate) grows: bool,
 }
 
 /// What became of a socket.
@@ -130,6 +132,7 @@ impl Net {
     pub(crate) fn release_promise(&mut self, place: u32) {
         if let Some(socket) = &mut self.sockets[place as usize] {
             socket.delivery.is_promised = false;
+            socket.delivery.grows = false;
         }
     }
 
@@ -155,6 +158,9 @@ impl Net {
         for (place, socket) in self.sockets.iter().enumerate() {
             let Some(socket) = socket else { continue };
             let Some(law) = &socket.law else { continue };
+            if socket.delivery.grows && !socket.ever_blocked {
+                self.check_underruns(now, place);
+            }
             if socket.delivery.is_promised && !socket.ever_blocked {
                 self.check_underruns(now, place);
                 law.check_not_late(now, socket.sent, self.paused, &socket.delivery);
@@ -217,7 +223,8 @@ impl Net {
             socket.check_bytes(now, parts, taken, self.fidelity);
         }
         // A peer that leaves bytes untaken keeps the window full, and what comes after is late.
-        let promised = socket.delivery.is_promised && !socket.ever_blocked;
+        let is_promised = socket.delivery.is_promised || socket.delivery.grows;
+        let promised = is_promised && !socket.ever_blocked;
         socket.check_times(now, wanted, self.paused, taken);
         socket.sent += taken;
         if promised {

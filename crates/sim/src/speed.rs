@@ -51,6 +51,8 @@ fn house(duration: Nanos) -> Swarm {
         len: Bytes(RATE.0 / 8 * (duration.0 / SECOND.0 + 60)),
         position: number << 34,
         audience: Audience::Paced,
+        has_sums: false,
+        growth: None,
     };
     let client = |number: u64| ClientSpec {
         habit: Habit::Viewer,

@@ -12,7 +12,7 @@ use crate::content::Fidelity;
 use crate::device::{DiskKind, Fault, Trouble};
 use crate::dice::Dice;
 use crate::net::{Receiver, Temper};
-use crate::title::{Audience, Title};
+use crate::title::{Audience, Growth, Title};
 
 /// What is promised in a world, and so what is an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, clap::ValueEnum)]
@@ -23,15 +23,18 @@ pub enum Mode {
     Safety,
     /// Faults stop: everything is on time again.
     Liveness,
+    /// Disks are slower than their models all the time: uploads keep their floor, and bytes stay right.
+    Degradation,
 }
 
 impl Mode {
     /// The mode of a seed that names none.
     pub(crate) fn of(seed: u64) -> Self {
-        match seed % 5 {
-            0..=2 => Self::Guarantee,
-            3 => Self::Safety,
-            _ => Self::Liveness,
+        match seed % 20 {
+            18 => Self::Degradation,
+            seed if seed % 5 == 3 => Self::Safety,
+            seed if seed % 5 == 4 => Self::Liveness,
+            _ => Self::Guarantee,
         }
     }
 }
@@ -197,13 +200,25 @@ impl Swarm {
         if has_holds {
             hold_some(&mut all.fork(5), &volumes, &mut titles, &mut clients);
         }
+        if every_byte {
+            draw_sums(&mut all.fork(7), &mut titles);
+        }
+        if !is_crowded && !has_holds {
+            draw_growth(&mut all.fork(8), &mut titles, begin, duration);
+        }
         let uploads = draw_uploads(&mut all.fork(6), &mut volumes, duration);
         let (mut pauses, mut quiet_from) = (vec![], begin);
-        if mode != Mode::Guarantee {
+        if mode == Mode::Degradation {
+            draw_slowness(&mut all.fork(4), &mut volumes, begin, duration);
+        } else if mode != Mode::Guarantee {
             let mut faults = all.fork(4);
             let until = Nanos(duration.0 * if mode == Mode::Liveness { 4 } else { 9 } / 10);
             quiet_from = begin + until;
             draw_faults(&mut faults, &mut volumes, begin, until, mode);
+            draw_flush_errors(&mut all.fork(10), &mut volumes, begin, until, mode);
+            if every_byte {
+                draw_damage(&mut all.fork(9), &mut volumes, begin, until, mode);
+            }
             if faults.chance(if count > 1 { 250 } else { 500 }) {
                 pauses = draw_pauses(&mut faults, begin, until);
             }
@@ -295,7 +310,14 @@ fn draw_titles(dice: &mut Dice, volumes: &[VolumeSpec], separate: bool) -> Vec<T
                 };
                 let position = dice.below(crate::device::SPAN - len) / 4096 * 4096;
                 let audience = if separate { audience } else { Audience::Both };
-                titles.push(Title { volume, len: Bytes(len), position, audience });
+                titles.push(Title {
+                    volume,
+                    len: Bytes(len),
+                    position,
+                    audience,
+                    has_sums: false,
+                    growth: None,
+                });
             }
         }
     }
@@ -370,13 +392,87 @@ fn draw_clients(
     (0..count).map(draw_one).collect()
 }
 
+/// Some titles were stored with their checksums. To sum them up takes time, so they are small.
+fn draw_sums(dice: &mut Dice, titles: &mut [Title]) {
+    for title in titles {
+        if dice.chance(700) {
+            title.len = Bytes(title.len.0.min(dice.spread(1, 3_000_000)));
+            title.has_sums = true;
+        }
+    }
+}
+
+/// In some worlds some titles are being recorded while they are watched.
+fn draw_growth(dice: &mut Dice, titles: &mut [Title], begin: MonoTime, duration: Nanos) {
+    if !dice.chance(500) {
+        return;
+    }
+    for title in titles.iter_mut().filter(|title| !title.has_sums) {
+        if dice.chance(400) {
+            let from = Bytes(dice.spread(1, 4_000_000).min(title.len.0));
+            let rate = BitRate(dice.spread(64_000, 50_000_000));
+            // Some are whole soon, some never.
+            let grows = Nanos(duration.0 / 1000 * dice.spread(50, 3000));
+            title.len = title.len.min(from + rate.bytes_in(grows));
+            title.growth = Some(Growth { since: begin, from, rate });
+        }
+    }
+}
+
+/// Some disks bring other bytes than those that were stored, and say nothing.
+fn draw_damage(
+    dice: &mut Dice,
+    volumes: &mut [VolumeSpec],
+    begin: MonoTime,
+    until: Nanos,
+    mode: Mode,
+) {
+    let count = volumes.len();
+    for (at, volume) in volumes.iter_mut().enumerate() {
+        let stays_well = at + 1 == count && count > 1 && mode == Mode::Safety;
+        if !stays_well && dice.chance(700) {
+            let from = begin + Nanos(dice.below(until.0));
+            let trouble = Trouble::Flips { permille: dice.spread(20, 500) };
+            volume.faults.push(Fault { from, to: begin + until, trouble });
+        }
+    }
+}
+
+/// Every disk is slower than its model, from the beginning to the end.
+fn draw_slowness(dice: &mut Dice, volumes: &mut [VolumeSpec], begin: MonoTime, duration: Nanos) {
+    for volume in volumes {
+        let trouble = Trouble::Slow { factor: dice.between(2, 20) };
+        volume.faults.push(Fault { from: begin, to: begin + duration, trouble });
+    }
+}
+
+/// Some flushes fail, on disks that are well otherwise.
+fn draw_flush_errors(
+    dice: &mut Dice,
+    volumes: &mut [VolumeSpec],
+    begin: MonoTime,
+    until: Nanos,
+    mode: Mode,
+) {
+    let count = volumes.len();
+    for (at, volume) in volumes.iter_mut().enumerate() {
+        let stays_well = at + 1 == count && count > 1 && mode == Mode::Safety;
+        if volume.intake.is_some() && !stays_well && dice.chance(300) {
+            let from = begin + Nanos(dice.below(until.0));
+            let trouble = Trouble::FlushErrors { permille: dice.spread(1, 1000) };
+            volume.faults.push(Fault { from, to: begin + until, trouble });
+        }
+    }
+}
+
 /// In about half of the worlds some volumes take uploads, up to 32 at once, and record some live inputs.
 fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) -> Vec<UploadSpec> {
     let mut uploads = vec![];
     if !dice.chance(500) {
         return uploads;
     }
-    let busy = dice.chance(500);
+    // Some wait for nothing but the disk; many of those would only take time.
+    let busy = dice.chance(300);
     for (at, volume) in volumes.iter_mut().enumerate() {
         if !dice.chance(800) {
             continue;
@@ -389,7 +485,7 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
             floor_thousandths: dice.pick(&[10, 50, 50, 100]),
         });
         let recordings = if dice.chance(400) { dice.between(1, 4) } else { 0 };
-        for number in 0..dice.spread(1, 32) + recordings {
+        for number in 0..dice.spread(1, if busy { 6 } else { 32 }) + recordings {
             let is_recording = number < recordings;
             let rate = volume.sequential() / 1000 * dice.between(1, 60);
             let len_max = place * dice.spread(1, 32);
@@ -399,8 +495,7 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
                 place: place as u32,
                 len_max,
                 chunk: place * dice.pick(&[1, 2, 8, 1000]),
-                // Some wait for nothing but the disk.
-                think: Nanos::from_millis(if busy { 0 } else { dice.spread(1, 1000) }),
+                think: Nanos::from_millis(if busy { 0 } else { dice.spread(10, 1000) }),
                 record: is_recording.then_some(BitRate(rate.max(64_000))),
                 lasts: Nanos(dice.between(duration.0 / 8, duration.0)),
             });

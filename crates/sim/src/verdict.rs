@@ -18,6 +18,8 @@ pub enum Invariant {
     NeverLate,
     /// 4: the bytes sent are the title's, in order, without gap or repeat.
     RightBytes,
+    /// 5: nothing leaves that has not been compared with its checksum, where that is known.
+    ComparedBeforeSent,
     /// 6: real-time reads come before best-effort ones, which end within the cycle.
     RealTimeFirst,
     /// 6: a sweep goes from the lowest place to the highest.
@@ -71,6 +73,7 @@ impl Invariant {
             Self::NeverEarly => "3 never early",
             Self::NeverLate => "3 never late",
             Self::RightBytes => "4 right bytes",
+            Self::ComparedBeforeSent => "5 compared before sent",
             Self::RealTimeFirst => "6 real-time first",
             Self::SweepInOrder => "6 sweep in order",
             Self::UploadsGetTheirFloor => "7 uploads get their floor",

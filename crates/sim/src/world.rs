@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use tactus_core::ledger::{IntakeTerms, SendCost};
 use tactus_core::ports::Bell;
+use tactus_core::sums::Sums;
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::{Control, IntakeSetup, Placement, Setup, VolumeSetup, assemble};
 use tactus_engine::cores::Core;
@@ -20,7 +21,7 @@ use tactus_engine::link::{Memory, Patience};
 use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 
 use crate::book::Book;
-use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Pages, Stable, open};
+use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Fault, Pages, Stable, open};
 use crate::dice::Dice;
 use crate::net::{LinkEnd, LinkTurn, Net};
 use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
@@ -45,6 +46,8 @@ fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
 pub(crate) struct World {
     swarm: Swarm,
     titles: Arc<[Title]>,
+    /// Their checksums, where somebody has asked for them.
+    sums: Vec<Option<Arc<Sums>>>,
     cores: Vec<Seat>,
     placement: Placement,
     control: Control,
@@ -121,6 +124,10 @@ pub struct Tally {
     pub uploads_failed: u64,
     /// Recordings begun.
     pub recordings: u64,
+    /// Deliveries that followed a growing title.
+    pub followers: u64,
+    /// Blocks that were not what had been stored.
+    pub damaged: u64,
 }
 
 impl Tally {
@@ -142,6 +149,8 @@ impl Tally {
         self.uploads += other.uploads;
         self.uploads_failed += other.uploads_failed;
         self.recordings += other.recordings;
+        self.followers += other.followers;
+        self.damaged += other.damaged;
     }
 }
 
@@ -181,6 +190,10 @@ impl World {
                 best_effort_depth: spec.best_effort_depth,
                 message_delay: message_delay(&swarm),
                 obeys: spec.faults.is_empty() && swarm.pauses.is_empty(),
+                slower: match swarm.mode {
+                    Mode::Degradation => spec.faults.iter().map(Fault::factor).max(),
+                    _ => None,
+                },
                 upload_delay: message_delay(&swarm) + swarm.lateness + MILLISECOND,
                 write_place: spec.intake.map_or(0, |intake| intake.place),
                 floor_thousandths: spec.intake.map_or(0, |intake| intake.floor_thousandths),
@@ -276,6 +289,7 @@ impl World {
             starting: vec![],
             end: now + swarm.duration,
             swarm,
+            sums: vec![None; titles.len()],
             titles,
             cores,
             placement,
@@ -485,7 +499,8 @@ impl World {
     }
 
     fn outcome(mut self) -> Outcome {
-        let link = &self.control.counters.link;
+        let counters = &self.control.counters;
+        let link = &counters.link;
         let delivery = &self.control.counters.delivery;
         let tally = Tally {
             simulated: self.swarm.duration,
@@ -493,6 +508,7 @@ impl World {
             bytes: link.bytes.value(),
             sends: link.sends.value(),
             underruns: link.underruns.value(),
+            damaged: counters.blocks.iter().map(|block| block.damaged.value()).sum(),
             ..self.tally
         };
         self.trace.note(open(&self.net).trace());

@@ -14,6 +14,7 @@ fn past() -> Vec<Scenario> {
             Some("guarantee") => Mode::Guarantee,
             Some("safety") => Mode::Safety,
             Some("liveness") => Mode::Liveness,
+            Some("degradation") => Mode::Degradation,
             other => panic!("no mode: {other:?}"),
         };
         Scenario { seed, mode: Some(mode), duration: None }

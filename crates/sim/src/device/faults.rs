@@ -21,6 +21,10 @@ pub(crate) enum Trouble {
     Slow { factor: u64 },
     /// Some reads are answered late; the others are not held up.
     Spikes { permille: u64, extra: Nanos },
+    /// Flushes fail with EIO.
+    FlushErrors { permille: u64 },
+    /// Reads of titles whose checksums are known bring a wrong byte, and say nothing.
+    Flips { permille: u64 },
     /// Nothing is answered until the fault ends.
     Hang,
 }

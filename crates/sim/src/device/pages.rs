@@ -31,6 +31,8 @@ struct Pin {
     key: Key,
     /// Bytes that have been read; they are all different ones.
     read: u64,
+    /// One of them is not what was stored.
+    is_damaged: bool,
 }
 
 impl Pages {
@@ -38,7 +40,10 @@ impl Pages {
         let nothing = Key { file: FileHandle(-1), block: 0 };
         Self {
             block: u64::from(block),
-            pins: vec![Pin { generation: 0, key: nothing, read: 0 }; places as usize],
+            pins: vec![
+                Pin { generation: 0, key: nothing, read: 0, is_damaged: false };
+                places as usize
+            ],
             // With so much room to spare the map cleans itself up without asking for more.
             found: HashMap::with_capacity(2 * places as usize + 2),
         }
@@ -59,13 +64,46 @@ impl Pages {
             self.found.remove(&pin.key);
         }
         let key = Key { file, block: offset.0 / self.block };
-        *pin = Pin { generation: block.generation, key, read: 0 };
+        *pin = Pin { generation: block.generation, key, read: 0, is_damaged: false };
         self.found.insert(key, block.place);
     }
 
     /// Notes that `bytes` of a transfer are in memory.
     pub(super) fn pin(&mut self, transfer: Transfer, bytes: u32) {
         self.pins[transfer.block.place as usize].read += u64::from(bytes);
+    }
+
+    /// Notes that a transfer brings other bytes than were stored.
+    pub(super) fn damage(&mut self, transfer: Transfer) {
+        self.pins[transfer.block.place as usize].is_damaged = true;
+    }
+
+    pub(super) fn is_damaged(&self, transfer: Transfer) -> bool {
+        self.pins[transfer.block.place as usize].is_damaged
+    }
+
+    /// Whether a block of `part`, as it was last read, is not what was stored.
+    pub(super) fn any_damaged(&self, part: FilePart) -> bool {
+        let FilePart { file, offset: Bytes(from), len } = part;
+        let mut blocks = from / self.block..(from + u64::from(len)).div_ceil(self.block);
+        blocks.any(|block| {
+            let place = self.found.get(&Key { file, block });
+            place.is_some_and(|&place| self.pins[place as usize].is_damaged)
+        })
+    }
+
+    /// The first byte of `part` that is not in memory. Of a title that grows a block may be there twice,
+    /// with more of it the second time.
+    pub(super) fn first_missing_of_growing(&self, part: FilePart) -> Option<Bytes> {
+        let FilePart { file, offset: Bytes(from), len: bytes } = part;
+        let to = from + u64::from(bytes);
+        let mut blocks = from / self.block..to.div_ceil(self.block);
+        let missing = blocks.find(|&block| {
+            let wanted = (to - block * self.block).min(self.block);
+            let key = Key { file, block };
+            !self.pins.iter().any(|pin| pin.key == key && pin.read >= wanted)
+        });
+        missing.map(|block| Bytes((block * self.block).max(from)))
     }
 
     /// The first byte of `part` whose block is not wholly in memory; the title has `len` bytes.

@@ -22,6 +22,8 @@ pub(crate) struct DiskTerms {
     pub(crate) message_delay: Nanos,
     /// The disk obeys its model, so that every promise about order holds.
     pub(crate) obeys: bool,
+    /// How many times as slow as its model the disk is all the time, where it is nothing worse.
+    pub(crate) slower: Option<u64>,
     /// How long a write may be on its way into the engine.
     pub(crate) upload_delay: Nanos,
     /// Size of a place of the write share.
@@ -207,10 +209,12 @@ impl Watch {
         let length = self.terms.cycle;
         let first = (cycle + 1).saturating_sub(FLOOR_CYCLES);
         let waited = waiting > 0 && waiting_since <= MonoTime(first * length.0);
-        if !self.terms.obeys || !waited {
+        if !(self.terms.obeys || self.terms.slower.is_some()) || !waited {
             return;
         }
-        let used: Nanos = self.writes.used.iter().copied().sum();
+        // A disk that is slower gives the same time, and less in it; what has begun ends first.
+        let slower = self.terms.slower.map_or(1, |slower| 2 * slower);
+        let used: Nanos = self.writes.used.iter().map(|used| used.times(slower)).sum();
         let share = length.0 * u64::from(self.terms.floor_thousandths) / 1000;
         let piece =
             self.terms.model.visit.0 + self.terms.model.sweep.0 + self.terms.model.write_mib.0 / 8;

@@ -41,7 +41,14 @@ pub(super) fn draw_titles(dice: &mut Dice) -> Vec<Title> {
     let title = |_| {
         let len = dice.spread(1_000_000_000, 40_000_000_000);
         let position = dice.below(SPAN - len) / 4096 * 4096;
-        Title { volume: 0, len: Bytes(len), position, audience: Audience::Both }
+        Title {
+            volume: 0,
+            len: Bytes(len),
+            position,
+            audience: Audience::Both,
+            has_sums: false,
+            growth: None,
+        }
     };
     (0..8).map(title).collect()
 }

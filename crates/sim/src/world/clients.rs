@@ -1,7 +1,10 @@
 //! The control side of a simulated world: clients that ask, leave and seek, and what they are told.
 
+use std::sync::Arc;
+
 use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
+use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
     Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
@@ -10,6 +13,7 @@ use tactus_engine::message::{
 use super::schedule::Event;
 use super::{Mode, World};
 use crate::book::Grant;
+use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{Delivery, Paced, Received};
@@ -65,6 +69,7 @@ impl World {
             Event::Arrive { client } => self.arrive(client),
             Event::Leave { stream } => self.leave(stream),
             Event::Reports => self.read_reports(),
+            Event::Grow { stream, every } => self.grow(stream, every),
             Event::Upload { uploader } => self.upload(uploader),
             Event::Answers { volume } => self.read_answers(volume),
             Event::LookAround => self.look_around(),
@@ -89,8 +94,10 @@ impl World {
             _ => Wish::Paced { rate, tick, burst },
         };
         let title_len = self.titles[title].len;
-        // Who asks for several ranges does so by one grant.
-        let len = if spec.habit == Habit::Ranger { title_len } else { end - first };
+        // Who asks for several ranges does so by one grant; and who comes to the end of what is there may
+        // wait for more.
+        let may_be_more = spec.habit == Habit::Ranger || self.titles[title].growth.is_some();
+        let len = if may_be_more { title_len } else { end - first };
         let Some(grant) = self.book.admit(spec.volume, asked, Share { len, title_len }) else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
@@ -118,11 +125,38 @@ impl World {
         self.command(Command::Hold(Hold { stream, origin, window: grant.window() }));
     }
 
-    fn origin(&self, grant: &Grant, title: usize) -> Origin {
-        let Title { position, len, .. } = self.titles[title];
+    /// What is there of a title now.
+    fn origin(&mut self, grant: &Grant, title: usize) -> Origin {
+        let Title { position, len, has_sums, .. } = self.titles[title];
+        let sums = has_sums.then(|| {
+            let known = self.sums[title].get_or_insert_with(|| sums_of(title as u64, len));
+            Arc::clone(known)
+        });
+        let len = self.titles[title].len_at(self.now);
         let volume = VolumeId(grant.volume as u16);
         let (title, file) = (TitleId(title as u64), FileHandle(title as i32));
-        Origin { volume, title, file, position, len, sums: None }
+        Origin { volume, title, file, position, len, sums }
+    }
+
+    /// Tells the engine that more of a title is there.
+    fn grow(&mut self, stream: StreamId, every: Nanos) {
+        let live = self.live[stream.index as usize].as_ref();
+        let Some(live) = live.filter(|live| live.stream == stream && live.finished.is_none())
+        else {
+            return;
+        };
+        let title = &self.titles[live.title];
+        let end = title.len_at(self.now);
+        let is_whole = end == title.len;
+        // The rest of the ring is for what cannot wait.
+        let has_room = self.control.commands.free() > 3 * self.swarm.streams as usize;
+        self.starting.push(title.volume);
+        let is_said = has_room
+            && self.control.commands.push(Command::Extend { stream, end, is_whole }).is_ok();
+        self.ring();
+        if !(is_said && is_whole) {
+            self.push(self.now + every, Event::Grow { stream, every });
+        }
     }
 
     fn choose_title(&mut self, client: usize) -> Option<usize> {
@@ -143,7 +177,7 @@ impl World {
     }
 
     fn choose_range(&mut self, client: usize, title: usize) -> (Bytes, Bytes) {
-        let len = self.titles[title].len.0;
+        let len = self.titles[title].len_at(self.now).0;
         let Client { spec, dice, .. } = &mut self.clients[client];
         let first = if spec.follows { 0 } else { dice.below(len) };
         let most = match spec.habit {
@@ -163,6 +197,11 @@ impl World {
     ) {
         let spec = self.clients[client].spec;
         let stream = self.book.begin(&grant);
+        let whole = self.titles[title].len;
+        // Some of those who come to the end of what is there wait for more.
+        let is_live = end < whole && end == self.titles[title].len_at(self.now);
+        let grows = is_live && parts_left == 0 && self.clients[client].dice.chance(500);
+        let last = if grows { whole } else { end };
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
@@ -180,24 +219,23 @@ impl World {
         let delivery = Delivery {
             title: title as u64,
             first,
-            end,
+            end: last,
             paced,
-            is_promised: healthy && self.swarm.mode != Mode::Liveness,
+            is_promised: healthy && self.swarm.mode != Mode::Liveness && !grows,
+            grows: healthy && self.swarm.mode != Mode::Liveness && grows,
         };
         let socket = open(&self.net).connect(self.now, stream.index, delivery, spec.receiver);
         self.starting.push(grant.volume);
-        let start = Start {
-            stream,
-            origin: self.origin(&grant, title),
-            first,
-            end,
-            grows: false,
-            pace,
-            window: grant.window(),
-            socket,
-        };
-        self.note_live(client, grant, title, stream, end - first, parts_left);
+        let origin = self.origin(&grant, title);
+        let start =
+            Start { stream, origin, first, end, grows, pace, window: grant.window(), socket };
+        self.note_live(client, grant, title, stream, last - first, parts_left);
         self.command(Command::Start(start));
+        if grows {
+            let every = Nanos::from_millis(self.clients[client].dice.spread(5, 1000));
+            self.push(self.now + every, Event::Grow { stream, every });
+            self.tally.followers += 1;
+        }
         let client = &mut self.clients[client];
         if let Some(stale) = client.stale.take().filter(|_| client.spec.is_confused) {
             self.command(Command::Stop(stale));
@@ -401,6 +439,13 @@ const LANDED: Nanos = Nanos::from_millis(250);
 
 /// Cycles in which a stream begins, when many do: they take turns with what running ones leave.
 const BEGIN_CYCLES: u64 = 20;
+
+/// The checksums that a title was stored with.
+fn sums_of(title: u64, len: Bytes) -> Arc<Sums> {
+    let begins = (0..len.0).step_by(UNIT.0 as usize);
+    let units = begins.map(|at| content::sum(title, (at, len.0.min(at + UNIT.0))));
+    Arc::new(Sums::new(len, units.collect()).expect("one for each unit"))
+}
 
 /// Whether a delivery can have ended like this.
 fn is_true(outcome: Outcome, received: &Received, live: &Live, damaged: bool) -> bool {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use tactus_core::units::MonoTime;
+use tactus_core::units::{MonoTime, Nanos};
 use tactus_engine::message::StreamId;
 
 /// Something that happens outside the engine.
@@ -12,6 +12,8 @@ pub(super) enum Event {
     Arrive { client: usize },
     /// A client has had enough of a delivery.
     Leave { stream: StreamId },
+    /// More of a growing title is there for somebody who follows it.
+    Grow { stream: StreamId, every: Nanos },
     /// The control side reads the engine's reports.
     Reports,
     /// Somebody goes on with an upload or a recording.
