@@ -1,0 +1,74 @@
+//! A class's clock: when the next byte at a rate is due, moved by bytes that were sent.
+//!
+//! Promise: after any packets it stands where `ByteClock::due` of their sum would stand; the
+//! remainder of each division is carried to the next, so that nothing drifts. One division of 64
+//! bits per packet, where the anchored law needs one of 128.
+
+use crate::mutant;
+use crate::units::{BitRate, Bytes, MonoTime};
+
+/// Most bytes that leave as one packet: 8e9 times as much fits 64 bits with room for a remainder.
+pub const PACKET_MAX: Bytes = Bytes(1 << 20);
+
+/// A point of time in whole nanoseconds and a rest that is less than one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Clock {
+    nanos: u64,
+    /// In units of 1/rate ns, less than the rate.
+    rest: u64,
+}
+
+impl Clock {
+    pub(super) const fn at(time: MonoTime) -> Self {
+        Self { nanos: time.0, rest: 0 }
+    }
+
+    /// When the next byte is due. Rounds up: never early.
+    pub(super) const fn due(self) -> MonoTime {
+        MonoTime(self.nanos + (self.rest > 0) as u64)
+    }
+
+    /// Counts `bytes` as sent at `rate`.
+    pub(super) const fn advance(&mut self, bytes: Bytes, rate: BitRate) {
+        let work = bytes.0 * 8_000_000_000 + mutant!(RestDropped, 0, self.rest);
+        self.nanos += work / rate.0;
+        self.rest = work % rate.0;
+    }
+
+    /// Not before `time`: what was not used until then is not saved.
+    pub(super) const fn pull_up(&mut self, time: MonoTime) {
+        if self.nanos < time.0 {
+            *self = Self::at(time);
+        }
+    }
+
+    /// For a change of rate: a rest counts in units of the old one.
+    pub(super) const fn round_up(&mut self) {
+        *self = Self::at(self.due());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_clock::ByteClock;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_carried_rest_is_the_anchored_law(
+            start in 0u64..1 << 50,
+            rate in 1_000u64..=100_000_000_000,
+            packets in prop::collection::vec(1u64..=1 << 20, 1..200),
+        ) {
+            let law = ByteClock::new(MonoTime(start), BitRate(rate));
+            let mut clock = Clock::at(MonoTime(start));
+            let mut sent = 0;
+            for bytes in packets {
+                clock.advance(Bytes(bytes), BitRate(rate));
+                sent += bytes;
+                prop_assert_eq!(clock.due(), law.due(Bytes(sent)));
+            }
+        }
+    }
+}

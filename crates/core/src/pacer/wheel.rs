@@ -1,0 +1,225 @@
+//! The wheel: who wakes up in which tick.
+//!
+//! Promise: whoever is set to a tick wakes in the first turn at or after it, never before; setting and
+//! clearing are constant, and so is finding the next tick in which anybody may wake. A tick further
+//! away than the wheel has slots shares a slot with nearer ones and is passed over once per round.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::line::NONE;
+use crate::mutant;
+
+/// Ticks in a round: 0.4 s at 100 us. The gap between packets of 1,316 bytes from 26 kbit/s on.
+const SLOTS: usize = 4096;
+const WORD: usize = 64;
+
+/// A sleeper's links, in a circle through all of its slot.
+#[derive(Clone, Copy, Debug)]
+struct Sleeper {
+    tick: u64,
+    before: u32,
+    after: u32,
+    /// A slot, [`AWAKE`], or [`NONE`].
+    place: u32,
+}
+
+/// The slot of those whose tick has come.
+const AWAKE: u32 = SLOTS as u32;
+
+/// Sleepers by tick.
+#[derive(Clone, Debug)]
+pub(super) struct Wheel {
+    /// The last tick that has come.
+    now: u64,
+    sleepers: Vec<Sleeper>,
+    heads: Vec<u32>,
+    /// Which slots have sleepers, and which words of that are not zero.
+    words: [u64; SLOTS / WORD],
+    summary: u64,
+}
+
+impl Wheel {
+    pub(super) fn new(sleepers: usize, now: u64) -> Self {
+        let free = Sleeper { tick: 0, before: NONE, after: NONE, place: NONE };
+        Self {
+            now,
+            sleepers: vec![free; sleepers],
+            heads: vec![NONE; SLOTS + 1],
+            words: [0; SLOTS / WORD],
+            summary: 0,
+        }
+    }
+
+    /// Wakes `sleeper` at `tick`, which lies ahead, and at no other.
+    pub(super) fn set(&mut self, sleeper: u32, tick: u64) {
+        assert!(tick > self.now, "a tick that has come wakes nobody");
+        self.clear(sleeper);
+        self.sleepers[sleeper as usize].tick = tick;
+        self.link(sleeper, (tick % SLOTS as u64) as u32);
+    }
+
+    /// Lets `sleeper` sleep on.
+    pub(super) fn clear(&mut self, sleeper: u32) {
+        let Sleeper { before, after, place, .. } = self.sleepers[sleeper as usize];
+        if place == NONE {
+            return;
+        }
+        self.sleepers[sleeper as usize].place = NONE;
+        if after == sleeper {
+            self.empty(place);
+            return;
+        }
+        self.sleepers[before as usize].after = after;
+        self.sleepers[after as usize].before = before;
+        if self.heads[place as usize] == sleeper {
+            self.heads[place as usize] = after;
+        }
+    }
+
+    /// Goes on to `tick`; counts in `looks` how many sleepers it looked at.
+    pub(super) fn turn(&mut self, tick: u64, looks: &mut u64) {
+        let until = tick.min(self.now + SLOTS as u64);
+        let mut passed = self.now;
+        self.now = tick;
+        while let Some(slot) = self.next_after(passed).filter(|&slot| slot <= until) {
+            self.visit((slot % SLOTS as u64) as u32, looks);
+            passed = slot;
+        }
+    }
+
+    /// One of those whose tick has come.
+    pub(super) fn wake(&mut self) -> Option<u32> {
+        let first = self.heads[AWAKE as usize];
+        if first == NONE {
+            return None;
+        }
+        self.clear(first);
+        Some(first)
+    }
+
+    /// The next tick in which somebody may wake.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.next_after(self.now)
+    }
+
+    /// Sorts the sleepers of a slot into those whose tick has come and those of later rounds.
+    fn visit(&mut self, slot: u32, looks: &mut u64) {
+        let head = self.heads[slot as usize];
+        let last = self.sleepers[head as usize].before;
+        self.empty(slot);
+        let mut next = head;
+        loop {
+            let Sleeper { tick, after, .. } = self.sleepers[next as usize];
+            let wakes = mutant!(RoundsForgotten, true, tick <= self.now);
+            self.link(next, if wakes { AWAKE } else { slot });
+            *looks += 1;
+            if next == last {
+                return;
+            }
+            next = after;
+        }
+    }
+
+    /// The first tick after `tick`, by at most a round, whose slot has sleepers.
+    fn next_after(&self, tick: u64) -> Option<u64> {
+        if self.summary == 0 {
+            return None;
+        }
+        let from = ((tick + 1) % SLOTS as u64) as usize;
+        let (word, bit) = (from / WORD, from % WORD);
+        let rest = self.words[word] >> bit;
+        let ahead = if rest != 0 {
+            rest.trailing_zeros() as usize
+        } else {
+            // The next word that is not zero, coming round to this one last.
+            let turned = self.summary.rotate_right((word as u32 + 1) % WORD as u32);
+            let words = turned.trailing_zeros() as usize + 1;
+            let found = (word + words) % WORD;
+            words * WORD - bit + self.words[found].trailing_zeros() as usize
+        };
+        Some(tick + 1 + ahead as u64)
+    }
+
+    fn link(&mut self, sleeper: u32, place: u32) {
+        let head = self.heads[place as usize];
+        let (mut before, mut after) = (sleeper, sleeper);
+        if head == NONE {
+            self.heads[place as usize] = sleeper;
+            self.fill(place);
+        } else {
+            (before, after) = (self.sleepers[head as usize].before, head);
+            self.sleepers[before as usize].after = sleeper;
+            self.sleepers[head as usize].before = sleeper;
+        }
+        let tick = self.sleepers[sleeper as usize].tick;
+        self.sleepers[sleeper as usize] = Sleeper { tick, before, after, place };
+    }
+
+    const fn fill(&mut self, place: u32) {
+        if place < AWAKE {
+            let (word, bit) = (place as usize / WORD, place as usize % WORD);
+            self.words[word] |= 1 << bit;
+            self.summary |= 1 << word;
+        }
+    }
+
+    fn empty(&mut self, place: u32) {
+        self.heads[place as usize] = NONE;
+        if place < AWAKE {
+            let (word, bit) = (place as usize / WORD, place as usize % WORD);
+            self.words[word] &= !(1 << bit);
+            if self.words[word] == 0 {
+                self.summary &= !(1 << word);
+            }
+        }
+    }
+}
+
+const _: () = assert!(SLOTS / WORD == u64::BITS as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_sleeper_wakes_in_the_first_turn_at_or_after_its_tick(
+            begin in 0u64..1 << 40,
+            steps in prop::collection::vec((0u32..20, 1u64..20_000, 0u64..6_000), 1..200),
+        ) {
+            let mut wheel = Wheel::new(20, begin);
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let (mut now, mut looks) = (begin, 0);
+            for (sleeper, ahead, on) in steps {
+                if ahead % 7 == 0 {
+                    wheel.clear(sleeper);
+                    model.remove(&sleeper);
+                } else {
+                    wheel.set(sleeper, now + ahead);
+                    model.insert(sleeper, now + ahead);
+                }
+                let next = model.values().min().copied();
+                let named = wheel.next();
+                // Those of later rounds may be named a round too early, never too late.
+                prop_assert_eq!(named.is_some(), next.is_some());
+                prop_assert!(named.is_none_or(|named| named > now && Some(named) <= next));
+                now += on;
+                if on == 0 {
+                    continue;
+                }
+                wheel.turn(now, &mut looks);
+                let mut woken = alloc::vec![];
+                while let Some(one) = wheel.wake() {
+                    woken.push(one);
+                }
+                woken.sort_unstable();
+                let due = model.iter().filter(|&(_, &tick)| tick <= now).map(|(&one, _)| one);
+                prop_assert_eq!(&woken, &due.collect::<Vec<_>>());
+                model.retain(|_, tick| *tick > now);
+            }
+        }
+    }
+}
