@@ -12,6 +12,7 @@ pub mod mutant;
 pub mod units;
 
 pub mod byte_clock;
+pub mod pacer;
 pub mod ports;
 pub mod stagger;
 pub mod sums;

@@ -71,10 +71,28 @@ mod switch {
         SumSkipped,
         /// A block of a growing title counts as in memory however much of it was read.
         ShortBlockKept,
+        /// The pacer's clocks drop what a division leaves.
+        RestDropped,
+        /// Whoever came first is first in the pacer's lines, within a slot.
+        LineUnsorted,
+        /// Whoever sleeps longer than a round of the pacer's wheel wakes in the first.
+        RoundsForgotten,
+        /// Nobody is owed what is guaranteed.
+        NothingOwed,
+        /// The lowest priority borrows first.
+        PriorityIgnored,
+        /// Guarantees that do not fit are kept as they are.
+        PromisesUncut,
+        /// What a class did not borrow while it was away it borrows afterwards.
+        CreditKept,
+        /// No ceiling holds anybody back.
+        CeilingIgnored,
+        /// A time counts as come when its tick begins before it.
+        TickEarly,
     }
 
     impl Mutant {
-        /// All of them.
+        /// Those of the engine.
         pub const ALL: [Self; 24] = [
             Self::RemainderDropped,
             Self::ClockEarly,
@@ -100,6 +118,19 @@ mod switch {
             Self::SyncRetried,
             Self::SumSkipped,
             Self::ShortBlockKept,
+        ];
+
+        /// Those of the pacer, which no world of disks tells, but the worlds of packets do.
+        pub const OF_THE_PACER: [Self; 9] = [
+            Self::RestDropped,
+            Self::LineUnsorted,
+            Self::RoundsForgotten,
+            Self::NothingOwed,
+            Self::PriorityIgnored,
+            Self::PromisesUncut,
+            Self::CreditKept,
+            Self::CeilingIgnored,
+            Self::TickEarly,
         ];
     }
 

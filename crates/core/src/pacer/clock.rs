@@ -29,7 +29,7 @@ impl Clock {
     }
 
     /// Counts `bytes` as sent at `rate`.
-    pub(super) const fn advance(&mut self, bytes: Bytes, rate: BitRate) {
+    pub(super) fn advance(&mut self, bytes: Bytes, rate: BitRate) {
         let work = bytes.0 * 8_000_000_000 + mutant!(RestDropped, 0, self.rest);
         self.nanos += work / rate.0;
         self.rest = work % rate.0;

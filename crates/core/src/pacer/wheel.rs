@@ -54,6 +54,10 @@ impl Wheel {
     /// Wakes `sleeper` at `tick`, which lies ahead, and at no other.
     pub(super) fn set(&mut self, sleeper: u32, tick: u64) {
         assert!(tick > self.now, "a tick that has come wakes nobody");
+        let Sleeper { tick: set, place, .. } = self.sleepers[sleeper as usize];
+        if place != NONE && set == tick {
+            return;
+        }
         self.clear(sleeper);
         self.sleepers[sleeper as usize].tick = tick;
         self.link(sleeper, (tick % SLOTS as u64) as u32);

@@ -1,0 +1,260 @@
+//! Who gets how much: guarantees, lending and targets that do not fit.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FIFTH: Nanos = Nanos::from_millis(200);
+
+/// What the children of a class get of `own` when all want everything: guarantees first, cut to fit,
+/// the rest by priority and share, nobody above his ceiling. In bits per second; divisions round down.
+fn fluid(own: u64, classes: &[Class]) -> Vec<u64> {
+    let promised: u64 = classes.iter().map(|class| class.guaranteed.0).sum();
+    let most = |class: &Class| class.ceiling.map_or(own, |ceiling| ceiling.0.min(own));
+    let part =
+        |of: u64, what: u64, sum: u64| (u128::from(of) * u128::from(what) / u128::from(sum)) as u64;
+    let mut gets: Vec<u64> = classes
+        .iter()
+        .map(|class| match promised <= own {
+            true => class.guaranteed.0,
+            false => part(own, class.guaranteed.0, promised),
+        })
+        .collect();
+    let mut left = own - gets.iter().sum::<u64>();
+    for priority in 0..PRIORITIES as u8 {
+        let mut open: Vec<usize> =
+            (0..classes.len()).filter(|&at| classes[at].priority == priority).collect();
+        // Who would get more than he may gets that, and the others share again.
+        loop {
+            let shares: u64 = open.iter().map(|&at| classes[at].share.0).sum();
+            let full = |at: &usize| {
+                gets[*at] + part(left, classes[*at].share.0, shares) >= most(&classes[*at])
+            };
+            let (filled, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|at| full(at));
+            if filled.is_empty() {
+                let lent = left;
+                for &at in &rest {
+                    let more = part(lent, classes[at].share.0, shares);
+                    gets[at] += more;
+                    left -= more;
+                }
+                break;
+            }
+            for at in filled {
+                left -= most(&classes[at]) - gets[at];
+                gets[at] = most(&classes[at]);
+            }
+            open = rest;
+        }
+        if !open.is_empty() {
+            break;
+        }
+    }
+    gets
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    (0u64..2_000, 1u64..3_000, any::<bool>(), 0u8..3, 1u64..1_000).prop_map(
+        |(guaranteed, above, has_ceiling, priority, share)| Class {
+            guaranteed: BitRate(guaranteed * MBIT),
+            ceiling: has_ceiling.then_some(BitRate((guaranteed + above) * MBIT)),
+            priority,
+            share: BitRate(share * MBIT),
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn shares_are_those_of_a_fluid_and_do_not_drift(
+        classes in prop::collection::vec(class(), 1..9), link in 500u64..8_000,
+    ) {
+        let link = link * MBIT;
+        let mut hall = Hall::new(LIMITS, link);
+        for &class in &classes {
+            hall.greedy(LINK, class);
+        }
+        hall.run(Nanos::from_millis(20));
+        let expected = fluid(link, &classes);
+        // The same few packets of difference for short and for long.
+        for millis in [100, 400] {
+            let sent = hall.sent_in(Nanos::from_millis(millis));
+            for (at, &rate) in expected.iter().enumerate() {
+                let fluid = BitRate(rate).bytes_in(Nanos::from_millis(millis)).0;
+                let error = sent[at].abs_diff(fluid);
+                let bound = (3 + 2 * classes.len() as u64) * DATAGRAM;
+                prop_assert!(error <= bound, "class {at}, {millis} ms: {} for {fluid} of {sent:?}", sent[at]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_guarantee_holds_whatever_others_do(
+        rates in prop::collection::vec(1u64..1_000, 2..8),
+        switches in prop::collection::vec((0usize..7, any::<bool>(), 0u64..3_000_000), 50..150),
+    ) {
+        let sum: u64 = rates.iter().sum();
+        let link = sum * MBIT;
+        let mut hall = Hall::new(LIMITS, link);
+        for (at, &rate) in rates.iter().enumerate() {
+            // The one that is watched is the last to borrow.
+            let class = Class {
+                guaranteed: BitRate(rate * MBIT), ceiling: None,
+                priority: if at == 0 { 7 } else { 0 }, share: BitRate(MBIT),
+            };
+            hall.greedy(LINK, class);
+        }
+        let begin = hall.now;
+        for (which, on, span) in switches {
+            let which = 1 + which % (rates.len() - 1);
+            hall.silence(which);
+            if on {
+                hall.wake(which);
+            }
+            hall.run(Nanos(span));
+        }
+        let now = MonoTime(hall.now.0 / TICK.0 * TICK.0);
+        let owed = BitRate(rates[0] * MBIT).bytes_in(now.since(begin)).0;
+        let sent = hall.streams[0].sent;
+        prop_assert!(sent + (1 + rates.len() as u64) * DATAGRAM >= owed, "{sent} of {owed}");
+    }
+}
+
+/// The ancestor's own trial: targets of 4, 4, 4, 2, 2 on a link of 10 join one after the other.
+#[test]
+fn targets_above_the_link_share_it_in_proportion_whoever_joined_when() {
+    let targets = [4, 4, 4, 2, 2];
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    for joined in 1..=targets.len() {
+        hall.greedy(LINK, Class::target(BitRate(targets[joined - 1] * GBIT)));
+        hall.run(Nanos::from_millis(1));
+        let sent = hall.sent_in(FIFTH);
+        let sum = targets[..joined].iter().sum::<u64>().max(10);
+        for (at, &sent) in sent.iter().enumerate() {
+            let exact = targets[at] * 10 * GBIT / 40 / sum;
+            assert!(
+                sent.abs_diff(exact) <= 4 * DATAGRAM,
+                "{joined} joined, {at}: {sent} for {exact}"
+            );
+        }
+    }
+    // And they leave again, the first one first.
+    for gone in 1..targets.len() {
+        hall.silence(gone - 1);
+        // What they were kept from for a millisecond they make up for.
+        hall.run(Nanos::from_millis(8));
+        let sent = hall.sent_in(FIFTH);
+        let here = targets.len() - gone;
+        let sum = targets[gone..].iter().sum::<u64>();
+        for (at, &sent) in sent.iter().enumerate().skip(gone) {
+            let exact = match sum > 10 {
+                true => targets[at] * 10 * GBIT / 40 / sum,
+                false => targets[at] * GBIT / 40,
+            };
+            assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{here} left, {at}: {sent} for {exact}");
+        }
+    }
+}
+
+#[test]
+fn targets_without_guarantees_share_the_same_way() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let targets = [4, 4, 4, 2, 2];
+    for target in targets {
+        let class = Class { guaranteed: BitRate(0), ..Class::target(BitRate(target * GBIT)) };
+        hall.greedy(LINK, class);
+        hall.run(Nanos::from_millis(10));
+    }
+    let sent = hall.sent_in(FIFTH);
+    for (at, &sent) in sent.iter().enumerate() {
+        let exact = targets[at] * 10 * GBIT / 40 / 16;
+        assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{at}: {sent} for {exact}");
+    }
+}
+
+#[test]
+fn what_is_lent_stays_in_the_family_before_it_goes_to_the_neighbours() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let open =
+        |guaranteed: u64| Class { ceiling: None, ..Class::target(BitRate(guaranteed * GBIT)) };
+    let (house, neighbours) =
+        (hall.pacer.add(LINK, open(6)).unwrap(), hall.pacer.add(LINK, open(4)).unwrap());
+    let busy = hall.greedy(house, open(4));
+    let quiet = hall.greedy(house, open(2));
+    let other = hall.greedy(neighbours, open(4));
+    let gets = |hall: &mut Hall, expected: [u64; 3]| {
+        hall.run(Nanos::from_millis(2));
+        let sent = hall.sent_in(FIFTH);
+        for (at, exact) in [busy, quiet, other].into_iter().zip(expected) {
+            let exact = exact * GBIT / 40;
+            assert!(sent[at].abs_diff(exact) <= 4 * DATAGRAM, "{at}: {} for {exact}", sent[at]);
+        }
+    };
+    gets(&mut hall, [4, 2, 4]);
+    hall.silence(quiet);
+    gets(&mut hall, [6, 0, 4]);
+    hall.silence(busy);
+    gets(&mut hall, [0, 0, 10]);
+    hall.wake(quiet);
+    gets(&mut hall, [0, 6, 4]);
+}
+
+#[test]
+fn lending_goes_by_priority_and_guarantees_before_it() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let class = |guaranteed: u64, ceiling: u64, priority| Class {
+        guaranteed: BitRate(guaranteed * GBIT),
+        ceiling: Some(BitRate(ceiling * GBIT)),
+        priority,
+        share: BitRate(GBIT),
+    };
+    hall.greedy(LINK, class(2, 10, 5));
+    hall.greedy(LINK, class(1, 4, 0));
+    hall.greedy(LINK, class(0, 10, 1));
+    hall.greedy(LINK, class(0, 10, 1));
+    hall.run(Nanos::from_millis(2));
+    let sent = hall.sent_in(FIFTH);
+    // 2 are owed, 4 are the ceiling, and two of one priority share the 4 that are left.
+    for (at, exact) in [2, 4, 2, 2].into_iter().enumerate() {
+        let exact = exact * GBIT / 40;
+        assert!(sent[at].abs_diff(exact) <= 4 * DATAGRAM, "{at}: {} for {exact}", sent[at]);
+    }
+}
+
+#[test]
+fn a_change_of_rate_counts_from_the_next_packet() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    hall.greedy(LINK, Class::target(BitRate(3 * GBIT)));
+    hall.run(FIFTH);
+    let class = hall.streams[0].class;
+    for rate in [1_000, 64_000, 7 * MBIT, 300 * MBIT, GBIT / 30] {
+        hall.pacer.change(class, Class::target(BitRate(rate)));
+        // The packet that is already clocked leaves at its own time.
+        hall.run(SECOND.times(12));
+        let sent = hall.sent_in(SECOND.times(2))[0];
+        assert!(sent.abs_diff(rate / 4) <= DATAGRAM, "{rate}: {sent}");
+    }
+    hall.pacer.set_link(BitRate(10 * MBIT));
+    hall.run(Nanos::from_millis(1));
+    let sent = hall.sent_in(SECOND)[0];
+    assert!(sent.abs_diff(10 * MBIT / 8) <= 2 * DATAGRAM, "{sent}");
+}
+
+#[test]
+fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
+    let rates = [1_000, 64_000, 4 * MBIT, 2 * GBIT, 90 * GBIT];
+    let mut hall = Hall::new(LIMITS, 100 * GBIT);
+    let bytes = [DATAGRAM, DATAGRAM, DATAGRAM, 7 * DATAGRAM, PACKET_MAX.0];
+    for (rate, bytes) in rates.into_iter().zip(bytes) {
+        hall.add(LINK, Class::target(BitRate(rate)), Law::Greedy, bytes);
+    }
+    hall.run(Nanos::from_millis(1));
+    let span = SECOND.times(3);
+    let sent = hall.sent_in(span);
+    for (at, &rate) in rates.iter().enumerate() {
+        let exact = BitRate(rate).bytes_in(span).0;
+        assert!(sent[at].abs_diff(exact) <= bytes[at], "{rate}: {} for {exact}", sent[at]);
+    }
+}
