@@ -5,7 +5,9 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod following;
 mod popular;
+mod recording;
 mod running;
 
 use std::collections::BTreeSet;
@@ -20,6 +22,7 @@ use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{
     Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
 };
@@ -30,6 +33,7 @@ use tokio::sync::oneshot;
 use crate::broker::popular::Popular;
 use crate::catalogue::{self, OpenTitle};
 
+pub use recording::RecordGrant;
 pub use running::Running;
 
 /// Admits deliveries and hands them to the engine.
@@ -41,6 +45,8 @@ pub struct Broker {
 struct Shared {
     book: Mutex<Book>,
     rules: BrokerRules,
+    /// What the engine counts for each place.
+    streams: Arc<[StreamCounters]>,
 }
 
 /// What the broker goes by.
@@ -205,12 +211,13 @@ impl Refusals {
 
 impl Broker {
     /// A broker over `ledger`, whose streams go to the engine through `commands`, waking it by
-    /// `bell`.
+    /// `bell`, and which counts for them in `counters`.
     pub fn new(
         ledger: Ledger,
         commands: Producer<Command>,
         bell: Box<dyn Bell>,
         rules: BrokerRules,
+        counters: Arc<[StreamCounters]>,
     ) -> Self {
         let streams = ledger.terms().streams;
         let book = Book {
@@ -224,7 +231,7 @@ impl Broker {
             popular: Popular::default(),
             damaged: BTreeSet::new(),
         };
-        Self { shared: Arc::new(Shared { book: Mutex::new(book), rules }) }
+        Self { shared: Arc::new(Shared { book: Mutex::new(book), rules, streams: counters }) }
     }
 
     /// Reserves what `wanted` needs.
@@ -251,6 +258,8 @@ impl Broker {
 
     fn admit_as(&self, wanted: &Wanted, title: Option<&Arc<OpenTitle>>) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
+        // Of a title that still grows nothing is held, and nobody knows how long it will be.
+        let title = title.filter(|title| title.following.is_none());
         let pace = suited(wanted.pace);
         let title_len = title.map_or(Bytes(u64::MAX), |title| title.len);
         let share = Share { len: wanted.len, title_len };
@@ -263,7 +272,7 @@ impl Broker {
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                return Err(refusal(short, wanted.pace, rules.retry_after));
+                return Err(refusal(short, &what(wanted.pace), rules.retry_after));
             }
         };
         if let Some(title) = title {
@@ -291,6 +300,23 @@ impl Broker {
         socket: TcpStream,
     ) -> Delivered {
         assert!(range.start < range.end, "an empty range is answered without the engine");
+        let delivered = self.start(grant, title, range, false, socket).await;
+        match delivered {
+            Ok(delivered) => ended(delivered.await),
+            Err(ended) => ended,
+        }
+    }
+
+    /// Begins a delivery of `range`; of a title that grows, up to what is there. The future that it gives
+    /// is its end.
+    async fn start(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        grows: bool,
+        socket: TcpStream,
+    ) -> Result<oneshot::Receiver<Delivered>, Delivered> {
         if let Some(retiring) = grant.retiring.take() {
             // A closed channel says the same: the place is empty.
             drop(retiring.await);
@@ -299,7 +325,7 @@ impl Broker {
             Ok(source) => source,
             Err(errno) => {
                 let outcome = Outcome::DiskFailed(errno);
-                return Delivered { socket: None, outcome, sent: 0 };
+                return Err(Delivered { socket: None, outcome, sent: 0 });
             }
         };
         let (finished, delivered) = oneshot::channel();
@@ -310,7 +336,8 @@ impl Broker {
             place.generation = place.generation.wrapping_add(1);
             place.finished = Some(finished);
             place.retired = Some(retired);
-            let origin = source.origin();
+            let mut origin = source.origin();
+            origin.len = origin.len.max(Bytes(range.end));
             place.title = Some(source);
             let handle = SocketHandle(socket.as_raw_fd());
             place.socket = Some(socket);
@@ -319,7 +346,7 @@ impl Broker {
                 origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
-                grows: false,
+                grows,
                 pace: grant.pace,
                 window: grant.demand.window(),
                 socket: handle,
@@ -328,8 +355,7 @@ impl Broker {
             grant.retiring = Some(retiring);
             book.command(Command::Start(start));
         }
-        let delivered = delivered.await;
-        delivered.unwrap_or(Delivered { socket: None, outcome: Outcome::Stopped, sent: 0 })
+        Ok(delivered)
     }
 
     /// How full everything is.
@@ -569,6 +595,10 @@ impl Drop for Grant {
     }
 }
 
+fn ended(delivered: Result<Delivered, oneshot::error::RecvError>) -> Delivered {
+    delivered.unwrap_or(Delivered { socket: None, outcome: Outcome::Stopped, sent: 0 })
+}
+
 fn suited(pace: Pace) -> Pace {
     match pace {
         Pace::Paced { rate, burst, tick } => {
@@ -586,11 +616,15 @@ fn wish_of(pace: Pace, is_held: bool) -> Wish {
     }
 }
 
-fn refusal(short: Short, pace: Pace, retry_after: Duration) -> Refusal {
-    let what = match pace {
+/// A pace for people.
+fn what(pace: Pace) -> String {
+    match pace {
         Pace::Paced { rate, .. } => format!("a stream of {rate}"),
         Pace::BestEffort => "a download without a rate".to_owned(),
-    };
+    }
+}
+
+fn refusal(short: Short, what: &str, retry_after: Duration) -> Refusal {
     let Short { resource, needed, limit } = short;
     let (name, needed, limit) = match resource {
         Resource::Disk => ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string()),

@@ -6,6 +6,7 @@
 //! predecessor. It reads no content, except through the probe that finds what a title
 //! needs to play.
 
+mod growing;
 mod known;
 mod listing;
 mod media_type;
@@ -27,10 +28,12 @@ use tokio::sync::OnceCell;
 
 use crate::media::MediaFacts;
 
+pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
 pub(crate) use volume::is_reserved;
 
+use growing::GrowingTitles;
 use known::KnownTitles;
 use volume::{Opened, Volume, Wait};
 
@@ -122,6 +125,8 @@ pub struct OpenTitle {
     /// What its bytes must sum up to, where that is known.
     pub sums: Option<Arc<Sums>>,
     media: OnceCell<Option<MediaFacts>>,
+    /// It is still coming in: `len` is what of it was on stable storage when it was looked for.
+    pub following: Option<Following>,
 }
 
 impl OpenTitle {
@@ -188,6 +193,7 @@ pub struct Catalogue {
     rules: CatalogueRules,
     next_title: AtomicU64,
     damaged: AtomicU64,
+    growing: Arc<GrowingTitles>,
 }
 
 impl Catalogue {
@@ -218,6 +224,7 @@ impl Catalogue {
             rules,
             next_title: AtomicU64::new(1),
             damaged: AtomicU64::new(0),
+            growing: Arc::default(),
         })
     }
 
@@ -228,12 +235,19 @@ impl Catalogue {
     /// When there is nothing to serve, or it cannot be opened.
     pub async fn find(self: &Arc<Self>, path: &RequestPath) -> Result<Found, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
+        let coming = self.coming_to(self.volumes[index].id, name);
         let opened = match self.volumes[index].open_beneath(name, Wait::Never) {
-            Ok(opened) => opened,
             Err(volume::Fault::WouldWait) => {
                 let (this, name) = (Arc::clone(self), name.to_owned());
                 let open = move || this.volumes[index].open_beneath(&name, Wait::AsNeeded);
-                self.volumes[index].lookups.run(open).await??
+                self.volumes[index].lookups.run(open).await?
+            }
+            opened => opened,
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(fault @ volume::Fault::NotServed) => {
+                return self.grown(path, index, name, coming).ok_or(fault.into());
             }
             Err(fault) => return Err(fault.into()),
         };
@@ -253,7 +267,14 @@ impl Catalogue {
     /// As there.
     pub fn find_blocking(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let Some((index, name)) = self.volume_of(path)? else { return self.mounts(path) };
-        let opened = self.volumes[index].open_beneath(name, Wait::AsNeeded)?;
+        let coming = self.coming_to(self.volumes[index].id, name);
+        let opened = match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
+            Ok(opened) => opened,
+            Err(fault @ volume::Fault::NotServed) => {
+                return self.grown(path, index, name, coming).ok_or(fault.into());
+            }
+            Err(fault) => return Err(fault.into()),
+        };
         match self.known(path, index, opened)? {
             Sighted::Known(found) => Ok(found),
             Sighted::New(new) => self.remember(new).map(Found::Title),
@@ -342,6 +363,18 @@ impl Catalogue {
         Ok(listing)
     }
 
+    /// What is on its way to a name that nothing has.
+    fn grown(
+        &self,
+        path: &RequestPath,
+        index: usize,
+        name: &str,
+        coming: Option<growing::Known>,
+    ) -> Option<Found> {
+        let coming = coming.filter(|_| !path.is_directory())?;
+        coming.title(self.volumes[index].id, name).map(Found::Title)
+    }
+
     /// The volume that holds `path`, and the path within it: of nested mounts, the innermost. None
     /// when the path is above all volumes.
     fn volume_of<'a>(&self, path: &'a RequestPath) -> Result<Option<(usize, &'a str)>, OpenFault> {
@@ -400,6 +433,11 @@ impl Catalogue {
         }
     }
 
+    /// A number that no other title has.
+    fn number(&self) -> TitleId {
+        TitleId(self.next_title.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Finds out what is not known about a title yet; may block.
     fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
         let NewTitle { file, version, volume, media_type } = new;
@@ -418,7 +456,7 @@ impl Catalogue {
             }
         };
         let title = OpenTitle {
-            id: TitleId(self.next_title.fetch_add(1, Ordering::Relaxed)),
+            id: self.number(),
             volume: self.volumes[volume].id,
             position: volume::sweep_key(&file),
             direct: volume::read_past_cache(&file)?,
@@ -429,6 +467,7 @@ impl Catalogue {
             media_type,
             sums,
             media: OnceCell::new(),
+            following: None,
         };
         Ok(self.known.remember(version, Arc::new(title)))
     }

@@ -20,7 +20,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 pub use error::ConfigError;
 use placement::CorePlan;
-pub use raw::Sendfile;
+pub use raw::{Sendfile, Unfinished};
 use units::Percent;
 
 /// A value that the operator has given, or that is found out at start.
@@ -122,6 +122,8 @@ pub struct Volume {
     pub sendfile: Sendfile,
     /// Whether titles may be uploaded to it, changed and deleted.
     pub uploads: bool,
+    /// Whether titles can be read while they come in.
+    pub unfinished: Unfinished,
     /// Memory for what is on its way to the disk.
     pub write_share: Bytes,
     /// Part of each cycle that uploads get even when streams fill the rest.

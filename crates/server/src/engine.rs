@@ -122,7 +122,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
     };
     let all = Bells(started.bells.clone());
-    let broker = Broker::new(ledger, commands, Box::new(all), rules);
+    let broker = Broker::new(ledger, commands, Box::new(all), rules, Arc::clone(&counters.streams));
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let pulse = watch.pulse();

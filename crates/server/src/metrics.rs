@@ -148,6 +148,9 @@ impl Sources {
     /// The title's path in URLs, which the kernel knows from the open file.
     fn title_of(&self, running: &Running) -> String {
         let volume = self.volumes.get(usize::from(running.title.volume.0));
+        if let (Some(volume), Some(following)) = (volume, &running.title.following) {
+            return format!("{}{}", volume.mount, following.path);
+        }
         let path = catalogue::path_of(&running.title.file);
         let within = volume.and_then(|volume| {
             let root = volume.facts.path.canonicalize().ok()?;

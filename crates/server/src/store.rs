@@ -17,6 +17,7 @@ mod publish;
 mod recovery;
 mod resume;
 mod sums;
+mod tide;
 mod upload;
 mod verify;
 
@@ -26,13 +27,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tactus_core::units::Bytes;
+use tactus_engine::message::VolumeId;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
 pub use ledger::{Account, Limits, Principal};
-pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium};
+pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve};
 pub use names::Precondition;
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
@@ -41,10 +43,13 @@ pub use sums::{Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
 pub use verify::{Verdict, VerifyError, verify};
 
+use crate::catalogue::Catalogue;
+
 use journal::Journal;
 use ledger::Ledger;
 use names::{Aside, Names};
 use resume::Sessions;
+use tide::Audience;
 
 /// How a volume takes uploads.
 #[derive(Clone, Debug)]
@@ -76,6 +81,8 @@ struct Inner {
     expiry: Duration,
     /// Threads that may block for this volume: when its disk hangs, so many hang with it.
     turns: Arc<Semaphore>,
+    /// Who may read titles that come in; nobody: nobody.
+    audience: OnceLock<Audience>,
     /// Why nothing is written any more (W9).
     broken: OnceLock<String>,
     /// Whether what is stored has been counted.
@@ -113,6 +120,23 @@ impl Store {
     /// When it has some that do not fit: then it must not be served.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
         self.inner.names.own.manifests.sums_of(title)
+    }
+
+    /// From now on titles can be found in `catalogue`, where this is volume `volume`, while they come in.
+    pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
+        // Told twice: the first one has it.
+        self.inner.audience.set(Audience { catalogue, volume }).ok();
+    }
+
+    /// So many places of its own for a recording, whose writes have deadlines.
+    pub async fn reserve(&self, what: Reserve) -> Arc<dyn Medium> {
+        self.inner.medium.reserve(what).await
+    }
+
+    /// Bytes of a place.
+    #[must_use]
+    pub fn place_size(&self) -> usize {
+        self.inner.medium.place_size()
     }
 
     /// What all principals have stored and reserved.
@@ -164,6 +188,12 @@ impl Inner {
             None => Ok(()),
             Some(why) => Err(UploadError::ReadOnly(why.clone())),
         }
+    }
+
+    /// Why something that belongs to an upload has ended without a word of its own.
+    fn gone_wrong(&self) -> UploadError {
+        let stops = || UploadError::Io(io::Error::other("the server stops"));
+        self.writable().err().unwrap_or_else(stops)
     }
 
     /// A write or flush has failed: it is never tried again, and nothing else is tried either (W9).

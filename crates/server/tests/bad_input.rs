@@ -16,6 +16,8 @@ mod exact;
 mod framing;
 #[path = "bad_input/good.rs"]
 mod good;
+#[path = "bad_input/growing.rs"]
+mod growing;
 #[path = "bad_input/paths.rs"]
 mod paths;
 #[path = "bad_input/ranges.rs"]

@@ -8,7 +8,10 @@ use tactus_core::ledger::{DiskTerms, SendCost, Terms};
 use tactus_core::units::{KIB, SECOND};
 use tactus_ring::spsc::ring;
 
-use crate::catalogue::{Catalogue, CatalogueRules, Found};
+use crate::catalogue::{Announced, Catalogue, CatalogueRules, Coming, Found};
+
+/// More than a start and two stops for each of a hundred places.
+const COMMANDS: usize = 512;
 
 struct Silent;
 
@@ -22,7 +25,8 @@ struct Stage {
     to_control: Producer<Report>,
     reports: Consumer<Report>,
     title: Arc<OpenTitle>,
-    _dir: tempfile::TempDir,
+    counters: Arc<[StreamCounters]>,
+    dir: tempfile::TempDir,
 }
 
 impl Stage {
@@ -40,8 +44,9 @@ impl Stage {
         };
         let link = BitRate(1_000_000 * u64::from(streams));
         let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu: SECOND, streams: 100 });
-        let (to_engine, commands) = ring(301);
+        let (to_engine, commands) = ring(COMMANDS);
         let (to_control, reports) = ring(201);
+        let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
             best_effort_max: 2,
@@ -49,11 +54,11 @@ impl Stage {
             start_burst: Nanos(0),
             sendfile: vec![false],
         };
-        let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules);
+        let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules, Arc::clone(&counters));
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");
         let title = open_title(dir.path(), "/a.ts");
-        Self { broker, commands, to_control, reports, title, _dir: dir }
+        Self { broker, commands, to_control, reports, title, counters, dir }
     }
 
     fn report(&mut self, report: Report) {
@@ -76,6 +81,18 @@ impl Stage {
         (first, second, hold.stream)
     }
 
+    /// A title that comes in, of which `durable` bytes are there.
+    fn growing(&self, durable: u64) -> (Arc<OpenTitle>, Announced) {
+        let catalogue = Catalogue::new(self.dir.path(), CatalogueRules::default());
+        let catalogue = catalogue.expect("a volume");
+        let file = std::fs::File::open(self.dir.path().join("a.ts")).expect("a file").into();
+        let (volume, path) = (VolumeId(0), "new.ts".to_owned());
+        let coming = Coming { volume, path, file, declared: None, rate: None };
+        let announced = catalogue.announce(coming).expect("it can be read").expect("the first one");
+        announced.advance(Bytes(durable));
+        (title_of(&catalogue, "/new.ts"), announced)
+    }
+
     fn started(&mut self) -> Start {
         match self.commands.pop() {
             Some(Command::Start(start)) => start,
@@ -86,6 +103,10 @@ impl Stage {
 
 fn open_title(root: &std::path::Path, path: &str) -> Arc<OpenTitle> {
     let catalogue = Catalogue::new(root, CatalogueRules::default()).expect("a volume");
+    title_of(&catalogue, path)
+}
+
+fn title_of(catalogue: &Catalogue, path: &str) -> Arc<OpenTitle> {
     let path = tactus_core::path::RequestPath::parse(path.as_bytes()).expect("a plain path");
     match catalogue.find_blocking(&path).expect("the title is there") {
         Found::Title(title) => title,
@@ -242,4 +263,92 @@ async fn a_title_that_cannot_be_read_is_not_held() {
     stage.report(Report::Retired { stream, sums: None });
     assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));
     assert_eq!(stage.broker.held_titles(), 0);
+}
+
+/// Follows `title` without a rate; the grant too, when it has ended.
+fn follow(stage: &Stage, title: &Arc<OpenTitle>) -> tokio::task::JoinHandle<(Grant, Delivered)> {
+    let (broker, title) = (stage.broker.clone(), Arc::clone(title));
+    tokio::spawn(async move {
+        let mut grant = broker.admit_title(&title, Pace::BestEffort, title.len).expect("room");
+        let delivered = broker.follow(&mut grant, &title, 0, socket()).await;
+        (grant, delivered)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_a_title_hears_of_each_byte_once_it_is_there_and_ends_with_it() {
+    let mut stage = Stage::new(1);
+    let (title, announced) = stage.growing(4096);
+    let following = follow(&stage, &title);
+    tokio::task::yield_now().await;
+    let start = stage.started();
+    assert_eq!((start.end, start.grows, &start.origin.sums), (Bytes(4096), true, &None));
+    announced.advance(Bytes(8192));
+    tokio::task::yield_now().await;
+    let (stream, end) = (start.stream, Bytes(8192));
+    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: false }));
+    announced.complete(Bytes(10_000));
+    tokio::task::yield_now().await;
+    let end = Bytes(10_000);
+    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    let (_, delivered) = following.await.expect("no panic");
+    assert!(delivered.socket.is_some() && delivered.outcome == Outcome::Complete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_not_had_all_that_is_there_is_never_sent_away_and_then_after_a_minute() {
+    let mut stage = Stage::new(1);
+    let (title, announced) = stage.growing(4096);
+    let following = follow(&stage, &title);
+    tokio::task::yield_now().await;
+    let stream = stage.started().stream;
+    let counter = &stage.counters[stream.index as usize].bytes;
+    counter.set(4095);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(stage.commands.pop(), None, "it is still being sent");
+    counter.set(4096);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(stage.commands.pop(), None, "more may come");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let end = Bytes(4096);
+    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    let (_, delivered) = following.await.expect("no panic");
+    // The title has not ended: its connection says so by breaking.
+    assert!(delivered.socket.is_none() && delivered.outcome == Outcome::Stopped);
+    drop(announced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_title_that_was_given_up_all_is_sent_that_was_there() {
+    let mut stage = Stage::new(1);
+    let (title, announced) = stage.growing(4096);
+    let following = follow(&stage, &title);
+    tokio::task::yield_now().await;
+    let stream = stage.started().stream;
+    drop(announced);
+    tokio::task::yield_now().await;
+    let end = Bytes(4096);
+    assert_eq!(stage.commands.pop(), Some(Command::Extend { stream, end, is_whole: true }));
+    stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent: end });
+    let (_, delivered) = following.await.expect("no panic");
+    assert!(delivered.socket.is_none() && delivered.sent == 4096);
+}
+
+#[tokio::test(start_paused = true)]
+async fn growing_titles_leave_the_engine_room_for_what_cannot_wait() {
+    let mut stage = Stage::new(1);
+    let (title, announced) = stage.growing(4096);
+    let _following = follow(&stage, &title);
+    tokio::task::yield_now().await;
+    for end in 1..500 {
+        announced.advance(Bytes(4096 + end));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut told = 0; // The start is one of them.
+    while stage.commands.pop().is_some() {
+        told += 1;
+    }
+    assert!(told > 2 && COMMANDS - told >= 3 * 100, "{told}");
 }

@@ -60,7 +60,11 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        Ok(Self { engine, config, catalogue: Arc::new(catalogue), uploads, listeners, admin })
+        let catalogue = Arc::new(catalogue);
+        if let Some(uploads) = &uploads {
+            uploads.show_unfinished(&config, &catalogue);
+        }
+        Ok(Self { engine, config, catalogue, uploads, listeners, admin })
     }
 
     /// Where HTTP is served.

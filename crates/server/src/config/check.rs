@@ -64,6 +64,7 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
         budget: Percent::whole(90),
         sendfile: raw::Sendfile::Auto,
         uploads: false,
+        unfinished: raw::Unfinished::Hidden,
         write_share: WRITE_SHARE,
         upload_floor: UPLOAD_FLOOR,
     }
@@ -170,6 +171,7 @@ fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
         budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
         sendfile: raw.sendfile.unwrap_or_default(),
         uploads: raw.uploads.unwrap_or_default(),
+        unfinished: raw.unfinished.unwrap_or_default(),
         write_share: quantity(raw.write_share, WRITE_SHARE, WRITE_SHARES)?,
         upload_floor: quantity(raw.upload_floor, UPLOAD_FLOOR, Percent(0)..=Percent::whole(50))?,
         path,

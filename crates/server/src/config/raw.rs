@@ -91,10 +91,22 @@ pub struct Volume {
     pub budget: Placed<Value<Percent>>,
     pub sendfile: Option<Sendfile>,
     pub uploads: Option<bool>,
+    pub unfinished: Option<Unfinished>,
     #[serde(default)]
     pub write_share: Placed<Value<Bytes>>,
     #[serde(default)]
     pub upload_floor: Placed<Value<Percent>>,
+}
+
+/// Whether titles can be read while they come in.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Unfinished {
+    /// A title is there when all of it is.
+    #[default]
+    Hidden,
+    /// As far as it is on stable storage.
+    Visible,
 }
 
 /// Whether blocks are sent from the page cache.

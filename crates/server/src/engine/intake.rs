@@ -29,7 +29,7 @@ use tactus_sys::thread::Vital;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::host::Bells;
-use crate::store::{Begun, Extent, Flush, Medium, Pending, Place};
+use crate::store::{Begun, Extent, Flush, Medium, Pending, Place, Reserve};
 
 /// Most flushes that are asked for and not answered. An upload asks for two or three at its end, all in
 /// one group; who finds no room waits.
@@ -85,6 +85,7 @@ struct Asked {
     /// The place that is written; none for a flush.
     block: Option<BlockRef>,
     permit: OwnedSemaphorePermit,
+    kept: Option<Arc<Kept>>,
     tell: oneshot::Sender<io::Result<()>>,
 }
 
@@ -133,6 +134,7 @@ impl Intake {
             // and concerns uploads only.
             drop(asked.file);
             drop(asked.permit);
+            drop(asked.kept);
             // Whoever asked may have gone.
             asked.tell.send(result.map_err(|fault| io::Error::from_raw_os_error(fault.0))).ok();
         }
@@ -158,11 +160,13 @@ impl Inner {
         file: Arc<OwnedFd>,
         block: Option<BlockRef>,
         permit: OwnedSemaphorePermit,
+        kept: Option<Arc<Kept>>,
         request: impl FnOnce(u32, FileHandle) -> IntakeRequest,
     ) -> Begun {
         let (tell, told) = oneshot::channel();
         let handle = FileHandle(file.as_raw_fd());
-        self.desk().begin(Asked { file, block, permit, tell }, |token| request(token, handle));
+        self.desk()
+            .begin(Asked { file, block, permit, kept, tell }, |token| request(token, handle));
         self.bells.ring();
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(stopped())) })
     }
@@ -199,6 +203,18 @@ impl Medium for Intake {
         (self.0.view.places() as usize / EACH_MAX).max(2)
     }
 
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            let places = Arc::clone(&inner.places).acquire_many_owned(what.places).await;
+            let places = places.expect("the places are never closed");
+            let free = Arc::new(Semaphore::new(what.places as usize));
+            let within = what.within;
+            let kept = Arc::new(Kept { _places: places, _promise: what.promise });
+            Arc::new(Reserved { inner, free, within, kept }) as Arc<dyn Medium>
+        })
+    }
+
     fn place(&self) -> Pending<Box<dyn Place>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
@@ -206,16 +222,13 @@ impl Medium for Intake {
             let permit = Arc::clone(&inner.places).acquire_owned().await;
             drop(waiting);
             let permit = permit.expect("the places are never closed");
-            let block = inner.desk().keeper.take().expect("a permit stands for a free place");
-            let filling = Some(inner.view.filling(block));
-            let place = IntakePlace { filling, block, inner, permit: Some(permit) };
-            Box::new(place) as Box<dyn Place>
+            IntakePlace::take(inner, permit, None)
         })
     }
 
     fn sync(&self, file: &Arc<OwnedFd>, _what: Flush) -> Begun {
         let ask = |inner: &Inner, file, permit| {
-            inner.ask(file, None, permit, |token, file| IntakeRequest::Sync { token, file })
+            inner.ask(file, None, permit, None, |token, file| IntakeRequest::Sync { token, file })
         };
         let (inner, file) = (Arc::clone(&self.0), Arc::clone(file));
         if let Ok(permit) = Arc::clone(&inner.syncs).try_acquire_owned() {
@@ -242,6 +255,63 @@ struct IntakePlace {
     inner: Arc<Inner>,
     /// None once it has been handed over.
     permit: Option<OwnedSemaphorePermit>,
+    /// Of a recording: how soon it is to be written.
+    paced: Option<(Nanos, Arc<Kept>)>,
+}
+
+impl IntakePlace {
+    fn take(
+        inner: Arc<Inner>,
+        permit: OwnedSemaphorePermit,
+        paced: Option<(Nanos, Arc<Kept>)>,
+    ) -> Box<dyn Place> {
+        let block = inner.desk().keeper.take().expect("a permit stands for a free place");
+        let filling = Some(inner.view.filling(block));
+        Box::new(Self { filling, block, inner, permit: Some(permit), paced })
+    }
+}
+
+/// A recording's own part of the places. Its writes go before those of uploads.
+struct Reserved {
+    inner: Arc<Inner>,
+    /// A permit for each of its places that is free.
+    free: Arc<Semaphore>,
+    within: Nanos,
+    kept: Arc<Kept>,
+}
+
+/// What goes back when the last place of a recording has.
+struct Kept {
+    _places: OwnedSemaphorePermit,
+    _promise: Arc<dyn std::any::Any + Send + Sync>,
+}
+
+impl Medium for Reserved {
+    fn place_size(&self) -> usize {
+        self.inner.view.block_size() as usize
+    }
+
+    fn places_each(&self) -> usize {
+        // Its places are the only bound: all of them may be at the device.
+        usize::MAX
+    }
+
+    fn reserve(&self, _what: Reserve) -> Pending<Arc<dyn Medium>> {
+        unreachable!("a recording's places are not shared out again")
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        let (inner, free) = (Arc::clone(&self.inner), Arc::clone(&self.free));
+        let paced = Some((self.within, Arc::clone(&self.kept)));
+        Box::pin(async move {
+            let permit = free.acquire_owned().await.expect("the places are never closed");
+            IntakePlace::take(inner, permit, paced)
+        })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        Intake(Arc::clone(&self.inner)).sync(file, what)
+    }
 }
 
 impl Place for IntakePlace {
@@ -256,13 +326,19 @@ impl Place for IntakePlace {
         self.filling = None;
         let permit = self.permit.take().expect("a place is written once");
         let block = self.block;
-        self.inner.ask(file, Some(block), permit, |token, file| IntakeRequest::Write {
+        let (class, kept) = match self.paced.take() {
+            None => (WriteClass::BestEffort, None),
+            Some((within, kept)) => {
+                (WriteClass::Paced { deadline: clock::now() + within }, Some(kept))
+            }
+        };
+        self.inner.ask(file, Some(block), permit, kept, |token, file| IntakeRequest::Write {
             token,
             block: ports::BlockRef { place: block.place, generation: block.generation },
             file,
             offset,
             len: len as u32,
-            class: WriteClass::BestEffort,
+            class,
             // Not known while the file is being made; best effort goes in the order of arrival.
             position: 0,
         })

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, Delivery};
+use super::answer::{Answer, Delivery, Follows};
 use super::change::{self, Done};
 use super::counters::Abuse;
 use super::fault::Fault;
@@ -190,6 +190,30 @@ impl Connection {
         };
         self.site.counters.answered(delivery.head.status());
         let mut words = delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
+        if let Some(follows) = delivery.follows {
+            if !self.write(&mut socket, &words).await {
+                return None;
+            }
+            if follows == Follows::UntilClosed {
+                // Without a length only a reset tells a client that something is missing.
+                socket.set_zero_linger().ok()?;
+            }
+            let engines = prepare(socket, pace).ok()?;
+            let delivered = broker.follow(&mut grant, &delivery.title, 0, engines).await;
+            return match (delivered.outcome, delivered.socket) {
+                (Outcome::Complete, Some(socket)) if follows != Follows::UntilClosed => {
+                    TcpStream::from_std(socket).ok()
+                }
+                (Outcome::Complete, Some(socket)) => {
+                    // Its end is the end of the connection, and a clean one.
+                    let socket = TcpStream::from_std(socket).ok()?;
+                    rustix::net::sockopt::set_socket_linger(&socket, None).ok()?;
+                    linger(socket, &self.site).await;
+                    None
+                }
+                _ => None,
+            };
+        }
         for (before, part) in delivery.parts {
             words.extend(before);
             if !self.write(&mut socket, &words).await {

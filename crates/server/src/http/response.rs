@@ -25,6 +25,8 @@ enum Content {
     Bytes(Vec<u8>),
     /// Content of this length, sent by somebody else, or left out for HEAD.
     Announced(u64),
+    /// Content up to the end of the connection (RFC 9112 section 6.3).
+    Unbounded,
 }
 
 /// What becomes of the connection behind an answer.
@@ -67,6 +69,12 @@ impl Response {
             .with("Content-Type", media_type)
     }
 
+    /// The head of an answer whose content ends with the connection.
+    pub(super) fn unbounded(status: u16, media_type: &str) -> Self {
+        Self { status, fields: Vec::new(), content: Content::Unbounded }
+            .with("Content-Type", media_type)
+    }
+
     /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -83,7 +91,7 @@ impl Response {
     pub fn content(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
-            Content::Never | Content::Announced(_) => &[],
+            Content::Never | Content::Announced(_) | Content::Unbounded => &[],
         }
     }
 
@@ -109,10 +117,14 @@ impl Response {
             line(&format!("{name}: "), value);
         }
         match &self.content {
-            Content::Never => {}
+            Content::Never | Content::Unbounded => {}
             Content::Bytes(bytes) => line("Content-Length: ", &bytes.len().to_string()),
             Content::Announced(len) => line("Content-Length: ", &len.to_string()),
         }
+        let afterwards = match self.content {
+            Content::Unbounded => Afterwards::Close,
+            _ => afterwards,
+        };
         match (afterwards, version) {
             (Afterwards::Close, _) => line("Connection: ", "close"),
             (Afterwards::Keep, Version::Http10) => line("Connection: ", "keep-alive"),

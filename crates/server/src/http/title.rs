@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, Asked};
+use tactus_core::units::Bytes;
 
-use super::answer::{Answer, Delivery, Parts, not_served};
+use super::answer::{Answer, Delivery, Follows, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
 use super::counters::Abuse;
 use super::multipart::{Multipart, content_range};
@@ -46,7 +47,18 @@ pub(super) async fn answer(
         // RFC 9110 section 14.2: a range means something for GET only.
         Method::Get if conditional::range_counts(&request.fields, validators, now) => {
             let field = request.fields.one("range");
-            field.map_or(Asked::Whole, |f| range::asked(f, title.len.0, site.limits.ranges_max))
+            let max = site.limits.ranges_max;
+            match field {
+                None => Asked::Whole,
+                // Of what has not come yet there is no part; who asks for all of it gets what comes.
+                Some(field) if title.following.is_some() && title.len == Bytes(0) => {
+                    match range::asked(field, 1, max) {
+                        Asked::Unsatisfiable => Asked::Unsatisfiable,
+                        Asked::Whole | Asked::Parts(_) => Asked::Whole,
+                    }
+                }
+                Some(field) => range::asked(field, title.len.0, max),
+            }
         }
         _ => Asked::Whole,
     };
@@ -67,7 +79,13 @@ pub(super) async fn answer(
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
-    let (head, parts, tail) = content(asked, &title);
+    let (head, parts, tail, follows) = match &title.following {
+        Some(following) => grown(asked, &title, following.declared),
+        None => {
+            let (head, parts, tail) = content(asked, &title);
+            (head, parts, tail, None)
+        }
+    };
     // What somebody has uploaded must not act in the name of this server's own pages.
     let head = match store.uploads.is_some() && is_active(title.media_type) {
         true => head.with("Content-Security-Policy", "sandbox"),
@@ -76,8 +94,8 @@ pub(super) async fn answer(
     let head =
         described(head).with("Accept-Ranges", "bytes").with("Tactus-Rate", rate::in_words(pace));
     // An empty title is all head, and so is every answer to HEAD.
-    match request.method == Method::Get && !parts.is_empty() {
-        true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail })),
+    match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
+        true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail, follows })),
         false => Answer::Short(head),
     }
 }
@@ -86,6 +104,39 @@ pub(super) async fn answer(
 fn is_active(media_type: &str) -> bool {
     ["text/html", "image/svg+xml", "application/xml"].iter().any(|t| media_type.starts_with(t))
 }
+
+/// The same for a title that still comes in: a range of what is on stable storage, or all of it, as it
+/// comes. Several ranges of what nobody knows the length of are not sent in one answer; a server may
+/// pass over the field (RFC 9110 section 14.2).
+fn grown(
+    asked: Asked,
+    title: &OpenTitle,
+    declared: Option<Bytes>,
+) -> (Response, Parts, Vec<u8>, Option<Follows>) {
+    match asked {
+        Asked::Parts(mut parts) if parts.len() == 1 => {
+            let part = parts.pop().expect("there is one");
+            let all = declared.map_or("*".to_owned(), |len| len.0.to_string());
+            let head = Response::announcing(206, title.media_type, part.end - part.start)
+                .with("Content-Range", format!("bytes {}-{}/{all}", part.start, part.end - 1))
+                .with("Cache-Control", UNFINISHED);
+            (head, vec![(Vec::new(), part)], Vec::new(), None)
+        }
+        _ => {
+            let (head, follows) = match declared {
+                Some(len) => {
+                    let head = Response::announcing(200, title.media_type, len.0);
+                    (head, Follows::Until(len.0))
+                }
+                None => (Response::unbounded(200, title.media_type), Follows::UntilClosed),
+            };
+            (head.with("Cache-Control", UNFINISHED), Vec::new(), Vec::new(), Some(follows))
+        }
+    }
+}
+
+/// What is not whole is not to be kept: under its name there will be something else.
+const UNFINISHED: &str = "no-store";
 
 /// The head for what is asked for, and the parts and words behind it.
 fn content(asked: Asked, title: &OpenTitle) -> (Response, Parts, Vec<u8>) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tactus_core::path::RequestPath;
+use tactus_engine::message::VolumeId;
 
 use super::conditional;
 use super::counters::Abuse;
@@ -14,7 +15,7 @@ use super::fields::Fields;
 use super::principals::{Principals, Who};
 use super::response::Response;
 use crate::catalogue::{Catalogue, OpenFault};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Unfinished};
 use crate::store::{
     ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
@@ -117,6 +118,16 @@ impl Uploads {
         drop(self);
         for store in volumes {
             store.close().await;
+        }
+    }
+
+    /// Lets titles be found in `catalogue` while they come in, where the configuration says so.
+    pub fn show_unfinished(&self, config: &Config, catalogue: &Arc<Catalogue>) {
+        for (index, (volume, store)) in config.volumes.iter().zip(self.volumes.iter()).enumerate() {
+            if let (Unfinished::Visible, Some(store)) = (volume.unfinished, store) {
+                let id = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
+                store.show_unfinished(Arc::clone(catalogue), id);
+            }
         }
     }
 

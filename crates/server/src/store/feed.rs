@@ -12,6 +12,7 @@ use tactus_core::units::{Bytes, SECTOR};
 
 use super::medium::{Extent, Flying, Medium, Place};
 use super::sums::Summing;
+use super::tide::Landed;
 
 pub(super) struct Feed {
     medium: Arc<dyn Medium>,
@@ -25,6 +26,8 @@ pub(super) struct Feed {
     tail: Vec<u8>,
     flying: Flying,
     sums: Summing,
+    /// Who is told of what has landed.
+    landed: Option<Arc<Landed>>,
 }
 
 impl Feed {
@@ -44,7 +47,8 @@ impl Feed {
         assert_eq!(tail.len() as u64, len % SECTOR, "the tail completes the last sector");
         let base = len - tail.len() as u64;
         let (place, flying) = (None, Flying::default());
-        Self { medium, file, place, base, filled: tail.len(), tail, flying, sums }
+        let (filled, landed) = (tail.len(), None);
+        Self { medium, file, place, base, filled, tail, flying, sums, landed }
     }
 
     /// Bytes so far, from the file's beginning.
@@ -55,6 +59,11 @@ impl Feed {
     /// Where the next place would end: what must be reserved before `space`.
     pub(super) fn reach(&self) -> u64 {
         self.base + self.medium.place_size() as u64
+    }
+
+    /// From now on `landed` is told of what has landed.
+    pub(super) fn tell(&mut self, landed: Arc<Landed>) {
+        self.landed = Some(landed);
     }
 
     pub(super) fn sums(&self) -> &Summing {
@@ -73,8 +82,13 @@ impl Feed {
     /// Room for the next bytes, at least one. Waits for a place.
     pub(super) async fn space(&mut self) -> io::Result<&mut [u8]> {
         self.ready().await?;
+        Ok(self.space_there())
+    }
+
+    /// The room in the place that is there.
+    pub(super) fn space_there(&mut self) -> &mut [u8] {
         let place = self.place.as_mut().expect("there is one now");
-        Ok(&mut place.memory()[self.filled..])
+        &mut place.memory()[self.filled..]
     }
 
     /// Waits for a place, when there is none. Nothing is lost when it is given up.
@@ -117,9 +131,15 @@ impl Feed {
     fn hand_over(&mut self, whole: usize) {
         let place = self.place.take().expect("there is something to write");
         let (file, offset) = (Arc::clone(&self.file), Bytes(self.base));
+        let from = self.base;
         self.base += whole as u64;
         self.filled = self.tail.len();
-        self.flying.push(self.base, place.write(Extent { file, offset, len: whole }));
+        let write = place.write(Extent { file, offset, len: whole });
+        let write = match &self.landed {
+            Some(landed) => landed.watch(from, self.base, write),
+            None => write,
+        };
+        self.flying.push(self.base, write);
     }
 
     /// Waits until everything lies in the file.

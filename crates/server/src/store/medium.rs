@@ -4,6 +4,7 @@
 //! its end, whether or not anybody waits for it. The engine's intake is one medium, plain files are
 //! the other; the store cannot tell which it has.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -12,7 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
-use tactus_core::units::{Bytes, KIB, MIB, SECTOR};
+use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECTOR};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Something that will have happened.
@@ -30,6 +31,17 @@ pub struct Extent {
     pub offset: Bytes,
     /// Bytes from the beginning of the place, whole sectors.
     pub len: usize,
+}
+
+/// What has been promised to a recording.
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    /// Places of its own.
+    pub places: u32,
+    /// Each write is done so long after it was asked for.
+    pub within: Nanos,
+    /// The promise: it goes back with the last place.
+    pub promise: Arc<dyn Any + Send + Sync>,
 }
 
 /// What a flush must make durable.
@@ -59,6 +71,10 @@ pub trait Medium: Send + Sync {
 
     /// Most places that one upload may have under way, at least one: it then waits for its own.
     fn places_each(&self) -> usize;
+
+    /// So many places of its own, whose writes have deadlines: for a recording, which has been promised
+    /// them. Waits until uploads have left them.
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>>;
 
     /// Waits for a free place.
     fn place(&self) -> Pending<Box<dyn Place>>;
@@ -116,6 +132,11 @@ impl Medium for PlainMedium {
 
     fn places_each(&self) -> usize {
         usize::MAX
+    }
+
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let own = Self::new((what.places as usize).max(2), self.0.place_size);
+        Box::pin(async move { Arc::new(own) as Arc<dyn Medium> })
     }
 
     fn place(&self) -> Pending<Box<dyn Place>> {
@@ -196,7 +217,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
 }
 
-fn stopped() -> io::Error {
+pub(super) fn stopped() -> io::Error {
     io::Error::other("the server stops")
 }
 

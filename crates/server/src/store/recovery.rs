@@ -122,6 +122,7 @@ impl Store {
             sessions,
             expiry,
             turns: Arc::new(Semaphore::new(TURNS)),
+            audience: OnceLock::new(),
             broken: OnceLock::new(),
             counted,
             discards,

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
-use tactus_core::units::{MIB, SECTOR};
+use tactus_core::units::{Bytes, MIB, SECTOR};
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 
@@ -25,8 +25,10 @@ use super::medium::{Flush, Memory, read_full};
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
+use super::tide::Beginning;
 use super::upload::room;
 use super::{Inner, Store};
+use crate::catalogue::Announced;
 
 /// An upload that is to begin.
 #[derive(Clone, Debug)]
@@ -96,12 +98,14 @@ struct Hold {
     set_aside: bool,
     /// The bytes since the last whole sector, and where they end.
     tail: Option<(u64, Vec<u8>)>,
+    /// Who reads it meanwhile is told here, also between two requests.
+    announced: Option<Arc<Announced>>,
 }
 
 impl Sessions {
     /// Adds an open upload.
     pub(super) fn add(&self, id: StoreId, claim: Claim, set_aside: bool) {
-        let hold = Hold { claim: Some(claim), set_aside, tail: None };
+        let hold = Hold { claim: Some(claim), set_aside, tail: None, announced: None };
         let turn = Arc::new(tokio::sync::Mutex::new(hold));
         let session = Session { turn, newest: watch::channel(0).0 };
         super::lock(&self.0).insert(id, Arc::new(session));
@@ -266,6 +270,7 @@ impl Store {
             }
             hold.set_aside = true;
         }
+        inner.show(&mut hold, &entry, &file).await?;
         let sums = Summing::after(entry.mark, entry.prefix);
         let begun = Begun { from: sums.ended(), prefix: sums.prefix() };
         let feed = Feed::after(Arc::clone(&inner.medium), file, sums, tail);
@@ -455,6 +460,9 @@ impl Inner {
             owner: principal.clone(),
         };
         let mut finished = self.publish(unnamed).await?;
+        if let Some(announced) = hold.announced.take() {
+            announced.complete(finished.len);
+        }
         // Only now, that the title's name is durable. An upload that is complete and has no data is
         // therefore one that has been named.
         self.drop_data(id).await;
@@ -478,6 +486,7 @@ impl Inner {
         self.drop_data(id).await;
         if let Some(hold) = &mut hold {
             hold.claim = None;
+            hold.announced = None;
         }
         self.sessions.remove(&id);
         Ok(())
@@ -548,6 +557,27 @@ impl Inner {
             Err(Errno::NOENT) => Err(ResumeError::Damaged),
             Err(errno) => Err(self.write_failed(errno.into()).into()),
         }
+    }
+
+    /// Lets an upload be read as far as the journal has it, when others may see it.
+    async fn show(
+        &self,
+        hold: &mut Hold,
+        entry: &Entry,
+        file: &Arc<OwnedFd>,
+    ) -> Result<(), ResumeError> {
+        let (Some(audience), Some(path)) = (self.audience.get(), &entry.created.path) else {
+            return Ok(());
+        };
+        if hold.announced.is_none() {
+            let what = Beginning { path, declared: entry.len, rate: None };
+            let announced = self.announce(audience, file, what).await.map_err(ResumeError::io)?;
+            hold.announced = announced.map(Arc::new);
+        }
+        if let Some(announced) = &hold.announced {
+            announced.advance(Bytes(entry.mark.len));
+        }
+        Ok(())
     }
 
     /// Takes an upload's own name for its data away.
@@ -764,14 +794,17 @@ impl Parts {
     /// Makes durable what has landed, while more comes.
     fn checkpoint(&mut self, advanced: Advanced) {
         let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.feed.file()));
-        let begun = self.begun;
-        let from = begun.from + advanced.units.len();
+        let (begun, announced) = (self.begun, self.hold.announced.clone());
+        let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
         self.begun = Begun { from, prefix: advanced.prefix };
         self.checkpoint = Some(tokio::spawn(async move {
             let synced = inner.medium.sync(&file, Flush::Data).await;
             synced.map_err(|error| inner.fail(error))?;
             for part in advanced.split(begun.prefix) {
                 inner.commit(Record::Advanced(part)).await?;
+            }
+            if let Some(announced) = announced {
+                announced.advance(end);
             }
             Ok(())
         }));

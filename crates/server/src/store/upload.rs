@@ -15,6 +15,7 @@ use super::id::StoreId;
 use super::ledger::{Claim, Principal};
 use super::names::{Aside, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
+use super::tide::{Beginning, Tide};
 use super::{Inner, Store};
 
 /// What is to be stored.
@@ -38,6 +39,8 @@ pub struct Upload {
     declared: Option<u64>,
     claim: Claim,
     feed: Feed,
+    /// Who reads it meanwhile.
+    tide: Option<Tide>,
     // After `feed`, so that its handle is the last.
     staged: Staged,
 }
@@ -68,11 +71,22 @@ impl Store {
         let file = Arc::new(file);
         let kept = Some(Arc::clone(&file));
         let staged = Staged { inner: Arc::clone(inner), file: kept, id: staged };
-        let feed = Feed::new(Arc::clone(&inner.medium), file);
+        let mut feed = Feed::new(Arc::clone(&inner.medium), Arc::clone(&file));
+        let tide = match inner.audience.get().cloned() {
+            Some(audience) => {
+                let (path, declared) = (put.path.as_str(), put.len);
+                let what = Beginning { path, declared, rate: None };
+                Tide::begin(inner, audience, &file, what).await?
+            }
+            None => None,
+        };
+        if let Some(tide) = &tide {
+            feed.tell(tide.landed());
+        }
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
         let mut upload =
-            Upload { inner, name, precondition, declared: put.len, claim, feed, staged };
+            Upload { inner, name, precondition, declared: put.len, claim, feed, tide, staged };
         if let Some(len) = put.len {
             upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
         }
@@ -138,16 +152,31 @@ impl Upload {
             return Err(UploadError::Incomplete { got, declared });
         }
         let finish = tokio::spawn(async move {
-            let Self { inner, name, precondition: condition, claim, mut feed, mut staged, .. } =
-                self;
+            let Self {
+                inner,
+                name,
+                precondition: condition,
+                claim,
+                mut feed,
+                tide,
+                mut staged,
+                ..
+            } = self;
             feed.settle().await.map_err(|error| inner.write_failed(error))?;
             let (file, owner) = (Arc::clone(feed.file()), claim.principal().clone());
             let sums = feed.into_sums().finish();
+            let announced = match tide {
+                Some(tide) => Some(tide.end().await.ok_or_else(|| inner.gone_wrong())?),
+                None => None,
+            };
             let id = staged.id;
             let unnamed = Unnamed { file, staged: id, sums, name, condition, owner };
             let finished = inner.publish(unnamed).await?;
             staged.id = None;
             claim.stored(got);
+            if let Some(announced) = announced {
+                announced.complete(finished.len);
+            }
             Ok(finished)
         });
         let stopped = |_| UploadError::Io(std::io::Error::other("the server stops"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::config::{Auto, Config, Principal, Sendfile, Token};
+use tactus::config::{Auto, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
 use tactus::store;
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) sendfile: Sendfile,
     /// Whether those of `config.upload` may put titles there.
     pub(crate) uploads: bool,
+    /// Whether titles can be read while they come in.
+    pub(crate) unfinished: Unfinished,
 }
 
 pub(crate) struct House {
@@ -101,12 +103,14 @@ impl House {
             config.upload.principals.push(Principal { name, token, quota: None });
         }
         let sendfile = Sendfile::Auto;
-        let mut plan = Plan { config, limits, root, sendfile, uploads: false };
+        let (uploads, unfinished) = (false, Unfinished::Hidden);
+        let mut plan = Plan { config, limits, root, sendfile, uploads, unfinished };
         change(&mut plan);
         plan.config.serve_only(&plan.root);
         plan.config.volumes[0].model = directory.path().join("disk-model.toml");
         plan.config.volumes[0].sendfile = plan.sendfile;
         plan.config.volumes[0].uploads = plan.uploads;
+        plan.config.volumes[0].unfinished = plan.unfinished;
         fs::write(&plan.config.volumes[0].model, MODEL).unwrap();
 
         let engine = engine::start(&plan.config).unwrap();
@@ -119,8 +123,12 @@ impl House {
             runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
         });
         let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
+        let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
+        if let Some(uploads) = &uploads {
+            uploads.show_unfinished(&plan.config, &catalogue);
+        }
         let store = Store {
-            catalogue: Arc::new(Catalogue::new(&plan.root, rules).unwrap()),
+            catalogue,
             broker: engine.broker.clone(),
             rates: plan.config.rate,
             listing: true,

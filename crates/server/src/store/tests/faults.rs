@@ -62,6 +62,11 @@ impl Medium for Failing {
         2
     }
 
+    fn reserve(&self, _what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let this = self.clone();
+        Box::pin(async move { Arc::new(this) as Arc<dyn Medium> })
+    }
+
     fn place(&self) -> Pending<Box<dyn Place>> {
         let (place, this) = (self.plain.place(), self.clone());
         Box::pin(async move { Box::new(FailingPlace(place.await, this)) as Box<dyn Place> })

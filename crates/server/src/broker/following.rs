@@ -1,0 +1,134 @@
+//! Deliveries of titles that are still coming in: up to what is on stable storage, and on as more is.
+//!
+//! Promise: the engine is never told of a byte that is not durable. Who follows a title gets all that is,
+//! and then waits for more, but not without end; one whose title is whole goes on to its end in the same
+//! file, whatever has the name by then.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tactus_core::units::Bytes;
+use tactus_engine::message::{Command, Outcome, StreamId};
+use tokio::time::timeout;
+
+use super::{Broker, Delivered, Grant, ended};
+use crate::catalogue::{Edge, Following, Growth, OpenTitle};
+
+/// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
+/// pause for a change of programme, an upload's client for a lost connection that it takes up again.
+const STALL_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a stream has had all there is.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// When the engine has not yet taken what it was told before.
+const AGAIN: Duration = Duration::from_millis(5);
+
+impl Broker {
+    /// Delivers `title`, which grows, from `first` to the end that it will have. The socket as in
+    /// [`Self::deliver`]. What does not become whole is sent as far as it is there, and is not complete.
+    ///
+    /// # Panics
+    /// When the title does not grow.
+    pub async fn follow(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        first: u64,
+        socket: TcpStream,
+    ) -> Delivered {
+        let mut following = title.following.clone().expect("a title that grows is followed");
+        let nothing = |outcome| Delivered { socket: None, outcome, sent: 0 };
+        // The engine has no word for a delivery of nothing.
+        let mut edge = following.look();
+        while edge.durable.0 <= first {
+            match edge.state {
+                Growth::Growing => {}
+                // All of it has been sent: there is nothing.
+                Growth::Whole => {
+                    return Delivered { socket: Some(socket), ..nothing(Outcome::Complete) };
+                }
+                Growth::GivenUp => return nothing(Outcome::Stopped),
+            }
+            match timeout(STALL_MAX, following.next()).await {
+                Ok(next) => edge = next,
+                Err(_) => return nothing(Outcome::Stopped),
+            }
+        }
+        let grows = edge.state == Growth::Growing;
+        let begun = self.start(grant, title, first..edge.durable.0, grows, socket).await;
+        let mut delivered = match begun {
+            Ok(delivered) => delivered,
+            Err(ended) => return ended,
+        };
+        let mut is_whole = edge.state == Growth::Whole;
+        if grows {
+            let stream = self.stream_of(grant);
+            tokio::select! {
+                delivered = &mut delivered => return ended(delivered),
+                whole = self.extend(stream, first, &mut following, edge) => is_whole = whole,
+            }
+        }
+        match ended(delivered.await) {
+            // It ends where the title has stopped to grow, and not where the title would.
+            Delivered { outcome: Outcome::Complete, sent, .. } if !is_whole => {
+                Delivered { sent, ..nothing(Outcome::Stopped) }
+            }
+            delivered => delivered,
+        }
+    }
+
+    fn stream_of(&self, grant: &Grant) -> StreamId {
+        let generation = self.shared.book().places[grant.place as usize].generation;
+        StreamId { index: grant.place, generation }
+    }
+
+    /// Tells the engine of what comes, until there will be no more; whether the title is whole then.
+    async fn extend(
+        &self,
+        stream: StreamId,
+        first: u64,
+        following: &mut Following,
+        mut edge: Edge,
+    ) -> bool {
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Ok(next) = timeout(LOOK, following.next()).await {
+                (edge, waited) = (next, Duration::ZERO);
+            } else {
+                let has_all = self.shared.sent(stream.index) >= edge.durable.0 - first;
+                waited = if has_all { waited + LOOK } else { Duration::ZERO };
+                if waited < STALL_MAX {
+                    continue;
+                }
+            }
+            if edge.state != Growth::Growing || waited >= STALL_MAX {
+                let end = edge.durable;
+                self.shared.book().command(Command::Extend { stream, end, is_whole: true });
+                return edge.state == Growth::Whole;
+            }
+            while !self.shared.book().may_extend(stream, edge.durable) {
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+impl super::Shared {
+    /// Bytes that the stream in a place has sent.
+    fn sent(&self, place: u32) -> u64 {
+        self.streams.get(place as usize).map_or(0, |stream| stream.bytes.value())
+    }
+}
+
+impl super::Book {
+    /// Tells the engine of more where what must be said keeps its room in the ring; whether it has.
+    fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
+        let has_room = self.commands.free() > 3 * self.places.len();
+        if has_room {
+            self.command(Command::Extend { stream, end, is_whole: false });
+        }
+        has_room
+    }
+}
