@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::disk_model::Moved;
+use crate::ports::Reach;
 
 const FLOOR: u32 = 50;
 
@@ -250,7 +251,7 @@ fn uploads_get_their_floor_over_any_ten_cycles_however_full_they_are() {
 #[test]
 fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     let mut cycle = disk(flash(), FLOOR);
-    let sync = |token| Sync { token, file: FileHandle(token as i32) };
+    let sync = |token| Sync { token, file: FileHandle(token as i32), reach: Reach::All };
     let poll_all = |cycle: &mut Cycle, now| -> Vec<u32> {
         core::iter::from_fn(|| cycle.poll_sync(now)).map(|sync| sync.token).collect()
     };
@@ -274,7 +275,7 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
 #[test]
 fn a_flush_begins_only_when_it_fits_into_what_is_left_of_the_cycle() {
     let mut cycle = disk(flash(), FLOOR);
-    cycle.add_sync(Sync { token: 1, file: FileHandle(1) });
+    cycle.add_sync(Sync { token: 1, file: FileHandle(1), reach: Reach::All });
     let late = MonoTime(LENGTH.0 - flash().flush.0);
     assert!(cycle.poll_sync(late + Nanos(1)).is_none());
     assert!(cycle.poll_sync(MonoTime(LENGTH.0)).is_none(), "nor in the head of the next one");
@@ -286,7 +287,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
     let mut player = Player::new(flash(), FLOOR);
     let mut flushed = [0; 10];
     let mut next = 0;
-    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0) });
+    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0), reach: Reach::All });
     let mut waiting = 0;
     while player.now < MonoTime(LENGTH.0 * 10) {
         while waiting < 400 {
@@ -301,7 +302,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
             Played::Flushed(tokens) => {
                 flushed[cycle] += 1;
                 for token in tokens {
-                    player.cycle.add_sync(Sync { token: token + 1, file: FileHandle(0) });
+                    player.cycle.add_sync(Sync { token: token + 1, file: FileHandle(0), reach: Reach::All });
                 }
             }
             Played::Moved(..) => waiting -= 1,
