@@ -73,6 +73,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
+use crate::engine::Pulse;
 
 pub use counters::{Abuse, Counters};
 pub use internal::Internal;
@@ -109,6 +110,8 @@ pub struct Store {
     pub listing: bool,
     /// Who may put titles there; none: nobody.
     pub uploads: Option<Uploads>,
+    /// Which volumes' disks answer.
+    pub pulse: Pulse,
 }
 
 impl Site {

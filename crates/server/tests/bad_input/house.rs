@@ -133,6 +133,7 @@ impl House {
             rates: plan.config.rate,
             listing: true,
             uploads: uploads.clone(),
+            pulse: engine.pulse.clone(),
         };
         let counters = Arc::new(Counters::default());
         let site = Site::new(plan.limits, Arc::clone(&counters), Some(store), Arc::new(Echo));
