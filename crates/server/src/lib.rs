@@ -16,6 +16,8 @@ pub mod store;
 pub mod broker;
 pub mod engine;
 
+pub mod recording;
+
 pub mod doctor;
 
 pub mod http;

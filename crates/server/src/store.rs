@@ -38,7 +38,7 @@ pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Rese
 pub use names::Precondition;
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
-pub use resume::{Appender, Create, PARTS_MAX, Status};
+pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};
 pub use sums::{Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
 pub use verify::{Verdict, VerifyError, verify};

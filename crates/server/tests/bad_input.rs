@@ -22,6 +22,8 @@ mod growing;
 mod paths;
 #[path = "bad_input/ranges.rs"]
 mod ranges;
+#[path = "bad_input/recording.rs"]
+mod recording;
 #[path = "bad_input/slow.rs"]
 mod slow;
 #[path = "bad_input/uploads.rs"]

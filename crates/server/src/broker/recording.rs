@@ -12,6 +12,8 @@ use super::{Broker, Refusal, Shared, refusal};
 pub struct RecordGrant {
     shared: Arc<Shared>,
     demand: Demand,
+    /// The rate that is promised: a little more than was asked for.
+    pub rate: BitRate,
     /// How soon each of its writes is done.
     pub within: Nanos,
 }
@@ -31,7 +33,8 @@ impl Broker {
         let disk = u32::from(volume.0);
         // Of a slow one a place is written before it is full, and still costs the disk a visit.
         let seconds = WRITTEN_AFTER.0.div_ceil(1_000_000_000);
-        let counted = rate.max(BitRate((place.0 * 8).div_ceil(seconds)));
+        let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
+        let counted = promised.max(BitRate((place.0 * 8).div_ceil(seconds)));
         let demand =
             book.ledger.demand(disk, Wish::Record { rate: counted }, Share::whole(Bytes(0)));
         if let Err(short) = book.ledger.admit(demand) {
@@ -44,9 +47,12 @@ impl Broker {
         drop(book);
         let full = Nanos((place.0 * 8).saturating_mul(1_000_000_000) / counted.0);
         let within = cycle.times(3) + full;
-        Ok(RecordGrant { shared: Arc::clone(&self.shared), demand, within })
+        Ok(RecordGrant { shared: Arc::clone(&self.shared), demand, rate: promised, within })
     }
 }
+
+/// A source has a clock of its own, and a rate of its own to that clock: so much of it is promised on top.
+const DRIFT: u64 = 64;
 
 /// What has come of a slow recording is written after this time, though its place is not full.
 const WRITTEN_AFTER: Nanos = Nanos(2_000_000_000);

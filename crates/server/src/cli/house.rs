@@ -20,6 +20,7 @@ use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
 use crate::media;
 use crate::metrics::Figures;
+use crate::recording::Recorder;
 use crate::store::{Manifests, Medium};
 
 /// A server that is ready: bound, and its cores running.
@@ -28,6 +29,7 @@ pub(super) struct House {
     config: Config,
     catalogue: Arc<Catalogue>,
     uploads: Option<Uploads>,
+    recorder: Option<Recorder>,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
 }
@@ -60,12 +62,16 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        let uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
         }
-        Ok(Self { engine, config, catalogue, uploads, listeners, admin })
+        let recorder = uploads.as_ref().map(|uploads| {
+            let recorder = Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes));
+            recorder.finish_left();
+            recorder
+        });
+        Ok(Self { engine, config, catalogue, uploads, recorder, listeners, admin })
     }
 
     /// Where HTTP is served.
@@ -105,7 +111,7 @@ impl House {
             rates: self.config.rate.clone(),
             listing: self.config.http.listing,
             uploads: self.uploads.clone(),
-            pulse: self.engine.pulse.clone(),
+            recorder: self.recorder,
         };
         let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
             Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))

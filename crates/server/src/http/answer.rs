@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_engine::message::{Pace, VolumeId};
+use tactus_engine::message::Pace;
 
 use super::response::Response;
-use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
-use crate::engine::Pulse;
+use crate::broker::Refusal;
+use crate::catalogue::{OpenFault, OpenTitle};
 
 /// What is sent.
 #[derive(Debug)]
@@ -70,24 +70,6 @@ impl Delivery {
     }
 }
 
-/// The refusal of everything on a volume whose disk does not answer: even to look for a name there would
-/// wait for the disk.
-pub(super) fn if_down(
-    pulse: &Pulse,
-    catalogue: &Catalogue,
-    volume: VolumeId,
-) -> Result<(), Response> {
-    if pulse.is_up(usize::from(volume.0)) {
-        return Ok(());
-    }
-    let mount = catalogue.mount_of(volume);
-    let text = format!("the disk of the volume at /{mount} does not answer; try again later");
-    Err(Response::text(503, text).with("Retry-After", DOWN_FOR))
-}
-
-/// Seconds. A disk that has reset itself is back by then; one that is broken takes longer.
-const DOWN_FOR: &str = "5";
-
 /// The refusal of an object that cannot be opened.
 pub(super) fn not_served(fault: OpenFault) -> Response {
     match fault {
@@ -95,4 +77,16 @@ pub(super) fn not_served(fault: OpenFault) -> Response {
         OpenFault::Busy => Response::text(503, fault.to_string()).with("Retry-After", "1"),
         OpenFault::Failed(_) | OpenFault::Damaged(_) => Response::text(500, fault.to_string()),
     }
+}
+
+/// 503, with the name of what is short for programs and a sentence for people.
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    let seconds = refusal.retry_after.as_secs().max(1);
+    let body = serde_json::json!({
+        "error": "refused",
+        "resource": refusal.resource.to_string(),
+        "message": refusal.message,
+        "retry_after_seconds": seconds,
+    });
+    Response::json(503, &body).with("Retry-After", seconds.to_string())
 }

@@ -9,13 +9,14 @@ use tactus_core::path::RequestPath;
 
 use super::counters::Abuse;
 use super::fault::Fault;
+use super::fields::Fields;
 use super::incoming::{Ended, Gone, Incoming};
 use super::put::{self, Taken};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{Refused, Uploads};
-use super::{Site, Store, tus};
+use super::{Site, Store, rate, tus};
 
 /// A request that may change something.
 pub(super) struct Change<'a> {
@@ -89,6 +90,14 @@ impl Change<'_> {
         let catalogue = &store.catalogue;
         let response = match request.method {
             Method::Put => {
+                let wish = rate::wish(query, &Fields::default())
+                    .and_then(|wish| rate::recorded(wish, &store.rates));
+                let rate = wish.map_err(|fault| Response::text(400, fault.to_string()))?;
+                if let (Some(rate), Some(recorder)) = (rate, &store.recorder) {
+                    let spot = uploads.spot(catalogue, path)?;
+                    let source = put::Source { request, path, principal };
+                    return put::record(recorder, spot, source, rate, incoming).await;
+                }
                 return put::put(uploads, catalogue, principal, request, path, incoming).await;
             }
             Method::Delete => put::delete(uploads, catalogue, request, path).await?,

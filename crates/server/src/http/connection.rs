@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, Delivery, Follows};
+use super::answer::{Answer, Delivery, Follows, refused};
 use super::change::{self, Done};
 use super::counters::Abuse;
 use super::fault::Fault;
@@ -27,7 +27,6 @@ use super::limits::READ_BYTES;
 use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
 use super::{Site, Store, route};
-use crate::broker::Refusal;
 
 /// Serves `socket` until it is closed.
 pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: IpAddr) {
@@ -260,18 +259,6 @@ enum Before {
     Answer(Option<Afterwards>),
     Fault(Fault),
     Gone,
-}
-
-/// 503, with the name of what is short for programs and a sentence for people.
-fn refused(refusal: &Refusal) -> Response {
-    let seconds = refusal.retry_after.as_secs().max(1);
-    let body = serde_json::json!({
-        "error": "refused",
-        "resource": refusal.resource.to_string(),
-        "message": refusal.message,
-        "retry_after_seconds": seconds,
-    });
-    Response::json(503, &body).with("Retry-After", seconds.to_string())
 }
 
 /// Takes the socket out of the control side's hands, ready for the link.

@@ -6,16 +6,19 @@
 use std::time::Duration;
 
 use tactus_core::path::{RequestPath, encode_segment};
+use tactus_core::units::BitRate;
 
+use super::answer::refused;
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
 use super::request::Request;
 use super::response::Response;
 use super::target::{self, Target};
-use super::uploads::{Refused, Uploads, not_changed, not_stored, precondition};
+use super::uploads::{Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition};
 use crate::catalogue::Catalogue;
-use crate::store::{Precondition, Principal, Put, Upload, UploadError};
+use crate::recording::{Begin, BeginError, Recorder, Recording};
+use crate::store::{Finished, Precondition, Principal, Put, ResumeError, Upload, UploadError};
 
 /// Something that takes the bytes of a body.
 pub(super) trait Sink {
@@ -136,11 +139,90 @@ pub(super) async fn put(
         Err(Cut::NoSpace) => return Err(no_space().into()),
     }
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
+    Ok(Taken::Answer(stored(&finished, path)))
+}
+
+/// PUT with a rate: records the body as the title `path`, at that rate. What has come is a title also
+/// when the body breaks off.
+pub(super) async fn record(
+    recorder: &Recorder,
+    spot: Spot<'_>,
+    source: Source<'_>,
+    rate: BitRate,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let Source { request, path, principal } = source;
+    let fields = &request.fields;
+    representation(fields)?;
+    if request.body != Body::Chunked {
+        let text = "a recording is as long as it lasts: send it chunked, or without a rate";
+        return Err(Response::text(400, text).into());
+    }
+    let precondition = precondition(fields)?;
+    let begin = Begin { volume: spot.volume, path: spot.path, rate, precondition, principal };
+    let mut recording = recorder.begin(begin).await.map_err(|error| not_begun(&error))?;
+    let taken = take(incoming, &mut recording, |_| {}).await;
+    if let Err(Cut::NoSpace) = taken {
+        // The disk hangs, and so would its end.
+        drop(recording);
+        return Err(no_space().into());
+    }
+    let finished = recording.finish().await;
+    match taken {
+        Ok(()) => {}
+        Err(Cut::Client(ended)) => return Ok(Taken::Ended(ended)),
+        Err(Cut::Sink(error)) => return Err(not_resumed(&error).into()),
+        Err(Cut::NoSpace) => return Err(no_space().into()),
+    }
+    match finished.map_err(|error| not_resumed(&error))? {
+        Some(finished) => Ok(Taken::Answer(stored(&finished, path))),
+        None => Err(Response::text(400, "nothing came to be recorded").into()),
+    }
+}
+
+/// What a recording's request says besides.
+pub(super) struct Source<'a> {
+    pub(super) request: &'a Request,
+    pub(super) path: &'a RequestPath,
+    pub(super) principal: Principal,
+}
+
+/// What a recording that does not begin means in HTTP.
+fn not_begun(error: &BeginError) -> Response {
+    match error {
+        BeginError::Refused(refusal) => refused(refusal),
+        BeginError::NotHere => Response::text(403, error.to_string()),
+        BeginError::Stalled => Response::text(503, error.to_string()).with("Retry-After", "60"),
+        BeginError::Store(error) => not_resumed(error),
+    }
+}
+
+impl Sink for Recording {
+    type Error = ResumeError;
+
+    async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
+        Self::space(self).await
+    }
+
+    fn advance(&mut self, count: usize) {
+        Self::advance(self, count);
+    }
+
+    /// Its places are its own, and what lies in them is written in time.
+    fn park(&mut self) {}
+
+    async fn unwanted(&mut self) -> ResumeError {
+        self.tend().await
+    }
+}
+
+/// The answer when a title is stored.
+fn stored(finished: &Finished, path: &RequestPath) -> Response {
     let response = match finished.created {
         true => Response::text(201, "stored").with("Location", location(path)),
         false => Response::empty(204),
     };
-    Ok(Taken::Answer(response.with("ETag", finished.etag)))
+    response.with("ETag", finished.etag.clone())
 }
 
 /// What a body must be to be stored as it is.

@@ -103,6 +103,15 @@ pub(super) fn pace(wish: Wish, own: Option<Own>, terms: &RateTerms) -> Result<Pa
     }
 }
 
+/// The rate at which a title is recorded; none when it is only stored.
+pub(super) fn recorded(wish: Wish, terms: &RateTerms) -> Result<Option<BitRate>, RateFault> {
+    match wish {
+        Wish::Exact(rate) if rate < terms.min => Err(RateFault::TooLow(terms.min)),
+        Wish::Exact(rate) => Ok(Some(rate)),
+        Wish::Max | Wish::Player(_) | Wish::Title => Ok(None),
+    }
+}
+
 /// A pace as the field `Tactus-Rate` says it.
 pub(super) fn in_words(pace: Pace) -> String {
     match pace {

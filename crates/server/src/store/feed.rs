@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tactus_core::units::{Bytes, SECTOR};
+use tokio::sync::watch;
 
-use super::medium::{Extent, Flying, Medium, Place};
+use super::medium::{Begun, Extent, Flying, Medium, Place, stopped};
 use super::sums::Summing;
 use super::tide::Landed;
 
@@ -28,6 +29,15 @@ pub(super) struct Feed {
     sums: Summing,
     /// Who is told of what has landed.
     landed: Option<Arc<Landed>>,
+    /// A sector that was filled up, and is written once more with what comes next.
+    rounded: Option<Rounded>,
+}
+
+/// The write of a sector that was filled up with zeros.
+struct Rounded {
+    end: u64,
+    /// Whether it has landed.
+    done: watch::Receiver<Option<bool>>,
 }
 
 impl Feed {
@@ -47,8 +57,8 @@ impl Feed {
         assert_eq!(tail.len() as u64, len % SECTOR, "the tail completes the last sector");
         let base = len - tail.len() as u64;
         let (place, flying) = (None, Flying::default());
-        let (filled, landed) = (tail.len(), None);
-        Self { medium, file, place, base, filled, tail, flying, sums, landed }
+        let (filled, landed, rounded) = (tail.len(), None, None);
+        Self { medium, file, place, base, filled, tail, flying, sums, landed, rounded }
     }
 
     /// Bytes so far, from the file's beginning.
@@ -96,12 +106,32 @@ impl Feed {
         self.flying.reap()?;
         if self.place.is_none() {
             self.flying.thin(self.medium.places_each() - 1).await?;
-            let mut place = self.medium.place().await;
-            place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
-            self.tail.clear();
-            self.place = Some(place);
+            let place = self.medium.place().await;
+            self.set_out(place);
         }
         Ok(())
+    }
+
+    /// The same without a wait; whether there is a place.
+    pub(super) fn ready_now(&mut self) -> io::Result<bool> {
+        self.flying.reap()?;
+        if self.place.is_none()
+            && let Some(place) = self.medium.place_now()
+        {
+            self.set_out(place);
+        }
+        Ok(self.place.is_some())
+    }
+
+    fn set_out(&mut self, mut place: Box<dyn Place>) {
+        place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
+        self.tail.clear();
+        self.place = Some(place);
+    }
+
+    /// Takes notice of what has landed.
+    pub(super) fn reap(&mut self) -> io::Result<()> {
+        self.flying.reap()
     }
 
     /// The first `count` bytes of the space have been filled. Tells the length at which a place has
@@ -130,11 +160,10 @@ impl Feed {
     /// Writes the place's first `whole` bytes; what is after them must be in `tail`.
     fn hand_over(&mut self, whole: usize) {
         let place = self.place.take().expect("there is something to write");
-        let (file, offset) = (Arc::clone(&self.file), Bytes(self.base));
         let from = self.base;
         self.base += whole as u64;
         self.filled = self.tail.len();
-        let write = place.write(Extent { file, offset, len: whole });
+        let write = self.begin(place, from, whole);
         let write = match &self.landed {
             Some(landed) => landed.watch(from, self.base, write),
             None => write,
@@ -142,16 +171,60 @@ impl Feed {
         self.flying.push(self.base, write);
     }
 
+    /// Begins a write; of a sector that is on its way already, only when that has landed.
+    fn begin(&mut self, place: Box<dyn Place>, offset: u64, len: usize) -> Begun {
+        let (file, offset) = (Arc::clone(&self.file), Bytes(offset));
+        let extent = Extent { file, offset, len };
+        match self.rounded.take() {
+            Some(mut rounded) if rounded.end > offset.0 => {
+                let write = tokio::spawn(async move {
+                    match rounded.done.wait_for(Option::is_some).await.map(|done| *done) {
+                        Ok(Some(true)) => place.write(extent).await,
+                        // Whoever waits for that one hears why.
+                        _ => Err(stopped()),
+                    }
+                });
+                Box::pin(async move { write.await.unwrap_or_else(|_| Err(stopped())) })
+            }
+            _ => place.write(extent),
+        }
+    }
+
+    /// Writes what does not fill a sector, filled up with zeros.
+    fn fill_up(&mut self, mut place: Box<dyn Place>) -> Begun {
+        let sector = &mut place.memory()[..SECTOR as usize];
+        sector[..self.tail.len()].copy_from_slice(&self.tail);
+        sector[self.tail.len()..].fill(0);
+        self.begin(place, self.base, SECTOR as usize)
+    }
+
+    /// Begins to write everything that has come, also what does not fill a sector, without a wait. Tells where
+    /// it will have ended; nothing while there is no place for that.
+    pub(super) fn round_off(&mut self) -> Option<u64> {
+        self.park();
+        if self.tail.is_empty() {
+            return Some(self.base);
+        }
+        let place = self.medium.place_now()?;
+        let (write, end) = (self.fill_up(place), self.base + SECTOR);
+        let (tell, done) = watch::channel(None);
+        let write = tokio::spawn(async move {
+            let landed = write.await;
+            tell.send_replace(Some(landed.is_ok()));
+            landed
+        });
+        self.rounded = Some(Rounded { end, done });
+        let write = Box::pin(async move { write.await.unwrap_or_else(|_| Err(stopped())) });
+        self.flying.push(end, write);
+        Some(end)
+    }
+
     /// Waits until everything lies in the file.
     pub(super) async fn settle(&mut self) -> io::Result<()> {
         self.park();
         if !self.tail.is_empty() {
-            let mut place = self.medium.place().await;
-            let sector = &mut place.memory()[..SECTOR as usize];
-            sector[..self.tail.len()].copy_from_slice(&self.tail);
-            sector[self.tail.len()..].fill(0);
-            let (file, offset) = (Arc::clone(&self.file), Bytes(self.base));
-            let write = place.write(Extent { file, offset, len: SECTOR as usize });
+            let place = self.medium.place().await;
+            let write = self.fill_up(place);
             // The same sector may be written again, by what comes next: only after this.
             self.flying.push(self.base + SECTOR, write);
         }

@@ -79,6 +79,11 @@ pub trait Medium: Send + Sync {
     /// Waits for a free place.
     fn place(&self) -> Pending<Box<dyn Place>>;
 
+    /// A free place, when there is one now.
+    fn place_now(&self) -> Option<Box<dyn Place>> {
+        now(self.place())
+    }
+
     /// Begins to flush a file or a directory, together with all others that wait for it. Covers the
     /// writes that have ended before the call.
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun;
@@ -201,6 +206,16 @@ impl Drop for PlainPlace {
     fn drop(&mut self) {
         let mut spare = self.plain.spare.lock().unwrap_or_else(PoisonError::into_inner);
         spare.extend(self.memory.take());
+    }
+}
+
+/// What a future has when it is looked at once. What a task may still do in its turn does not count: it
+/// would look like a future that has to wait.
+pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut look = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(tokio::task::unconstrained(future)).poll(&mut look) {
+        std::task::Poll::Ready(done) => Some(done),
+        std::task::Poll::Pending => None,
     }
 }
 

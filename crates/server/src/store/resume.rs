@@ -5,6 +5,8 @@
 //! time to make durable what it has. An upload is named only when all of it is durable, and its name
 //! is durable before anybody is told.
 
+mod live;
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -12,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
-use tactus_core::units::{Bytes, MIB, SECTOR};
+use tactus_core::units::{BitRate, Bytes, MIB, SECTOR};
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 
@@ -21,7 +23,7 @@ use super::feed::Feed;
 use super::id::StoreId;
 use super::journal::{Advanced, Created, Entry, Record};
 use super::ledger::{Claim, Principal};
-use super::medium::{Flush, Memory, read_full};
+use super::medium::{Flush, Memory, now, read_full};
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
@@ -29,6 +31,9 @@ use super::tide::Beginning;
 use super::upload::room;
 use super::{Inner, Store};
 use crate::catalogue::Announced;
+
+use live::Reel;
+pub use live::{Left, Live};
 
 /// An upload that is to begin.
 #[derive(Clone, Debug)]
@@ -244,6 +249,16 @@ impl Store {
         principal: &Principal,
         offset: u64,
     ) -> Result<Appender, ResumeError> {
+        self.append_as(id, principal, offset, None).await
+    }
+
+    async fn append_as(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+        offset: u64,
+        live: Option<&Live>,
+    ) -> Result<Appender, ResumeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         let (session, entry) = inner.open_session(id, principal)?;
@@ -270,13 +285,17 @@ impl Store {
             }
             hold.set_aside = true;
         }
-        inner.show(&mut hold, &entry, &file).await?;
+        let rate = live.map(|live| live.rate);
+        inner.show(&mut hold, &entry, rate, &file).await?;
         let sums = Summing::after(entry.mark, entry.prefix);
         let begun = Begun { from: sums.ended(), prefix: sums.prefix() };
-        let feed = Feed::after(Arc::clone(&inner.medium), file, sums, tail);
-        let parts = Parts { inner, id: *id, hold, feed, begun, checkpoint: None };
-        let checkpoints = true;
-        Ok(Appender { parts: Some(parts), newest, declared: entry.len, wanted: None, checkpoints })
+        let medium = live.map_or(&inner.medium, |live| &live.medium);
+        let feed = Feed::after(Arc::clone(medium), file, sums, tail);
+        let (checkpoint, setting_aside) = (None, None);
+        let parts = Parts { inner, id: *id, hold, feed, begun, checkpoint, setting_aside };
+        let (checkpoints, wanted, declared) = (true, None, entry.len);
+        let reel = live.map(Reel::new);
+        Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, reel })
     }
 
     /// Gives a complete upload its name (W3 to W6). Asked again, it answers the same. Goes on to its
@@ -564,13 +583,14 @@ impl Inner {
         &self,
         hold: &mut Hold,
         entry: &Entry,
+        rate: Option<BitRate>,
         file: &Arc<OwnedFd>,
     ) -> Result<(), ResumeError> {
         let (Some(audience), Some(path)) = (self.audience.get(), &entry.created.path) else {
             return Ok(());
         };
         if hold.announced.is_none() {
-            let what = Beginning { path, declared: entry.len, rate: None };
+            let what = Beginning { path, declared: entry.len, rate };
             let announced = self.announce(audience, file, what).await.map_err(ResumeError::io)?;
             hold.announced = announced.map(Arc::new);
         }
@@ -653,6 +673,8 @@ pub struct Appender {
     /// What is to be made durable when it has landed, and where it ends.
     wanted: Option<(u64, Advanced)>,
     checkpoints: bool,
+    /// It comes at a rate.
+    reel: Option<Reel>,
 }
 
 /// What must come to rest before the next request may write.
@@ -663,6 +685,8 @@ struct Parts {
     feed: Feed,
     begun: Begun,
     checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
+    /// The file gets room ahead of what comes. It is not cut to its length before that has ended.
+    setting_aside: Option<JoinHandle<Result<bool, UploadError>>>,
 }
 
 /// Up to where records have been handed to the journal.
@@ -705,7 +729,7 @@ impl Appender {
         if self.newest.is_over() {
             return Err(ResumeError::Superseded);
         }
-        self.check().await?;
+        self.check()?;
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         let Parts { inner, hold, feed, .. } = parts;
         let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
@@ -725,7 +749,9 @@ impl Appender {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         let Some(end) = parts.feed.advance(count) else { return };
         let done = parts.begun.from as u64 * UNIT;
-        if self.checkpoints && self.wanted.is_none() && end >= done + CHECKPOINT {
+        let is_time = self.reel.as_mut().is_some_and(Reel::handed_over);
+        let is_due = is_time || end >= done + CHECKPOINT;
+        if self.checkpoints && self.wanted.is_none() && is_due {
             self.wanted = Some((end, parts.advanced()));
         }
     }
@@ -766,10 +792,12 @@ impl Appender {
     }
 
     /// Begins a checkpoint when its bytes have landed, and hears how the one before has ended.
-    async fn check(&mut self) -> Result<(), ResumeError> {
+    fn check(&mut self) -> Result<(), ResumeError> {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
-        if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
-            parts.checkpointed().await?;
+        if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished)
+            && let Some(ended) = now(parts.checkpointed())
+        {
+            ended?;
         }
         if parts.checkpoint.is_none()
             && let Some((end, advanced)) = &self.wanted
@@ -836,6 +864,10 @@ impl Parts {
         }
         // Who has failed has said so; whoever comes next finds the volume closed.
         self.checkpointed().await.ok();
+        if let Some(setting) = self.setting_aside.take() {
+            // Too little room is no concern any more.
+            drop(setting.await);
+        }
     }
 }
 

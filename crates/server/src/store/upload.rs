@@ -214,7 +214,7 @@ pub(super) async fn room(
 }
 
 /// Claims `best`, or what the quota still has, or at least `enough`.
-fn claim_more(claim: &mut Claim, best: u64, enough: u64) -> Result<(), UploadError> {
+pub(super) fn claim_more(claim: &mut Claim, best: u64, enough: u64) -> Result<(), UploadError> {
     match claim.grow(best) {
         Err(UploadError::QuotaExceeded(left)) if left > 0 => claim.grow(claim.reserved() + left),
         Err(UploadError::NoSpace) => claim.grow(enough),
@@ -231,9 +231,19 @@ impl Inner {
         len: u64,
         claim: &mut Claim,
     ) -> Result<(), UploadError> {
-        if len == 0 {
-            return Ok(());
+        if len > 0 && self.set_aside(file, from, len).await? {
+            claim.allocated();
         }
+        Ok(())
+    }
+
+    /// The same without a claim; whether the file system can do that.
+    pub(super) async fn set_aside(
+        self: &Arc<Self>,
+        file: &Arc<OwnedFd>,
+        from: u64,
+        len: u64,
+    ) -> Result<bool, UploadError> {
         let file = Arc::clone(file);
         let set_aside = self.blocking(move || {
             match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, from, len) {
@@ -248,10 +258,7 @@ impl Inner {
             }
             Ok(true)
         });
-        if set_aside.await.map_err(|error| self.write_failed(error))? {
-            claim.allocated();
-        }
-        Ok(())
+        set_aside.await.map_err(|error| self.write_failed(error))
     }
 }
 

@@ -9,6 +9,7 @@ use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::{Auto, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
+use tactus::recording::Recorder;
 use tactus::store;
 use tactus_core::units::{Bytes, MIB};
 use tempfile::TempDir;
@@ -127,13 +128,20 @@ impl House {
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&plan.config, &catalogue);
         }
+        let within = runtime.enter();
+        let recorder = uploads.as_ref().map(|uploads| {
+            let recorder = Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes));
+            recorder.finish_left();
+            recorder
+        });
+        drop(within);
         let store = Store {
             catalogue,
             broker: engine.broker.clone(),
             rates: plan.config.rate,
             listing: true,
             uploads: uploads.clone(),
-            pulse: engine.pulse.clone(),
+            recorder: recorder.clone(),
         };
         let counters = Arc::new(Counters::default());
         let site = Site::new(plan.limits, Arc::clone(&counters), Some(store), Arc::new(Echo));

@@ -1,0 +1,381 @@
+//! Recordings against their promises, on a real file system; the disk's time is played by a gate.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use tactus_core::disk_model::DiskModel;
+use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, Resource, SendCost, Terms};
+use tactus_core::ports::Bell;
+use tactus_core::units::{KIB, Nanos, SECOND};
+use tactus_ring::spsc::ring;
+use tokio::sync::watch;
+
+use super::*;
+use crate::broker::BrokerRules;
+use crate::store::{
+    Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, StoreOptions, Verdict, verify,
+};
+
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self) {}
+}
+
+const PLACE: u64 = 64 * KIB;
+/// Seven packets of a transport stream: a usual datagram.
+const PACKET: usize = 1316;
+
+/// A medium whose writes land only while the gate is open.
+#[derive(Clone)]
+struct Gated {
+    plain: PlainMedium,
+    open: watch::Receiver<bool>,
+}
+
+struct GatedPlace(Box<dyn Place>, watch::Receiver<bool>);
+
+impl Place for GatedPlace {
+    fn memory(&mut self) -> &mut [u8] {
+        self.0.memory()
+    }
+
+    fn write(self: Box<Self>, to: Extent) -> Begun {
+        let Self(place, mut open) = *self;
+        let write = tokio::spawn(async move {
+            open.wait_for(|open| *open).await.expect("the gate is there");
+            place.write(to).await
+        });
+        Box::pin(async move { write.await.expect("no panic") })
+    }
+}
+
+impl Medium for Gated {
+    fn place_size(&self) -> usize {
+        self.plain.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        usize::MAX
+    }
+
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let plain = PlainMedium::new(what.places as usize, PLACE as usize);
+        let (open, promise) = (self.open.clone(), what.promise);
+        Box::pin(async move { Arc::new(Kept(Self { plain, open }, promise)) as Arc<dyn Medium> })
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        let (place, open) = (self.plain.place(), self.open.clone());
+        Box::pin(async move { Box::new(GatedPlace(place.await, open)) as Box<dyn Place> })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        self.plain.sync(file, what)
+    }
+}
+
+/// Keeps the promise as long as the places.
+struct Kept(Gated, Arc<dyn std::any::Any + Send + Sync>);
+
+impl Medium for Kept {
+    fn place_size(&self) -> usize {
+        self.0.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        self.0.places_each()
+    }
+
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
+        assert!(Arc::strong_count(&self.1) > 0);
+        self.0.reserve(what)
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        self.0.place()
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        self.0.sync(file, what)
+    }
+}
+
+struct Stage {
+    recorder: Recorder,
+    broker: Broker,
+    gate: watch::Sender<bool>,
+    directory: tempfile::TempDir,
+    store: Store,
+}
+
+fn broker() -> Broker {
+    let disk = DiskTerms {
+        model: DiskModel {
+            read_mib: Nanos(1_000_000),
+            write_mib: Nanos(1_000_000),
+            ..DiskModel::SLOWEST
+        },
+        cycle: SECOND,
+        share_thousandths: 900,
+        block: Bytes(PLACE),
+        blocks: 1000,
+        ahead: 0,
+        cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
+        intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
+    };
+    let terms = Terms { disks: vec![disk], link: BitRate(1 << 40), cpu: SECOND, streams: 10 };
+    let (to_engine, _) = ring(64);
+    let rules = BrokerRules {
+        best_effort_max: 2,
+        retry_after: Duration::from_secs(1),
+        start_burst: Nanos(0),
+        sendfile: vec![false],
+    };
+    Broker::new(Ledger::new(terms), to_engine, Box::new(Silent), rules, Arc::default())
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let (gate, open) = watch::channel(true);
+        let medium = Gated { plain: PlainMedium::new(8, PLACE as usize), open };
+        let opening = Store::open(directory.path(), Arc::new(medium), StoreOptions::default());
+        let (store, _) = opening.await.unwrap();
+        let broker = broker();
+        let recorder = Recorder::new(broker.clone(), vec![Some(store.clone())].into());
+        Self { recorder, broker, gate, directory, store }
+    }
+
+    async fn begin(&self, path: &str, rate: u64) -> Result<Recording, BeginError> {
+        self.recorder.begin(begin(path, rate)).await
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.directory.path().join(path)).unwrap()
+    }
+
+    fn is_whole(&self, path: &str) {
+        let verdict = verify(self.directory.path(), path, &mut |_| {}).unwrap();
+        assert!(matches!(verdict, Verdict::Whole(_)), "{path}: {verdict:?}");
+    }
+
+    fn used(&self) -> Vec<u64> {
+        self.broker.levels().iter().map(|level| level.used).collect()
+    }
+}
+
+fn begin(path: &str, rate: u64) -> Begin {
+    Begin {
+        volume: VolumeId(0),
+        path: path.to_owned(),
+        rate: BitRate(rate),
+        precondition: Precondition::Any,
+        principal: Principal::new("ann"),
+    }
+}
+
+/// The packet of this number: no two are alike.
+fn packet(number: u32) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(PACKET).collect()
+}
+
+/// Waits for something that must happen; a case that waits in vain fails by its message.
+async fn until(what: &str, recording: &mut Recording, holds: impl Fn(&Recording) -> bool) {
+    for _ in 0..2000 {
+        if holds(recording) {
+            return;
+        }
+        tokio::select! {
+            error = recording.tend() => panic!("{error}"),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+        }
+    }
+    panic!("waited in vain until {what}: {:?}", recording.figures());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_is_a_title_byte_by_byte_and_gives_its_promise_back() {
+    let stage = Stage::new().await;
+    let before = stage.used();
+    let mut recording = stage.begin("a/live.ts", 50_000_000).await.unwrap();
+    assert_ne!(stage.used(), before);
+    let mut all = Vec::new();
+    for number in 0..1000 {
+        while recording.write(&packet(number)).unwrap() != Taken::All {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        all.extend(packet(number));
+    }
+    let finished = recording.finish().await.unwrap().unwrap();
+    assert!(finished.created && finished.len == Bytes(all.len() as u64));
+    assert!(stage.read("a/live.ts") == all);
+    stage.is_whole("a/live.ts");
+    assert_eq!(stage.used(), before);
+    assert_eq!((stage.recorder.running().len(), stage.store.usage().uploads), (0, 0));
+    assert!(stage.store.left(b"").is_empty(), "its entry is gone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recording_that_does_not_fit_is_refused_by_name_and_changes_nothing() {
+    let stage = Stage::new().await;
+    let mut running = Vec::new();
+    let refusal = loop {
+        let (before, titles) = (stage.used(), stage.store.usage());
+        let path = format!("{}.ts", running.len());
+        match stage.begin(&path, 20_000_000).await {
+            Ok(recording) => running.push(recording),
+            Err(BeginError::Refused(refusal)) => {
+                assert_eq!((stage.used(), stage.store.usage()), (before, titles));
+                break refusal;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(running.len() > 1 && refusal.message.contains("a recording of"), "{refusal}");
+    assert!(matches!(refusal.resource, Resource::Disk | Resource::WriteShare), "{refusal}");
+    // One that ends makes room for one.
+    running.pop().unwrap().finish().await.unwrap();
+    stage.begin("again.ts", 20_000_000).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_stalls_costs_whole_packets_that_are_counted_and_no_more_memory() {
+    let stage = Stage::new().await;
+    let mut recording = stage.begin("live.ts", 50_000_000).await.unwrap();
+    stage.gate.send_replace(false);
+    let (mut taken, mut lost) = (Vec::new(), 0u64);
+    let mut number = 0;
+    while lost < 100 {
+        match recording.write(&packet(number)).unwrap() {
+            Taken::All => taken.extend(packet(number)),
+            Taken::Lost(LossKind::Disk) => lost += 1,
+            // Nobody waits here for the rate: what comes too soon for it is lost, too.
+            Taken::Lost(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+        number += 1;
+    }
+    // What is in memory are its places and one packet.
+    let places = (taken.len() as u64).div_ceil(PLACE);
+    let levels = stage.broker.levels();
+    let promised = levels.iter().find(|level| level.resource == Resource::WriteShare).unwrap();
+    assert!(places <= promised.used + 1, "{places} places of {promised:?}");
+    stage.gate.send_replace(true);
+    let mut goes_on = false;
+    for _ in 0..2000 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if recording.write(&packet(number)).unwrap() == Taken::All {
+            taken.extend(packet(number));
+            goes_on = true;
+            break;
+        }
+        number += 1;
+    }
+    assert!(goes_on, "the disk is back");
+    let [disk, ..] = recording.figures().lost;
+    assert!(disk.gaps >= 1 && disk.bytes >= lost * PACKET as u64, "{disk:?}");
+    let totals = stage.recorder.totals(VolumeId(0));
+    assert_eq!((totals.running, totals.lost[0]), (1, disk));
+    recording.finish().await.unwrap();
+    assert!(stage.read("live.ts") == taken, "only whole packets are missing");
+    stage.is_whole("live.ts");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_the_rate_is_lost_and_counted_and_nobody_else_s_time_is_taken() {
+    let stage = Stage::new().await;
+    let mut recording = stage.begin("live.ts", 1_000_000).await.unwrap();
+    let begun = Instant::now();
+    let mut taken = 0;
+    for number in 0..3000 {
+        if recording.write(&packet(number)).unwrap() == Taken::All {
+            taken += PACKET as u64;
+        }
+    }
+    let may = recording.promised.bytes_in(Nanos(begun.elapsed().as_nanos() as u64)).0;
+    assert!(taken <= may + 2 * PIECE_MAX as u64 && taken > 0, "{taken} of {may}");
+    let [_, rate, _] = recording.figures().lost;
+    assert_eq!(rate.bytes, 3000 * PACKET as u64 - taken);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_crash() {
+    let stage = Stage::new().await;
+    let mut recording = stage.begin("slow.ts", 64_000).await.unwrap();
+    let mut all: Vec<u8> = Vec::new();
+    for (number, len) in [(1, PACKET), (2, 7), (3, PACKET)] {
+        let bytes = &packet(number)[..len];
+        assert_eq!(recording.write(bytes).unwrap(), Taken::All);
+        all.extend(bytes);
+        let len = all.len() as u64;
+        until("it is durable", &mut recording, |one| one.figures().durable == Bytes(len)).await;
+    }
+    // The power fails now: what a start finds is on the disk.
+    let after = copy(stage.directory.path());
+    let medium = Arc::new(PlainMedium::new(4, PLACE as usize));
+    let opening = Store::open(after.path(), medium, StoreOptions::default());
+    let (store, _) = opening.await.unwrap();
+    Recorder::new(broker(), vec![Some(store.clone())].into()).finish_left();
+    let title = after.path().join("slow.ts");
+    for _ in 0..1000 {
+        if title.exists() && store.left(MARK).is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(std::fs::read(title).unwrap() == all);
+    let verdict = verify(after.path(), "slow.ts", &mut |_| {}).unwrap();
+    assert_eq!(verdict, Verdict::Whole(Bytes(all.len() as u64)));
+    store.close().await;
+}
+
+/// The directory as a crash leaves it: the journal first, whose word is never ahead of the data.
+fn copy(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir_in(from.parent().unwrap()).unwrap();
+    let own = to.path().join(".tactus");
+    for directory in ["", "uploads", "stage", "trash", "sums"] {
+        std::fs::create_dir_all(own.join(directory)).unwrap();
+    }
+    std::fs::copy(from.join(".tactus/journal"), own.join("journal")).unwrap();
+    for entry in std::fs::read_dir(from.join(".tactus/uploads")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), own.join("uploads").join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_file_begins_before_the_last_one_ends_with_the_same_promise() {
+    let stage = Stage::new().await;
+    let mut first = stage.begin("1.ts", 50_000_000).await.unwrap();
+    let promised = stage.used();
+    assert_eq!(first.write(&packet(1)).unwrap(), Taken::All);
+    let mut second = first.successor("2.ts".into(), Precondition::CreateOnly).await.unwrap();
+    assert_eq!(stage.used(), promised);
+    assert_eq!(first.write(&packet(2)).unwrap(), Taken::All);
+    assert_eq!(second.write(&packet(3)).unwrap(), Taken::All);
+    first.finish().await.unwrap();
+    assert_eq!(stage.used(), promised, "the second one has it still");
+    assert_eq!(second.write(&packet(4)).unwrap(), Taken::All);
+    drop(second);
+    for _ in 0..1000 {
+        if stage.recorder.running().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(stage.read("1.ts") == [packet(1), packet(2)].concat());
+    assert!(stage.read("2.ts") == [packet(3), packet(4)].concat(), "dropped is finished");
+    assert!(stage.used().iter().all(|&used| used == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recording_to_which_nothing_came_leaves_nothing() {
+    let stage = Stage::new().await;
+    let recording = stage.begin("none.ts", 1_000_000).await.unwrap();
+    assert!(recording.finish().await.unwrap().is_none());
+    assert!(!stage.directory.path().join("none.ts").exists());
+    assert_eq!(stage.store.usage().uploads, 0);
+    assert!(stage.used().iter().all(|&used| used == 0));
+}

@@ -1,0 +1,308 @@
+//! Uploads that come at a rate and cannot wait: recordings.
+//!
+//! Promise: [`Appender::space_now`] and [`Appender::tend`] wait for nothing. Quota and space are taken
+//! ahead of what comes; what has come is in the journal after a bounded time, however slowly it comes.
+//! It decides nothing about what has no room: that is for whoever brings it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tactus_core::units::{BitRate, MIB, Nanos};
+
+use super::{Appender, Principal, ResumeError, Store, StoreId};
+use crate::store::Inner;
+use crate::store::fault::{UploadError, too_large};
+use crate::store::medium::{Medium, now};
+use crate::store::upload::claim_more;
+
+/// How a title comes that is recorded.
+#[derive(Clone)]
+pub struct Live {
+    /// Its rate.
+    pub rate: BitRate,
+    /// Places of its own.
+    pub medium: Arc<dyn Medium>,
+}
+
+/// An upload that an earlier run has left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Its identifier.
+    pub id: StoreId,
+    /// Whose it is.
+    pub principal: Principal,
+    /// The path that it was to have.
+    pub path: String,
+    /// Bytes that are durable.
+    pub len: u64,
+}
+
+/// What an upload at a rate needs besides.
+pub(super) struct Reel {
+    /// Bytes for which room is taken before they come.
+    ahead: u64,
+    /// Up to where the file has room.
+    room: u64,
+    /// Why there is no more room.
+    short: Option<UploadError>,
+    /// When the last place was handed over, or rounded off.
+    handed_over: Instant,
+    /// When the journal was last to be told of something.
+    told: Instant,
+    /// How much of it the journal knows, or will.
+    told_len: u64,
+    looked: Option<Instant>,
+}
+
+/// Room is taken for so much media time ahead, and asked for again at the half of it: a file system that
+/// is busy with its journal may take seconds.
+const AHEAD: Nanos = Nanos::from_millis(16_000);
+/// And at least for so much.
+const AHEAD_MIN: u64 = 16 * MIB;
+
+/// The journal is told at most so often. Each time costs two flushes, shared with all others who wait.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// What comes too slowly to fill a place is written after so long though it does not fill it.
+const ROUNDED_AFTER: Duration = Duration::from_secs(4);
+
+/// How often it is looked what is to be done.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Reel {
+    pub(super) fn new(live: &Live) -> Self {
+        let begun = Instant::now();
+        Self {
+            ahead: live.rate.bytes_in(AHEAD).0.max(AHEAD_MIN),
+            room: 0,
+            short: None,
+            handed_over: begun,
+            told: begun,
+            told_len: 0,
+            looked: None,
+        }
+    }
+
+    /// A place has been handed over; whether the journal is to be told.
+    pub(super) fn handed_over(&mut self) -> bool {
+        self.handed_over = Instant::now();
+        self.told.elapsed() >= TOLD_EVERY
+    }
+}
+
+impl Store {
+    /// Goes on with an upload from its beginning, of which nothing has come, at its rate.
+    ///
+    /// # Errors
+    /// As [`Store::append`], and when there is no room for what will come soon.
+    pub async fn append_live(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+        live: &Live,
+    ) -> Result<Appender, ResumeError> {
+        let mut appender = self.append_as(id, principal, 0, Some(live)).await?;
+        appender.take_room()?;
+        let reel = appender.reel.as_mut().expect("it comes at a rate");
+        if let Some(short) = reel.short.take() {
+            return Err(short.into());
+        }
+        let parts = appender.parts.as_mut().expect("only the end takes it apart");
+        if let Some(first) = &mut parts.setting_aside {
+            let set_aside = first.await;
+            parts.setting_aside = None;
+            appender.have_room(set_aside.map_err(super::stopped)??);
+        }
+        Ok(appender)
+    }
+
+    /// Uploads that have no name yet and whose metadata begins so.
+    #[must_use]
+    pub fn left(&self, metadata: &[u8]) -> Vec<Left> {
+        self.inner.journal.look(|table| {
+            let unnamed = table.entries().filter(|(_, entry)| {
+                entry.named.is_none() && entry.created.metadata.starts_with(metadata)
+            });
+            let left = unnamed.filter_map(|(&id, entry)| {
+                let (path, len) = (entry.created.path.clone()?, entry.mark.len);
+                Some(Left { id, principal: entry.created.principal.clone(), path, len })
+            });
+            left.collect()
+        })
+    }
+}
+
+impl Appender {
+    /// Room for the next bytes, without a wait: none while no place is free, or the file system has not
+    /// yet set its blocks aside.
+    ///
+    /// # Errors
+    /// When there may be no more bytes, or a write has failed. What has come can still be committed.
+    ///
+    /// # Panics
+    /// When it does not come at a rate.
+    pub fn space_now(&mut self) -> Result<Option<&mut [u8]>, ResumeError> {
+        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        parts.inner.writable()?;
+        let room = reel.room.saturating_sub(parts.feed.len());
+        if room == 0 {
+            return reel.short.take().map_or(Ok(None), |short| Err(short.into()));
+        }
+        let ready = parts.feed.ready_now().map_err(|error| parts.inner.write_failed(error))?;
+        if !ready {
+            return Ok(None);
+        }
+        let space = parts.feed.space_there();
+        let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        Ok(Some(&mut space[..room]))
+    }
+
+    /// Does what is due, without a wait: to be called before each write, and several times a second while
+    /// nothing comes. Whether there was anything to look at.
+    ///
+    /// # Errors
+    /// When what has come cannot be made durable.
+    ///
+    /// # Panics
+    /// When it does not come at a rate.
+    pub fn tend(&mut self, now: Instant) -> Result<bool, ResumeError> {
+        let reel = self.reel.as_mut().expect("it comes at a rate");
+        if reel.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
+            return Ok(false);
+        }
+        reel.looked = Some(now);
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        parts.feed.reap().map_err(|error| parts.inner.write_failed(error))?;
+        let len = parts.feed.len();
+        let is_due = now.saturating_duration_since(reel.handed_over) >= ROUNDED_AFTER;
+        if self.wanted.is_none()
+            && is_due
+            && len > reel.told_len
+            && let Some(end) = parts.feed.round_off()
+        {
+            reel.handed_over = now;
+            self.wanted = Some((end, parts.advanced()));
+        }
+        if let Some((_, advanced)) = &self.wanted
+            && advanced.mark.len > reel.told_len
+        {
+            (reel.told, reel.told_len) = (now, advanced.mark.len);
+        }
+        self.check()?;
+        self.take_room()?;
+        Ok(true)
+    }
+
+    /// What of it the journal has: a start after a power failure finds that.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        let parts = self.parts();
+        let mark = |entry: &super::Entry| entry.mark.len;
+        parts.inner.journal.look(|table| table.find(&parts.id).map_or(0, mark))
+    }
+
+    /// Asks for room, when half of what was taken ahead is used up.
+    fn take_room(&mut self) -> Result<(), ResumeError> {
+        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        if let Some(setting) = &mut parts.setting_aside {
+            if setting.is_finished()
+                && let Some(ended) = now(setting)
+            {
+                parts.setting_aside = None;
+                match ended.map_err(super::stopped)? {
+                    Ok(set_aside) => self.have_room(set_aside),
+                    Err(error) => reel.short = Some(error),
+                }
+            }
+            return Ok(());
+        }
+        let claim = parts.hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let (len, file) = (parts.feed.len(), Arc::clone(parts.feed.file()));
+        if reel.room.saturating_sub(len) > reel.ahead / 2 {
+            return Ok(());
+        }
+        let title_max = parts.inner.ledger.limits().title_max;
+        if reel.room >= title_max.0 {
+            reel.short = Some(too_large(title_max));
+            return Ok(());
+        }
+        let best = (reel.room + reel.ahead).min(title_max.0);
+        if let Err(short) = claim_more(claim, best, (reel.room + AHEAD_MIN).min(title_max.0)) {
+            reel.short = Some(short);
+            return Ok(());
+        }
+        reel.short = None;
+        let (from, inner) = (reel.room, Arc::clone(&parts.inner));
+        let more = claim.reserved() - from;
+        let set_aside = async move { Inner::set_aside(&inner, &file, from, more).await };
+        parts.setting_aside = Some(tokio::spawn(set_aside));
+        Ok(())
+    }
+
+    /// The file has room for all that is claimed.
+    fn have_room(&mut self, is_set_aside: bool) {
+        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        if let Some(claim) = &mut parts.hold.claim {
+            reel.room = claim.reserved();
+            if is_set_aside {
+                claim.allocated();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Create, PlainMedium, Precondition, StoreOptions, Verdict, verify};
+
+    /// What is filled up to a sector is written again with what follows it; the two are never swapped.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_rounded_off_is_written_over_by_what_comes_next_at_any_byte() {
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let medium: Arc<dyn Medium> = Arc::new(PlainMedium::new(16, 64 * 1024));
+        let opening = Store::open(directory.path(), Arc::clone(&medium), StoreOptions::default());
+        let (store, _) = opening.await.unwrap();
+        let principal = Principal::new("ann");
+        let create = Create {
+            path: Some("live.ts".into()),
+            len: None,
+            precondition: Precondition::Any,
+            principal: principal.clone(),
+            metadata: Vec::new(),
+        };
+        let id = store.create(create).await.unwrap();
+        let live = Live { rate: BitRate(8_000_000), medium };
+        let mut appender = store.append_live(&id, &principal, &live).await.unwrap();
+        let (mut all, mut state) = (Vec::new(), 1u32);
+        for number in 0..1500 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let len = match state >> 30 {
+                0 => 1,
+                1 => 4096,
+                _ => (state >> 16) as usize % 9000 + 1,
+            };
+            let bytes: Vec<u8> = (0..len).map(|at| (at as u32 ^ number) as u8).collect();
+            appender.append(&bytes).await.unwrap();
+            all.extend(bytes);
+            if state.is_multiple_of(3) {
+                let parts = appender.parts.as_mut().unwrap();
+                // None while all places are on their way: then nothing has been begun.
+                if let Some(end) = parts.feed.round_off() {
+                    assert!(end >= all.len() as u64 && end - (all.len() as u64) < 4096);
+                }
+            }
+        }
+        assert_eq!(appender.commit().await.unwrap(), all.len() as u64);
+        store.declare(&id, &principal, all.len() as u64).await.unwrap();
+        store.finish(&id, &principal).await.unwrap();
+        assert!(std::fs::read(directory.path().join("live.ts")).unwrap() == all);
+        let verdict = verify(directory.path(), "live.ts", &mut |_| {}).unwrap();
+        assert!(matches!(verdict, Verdict::Whole(_)), "{verdict:?}");
+        store.close().await;
+    }
+}
