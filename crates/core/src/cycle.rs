@@ -98,12 +98,19 @@ pub struct CycleLimits {
     pub length: Nanos,
     /// What the disk can do.
     pub model: DiskModel,
-    /// Best-effort pieces in flight at once.
+    /// Best-effort pieces in flight at once. Above the model's depth are only pieces of one run.
     pub best_effort_depth: u32,
     /// Most blocks that may wait: the places of the arena.
     pub jobs_max: usize,
     /// What may be written; nothing on a volume that takes no uploads.
     pub intake: IntakeLimits,
+}
+
+impl CycleLimits {
+    /// Transfers in flight at once, of all kinds.
+    pub fn in_flight_max(&self) -> u32 {
+        self.model.in_flight_max(self.best_effort_depth)
+    }
 }
 
 /// What bounds the uploads of one disk.
@@ -169,7 +176,7 @@ impl Cycle {
             limits,
             sweeps: Sweeps::new(model, jobs),
             arrived: Vec::with_capacity(intake.jobs_max),
-            spare: Spare::new(model, limits.jobs_max, intake.jobs_max),
+            spare: Spare::new(&limits),
             flushes: Flushes::new(intake.syncs_max, flush),
             floor: Floor::new(Nanos(share as u64), piece),
             yielded: None,
@@ -247,10 +254,10 @@ impl Cycle {
 
     /// The next transfer for the device, if one may start at `now`, and whose turn it is.
     pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
-        if self.in_flight >= self.limits.model.depth {
-            return None;
-        }
         self.take_arrived(now);
+        if self.in_flight >= self.limits.model.depth {
+            return self.further_piece(now).map(|next| (self.begin_piece(next), Turn::BestEffort));
+        }
         if let Some(next) = self.floor_piece(now) {
             return Some((self.begin_piece(next), Turn::Floor));
         }
@@ -268,8 +275,21 @@ impl Cycle {
         if self.sweeps.is_waiting() || self.spare.in_flight() >= self.limits.best_effort_depth {
             return None;
         }
-        let next = self.spare.next().filter(|&next| self.fits(now, next))?;
+        let next = self.spare.next().filter(|&next| self.fits(now, next));
+        // Where the way to another file does not fit any more, the arm can still stay in this one.
+        let next = next.or_else(|| self.spare.further().filter(|&next| self.fits(now, next)))?;
         Some((self.begin_piece(next), Turn::BestEffort))
+    }
+
+    /// The next piece of a run for a disk that has as much as the model says it gains from: whoever looks
+    /// for completions comes once a millisecond, in which two pieces of a run may have ended.
+    fn further_piece(&self, now: MonoTime) -> Option<Next> {
+        let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
+        let is_full = self.in_flight >= self.limits.in_flight_max();
+        if is_busy || is_full || self.spare.in_flight() < self.in_flight {
+            return None;
+        }
+        self.spare.next().filter(|&next| next.goes_on && self.fits(now, next))
     }
 
     /// Notes the end of a flush.

@@ -103,6 +103,12 @@ impl DiskModel {
         self.sweep.0 > 0
     }
 
+    /// Transfers in flight at once when so many pieces of best effort may be: on a disk with an arm those of
+    /// one run may be more than the depth, as they move no arm.
+    pub fn in_flight_max(&self, best_effort_depth: u32) -> u32 {
+        if self.has_arm() { self.depth.max(best_effort_depth) } else { self.depth }
+    }
+
     /// The rate of one long read. Rounds down.
     pub fn sequential(&self) -> BitRate {
         BitRate((MIB as u128 * 8 * 1_000_000_000 / self.read_mib.0.max(1) as u128) as u64)

@@ -99,6 +99,18 @@ pub struct Sync {
     pub token: u32,
     /// Which file, or directory.
     pub file: FileHandle,
+    /// What of it.
+    pub reach: Reach,
+}
+
+/// What a flush brings to stable storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The bytes, and what is needed to find them again: where no block of the file is new, the file
+    /// system's journal has nothing to write.
+    Data,
+    /// Attributes too; of a directory its names.
+    All,
 }
 
 /// The end of a flush.

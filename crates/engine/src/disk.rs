@@ -55,7 +55,7 @@ impl<P: DiskPort> DiskServer<P> {
         rings: DiskRings,
         counters: Arc<DiskCounters>,
     ) -> Self {
-        let flying = Vec::with_capacity(limits.model.depth as usize);
+        let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, intake } = rings;
         Self { port, cycle, length, requests, filled, intake, counters, flying, cycle_now: 0 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::ports::{BlockRef, DiskFault, FileHandle, SocketHandle};
+use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime};
@@ -203,6 +203,8 @@ pub enum IntakeRequest {
         token: u32,
         /// The file or directory, open until the answer.
         file: FileHandle,
+        /// What of it.
+        reach: Reach,
     },
 }
 

@@ -401,6 +401,17 @@ impl Catalogue {
         Ok((self.volumes[index].id, rest))
     }
 
+    /// The volume that serves `path`, whether anything is there or not; none above all volumes.
+    pub fn volume_at(&self, path: &RequestPath) -> Option<VolumeId> {
+        let (index, _) = self.volume_of(path).ok()??;
+        Some(self.volumes[index].id)
+    }
+
+    /// Where the titles of a volume appear, without outer slashes.
+    pub fn mount_of(&self, volume: VolumeId) -> &str {
+        &self.volumes[usize::from(volume.0)].mount
+    }
+
     /// A directory that holds nothing but mount points.
     fn mounts(&self, path: &RequestPath) -> Result<Found, OpenFault> {
         let above = |volume: &Volume| volume.below(path.name()).is_some();

@@ -73,6 +73,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
+use crate::engine::Pulse;
 use crate::recording::Recorder;
 
 pub use counters::{Abuse, Counters};
@@ -110,6 +111,8 @@ pub struct Store {
     pub listing: bool,
     /// Who may put titles there; none: nobody.
     pub uploads: Option<Uploads>,
+    /// Which volumes' disks answer.
+    pub pulse: Pulse,
     /// Takes titles at a rate that is promised.
     pub recorder: Option<Recorder>,
 }

@@ -93,7 +93,7 @@ pub(crate) struct DeviceParts {
 
 impl Device {
     pub(crate) fn new(parts: DeviceParts) -> Self {
-        let depth = parts.terms.model.depth as usize;
+        let depth = parts.terms.model.in_flight_max(parts.terms.best_effort_depth) as usize;
         Self {
             mechanics: Mechanics::new(parts.kind),
             faults: parts.faults,

@@ -31,7 +31,9 @@ use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
-use tactus_core::ports::{Completion, Direction, DiskFault, DiskPort, Sync, Synced, Transfer};
+use tactus_core::ports::{
+    Completion, Direction, DiskFault, DiskPort, Reach, Sync, Synced, Transfer,
+};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
@@ -194,7 +196,13 @@ impl DiskRing {
     /// Puts the next request of a transfer or a flush into the submission queue.
     fn push(&mut self, tag: u64) {
         let entry = match self.table.running(tag) {
-            Running::Sync(sync) => opcode::Fsync::new(types::Fd(sync.file.0)).build(),
+            Running::Sync(Sync { file, reach, .. }) => {
+                let flags = match reach {
+                    Reach::Data => types::FsyncFlags::DATASYNC,
+                    Reach::All => types::FsyncFlags::empty(),
+                };
+                opcode::Fsync::new(types::Fd(file.0)).flags(flags).build()
+            }
             Running::Transfer(moving) => {
                 let Rest { offset, from, len } = moving.progress.rest();
                 // SAFETY: `from < len`, and `View::target` has checked that `len` bytes lie in the

@@ -9,7 +9,9 @@
 use std::io;
 use std::ptr::NonNull;
 
-use tactus_core::ports::{Completion, Direction, DiskFault, DiskPort, Sync, Synced, Transfer};
+use tactus_core::ports::{
+    Completion, Direction, DiskFault, DiskPort, FileHandle, Reach, Sync, Synced, Transfer,
+};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
@@ -205,8 +207,14 @@ fn write(mut progress: Progress, target: NonNull<u8>) -> Completion {
 }
 
 fn flush(sync: Sync) -> Result<(), DiskFault> {
-    // SAFETY: takes a number; a wrong descriptor is an error.
-    match unsafe { libc::fsync(sync.file.0) } {
+    let Sync { file: FileHandle(file), reach, .. } = sync;
+    let result = match reach {
+        // SAFETY: takes a number; a wrong descriptor is an error.
+        Reach::Data => unsafe { libc::fdatasync(file) },
+        // SAFETY: as above.
+        Reach::All => unsafe { libc::fsync(file) },
+    };
+    match result {
         0 => Ok(()),
         _ => Err(DiskFault(errno())),
     }

@@ -2,20 +2,30 @@
 //!
 //! Promise: reads and writes that both wait get equal time, whatever they cost each; a block's pieces
 //! follow each other; on a disk with an arm one file is stayed with while what waits goes on where the
-//! last piece ended, but not for longer than [`RUN_MAX`]. When a piece may begin is not decided here.
+//! last piece ended: for [`TURN`] when somebody waits who has not had as much, else for [`RUN_MAX`]. When
+//! a piece may begin is not decided here.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Job;
+use super::{CycleLimits, Job};
 use crate::disk_model::{DiskModel, MilliVisits, Moved};
 use crate::ports::{BlockRef, Direction, FileHandle, Transfer};
 use crate::splitter::Pieces;
 use crate::units::{Bytes, MIB, Nanos};
 
-/// What is left of a run when another way or file gets its turn: two seeks of 30 ms for each then cost a
-/// disk with an arm half of its time, and nobody waits for a tenth of a second more.
-const RUN_MAX: Bytes = Bytes(8 * MIB);
+/// What is left of a run when the other way, or a newcomer, gets its turn: the two seeks of 30 ms then cost
+/// a disk with an arm half of its time, and nobody waits for a tenth of a second more.
+const TURN: Bytes = Bytes(8 * MIB);
+
+/// What is left of a run when the next of those gets its turn who have had one before. They have long to
+/// go anyway: with eight of them, seeks were a seventh of the time of uploads after 8 MiB each, and are a
+/// twentieth now.
+const RUN_MAX: Bytes = Bytes(32 * MIB);
+
+/// Files of which it is remembered that they have had a turn. Uploads that go on and on are few; where
+/// they are more, some are newcomers again.
+const SERVED_MAX: usize = 16;
 
 /// Both queues and whose turn it is.
 pub(super) struct Spare {
@@ -34,7 +44,8 @@ pub(super) struct Next {
     pub(super) piece: Transfer,
     /// Which waiting job it begins; none when one is being cut.
     at: Option<usize>,
-    goes_on: bool,
+    /// It begins where the last one ended.
+    pub(super) goes_on: bool,
     /// Disk time by the model.
     pub(super) cost: Nanos,
 }
@@ -53,6 +64,10 @@ struct Lane {
     cutting: Option<Cutting>,
     /// Disk time used, by the model; see `Spare::push`.
     used: Nanos,
+    /// Files that have had a turn, and where it ended.
+    served: VecDeque<(FileHandle, Bytes)>,
+    /// Disk time that newcomers have had since one of those had its turn.
+    favoured: Nanos,
 }
 
 struct Cutting {
@@ -66,16 +81,18 @@ struct Run {
     file: FileHandle,
     end: Bytes,
     len: Bytes,
+    /// It is a newcomer's.
+    is_new: bool,
 }
 
 impl Spare {
-    pub(super) fn new(model: DiskModel, reads_max: usize, writes_max: usize) -> Self {
+    pub(super) fn new(limits: &CycleLimits) -> Self {
         Self {
-            model,
-            reads: Lane::new(reads_max),
-            writes: Lane::new(writes_max),
+            model: limits.model,
+            reads: Lane::new(limits.jobs_max),
+            writes: Lane::new(limits.intake.jobs_max),
             run: None,
-            flying: Vec::with_capacity(model.depth as usize),
+            flying: Vec::with_capacity(limits.in_flight_max() as usize),
         }
     }
 
@@ -104,6 +121,15 @@ impl Spare {
         self.next_of(first).or_else(|| self.next_of(second))
     }
 
+    /// The piece that goes on where the last one ended, whoever else waits.
+    pub(super) fn further(&self) -> Option<Next> {
+        let lane = self.lane(self.run?.direction);
+        let at = lane.queue.iter().position(|job| self.goes_on(&job.transfer));
+        let begun = lane.cutting.is_none().then_some(at).flatten();
+        let piece = Pieces::of(lane.queue.get(begun?)?.transfer).peek()?;
+        Some(self.looked_at(piece, begun)).filter(|_| self.model.has_arm())
+    }
+
     /// The next piece that is written.
     pub(super) fn next_write(&self) -> Option<Next> {
         self.next_of(Direction::Write)
@@ -112,7 +138,7 @@ impl Spare {
     /// Whether writes, and what else belongs to uploads, come before reads.
     pub(super) fn is_turn_of_writes(&self) -> bool {
         if self.model.has_arm()
-            && let Some(run) = self.run.filter(|run| run.len < RUN_MAX)
+            && let Some(run) = self.run.filter(|run| run.len < TURN)
             && self.next_of(run.direction).is_some_and(|next| next.goes_on)
         {
             return run.direction == Direction::Write;
@@ -134,15 +160,21 @@ impl Spare {
     /// Gives out `next`.
     pub(super) fn take(&mut self, next: Next) -> Taken {
         let Next { piece, at, goes_on, cost } = next;
-        let before = self.run.filter(|_| goes_on).map_or(Bytes(0), |run| run.len);
+        if !goes_on {
+            self.interrupt();
+        }
+        let before = self.run.map_or(Bytes(0), |run| run.len);
+        let is_new = self.run.map_or_else(|| self.is_newcomer(&piece), |run| run.is_new);
         self.run = Some(Run {
             direction: piece.direction,
             file: piece.file,
             end: piece.offset + Bytes(u64::from(piece.len)),
             len: before + Bytes(u64::from(piece.len)),
+            is_new,
         });
         let lane = self.lane_mut(piece.direction);
         lane.used += cost;
+        lane.favoured = if is_new { lane.favoured + cost } else { Nanos(0) };
         if let Some(at) = at {
             let job = lane.queue.remove(at).expect("it was there when it was looked at");
             lane.cutting = Some(Cutting { job, pieces: Pieces::of(job.transfer) });
@@ -159,7 +191,11 @@ impl Spare {
 
     /// Something else goes to the device: the arm moves.
     pub(super) fn interrupt(&mut self) {
-        self.run = None;
+        if let Some(Run { direction, file, end, len, .. }) = self.run.take()
+            && len >= TURN
+        {
+            self.lane_mut(direction).note_served(file, end);
+        }
     }
 
     /// Pieces at the device.
@@ -194,11 +230,36 @@ impl Spare {
         if let Some(piece) = lane.cutting.as_ref().and_then(|cutting| cutting.pieces.peek()) {
             return Some(self.looked_at(piece, None));
         }
-        let run = self.run.filter(|run| self.model.has_arm() && run.len < RUN_MAX);
-        let further = run.and_then(|_| lane.queue.iter().position(|j| self.goes_on(&j.transfer)));
-        let at = further.unwrap_or(0);
+        let at = self.staying(direction).or_else(|| self.turning(direction)).unwrap_or(0);
         let piece = Pieces::of(lane.queue.get(at)?.transfer).peek()?;
         Some(self.looked_at(piece, Some(at)))
+    }
+
+    /// The waiting job with which the run goes on, as long as it may.
+    fn staying(&self, direction: Direction) -> Option<usize> {
+        let run = self.run.filter(|_| self.model.has_arm())?;
+        let lane = self.lane(direction);
+        let at = lane.queue.iter().position(|job| self.goes_on(&job.transfer))?;
+        let others = || lane.queue.iter().filter(|job| job.transfer.file != run.file);
+        let is_urged = || others().any(|job| self.is_newcomer(&job.transfer));
+        (run.len < TURN || (run.len < RUN_MAX && !is_urged())).then_some(at)
+    }
+
+    /// The waiting job whose turn it is: newcomers', for as long as the others have had theirs.
+    fn turning(&self, direction: Direction) -> Option<usize> {
+        let lane = self.lane(direction);
+        let turn = self.model.moving(MilliVisits(1000), moved(direction, TURN.0 as u32));
+        let new = lane.favoured < turn;
+        let mut jobs = lane.queue.iter();
+        let whose = jobs.position(|job| self.is_newcomer(&job.transfer) == new);
+        whose.filter(|_| self.model.has_arm())
+    }
+
+    /// Whether its file has not had a turn yet. The number of a file may be another file's later, which
+    /// then begins before the place where that one's turn ended.
+    fn is_newcomer(&self, piece: &Transfer) -> bool {
+        let served = &self.lane(piece.direction).served;
+        !served.iter().any(|&(file, end)| file == piece.file && end <= piece.offset)
     }
 
     fn goes_on(&self, piece: &Transfer) -> bool {
@@ -232,7 +293,22 @@ impl Spare {
 
 impl Lane {
     fn new(jobs_max: usize) -> Self {
-        Self { queue: VecDeque::with_capacity(jobs_max), cutting: None, used: Nanos(0) }
+        Self {
+            queue: VecDeque::with_capacity(jobs_max),
+            cutting: None,
+            used: Nanos(0),
+            served: VecDeque::with_capacity(SERVED_MAX),
+            favoured: Nanos(0),
+        }
+    }
+
+    /// The file has had a turn, up to `end`.
+    fn note_served(&mut self, file: FileHandle, end: Bytes) {
+        let known = self.served.iter().position(|&(served, _)| served == file);
+        if let Some(at) = known.or((self.served.len() == SERVED_MAX).then_some(0)) {
+            self.served.remove(at);
+        }
+        self.served.push_back((file, end));
     }
 
     fn is_empty(&self) -> bool {

@@ -64,8 +64,8 @@ impl Intake {
                         }
                     }
                 }
-                IntakeRequest::Sync { token, file } => {
-                    cycle.add_sync(Sync { token, file });
+                IntakeRequest::Sync { token, file, reach } => {
+                    cycle.add_sync(Sync { token, file, reach });
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
-    self, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort, Sent,
+    self, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort, Reach, Sent,
     SocketHandle, Sync, Synced, Transfer,
 };
 use tactus_core::stagger::Tick;
@@ -337,7 +337,7 @@ impl Stage {
 
     /// Asks for a flush.
     pub(crate) fn sync(&mut self, token: u32, file: i32) {
-        self.ask(IntakeRequest::Sync { token, file: FileHandle(file) });
+        self.ask(IntakeRequest::Sync { token, file: FileHandle(file), reach: Reach::All });
     }
 
     fn ask(&mut self, request: IntakeRequest) {

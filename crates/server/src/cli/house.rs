@@ -62,6 +62,7 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
+        let uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
@@ -111,6 +112,7 @@ impl House {
             rates: self.config.rate.clone(),
             listing: self.config.http.listing,
             uploads: self.uploads.clone(),
+            pulse: self.engine.pulse.clone(),
             recorder: self.recorder,
         };
         let site = |internal: Arc<dyn Internal>, store: Option<Store>| {

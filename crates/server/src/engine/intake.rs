@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use tactus_core::ports::{self, Bell as _, FileHandle};
+use tactus_core::ports::{self, Bell as _, FileHandle, Reach};
 use tactus_core::units::{Nanos, SECTOR};
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
 use tactus_ring::arena::{BlockRef, Filling, Keeper, View};
@@ -226,9 +226,17 @@ impl Medium for Intake {
         })
     }
 
-    fn sync(&self, file: &Arc<OwnedFd>, _what: Flush) -> Begun {
-        let ask = |inner: &Inner, file, permit| {
-            inner.ask(file, None, permit, None, |token, file| IntakeRequest::Sync { token, file })
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        let reach = match what {
+            Flush::Data => Reach::Data,
+            Flush::All => Reach::All,
+        };
+        let ask = move |inner: &Inner, file, permit| {
+            inner.ask(file, None, permit, None, |token, file| IntakeRequest::Sync {
+                token,
+                file,
+                reach,
+            })
         };
         let (inner, file) = (Arc::clone(&self.0), Arc::clone(file));
         if let Ok(permit) = Arc::clone(&inner.syncs).try_acquire_owned() {

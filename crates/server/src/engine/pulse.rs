@@ -18,8 +18,8 @@ pub(super) const LOOK: Nanos = Nanos::from_millis(250);
 /// Longer than a disk that works is busy with anything, its own repairs left out.
 const GRACE: Nanos = Nanos::from_millis(500);
 
-/// The disks as they were last seen. Clones see the same.
-#[derive(Clone)]
+/// The disks as they were last seen. Clones see the same; the default is of disks that nobody watches.
+#[derive(Clone, Default, Debug)]
 pub struct Pulse(Arc<[AtomicBool]>);
 
 impl Pulse {

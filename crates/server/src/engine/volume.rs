@@ -76,7 +76,7 @@ fn by_reference(
     let options = PagesOptions {
         places,
         block: volume.terms.block.0 as u32,
-        depth: volume.model.depth,
+        depth: depth_of(volume),
         threads: FILLERS,
         rights,
     };
@@ -89,7 +89,7 @@ fn by_reference(
         memory: Memory::PageCache,
         cycle: volume.terms.cycle,
         model: volume.model,
-        best_effort_depth: BEST_EFFORT_DEPTH.min(volume.model.depth),
+        best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
         intake: None,
     })
 }
@@ -116,8 +116,8 @@ fn direct(
     let VolumeTerms { cycle, block, arena: size, .. } = volume.terms;
     let region = region(config, size, degraded)?;
     let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
-    let best_effort_depth = BEST_EFFORT_DEPTH.min(volume.model.depth);
-    let depth = volume.model.depth;
+    let depth = depth_of(volume);
+    let best_effort_depth = BEST_EFFORT_DEPTH.min(depth);
     let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
     degraded.extend(refused_by(port.facts()));
     let (memory, model) = (Memory::Arena(view), volume.model);
@@ -158,7 +158,7 @@ pub(super) fn with_uploads(
     let region = region(config, Bytes(place.0 * u64::from(places)), degraded)?;
     let (keeper, view) = arena::arena(Box::new(region), place.0 as u32);
     let options = WriteOptions {
-        depth: volume.model.depth,
+        depth: depth_of(volume),
         syncs: GROUP_MAX as u32,
         cores: host.cores.to_vec(),
     };
@@ -190,6 +190,11 @@ fn refused_by(facts: DiskFacts) -> Option<String> {
             .is_err()
             .then(|| "blocks are not registered with the kernel: each read costs more".to_owned()),
     }
+}
+
+/// Transfers of either direction that may be under way at once.
+fn depth_of(volume: &VolumeFacts) -> u32 {
+    volume.model.in_flight_max(BEST_EFFORT_DEPTH)
 }
 
 /// Best-effort transfers at a device at once: a deep queue would delay the real-time ones behind it.

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_engine::message::Pace;
+use tactus_engine::message::{Pace, VolumeId};
 
 use super::response::Response;
 use crate::broker::Refusal;
-use crate::catalogue::{OpenFault, OpenTitle};
+use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
+use crate::engine::Pulse;
 
 /// What is sent.
 #[derive(Debug)]
@@ -69,6 +70,24 @@ impl Delivery {
         self.parts.iter().map(|(_, part)| part.end - part.start).sum()
     }
 }
+
+/// The refusal of everything on a volume whose disk does not answer: even to look for a name there would
+/// wait for the disk.
+pub(super) fn if_down(
+    pulse: &Pulse,
+    catalogue: &Catalogue,
+    volume: VolumeId,
+) -> Result<(), Response> {
+    if pulse.is_up(usize::from(volume.0)) {
+        return Ok(());
+    }
+    let mount = catalogue.mount_of(volume);
+    let text = format!("the disk of the volume at /{mount} does not answer; try again later");
+    Err(Response::text(503, text).with("Retry-After", DOWN_FOR))
+}
+
+/// Seconds. A disk that has reset itself is back by then; one that is broken takes longer.
+const DOWN_FOR: &str = "5";
 
 /// The refusal of an object that cannot be opened.
 pub(super) fn not_served(fault: OpenFault) -> Response {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::Site;
-use super::answer::{Answer, not_served};
+use super::answer::{Answer, if_down, not_served};
 use super::counters::Abuse;
 use super::request::{Method, Request};
 use super::response::Response;
@@ -64,6 +64,11 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
         return Answer::Short(response);
     }
     let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
+    if let Some(volume) = store.catalogue.volume_at(path)
+        && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
+    {
+        return Answer::Short(refused);
+    }
     match store.catalogue.find(path).await {
         Ok(Found::Title(title)) => title::answer(site, store, request, path, query, title).await,
         Ok(Found::Directory(directory)) if path.is_directory() => {

@@ -82,6 +82,7 @@ pub(super) async fn answer(
 
 /// An upload that is there.
 struct Known<'a> {
+    volume: VolumeId,
     store: &'a Store,
     id: StoreId,
     status: Status,
@@ -101,9 +102,9 @@ impl Asked<'_> {
                 .with("Allow", ALLOWED_ABOVE)
                 .into()),
             (_, Method::Head) => self.tell(self.find(name)?).await.map(Taken::Answer),
-            (_, Method::Patch) => self.append(self.find(name)?, incoming).await,
+            (_, Method::Patch) => self.append(self.find_up(name)?, incoming).await,
             (_, Method::Delete) => {
-                let Known { store, id, .. } = self.find(name)?;
+                let Known { store, id, .. } = self.find_up(name)?;
                 store.terminate(&id, &self.principal).await?;
                 Ok(Taken::Answer(Response::empty(204)))
             }
@@ -128,14 +129,25 @@ impl Asked<'_> {
 
     fn find(&self, name: &str) -> Result<Known<'_>, Refused> {
         let id = name.parse::<StoreId>().map_err(|_| not_resumed(&ResumeError::NotFound))?;
-        for store in self.uploads.volumes.iter().flatten() {
+        for (volume, store) in self.uploads.volumes.iter().enumerate() {
+            let Some(store) = store else { continue };
             match store.status(&id, &self.principal) {
-                Ok(status) => return Ok(Known { store, id, status }),
+                Ok(status) => {
+                    let volume = VolumeId(volume as u16);
+                    return Ok(Known { volume, store, id, status });
+                }
                 Err(ResumeError::NotFound) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Err(ResumeError::NotFound.into())
+    }
+
+    /// The same, for what needs the disk.
+    fn find_up(&self, name: &str) -> Result<Known<'_>, Refused> {
+        let known = self.find(name)?;
+        self.uploads.if_down(self.catalogue, known.volume)?;
+        Ok(known)
     }
 
     async fn create(&self, partial: bool, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
@@ -234,7 +246,7 @@ impl Asked<'_> {
     }
 
     async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
-        let Known { store, id, mut status } = known;
+        let Known { store, id, mut status, .. } = known;
         let complete = status.len == Some(status.offset);
         if complete && !status.finished && status.path.is_some() {
             // A crash came between its last byte and its name.
@@ -263,7 +275,7 @@ impl Asked<'_> {
         known: Known<'_>,
         incoming: &mut Incoming<'_>,
     ) -> Result<Taken, Refused> {
-        let Known { store, id, mut status } = known;
+        let Known { store, id, mut status, .. } = known;
         let (fields, principal) = (&self.request.fields, &self.principal);
         let offset = fields::offset(fields)?;
         fields::media_type(fields)?;

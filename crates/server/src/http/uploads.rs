@@ -9,6 +9,7 @@ use std::time::Duration;
 use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 
+use super::answer::if_down;
 use super::conditional;
 use super::counters::Abuse;
 use super::fields::Fields;
@@ -16,6 +17,7 @@ use super::principals::{Principals, Who};
 use super::response::Response;
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::config::{self, Config, Unfinished};
+use crate::engine::Pulse;
 use crate::store::{
     ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
@@ -32,6 +34,8 @@ pub struct Uploads {
     unchecked: Arc<[bool]>,
     /// The largest title, in bytes.
     pub object_max: u64,
+    /// Which volumes' disks answer.
+    pulse: Pulse,
 }
 
 /// A place for a title.
@@ -110,7 +114,13 @@ impl Uploads {
             volumes: volumes.into(),
             unchecked: unchecked.into(),
             object_max: upload.object_max.0,
+            pulse: Pulse::default(),
         }))
+    }
+
+    /// The same, and nothing is begun on a volume whose disk does not answer.
+    pub fn heeding(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
     }
 
     /// Lets the volumes go, when nobody can change anything any more.
@@ -162,6 +172,7 @@ impl Uploads {
             OpenFault::NotFound => Refused::from(Response::text(403, "nothing is stored here")),
             fault => Response::text(500, fault.to_string()).into(),
         })?;
+        self.if_down(catalogue, volume)?;
         let at = usize::from(volume.0);
         if self.unchecked.get(at) == Some(&true) {
             let text =
@@ -171,6 +182,11 @@ impl Uploads {
         let store = self.volumes.get(at).and_then(Option::as_ref);
         let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
         Ok(Spot { store, volume, path: path.to_owned() })
+    }
+
+    /// Refuses what would wait for a disk that does not answer.
+    pub(super) fn if_down(&self, catalogue: &Catalogue, volume: VolumeId) -> Result<(), Refused> {
+        Ok(if_down(&self.pulse, catalogue, volume)?)
     }
 }
 

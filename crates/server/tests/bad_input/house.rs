@@ -141,6 +141,7 @@ impl House {
             rates: plan.config.rate,
             listing: true,
             uploads: uploads.clone(),
+            pulse: engine.pulse.clone(),
             recorder: recorder.clone(),
         };
         let counters = Arc::new(Counters::default());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ledger::Wish;
-use tactus_core::ports::{self, DiskFault, FileHandle};
+use tactus_core::ports::{self, DiskFault, FileHandle, Reach};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::Intake;
 use tactus_engine::message::{IntakeAnswer, IntakeRequest, WriteClass};
@@ -191,7 +191,7 @@ impl World {
             let (file, to) = (of.file, of.sent);
             let store = self.stores[volume].as_mut().expect("the volume takes uploads");
             let asked = Asked::Sync { uploader, file, to };
-            store.ask(|token| IntakeRequest::Sync { token, file }, asked);
+            store.ask(|token| IntakeRequest::Sync { token, file, reach: Reach::Data }, asked);
             self.ring_core(self.placement.disks[volume]);
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
-use tactus_core::ports::{Sync, Synced, Transfer};
+use tactus_core::ports::{Reach, Sync, Synced, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena};
 use tactus_sys::clock;
@@ -50,6 +50,9 @@ impl Share {
     }
 }
 
+/// Which kind of flush the tests ask for, in turns.
+const REACH: [Reach; 2] = [Reach::All, Reach::Data];
+
 /// What a port for writes is to those who have only this half.
 struct Port(DiskWrites);
 
@@ -69,7 +72,10 @@ impl Port {
     }
 
     fn flush(&mut self, token: u32, file: i32) -> Result<(), Sync> {
-        self.0.submit_sync(clock::now(), Sync { token, file: FileHandle(file) })
+        self.0.submit_sync(
+            clock::now(),
+            Sync { token, file: FileHandle(file), reach: REACH[token as usize % 2] },
+        )
     }
 
     fn flushed(&mut self) -> Synced {
@@ -158,8 +164,9 @@ fn a_full_port_gives_the_write_and_the_flush_back() {
         assert_eq!(port.submit(writes[2]), Err(writes[2]));
         port.flush(1, file.as_raw_fd()).unwrap();
         port.flush(2, file.as_raw_fd()).unwrap();
-        let third = Sync { token: 3, file: FileHandle(file.as_raw_fd()) };
-        assert_eq!(port.flush(3, file.as_raw_fd()), Err(third));
+        let (file, reach) = (FileHandle(file.as_raw_fd()), REACH[1]);
+        let third = Sync { token: 3, file, reach };
+        assert_eq!(port.flush(3, file.0), Err(third));
         assert_eq!(port.0.in_flight(), 4);
         // Looked for in the other order than they may have ended.
         let mut tokens = [port.flushed(), port.flushed()].map(|synced| {
@@ -195,9 +202,12 @@ fn files_and_directories_are_flushed_and_what_cannot_be_says_why() {
             (-1, Err(DiskFault(libc::EBADF))),
             (pipe.as_raw_fd(), Err(DiskFault(libc::EINVAL))),
         ] {
-            port.flush(7, handle).unwrap();
-            let sync = Sync { token: 7, file: FileHandle(handle) };
-            assert_eq!(port.flushed(), Synced { sync, result });
+            for token in [7, 8] {
+                port.flush(token, handle).unwrap();
+                let sync =
+                    Sync { token, file: FileHandle(handle), reach: REACH[token as usize % 2] };
+                assert_eq!(port.flushed(), Synced { sync, result });
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::disk_model::Moved;
+use crate::ports::Reach;
 
 const FLOOR: u32 = 50;
 
@@ -176,19 +177,36 @@ fn downloads_and_uploads_share_the_time_left() {
     }
 }
 
+/// MiB of each run, with the file that was written.
+fn runs(all: &[Transfer]) -> Vec<(i32, usize)> {
+    let files: Vec<_> = all.iter().map(|transfer| transfer.file.0).collect();
+    files.chunk_by(|a, b| a == b).map(|run| (run[0], run.len().div_ceil(8))).collect()
+}
+
+/// An arm that is never in a hurry.
+fn arm() -> Cycle {
+    disk(DiskModel { flush: Nanos(0), ..DiskModel::SLOWEST }, FLOOR)
+}
+
 #[test]
 fn an_arm_stays_in_one_file_while_its_places_are_queued_in_sequence_but_not_for_ever() {
-    let mut cycle = disk(DiskModel { flush: Nanos(0), ..DiskModel::SLOWEST }, FLOOR);
-    // Two uploads whose places come in turns, twelve MiB each.
-    for place in 0..24 {
+    let mut cycle = arm();
+    // Two uploads whose places come in turns.
+    for place in 0..64 {
         let (file, offset) = (place as i32 % 2, u64::from(place) / 2 * MIB);
         cycle.add_best_effort(upload(place, file, offset));
     }
-    let all = drain(&mut cycle, BEGUN);
-    let files: Vec<_> = all.iter().map(|transfer| transfer.file.0).collect();
-    let runs: Vec<_> = files.chunk_by(|a, b| a == b).map(|run| run.len() / 8).collect();
-    assert_eq!(runs.iter().sum::<usize>(), 24);
-    assert_eq!(runs[..2], [8, 8], "eight MiB of each");
+    // The second is new when the first has had its turn; then none is.
+    assert_eq!(runs(&drain(&mut cycle, BEGUN)), [(0, 8), (1, 32), (0, 24)]);
+    for place in 0..64 {
+        let (file, offset) = (place as i32 % 2, (32 + u64::from(place) / 2) * MIB);
+        cycle.add_best_effort(upload(place, file, offset));
+    }
+    assert_eq!(
+        runs(&drain(&mut cycle, BEGUN)),
+        [(0, 8), (1, 32), (0, 24)],
+        "32 of the first in all"
+    );
     // On flash there is nothing to be gained.
     let mut cycle = disk(flash(), FLOOR);
     for place in 0..4 {
@@ -196,6 +214,103 @@ fn an_arm_stays_in_one_file_while_its_places_are_queued_in_sequence_but_not_for_
     }
     let places: Vec<_> = drain(&mut cycle, BEGUN).iter().map(|t| t.block.place).collect();
     assert!(places.is_sorted());
+}
+
+#[test]
+fn a_small_upload_does_not_wait_for_the_long_runs_of_large_ones() {
+    let mut cycle = arm();
+    for place in 0..60 {
+        let (file, offset) = (place as i32 % 3, u64::from(place) / 3 * MIB);
+        cycle.add_best_effort(upload(place, file, offset));
+    }
+    let mut written = vec![];
+    while runs(&written) != [(0, 8), (1, 8), (0, 8), (2, 9)] {
+        let (transfer, _) = cycle.poll_transfer(BEGUN).expect("they wait");
+        complete(&mut cycle, transfer);
+        written.push(transfer);
+        assert!(written.len() < 60 * 8, "{:?}", runs(&written));
+    }
+    cycle.add_best_effort(upload(60, 9, 0));
+    // Another upload has got the number of the first one's file.
+    cycle.add_best_effort(upload(61, 0, 0));
+    let rest = drain(&mut cycle, BEGUN);
+    // The third was new itself, so first it is the turn of one who was not; for no longer than a turn.
+    assert_eq!(runs(&rest)[..4], [(2, 1), (1, 8), (9, 1), (0, 1)], "{:?}", runs(&rest));
+    assert_eq!(rest[10 * 8 - 1].block.place, 61);
+}
+
+#[test]
+fn small_uploads_without_end_leave_large_ones_half_of_the_time() {
+    let mut player = Player::new(DiskModel::SLOWEST, 0);
+    let (mut small, mut large) = (Nanos(0), Nanos(0));
+    for place in 0..8 {
+        player.cycle.add_best_effort(upload(place, 1, u64::from(place) * MIB));
+    }
+    let (mut file, mut offset) = (2, 8 * MIB);
+    for place in 8..40 {
+        file += 1;
+        player.cycle.add_best_effort(upload(place, file, 0));
+    }
+    while player.now < MonoTime(LENGTH.0 * 60) {
+        let Played::Moved(transfer, _, took, ended) = player.step() else { continue };
+        *(if transfer.file.0 == 1 { &mut large } else { &mut small }) += took;
+        let Some(Ended::Written(Written { block, .. })) = ended else { continue };
+        if transfer.file.0 == 1 {
+            player.cycle.add_best_effort(upload(block.place, 1, offset));
+            offset += MIB;
+        } else {
+            file += 1;
+            player.cycle.add_best_effort(upload(block.place, file, 0));
+        }
+    }
+    let (less, more) = (small.min(large), small.max(large));
+    assert!(less.0 * 10 >= more.0 * 7, "{small:?} of small ones, {large:?} of a large one");
+}
+
+#[test]
+fn where_the_way_to_another_file_does_not_fit_into_the_cycle_the_arm_stays() {
+    let mut cycle = arm();
+    for place in 0..20 {
+        cycle.add_best_effort(upload(place, i32::from(place >= 10), u64::from(place % 10) * MIB));
+    }
+    let late = MonoTime(LENGTH.0 - Nanos::from_millis(20).0);
+    for _ in 0..8 * 8 {
+        let (transfer, _) = cycle.poll_transfer(BEGUN).expect("the first turn");
+        assert_eq!(transfer.file, FileHandle(0));
+        complete(&mut cycle, transfer);
+    }
+    let (transfer, _) = cycle.poll_transfer(late).expect("its tenth fits");
+    assert_eq!((transfer.file, transfer.offset), (FileHandle(0), Bytes(8 * MIB)));
+    complete(&mut cycle, transfer);
+    let next = cycle.poll_transfer(MonoTime(LENGTH.0) + HEAD).expect("the second's turn").0;
+    assert_eq!(next.block.place, 8, "a place is written to its end");
+}
+
+#[test]
+fn more_than_the_depth_is_in_flight_of_one_run_only() {
+    let intake = IntakeLimits { jobs_max: 64, syncs_max: 64, floor_thousandths: 0 };
+    let model = DiskModel { depth: 2, ..DiskModel::SLOWEST };
+    let limits = CycleLimits { length: LENGTH, model, best_effort_depth: 4, jobs_max: 512, intake };
+    assert_eq!(limits.in_flight_max(), 4);
+    let started = |jobs: &[Job], real_time: bool| {
+        let mut cycle = Cycle::new(limits);
+        jobs.iter().for_each(|&job| cycle.add_best_effort(job));
+        let first: Vec<_> = (0..2).filter_map(|_| cycle.poll_transfer(BEGUN)).collect();
+        assert_eq!(first.len(), 2);
+        if real_time {
+            cycle.add_real_time(job(9, 0, 0));
+            cycle.commit();
+        }
+        core::iter::from_fn(|| cycle.poll_transfer(BEGUN)).count()
+    };
+    assert_eq!(started(&[upload(0, 1, 0)], false), 2);
+    assert_eq!(started(&[upload(0, 1, 0)], true), 0, "a stream waits");
+    let mut small = upload(0, 1, 0);
+    small.transfer.len = 128 * KIB as u32;
+    assert_eq!(started(&[small, upload(1, 2, 0), upload(2, 3, 0)], false), 2);
+    let mut other = upload(1, 2, 0);
+    other.transfer.len = 128 * KIB as u32;
+    assert_eq!(started(&[small, other, upload(2, 3, 0)], false), 0, "the arm would move");
 }
 
 /// Keeps more real-time reads waiting than the disk can do, and uploads beside them; gives the time
@@ -250,7 +365,7 @@ fn uploads_get_their_floor_over_any_ten_cycles_however_full_they_are() {
 #[test]
 fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     let mut cycle = disk(flash(), FLOOR);
-    let sync = |token| Sync { token, file: FileHandle(token as i32) };
+    let sync = |token| Sync { token, file: FileHandle(token as i32), reach: Reach::All };
     let poll_all = |cycle: &mut Cycle, now| -> Vec<u32> {
         core::iter::from_fn(|| cycle.poll_sync(now)).map(|sync| sync.token).collect()
     };
@@ -274,7 +389,7 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
 #[test]
 fn a_flush_begins_only_when_it_fits_into_what_is_left_of_the_cycle() {
     let mut cycle = disk(flash(), FLOOR);
-    cycle.add_sync(Sync { token: 1, file: FileHandle(1) });
+    cycle.add_sync(Sync { token: 1, file: FileHandle(1), reach: Reach::All });
     let late = MonoTime(LENGTH.0 - flash().flush.0);
     assert!(cycle.poll_sync(late + Nanos(1)).is_none());
     assert!(cycle.poll_sync(MonoTime(LENGTH.0)).is_none(), "nor in the head of the next one");
@@ -286,7 +401,7 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
     let mut player = Player::new(flash(), FLOOR);
     let mut flushed = [0; 10];
     let mut next = 0;
-    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0) });
+    player.cycle.add_sync(Sync { token: 0, file: FileHandle(0), reach: Reach::All });
     let mut waiting = 0;
     while player.now < MonoTime(LENGTH.0 * 10) {
         while waiting < 400 {
@@ -301,7 +416,11 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
             Played::Flushed(tokens) => {
                 flushed[cycle] += 1;
                 for token in tokens {
-                    player.cycle.add_sync(Sync { token: token + 1, file: FileHandle(0) });
+                    player.cycle.add_sync(Sync {
+                        token: token + 1,
+                        file: FileHandle(0),
+                        reach: Reach::All,
+                    });
                 }
             }
             Played::Moved(..) => waiting -= 1,
