@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use rustix::fs::{Mode, OFlags, open, syncfs};
 use serde::Serialize;
 use tactus_core::units::Bytes;
 
@@ -136,15 +137,14 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
         let root = disk.root().to_owned();
         let recorder = Recorder::of_disk(&mut disk);
         let loaded = subject.load(&root, &recorder, &mut random);
-        // The kernel writes back what nobody has flushed; cuts fall into that as well.
-        let written_back = File::open(&root).map(|root| rustix::fs::syncfs(&root));
+        let written_back = write_back(&root);
         let to = recorder.now()?;
         let history = recorder.into_history();
         disk.unmount()?;
         loaded.with_context(|| format!("{} could not do its work", subject.name()))?;
         // After a fault that the file system did not survive there is nothing to write back.
         if outcome.faults == disk.hits()? {
-            written_back??;
+            written_back?;
         }
         outcome.loads += 1;
         outcome.acks += history.acks().len() as u64;
@@ -161,6 +161,16 @@ pub(super) fn run(subject: &dyn Subject, series: &Series, place: &Path) -> Resul
         outcome.seconds += started.elapsed().as_secs_f64();
     }
     Ok(outcome)
+}
+
+/// What happens on a volume sooner or later, and cuts fall into it as well: another program flushes a file
+/// of its own, and a journal with it; then the kernel writes back what nobody has flushed.
+fn write_back(root: &Path) -> std::io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let other = File::from(open(root, flags, Mode::RUSR | Mode::WUSR)?);
+    other.set_len(1)?;
+    other.sync_all()?;
+    Ok(syncfs(File::open(root)?)?)
 }
 
 /// One cut.
