@@ -102,9 +102,23 @@ impl History {
         self.untold += 1;
     }
 
-    /// It was told whether it is there.
-    pub(super) fn told(&mut self) {
+    /// It was refused.
+    pub(super) fn refused(&mut self) {
         self.untold -= 1;
+    }
+
+    /// What was asked for at `asked` is there, and called `id`.
+    pub(super) fn created(
+        &mut self,
+        asked: Position,
+        now: Position,
+        id: &str,
+        name: &str,
+        version: Version,
+    ) {
+        self.untold -= 1;
+        let created = self.begin_step(asked, id, name, version, 0);
+        self.ack(now, &created);
     }
 
     /// Uploads that may be there though nobody was told.
@@ -169,12 +183,14 @@ impl History {
         }
     }
 
-    /// These uploads have become titles.
-    pub(super) fn finish<'a>(&mut self, now: Position, ids: impl Iterator<Item = &'a String>) {
-        for id in ids {
-            let Some(upload) = self.uploads.remove(id) else { continue };
-            let act = self.begin(now, &upload.name, Some(upload.version.number()));
-            self.ack(now, &act);
+    /// Uploads that have become titles: these, and whatever is complete.
+    pub(super) fn finish(&mut self, now: Position, all: bool) {
+        let complete =
+            |upload: &Upload| upload.steps.iter().any(|s| s.to == upload.version.length());
+        let finished = self.uploads.extract_if(.., |_, upload| all || complete(upload));
+        for (_, upload) in finished {
+            let act = Act { leaves: Some(upload.version.number()), begun: now, acked: Some(now) };
+            self.titles.entry(upload.name).or_default().push(act);
         }
     }
 
@@ -359,7 +375,9 @@ mod tests {
         assert_eq!(history.judge(5, &Found::default()).lost.len(), 2, "title and upload");
         found.uploads.get_mut("u").unwrap().offset = 100;
         assert_eq!(history.judge(5, &found).lost.len(), 1, "an offset that was reported");
-        history.finish(6, [&"u".to_owned()].into_iter());
+        history.finish(6, false);
+        assert_eq!(history.uploads().count(), 1, "it is not complete");
+        history.finish(6, true);
         let both = [("a", Seen::Whole(1)), ("b", Seen::Whole(7))];
         assert!(history.judge(7, &shown(&both)).is_clean());
         assert_eq!(history.judge(7, &shown(&both[..1])).lost.len(), 1);

@@ -12,7 +12,7 @@ use tactus_core::units::{Nanos, SECOND};
 use super::history::History;
 use super::recorder::Recorder;
 use super::server::Server;
-use super::subject::{Acts, Load, look};
+use super::subject::{Acts, Load, look, titles};
 use crate::benches::say;
 use crate::random::Random;
 use crate::{clock, interrupt};
@@ -70,13 +70,13 @@ pub(super) fn run(binary: &Path, root: &Path, kills: u64, seed: u64) -> Result<K
         ensure!(ready <= READY, "ready {ready:?} after kill {number}");
         // Uploads are finished now and then, and go on otherwise.
         let finish = number.is_multiple_of(4);
-        let found = look(&server, root, &history, finish)?;
+        let mut found = look(&server, root, &history, finish)?;
         let wrong = history.judge(position, &found).sentences();
         ensure!(wrong.is_empty(), "kill {number}, seed {seed}:\n  {}", wrong.join("\n  "));
+        // Asking for an upload that is complete gives it its name, if the kill has not let it.
+        found.titles = titles(root)?;
         history.settle(position, &found);
-        if finish {
-            history.finish(position, found.uploads.keys());
-        }
+        history.finish(position, finish);
         outcome.kills = number;
         if number.is_multiple_of(SAY_EVERY) {
             say(&format!("{number} kills, {} acknowledgements", outcome.acks));

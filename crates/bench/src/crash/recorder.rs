@@ -58,13 +58,28 @@ impl<'a> Recorder<'a> {
     }
 
     /// An upload is asked for whose id is not known yet.
-    pub(super) fn ask(&self) {
+    pub(super) fn ask(&self) -> Result<Position> {
+        let now = self.now()?;
         lock(&self.history).ask();
+        Ok(now)
     }
 
-    /// It was told whether it is there.
-    pub(super) fn told(&self) {
-        lock(&self.history).told();
+    /// It was refused.
+    pub(super) fn refused(&self) {
+        lock(&self.history).refused();
+    }
+
+    /// What was asked for at `asked` is there, and called `id`.
+    pub(super) fn created(
+        &self,
+        asked: Position,
+        id: &str,
+        name: &str,
+        version: Version,
+    ) -> Result<()> {
+        let now = self.now()?;
+        lock(&self.history).created(asked, now, id, name, version);
+        Ok(())
     }
 
     /// The upload `id` of the title `name` goes on to the offset `to`.

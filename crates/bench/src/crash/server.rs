@@ -119,7 +119,8 @@ fn configuration(root: &Path) -> String {
          [[volume]]\n\
          path = \"{}\"\n\
          mount = \"/\"\n\
-         model = \"disk-model.toml\"\n\n\
+         model = \"disk-model.toml\"\n\
+         uploads = true\n\n\
          [[upload.principal]]\n\
          name = \"crash\"\n\
          token_file = \"token\"\n",

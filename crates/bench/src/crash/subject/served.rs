@@ -4,6 +4,7 @@
 //! left is judged three times: the titles as files, one of them as the server sends it, and every
 //! upload by resuming it at the offset that the server reports.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -189,17 +190,17 @@ impl Load<'_, '_> {
         let name = format!("upload-{}-{:x}", self.number, self.random.next());
         let version = self.version(&name);
         let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
-        self.recorder.ask();
-        let answer = self.client.ask("POST", &format!("{UPLOADS}/{name}"), &fields, &[])?;
-        self.recorder.told();
+        let target = format!("{UPLOADS}?path=/{name}");
+        let asked = self.recorder.ask()?;
+        let answer = self.client.ask("POST", &target, &fields, &[])?;
         if answer.status != 201 {
+            self.recorder.refused();
             ensure!(self.tolerant, "an upload was refused with {}", answer.status);
             return Ok(None);
         }
+        // An upload that nobody was told of cannot be asked for.
         let url = path_of(answer.field("location").context("an upload without a place")?);
-        // Its id is the answer's: an upload that nobody was told of cannot be asked for.
-        let step = self.recorder.begin_step(&url, &name, version, 0)?;
-        self.recorder.ack(&step)?;
+        self.recorder.created(asked, &url, &name, version)?;
         Ok(Some(Upload { url, name, version, offset: 0 }))
     }
 
@@ -253,8 +254,7 @@ pub(in crate::crash) fn look(
     finish: bool,
 ) -> Result<Found> {
     let mut client = server.client();
-    let mut found = Found::default();
-    walk(root, "", &mut found)?;
+    let mut found = Found { titles: titles(root)?, ..Found::default() };
     // One title as everybody gets it, checksums compared.
     let mut whole = found.titles.iter().filter(|(_, seen)| matches!(seen, Seen::Whole(_)));
     if let Some((name, on_disk)) = whole.next_back() {
@@ -314,8 +314,14 @@ fn finish_upload(
     Ok(())
 }
 
-/// Reads all titles below `folder`.
-fn walk(folder: &Path, prefix: &str, found: &mut Found) -> Result<()> {
+/// Reads all titles.
+pub(in crate::crash) fn titles(root: &Path) -> Result<BTreeMap<String, Seen>> {
+    let mut found = BTreeMap::new();
+    walk(root, "", &mut found)?;
+    Ok(found)
+}
+
+fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Result<()> {
     for (name, path) in files(folder)? {
         let whole = format!("{prefix}{name}");
         if path.is_dir() {
@@ -324,7 +330,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Found) -> Result<()> {
             }
         } else {
             let title = seen(&whole, &path)?;
-            found.titles.insert(whole, title);
+            found.insert(whole, title);
         }
     }
     Ok(())
