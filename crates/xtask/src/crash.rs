@@ -1,6 +1,7 @@
 //! Power failures: builds the server and the bench, and lets the bench cut the power.
 //!
-//! Promise: the gate takes a thousand cuts on each file system. What a cut is, and who must survive
+//! Promise: the gate takes a thousand cuts of the server on each file system, some on failing disks, and
+//! kills it. What a cut is, and who must survive
 //! it, is the bench's own business.
 
 use anyhow::Result;
@@ -10,11 +11,17 @@ use crate::step::Remark;
 use crate::workspace::{Workspace, run};
 
 /// What the gate asks for. The subjects that are known to be wrong are found out by the bench's tests.
-const GATE: [&str; 2] = ["--cuts=1000", "--subject=unnamed,chunks-journal"];
+const GATE: [&[&str]; 3] = [
+    &["--cuts=1000", "--subject=tactus", "--jobs=6"],
+    &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
+    &["--kills=20"],
+];
 
 /// The gate's step.
 pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
-    run_crash(workspace, &GATE.map(str::to_owned))?;
+    for arguments in GATE {
+        run_crash(workspace, &arguments.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    }
     Ok(None)
 }
 

@@ -194,6 +194,11 @@ impl History {
         }
     }
 
+    /// This title has been deleted, and is not asked for any more.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.titles.remove(name);
+    }
+
     /// Uploads that were begun: id, title and version.
     pub(super) fn uploads(&self) -> impl Iterator<Item = (&String, &str, Version)> {
         self.uploads.iter().map(|(id, upload)| (id, upload.name.as_str(), upload.version))

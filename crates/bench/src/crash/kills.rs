@@ -1,7 +1,7 @@
 //! The server is killed, again and again, at any moment of its work.
 //!
 //! Promise: nothing of the kernel is lost, so everything acknowledged must be there, and the next
-//! start must be quick. Each restart goes on with what the last one left: damage adds up and shows.
+//! start must be quick. In the end nothing is reserved for nobody. Each restart goes on with what the last one left: damage adds up and shows.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tactus_core::units::{Nanos, SECOND};
 use super::history::History;
 use super::recorder::Recorder;
 use super::server::Server;
-use super::subject::{Acts, Load, look, titles};
+use super::subject::{Acts, Load, delete_uploaded, fill_quota, look, titles};
 use crate::benches::say;
 use crate::random::Random;
 use crate::{clock, interrupt};
@@ -77,10 +77,12 @@ pub(super) fn run(binary: &Path, root: &Path, kills: u64, seed: u64) -> Result<K
         found.titles = titles(root)?;
         history.settle(position, &found);
         history.finish(position, finish);
+        delete_uploaded(&server, &found, &mut history)?;
         outcome.kills = number;
         if number.is_multiple_of(SAY_EVERY) {
             say(&format!("{number} kills, {} acknowledgements", outcome.acks));
         }
     }
+    fill_quota(&server, root, &history)?;
     Ok(outcome)
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use tactus_core::units::{Nanos, SECOND};
+use tactus_core::units::{Bytes, Nanos, SECOND};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -37,6 +37,8 @@ read_mib = "600 us"
 write_mib = "600 us"
 depth = 16
 "#;
+/// What the client may have stored: more than any load needs.
+pub(super) const QUOTA: Bytes = Bytes(64 << 20);
 const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
 /// How long it may take to start; what is ready late is judged elsewhere.
 const PATIENCE: Nanos = SECOND.times(20);
@@ -102,6 +104,8 @@ impl Server {
     }
 }
 
+/// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for its turn: the
+/// replay starts it thousands of times.
 fn configuration(root: &Path) -> String {
     format!(
         "[http]\n\
@@ -120,11 +124,15 @@ fn configuration(root: &Path) -> String {
          path = \"{}\"\n\
          mount = \"/\"\n\
          model = \"disk-model.toml\"\n\
+         cycle = \"50 ms\"\n\
+         write_share = \"8 MiB\"\n\
          uploads = true\n\n\
          [[upload.principal]]\n\
          name = \"crash\"\n\
-         token_file = \"token\"\n",
-        root.display()
+         token_file = \"token\"\n\
+         quota = \"{} B\"\n",
+        root.display(),
+        QUOTA.0
     )
 }
 

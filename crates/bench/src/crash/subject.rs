@@ -37,7 +37,7 @@ pub(super) trait Recovered {
     fn look(&mut self, history: &History) -> Result<Found>;
 }
 
-pub(super) use served::{Acts, Load, look, titles};
+pub(super) use served::{Acts, Load, delete_uploaded, fill_quota, look, titles};
 
 /// All subjects: those that need nothing but the kernel, and the server at `tactus`.
 pub(super) fn all(tactus: &Path) -> Vec<Box<dyn Subject>> {

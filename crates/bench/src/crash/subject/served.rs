@@ -18,7 +18,7 @@ use crate::crash::content::{Seen, Version, identify};
 use crate::crash::history::{Begun, Found, History, Resumed};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
-use crate::crash::server::Server;
+use crate::crash::server::{QUOTA, Server};
 use crate::random::Random;
 
 /// Tactus itself.
@@ -93,6 +93,8 @@ const CLIENTS: usize = 3;
 const NAMES: u64 = 6;
 /// The longest title in KiB: several of the server's places.
 const LENGTH_MAX_KIB: u64 = 400;
+/// Titles that come by tus begin with it; each has a name of its own.
+const UPLOADED: &str = "upload-";
 const UPLOADS: &str = "/api/v1/uploads";
 const TUS: &str = "Tus-Resumable: 1.0.0\r\n";
 const OCTETS: &str = "Content-Type: application/offset+octet-stream\r\n";
@@ -182,12 +184,12 @@ impl Load<'_, '_> {
     }
 
     fn version(&mut self, name: &str) -> Version {
-        let length = 1_000 + self.random.next() % (LENGTH_MAX_KIB << 10);
+        let length = 1_000 + self.random.next() % ((LENGTH_MAX_KIB << 10) - 1_000);
         Version::new(name, self.random.next(), length)
     }
 
     fn create(&mut self) -> Result<Option<Upload>> {
-        let name = format!("upload-{}-{:x}", self.number, self.random.next());
+        let name = format!("{UPLOADED}{}-{:x}", self.number, self.random.next());
         let version = self.version(&name);
         let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
         let target = format!("{UPLOADS}?path=/{name}");
@@ -311,6 +313,43 @@ fn finish_upload(
     let bytes = fs::read(&title).with_context(|| format!("reading {}", title.display()))?;
     let short = (bytes.len() as u64 != version.length()).then_some(bytes.len() as u64);
     resumed.wrong_at = version.differs(&bytes).or(short);
+    Ok(())
+}
+
+/// Deletes the titles that have come by tus, which would only become more and more.
+pub(in crate::crash) fn delete_uploaded(
+    server: &Server,
+    found: &Found,
+    history: &mut History,
+) -> Result<()> {
+    let mut client = server.client();
+    for name in found.titles.keys().filter(|name| name.starts_with(UPLOADED)) {
+        let status = client.ask("DELETE", &format!("/{name}"), "", &[])?.status;
+        ensure!(status == 204, "{name} cannot be deleted: {status}");
+        history.forget(name);
+    }
+    Ok(())
+}
+
+/// Deletes everything, and then has the whole quota for one title: fails when something is reserved for
+/// nothing.
+pub(in crate::crash) fn fill_quota(server: &Server, root: &Path, history: &History) -> Result<()> {
+    let mut client = server.client();
+    for name in titles(root)?.keys() {
+        let status = client.ask("DELETE", &format!("/{name}"), "", &[])?.status;
+        ensure!(status == 204, "{name} cannot be deleted: {status}");
+    }
+    for (url, ..) in history.uploads() {
+        let status = client.ask("DELETE", url, TUS, &[])?.status;
+        ensure!(status == 204, "an upload cannot be ended: {status}");
+    }
+    // What nobody was told of may be there, and keeps its room until it expires.
+    let kept = history.untold() as u64 * (LENGTH_MAX_KIB << 10);
+    let rest = QUOTA.0.checked_sub(kept).context("too many uploads that nobody was told of")?;
+    let version = Version::new("all", 1, rest);
+    let answer = client.ask("PUT", "/all", "", &version.bytes(0, rest))?;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    ensure!(answer.status == 201, "{rest} B of {QUOTA} are not free: {} {text}", answer.status);
     Ok(())
 }
 
