@@ -1,8 +1,7 @@
 //! Power failures: builds the server and the bench, and lets the bench cut the power.
 //!
 //! Promise: the gate takes a thousand cuts of the server on each file system, some on failing disks, and
-//! kills it. What a cut is, and who must survive
-//! it, is the bench's own business.
+//! kills it. What a cut is, and who must survive it, is the bench's own business.
 
 use anyhow::Result;
 

@@ -99,7 +99,8 @@ impl Server {
         }
     }
 
-    fn output(&self) -> String {
+    /// What it has said so far.
+    pub(super) fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("output.log")).unwrap_or_default()
     }
 }

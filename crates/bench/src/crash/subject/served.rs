@@ -245,6 +245,7 @@ struct Restarted<'a> {
 impl Recovered for Restarted<'_> {
     fn look(&mut self, history: &History) -> Result<Found> {
         look(&self.server, self.root, history, true)
+            .with_context(|| format!("the server said: {}", self.server.output()))
     }
 }
 
@@ -260,11 +261,16 @@ pub(in crate::crash) fn look(
     // One title as everybody gets it, checksums compared.
     let mut whole = found.titles.iter().filter(|(_, seen)| matches!(seen, Seen::Whole(_)));
     if let Some((name, on_disk)) = whole.next_back() {
-        let answer = client.ask("GET", &format!("/{name}?rate=max"), "", &[])?;
-        let sent = identify(name, &answer.body);
-        if answer.status != 200 || sent != *on_disk {
-            let text = format!("sent with {}: {sent:?}", answer.status);
-            found.titles.insert(name.clone(), Seen::Torn(text));
+        let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
+        let wrong = match sent.map(|answer| (answer.status, identify(name, &answer.body))) {
+            Ok((200, sent)) if sent == *on_disk => None,
+            Ok((status, sent)) => {
+                Some(format!("right on the disk, sent with {status} as {sent:?}"))
+            }
+            Err(error) => Some(format!("right on the disk, not sent: {error:#}")),
+        };
+        if let Some(wrong) = wrong {
+            found.titles.insert(name.clone(), Seen::Torn(wrong));
         }
     }
     let mut open = history.untold();
