@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 /// Larger series are done in parts, beside each other.
-const CUTS_PER_PART: u64 = 250;
+const CUTS_PER_PART: u64 = 100;
 /// A subject that is wrong is found out within so many cuts, or the replay is.
 const FOUND_WITHIN: u64 = 300;
 

@@ -1,23 +1,19 @@
-//! What the versions of titles hold: bytes that say themselves which title, version and place they
-//! are.
+//! What the versions of titles hold: bytes that say themselves which version and place they are.
 //!
-//! Promise: two versions, two titles or two places never have an equal block, so that any mixture of
-//! them is seen.
-
-use std::hash::{DefaultHasher, Hash, Hasher};
+//! Promise: two versions or two places never have an equal block, so that any mixture of them is seen.
+//! A version's number is nobody else's, so that it is known under whatever name it is found.
 
 use crate::disk::face::BLOCK;
 use crate::random::Random;
 
 /// Every block of a title begins with it.
 const MAGIC: u64 = u64::from_be_bytes(*b"a title:");
-/// Words at the beginning of a block: magic, title, version, length, place.
-const HEAD: usize = 5;
+/// Words at the beginning of a block: magic, version, length, place.
+const HEAD: usize = 4;
 
 /// One version of one title.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Version {
-    title: u64,
     number: u64,
     /// At least one head.
     length: u64,
@@ -28,15 +24,15 @@ pub(super) struct Version {
 pub(super) enum Seen {
     /// This version, every byte of it.
     Whole(u64),
-    /// No version of this title, for this reason.
+    /// No version, for this reason.
     Torn(String),
 }
 
 impl Version {
-    /// Version `number` of the title called `name`.
-    pub(super) fn new(name: &str, number: u64, length: u64) -> Self {
+    /// Version `number`.
+    pub(super) fn new(number: u64, length: u64) -> Self {
         assert!(length >= (HEAD * 8) as u64, "a version says what it is");
-        Self { title: hash(name), number, length }
+        Self { number, length }
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -67,9 +63,8 @@ impl Version {
 
     fn block(&self, place: u64) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
-        let head = [MAGIC, self.title, self.number, self.length, place];
-        let mut fill =
-            Random::new(self.title ^ self.number.rotate_left(20) ^ place.rotate_left(40));
+        let head = [MAGIC, self.number, self.length, place];
+        let mut fill = Random::new(self.number.rotate_left(20) ^ place.rotate_left(40));
         let words = head.into_iter().chain(std::iter::repeat_with(|| fill.next()));
         for (target, word) in block.as_chunks_mut().0.iter_mut().zip(words) {
             *target = word.to_le_bytes();
@@ -78,19 +73,17 @@ impl Version {
     }
 }
 
-/// Which version of the title called `name` these bytes are.
-pub(super) fn identify(name: &str, bytes: &[u8]) -> Seen {
+/// Which version these bytes are.
+pub(super) fn identify(bytes: &[u8]) -> Seen {
     let word = |place: usize| bytes.as_chunks().0.get(place).map(|word| u64::from_le_bytes(*word));
     if word(0) != Some(MAGIC) {
         return Seen::Torn(format!("{} bytes that are no title's", bytes.len()));
     }
-    let (Some(title), Some(number), Some(length)) = (word(1), word(2), word(3)) else {
+    let (Some(number), Some(length)) = (word(1), word(2)) else {
         return Seen::Torn("not even a head".into());
     };
-    let version = Version { title, number, length };
-    if title != hash(name) {
-        Seen::Torn("another title".into())
-    } else if length != bytes.len() as u64 {
+    let version = Version { number, length };
+    if length != bytes.len() as u64 {
         Seen::Torn(format!("{} of the {length} bytes of version {number}", bytes.len()))
     } else if let Some(place) = version.differs(bytes) {
         Seen::Torn(format!("version {number} at first, another content at {place}"))
@@ -104,29 +97,22 @@ pub(super) fn is_of_a_title(piece: &[u8]) -> bool {
     piece.starts_with(&MAGIC.to_le_bytes())
 }
 
-fn hash(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_version_is_known_by_its_bytes_and_any_mixture_is_torn() {
-        let (old, new) = (Version::new("a", 1, 20_000), Version::new("a", 2, 20_000));
+        let (old, new) = (Version::new(1, 20_000), Version::new(2, 20_000));
         let bytes = old.bytes(0, 20_000);
-        assert_eq!(identify("a", &bytes), Seen::Whole(1));
+        assert_eq!(identify(&bytes), Seen::Whole(1));
         assert_eq!([old.bytes(0, 9000), old.bytes(9000, 20_000)].concat(), bytes);
-        let torn = |bytes: &[u8]| assert!(matches!(identify("a", bytes), Seen::Torn(_)));
+        let torn = |bytes: &[u8]| assert!(matches!(identify(bytes), Seen::Torn(_)));
         torn(&[&bytes[..8192], &new.bytes(8192, 20_000)].concat());
         torn(&bytes[..19_999]);
         torn(&[&bytes[..4096], &[0; 4096], &bytes[8192..]].concat());
         torn(&[&bytes[..4096], &bytes[..4096], &bytes[8192..]].concat());
         torn(&[]);
-        torn(&Version::new("b", 1, 20_000).bytes(0, 20_000));
         let mut flipped = bytes;
         flipped[19_998] ^= 1;
         torn(&flipped);

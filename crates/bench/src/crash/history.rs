@@ -17,6 +17,7 @@ pub(super) type Position = u64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     titles: BTreeMap<String, Vec<Act>>,
+    moves: Vec<Move>,
     uploads: BTreeMap<String, Upload>,
     /// Uploads that were asked for, and nobody was told whether they are there.
     untold: usize,
@@ -30,6 +31,17 @@ struct Act {
     begun: Position,
     acked: Option<Position>,
 }
+
+/// A version gets another name: an act on both, in one step.
+#[derive(Clone, Debug)]
+struct Move {
+    version: u64,
+    from: Place,
+    to: Place,
+}
+
+/// A name, and which of its acts.
+type Place = (String, usize);
 
 /// An upload that can be resumed.
 #[derive(Clone, Debug)]
@@ -53,8 +65,9 @@ struct Step {
 /// Names what was begun.
 #[derive(Clone, Debug)]
 pub(super) enum Begun {
-    Title(String, usize),
-    Upload(String, usize),
+    Title(Place),
+    Move(Place, Place),
+    Upload(Place),
 }
 
 /// What a recovered volume shows.
@@ -92,9 +105,26 @@ pub(super) struct Judgement {
 impl History {
     /// The name will have version `leaves`, or be gone.
     pub(super) fn begin(&mut self, now: Position, name: &str, leaves: Option<u64>) -> Begun {
+        Begun::Title(self.act(now, name, leaves))
+    }
+
+    /// The version that is called `from` will be called `to`.
+    pub(super) fn begin_move(
+        &mut self,
+        now: Position,
+        from: &str,
+        to: &str,
+        version: u64,
+    ) -> Begun {
+        let (from, to) = (self.act(now, from, None), self.act(now, to, Some(version)));
+        self.moves.push(Move { version, from: from.clone(), to: to.clone() });
+        Begun::Move(from, to)
+    }
+
+    fn act(&mut self, now: Position, name: &str, leaves: Option<u64>) -> Place {
         let acts = self.titles.entry(name.to_owned()).or_default();
         acts.push(Act { leaves, begun: now, acked: None });
-        Begun::Title(name.to_owned(), acts.len() - 1)
+        (name.to_owned(), acts.len() - 1)
     }
 
     /// An upload is asked for whose id is not known yet.
@@ -143,20 +173,22 @@ impl History {
         if to == version.length() {
             upload.ended.get_or_insert(now);
         }
-        Begun::Upload(id.to_owned(), upload.steps.len() - 1)
+        Begun::Upload((id.to_owned(), upload.steps.len() - 1))
     }
 
     /// It was acknowledged.
     pub(super) fn ack(&mut self, now: Position, begun: &Begun) {
-        let acked = match begun {
-            Begun::Title(name, place) => {
-                self.titles.get_mut(name).map(|acts| &mut acts[*place].acked)
-            }
-            Begun::Upload(id, place) => {
-                self.uploads.get_mut(id).map(|upload| &mut upload.steps[*place].acked)
-            }
+        let in_history = "what was begun is in the history";
+        let mut act = |(name, place): &Place| {
+            self.titles.get_mut(name).expect(in_history)[*place].acked = Some(now);
         };
-        *acked.expect("what was begun is in the history") = Some(now);
+        match begun {
+            Begun::Title(place) => act(place),
+            Begun::Move(from, to) => [from, to].into_iter().for_each(act),
+            Begun::Upload((id, place)) => {
+                self.uploads.get_mut(id).expect(in_history).steps[*place].acked = Some(now);
+            }
+        }
     }
 
     /// Positions at which something was acknowledged.
@@ -175,6 +207,7 @@ impl History {
             };
             *acts = vec![Act { leaves, begun: now, acked: Some(now) }];
         }
+        self.moves.clear();
         self.uploads.retain(|id, _| found.uploads.contains_key(id));
         for (id, upload) in &mut self.uploads {
             let to = found.uploads[id].offset;
@@ -241,6 +274,7 @@ impl History {
                 false => wrong.torn.push(text),
             }
         }
+        self.judge_moves(cut, found, &mut wrong);
         let unknown = found.titles.keys().filter(|name| !self.titles.contains_key(*name));
         wrong.stray.extend(unknown.map(|name| format!("{name}: never asked for")));
         for (id, upload) in &self.uploads {
@@ -249,6 +283,27 @@ impl History {
         let unknown = found.uploads.keys().filter(|id| !self.uploads.contains_key(*id));
         wrong.stray.extend(unknown.map(|id| format!("upload {id}: never asked for")));
         wrong
+    }
+
+    /// What was on its way from one name to another has one of them, and nothing has two.
+    fn judge_moves(&self, cut: Position, found: &Found, wrong: &mut Judgement) {
+        let mut names = BTreeMap::new();
+        for (name, seen) in &found.titles {
+            if let Seen::Whole(number) = seen
+                && let Some(other) = names.insert(*number, name)
+            {
+                wrong.stray.push(format!("version {number}: called {other} and {name}"));
+            }
+        }
+        let is_last = |(name, place): &Place| {
+            self.titles[name].iter().rposition(|act| act.begun < cut) == Some(*place)
+        };
+        for Move { version, from, to } in &self.moves {
+            if is_last(from) && is_last(to) && !names.contains_key(version) {
+                let (from, to) = (&from.0, &to.0);
+                wrong.lost.push(format!("version {version}: between {from} and {to}"));
+            }
+        }
     }
 }
 
@@ -340,7 +395,7 @@ mod tests {
     #[test]
     fn an_offset_lies_between_what_was_acknowledged_and_what_was_sent() {
         let mut history = History::default();
-        let version = Version::new("a", 1, 300);
+        let version = Version::new(1, 300);
         for (begun, acked, to) in [(1, 2, 0), (3, 4, 100)] {
             let step = history.begin_step(begun, "u", "a", version, to);
             history.ack(acked, &step);
@@ -366,10 +421,31 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_moves_has_one_of_its_names() {
+        let mut history = History::default();
+        for (name, version) in [("a", 1), ("b", 2)] {
+            let act = history.begin(1, name, Some(version));
+            history.ack(2, &act);
+        }
+        let moved = history.begin_move(3, "a", "b", 1);
+        history.ack(5, &moved);
+        let [one, two] = [Seen::Whole(1), Seen::Whole(2)];
+        let before = shown(&[("a", one.clone()), ("b", two.clone())]);
+        let after = shown(&[("b", one.clone())]);
+        assert!(history.judge(4, &before).is_clean() && history.judge(4, &after).is_clean());
+        assert_eq!(history.judge(4, &shown(&[("b", two)])).lost, ["version 1: between a and b"]);
+        let twice = shown(&[("a", one.clone()), ("b", one)]);
+        assert_eq!(history.judge(4, &twice).stray, ["version 1: called a and b"]);
+        assert!(history.judge(5, &after).is_clean());
+        assert_eq!(history.judge(5, &before).lost.len(), 2, "acknowledged");
+        assert!(history.judge(3, &before).is_clean() && !history.judge(3, &after).is_clean());
+    }
+
+    #[test]
     fn what_was_seen_after_a_restart_must_stay() {
         let mut history = History::default();
         history.begin(1, "a", Some(1));
-        let version = Version::new("b", 7, 300);
+        let version = Version::new(7, 300);
         let step = history.begin_step(2, "u", "b", version, 100);
         history.ack(3, &step);
         history.begin_step(3, "u", "b", version, 200);

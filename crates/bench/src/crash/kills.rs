@@ -47,9 +47,8 @@ pub(super) fn run(binary: &Path, root: &Path, kills: u64, seed: u64) -> Result<K
         let life = Nanos(random.next() % LIFE_MAX.0);
         std::thread::scope(|scope| -> Result<()> {
             let work = |number| {
-                let (client, random) = (server.client(), Random::new(random.next()));
-                let (recorder, tolerant, fault) = (&recorder, true, None);
-                let mut load = Load { number, client, recorder, random, tolerant, fault };
+                let mut load = Load::new(number, server.client(), &recorder, random.next());
+                load.tolerant = true;
                 scope.spawn(move || load.work(ENDLESS))
             };
             let workers: Vec<_> = (0..CLIENTS).map(work).collect();

@@ -57,6 +57,12 @@ impl<'a> Recorder<'a> {
         Ok(lock(&self.history).begin(now, name, leaves))
     }
 
+    /// The version that is called `from` will be called `to`.
+    pub(super) fn begin_move(&self, from: &str, to: &str, version: u64) -> Result<Begun> {
+        let now = self.now()?;
+        Ok(lock(&self.history).begin_move(now, from, to, version))
+    }
+
     /// An upload is asked for whose id is not known yet.
     pub(super) fn ask(&self) -> Result<Position> {
         let now = self.now()?;

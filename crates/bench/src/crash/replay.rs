@@ -78,8 +78,8 @@ pub(super) struct Outcome {
 
 /// Seconds that a subject may take until it is ready.
 const READY: f64 = 5.0;
-/// Cuts of one load. A load costs about as much as ten cuts.
-const CUTS_PER_LOAD: u64 = 100;
+/// Cuts of one load. A load costs about as much as a few cuts.
+const CUTS_PER_LOAD: u64 = 50;
 /// Room for the reserve that the server keeps free, and the load beside it.
 const DISK_SIZE: Bytes = Bytes(1 << 30);
 const EXAMPLES_MAX: usize = 8;

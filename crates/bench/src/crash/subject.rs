@@ -45,9 +45,9 @@ pub(super) fn all(tactus: &Path) -> Vec<Box<dyn Subject>> {
 }
 
 /// Reads a title.
-fn seen(name: &str, path: &Path) -> Result<Seen> {
+fn seen(path: &Path) -> Result<Seen> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(identify(name, &bytes))
+    Ok(identify(&bytes))
 }
 
 /// The files in `folder` by name, without what the file system itself put there.

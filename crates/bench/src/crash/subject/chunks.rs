@@ -88,7 +88,7 @@ impl Subject for Chunks {
         let mut uploads = Vec::new();
         for number in 0..UPLOADS {
             let id = format!("{PREFIX}{number}");
-            let version = Version::new(&id, random.next(), length);
+            let version = Version::new(random.next(), length);
             let step = recorder.begin_step(&id, &id, version, 0)?;
             let flags = OFlags::DIRECT.bits().cast_signed();
             let file = OpenOptions::new()

@@ -44,7 +44,7 @@ impl Subject for Served {
     fn method(&self) -> &str {
         match self.faulty {
             true => "the server, on a disk of which a write or flush fails",
-            false => "the server: PUT, replace, DELETE, tus",
+            false => "the server: PUT, replace, DELETE, MOVE, tus",
         }
     }
 
@@ -62,11 +62,10 @@ impl Subject for Served {
         });
         std::thread::scope(|scope| {
             let work = |(number, seed)| {
-                let (client, random) = (server.client(), Random::new(seed));
+                let mut load = Load::new(number, server.client(), recorder, seed);
+                load.tolerant = self.faulty;
                 // The first client's work is the clock of the fault, which hits whoever is there.
-                let fault = fault.filter(|_| number == 0);
-                let tolerant = self.faulty;
-                let mut load = Load { number, client, recorder, random, tolerant, fault };
+                load.fault = fault.filter(|_| number == 0);
                 scope.spawn(move || load.work(acts))
             };
             let workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
@@ -110,14 +109,16 @@ pub(in crate::crash) struct Acts {
 
 /// One client at work. Its names are its own: acts on one name come one after the other.
 pub(in crate::crash) struct Load<'a, 'b> {
-    pub(in crate::crash) number: usize,
-    pub(in crate::crash) client: Client,
-    pub(in crate::crash) recorder: &'a Recorder<'b>,
-    pub(in crate::crash) random: Random,
+    number: usize,
+    client: Client,
+    recorder: &'a Recorder<'b>,
+    random: Random,
+    /// The versions that it knows to be there.
+    holds: BTreeMap<String, u64>,
     /// Refusals and lost connections are no error of the run.
     pub(in crate::crash) tolerant: bool,
     /// Before this act the disk is asked for a fault.
-    pub(in crate::crash) fault: Option<(usize, Fault)>,
+    fault: Option<(usize, Fault)>,
 }
 
 /// An upload under way.
@@ -128,7 +129,18 @@ struct Upload {
     offset: u64,
 }
 
-impl Load<'_, '_> {
+impl<'a, 'b> Load<'a, 'b> {
+    /// The client `number`, which begins with nothing.
+    pub(in crate::crash) fn new(
+        number: usize,
+        client: Client,
+        recorder: &'a Recorder<'b>,
+        seed: u64,
+    ) -> Self {
+        let (random, holds) = (Random::new(seed), BTreeMap::new());
+        Self { number, client, recorder, random, holds, tolerant: false, fault: None }
+    }
+
     /// Works; ends early when the server is gone and that is to be expected.
     pub(in crate::crash) fn work(&mut self, acts: Acts) -> Result<()> {
         match self.work_through(acts) {
@@ -159,38 +171,67 @@ impl Load<'_, '_> {
         Ok(())
     }
 
-    /// Puts, replaces or deletes a title.
+    /// Puts, replaces, moves or deletes a title.
     fn title(&mut self) -> Result<()> {
-        // Half of them in a folder that is new at first.
-        let place = self.random.next() % NAMES;
-        let folder = if place.is_multiple_of(2) {
-            format!("folder-{}/", self.number)
-        } else {
-            String::new()
-        };
-        let name = format!("{folder}title-{}-{place}", self.number);
-        let target = format!("/{name}");
-        if self.random.next().is_multiple_of(6) {
-            let act = self.recorder.begin(&name, None)?;
-            let status = self.client.ask("DELETE", &target, "", &[])?.status;
-            // It may never have been there.
-            return self.settle(&act, status, &[204, 404]);
+        let name = self.name();
+        match self.random.next() % 6 {
+            0 => {
+                let act = self.recorder.begin(&name, None)?;
+                let good: &[u16] = match self.holds.remove(&name) {
+                    Some(_) => &[204],
+                    // It may never have been there.
+                    None => &[204, 404],
+                };
+                let status = self.client.ask("DELETE", &format!("/{name}"), "", &[])?.status;
+                self.settle(&act, status, good).map(drop)
+            }
+            1 if self.holds.keys().any(|held| *held != name) => self.relocate(&name),
+            _ => self.put(name),
         }
-        let version = self.version(&name);
-        let act = self.recorder.begin(&name, Some(version.number()))?;
-        let bytes = version.bytes(0, version.length());
-        let status = self.client.ask("PUT", &target, "", &bytes)?.status;
-        self.settle(&act, status, &[201, 204])
     }
 
-    fn version(&mut self, name: &str) -> Version {
+    fn put(&mut self, name: String) -> Result<()> {
+        let version = self.version();
+        let act = self.recorder.begin(&name, Some(version.number()))?;
+        self.holds.remove(&name);
+        let bytes = version.bytes(0, version.length());
+        let status = self.client.ask("PUT", &format!("/{name}"), "", &bytes)?.status;
+        if self.settle(&act, status, &[201, 204])? {
+            self.holds.insert(name, version.number());
+        }
+        Ok(())
+    }
+
+    /// Gives a title that is there the name `to`.
+    fn relocate(&mut self, to: &str) -> Result<()> {
+        let others = self.holds.keys().filter(|held| *held != to);
+        let from = others.clone().nth(self.random.next() as usize % others.count());
+        let from = from.context("nothing to move")?.clone();
+        self.holds.remove(to);
+        let version = self.holds.remove(&from).context("nothing to move")?;
+        let act = self.recorder.begin_move(&from, to, version)?;
+        let fields = format!("Destination: /{to}\r\n");
+        let status = self.client.ask("MOVE", &format!("/{from}"), &fields, &[])?.status;
+        if self.settle(&act, status, &[201, 204])? {
+            self.holds.insert(to.to_owned(), version);
+        }
+        Ok(())
+    }
+
+    /// One of its names; half of them are in a folder that is new at first.
+    fn name(&mut self) -> String {
+        let place = self.random.next() % NAMES;
+        name_of(self.number, place)
+    }
+
+    fn version(&mut self) -> Version {
         let length = 1_000 + self.random.next() % ((LENGTH_MAX_KIB << 10) - 1_000);
-        Version::new(name, self.random.next(), length)
+        Version::new(self.random.next(), length)
     }
 
     fn create(&mut self) -> Result<Option<Upload>> {
         let name = format!("{UPLOADED}{}-{:x}", self.number, self.random.next());
-        let version = self.version(&name);
+        let version = self.version();
         let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
         let target = format!("{UPLOADS}?path=/{name}");
         let asked = self.recorder.ask()?;
@@ -227,13 +268,21 @@ impl Load<'_, '_> {
         Ok((status == 204 && !last).then_some(Upload { url, name, version, offset: to }))
     }
 
-    fn settle(&self, act: &Begun, status: u16, good: &[u16]) -> Result<()> {
+    /// Whether it was done.
+    fn settle(&self, act: &Begun, status: u16, good: &[u16]) -> Result<bool> {
         if good.contains(&status) {
-            return self.recorder.ack(act);
+            self.recorder.ack(act)?;
+            return Ok(true);
         }
         ensure!(self.tolerant, "refused with {status}");
-        Ok(())
+        Ok(false)
     }
+}
+
+/// A title of the client `number`.
+fn name_of(number: usize, place: u64) -> String {
+    let folder = if place.is_multiple_of(2) { format!("folder-{number}/") } else { String::new() };
+    format!("{folder}title-{number}-{place}")
 }
 
 /// A server that has started again.
@@ -258,19 +307,25 @@ pub(in crate::crash) fn look(
 ) -> Result<Found> {
     let mut client = server.client();
     let mut found = Found { titles: titles(root)?, ..Found::default() };
-    // One title as everybody gets it, checksums compared.
-    let mut whole = found.titles.iter().filter(|(_, seen)| matches!(seen, Seen::Whole(_)));
-    if let Some((name, on_disk)) = whole.next_back() {
+    // One title as everybody gets it, checksums compared; the versions draw which.
+    let whole = found.titles.iter().filter_map(|(name, seen)| match seen {
+        Seen::Whole(number) => Some((name, *number)),
+        Seen::Torn(_) => None,
+    });
+    let drawn = whole.clone().fold(0, |drawn, (_, number)| drawn ^ number);
+    let count = whole.clone().count().max(1);
+    if let Some((name, on_disk)) = whole.clone().nth(drawn as usize % count) {
         let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
-        let wrong = match sent.map(|answer| (answer.status, identify(name, &answer.body))) {
-            Ok((200, sent)) if sent == *on_disk => None,
+        let wrong = match sent.map(|answer| (answer.status, identify(&answer.body))) {
+            Ok((200, sent)) if sent == Seen::Whole(on_disk) => None,
             Ok((status, sent)) => {
                 Some(format!("right on the disk, sent with {status} as {sent:?}"))
             }
             Err(error) => Some(format!("right on the disk, not sent: {error:#}")),
         };
         if let Some(wrong) = wrong {
-            found.titles.insert(name.clone(), Seen::Torn(wrong));
+            let name = name.clone();
+            found.titles.insert(name, Seen::Torn(wrong));
         }
     }
     let mut open = history.untold();
@@ -352,7 +407,7 @@ pub(in crate::crash) fn fill_quota(server: &Server, root: &Path, history: &Histo
     // What nobody was told of may be there, and keeps its room until it expires.
     let kept = history.untold() as u64 * (LENGTH_MAX_KIB << 10);
     let rest = QUOTA.0.checked_sub(kept).context("too many uploads that nobody was told of")?;
-    let version = Version::new("all", 1, rest);
+    let version = Version::new(1, rest);
     let answer = client.ask("PUT", "/all", "", &version.bytes(0, rest))?;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     ensure!(answer.status == 201, "{rest} B of {QUOTA} are not free: {} {text}", answer.status);
@@ -374,7 +429,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Resu
                 walk(&path, &format!("{whole}/"), found)?;
             }
         } else {
-            let title = seen(&whole, &path)?;
+            let title = seen(&path)?;
             found.insert(whole, title);
         }
     }

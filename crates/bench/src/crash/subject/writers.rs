@@ -133,7 +133,7 @@ impl Subject for Writer {
                 true => self.remove(root, &name),
                 false => {
                     let length = (1 + random.next() % LENGTH_MAX) * BLOCK;
-                    let bytes = Version::new(&name, number, length).bytes(0, length);
+                    let bytes = Version::new(number, length).bytes(0, length);
                     let target = &mut buffer.bytes()[..bytes.len()];
                     target.copy_from_slice(&bytes);
                     self.put(root, &name, number, target)
@@ -167,7 +167,7 @@ impl Recovered for Titles {
     fn look(&mut self, _history: &History) -> Result<Found> {
         let mut found = Found::default();
         for (name, path) in &self.0 {
-            found.titles.insert(name.clone(), seen(name, path)?);
+            found.titles.insert(name.clone(), seen(path)?);
         }
         Ok(found)
     }
