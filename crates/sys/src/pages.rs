@@ -268,6 +268,8 @@ fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
         let left = (end - offset) as usize;
         match pin::splice(transfer.file.0, Some(&mut offset), pipe.0.as_raw_fd(), left) {
             Ok(0) => break,
+            // The pipe is full before the end: of its last page the file has only a part.
+            Err(libc::EAGAIN) => break,
             Ok(_) | Err(libc::EINTR) => (),
             Err(errno) => return Err(errno),
         }

@@ -127,6 +127,19 @@ fn a_deleted_file_is_let_go_of_though_its_block_stays() {
 }
 
 #[test]
+fn a_file_may_end_anywhere_in_a_block() {
+    let mut fixture = Fixture::new(1);
+    let file = File::options().write(true).open(fixture.directory.path().join("title")).unwrap();
+    let page = PAGE as u32;
+    let ends = [1, page - 1, page, BLOCK - page, BLOCK - page + 1, BLOCK - 1, BLOCK];
+    for (generation, end) in (1..).zip(ends) {
+        file.set_len(2 * u64::from(BLOCK) + u64::from(end)).unwrap();
+        let last = fixture.transfer(0, generation, 2);
+        assert_eq!(fixture.fill(last).result, Ok(end));
+    }
+}
+
+#[test]
 fn pieces_of_one_block_share_its_place() {
     let mut fixture = Fixture::new(1);
     let whole = fixture.transfer(0, 1, 5);
