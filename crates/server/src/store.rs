@@ -20,6 +20,8 @@ mod sums;
 mod tide;
 mod upload;
 mod verify;
+#[cfg(debug_assertions)]
+mod wrong;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

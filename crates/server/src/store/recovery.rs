@@ -67,6 +67,8 @@ impl Store {
         options: StoreOptions,
     ) -> Result<(Self, Opened), OpenError> {
         let begun = Instant::now();
+        #[cfg(debug_assertions)]
+        let medium = super::wrong::medium(medium);
         let failed = |what: &'static str| {
             move |error| OpenError::Failed { root: root.to_owned(), what, error }
         };
@@ -77,6 +79,8 @@ impl Store {
         let left = blocking(move || {
             let strays = clear_stage(&this)?;
             let replayed = journal::read(&this.own.top)?;
+            #[cfg(debug_assertions)]
+            let replayed = super::wrong::offsets(&this, replayed);
             Ok(Left { strays, ..Left::sort(&this, replayed)? })
         });
         let left = left.await.map_err(failed("what the last run left"))?;

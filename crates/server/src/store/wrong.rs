@@ -1,0 +1,100 @@
+//! The write protocol with one step left out: what a replay of power failures must find out.
+//!
+//! Promise: it is not in a release. A build with debug assertions does it when [`ASK`] names a step,
+//! and says so.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType};
+
+use super::journal::{Advanced, Record, Replayed};
+use super::medium::{Begun, Flush, Medium, Pending, Place, Reserve};
+use super::names::Names;
+use super::sums::{SumMark, UNIT};
+
+/// The variable of the environment that is asked.
+const ASK: &str = "TACTUS_WRONG";
+
+/// What is done wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wrong {
+    /// Directories are not flushed (W6).
+    Folders,
+    /// An upload goes on at the length of its file (W8).
+    Sizes,
+}
+
+fn asked() -> Option<Wrong> {
+    match std::env::var(ASK).ok()?.as_str() {
+        "folders" => Some(Wrong::Folders),
+        "sizes" => Some(Wrong::Sizes),
+        other => panic!("{ASK} is folders or sizes, and not {other:?}"),
+    }
+}
+
+/// `medium`, or one that does it wrongly.
+pub(super) fn medium(medium: Arc<dyn Medium>) -> Arc<dyn Medium> {
+    let Some(wrong) = asked() else { return medium };
+    tracing::error!("{ASK} is set: this server loses what it has acknowledged");
+    Arc::new(Careless { medium, wrong })
+}
+
+/// Gives every upload all of its file, if that is what is asked for.
+pub(super) fn offsets(names: &Names, mut replayed: Replayed) -> Replayed {
+    if asked() != Some(Wrong::Sizes) {
+        return replayed;
+    }
+    let open = replayed.table.entries().filter(|(_, entry)| entry.named.is_none());
+    let longer = open.filter_map(|(&id, entry)| {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&names.own.uploads, id.to_string(), flags).ok()?;
+        let len = super::len_of(&stat).0;
+        let mark = SumMark { len, ..entry.mark };
+        let units = vec![0; usize::try_from(len / UNIT).ok()?];
+        let (prefix, expires) = (entry.prefix, entry.expires);
+        Some(Advanced { id, mark, prefix, from: 0, units, expires })
+    });
+    for advanced in longer.collect::<Vec<_>>() {
+        replayed.table.apply(Record::Advanced(advanced));
+    }
+    replayed
+}
+
+struct Careless {
+    medium: Arc<dyn Medium>,
+    wrong: Wrong,
+}
+
+impl Medium for Careless {
+    fn place_size(&self) -> usize {
+        self.medium.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        self.medium.places_each()
+    }
+
+    fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let (reserved, wrong) = (self.medium.reserve(what), self.wrong);
+        Box::pin(async move {
+            let medium = reserved.await;
+            Arc::new(Self { medium, wrong }) as Arc<dyn Medium>
+        })
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        self.medium.place()
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        let is_directory = || {
+            let stat = rustix::fs::fstat(file);
+            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        };
+        if self.wrong == Wrong::Folders && is_directory() {
+            return Box::pin(async { Ok(()) });
+        }
+        self.medium.sync(file, what)
+    }
+}
