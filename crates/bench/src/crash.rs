@@ -43,9 +43,9 @@ pub struct Options {
     /// Which file systems; all by default.
     #[arg(long, value_delimiter = ',')]
     fs: Vec<FileSystem>,
-    /// Which subjects, by the names of the table. By default all but the server (tactus, and tactus-faulty
-    /// on a disk that fails once), which must have been built.
-    #[arg(long, value_delimiter = ',')]
+    /// Which subjects, by the names of the table, or all. Those that begin with tactus are the server, which
+    /// must have been built.
+    #[arg(long, value_delimiter = ',', default_value = "tactus")]
     subject: Vec<String>,
     /// Instead of cutting the power, kill the server so many times.
     #[arg(long)]
@@ -91,9 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     can_run()?;
     let mut subjects = subject::all(&tactus);
-    if options.subject.is_empty() {
-        subjects.retain(|subject| !subject.name().starts_with("tactus"));
-    } else {
+    if options.subject != ["all"] {
         let known: Vec<_> = subjects.iter().map(|subject| subject.name().to_owned()).collect();
         if let Some(unknown) = options.subject.iter().find(|name| !known.contains(name)) {
             bail!("no subject is called {unknown:?}; there are {}", known.join(", "));
@@ -134,12 +132,24 @@ fn kill(tactus: &Path, kills: u64, options: &Options) -> Result<()> {
     let volume = tempfile::Builder::new().prefix("volume-").tempdir_in(&options.out)?;
     let root = volume.path().canonicalize()?;
     let killed = kills::run(tactus, &root, kills, options.seed)?;
-    let kills::Killed { kills, acks, ready_max } = killed;
-    let ready_max_seconds = ready_max.as_secs_f64();
+    let kills::Killed { kills, acks, deliveries, mut ready } = killed;
+    ready.sort_unstable();
+    let ready_seconds = |percent| {
+        // Rounds down: of two the earlier is the median.
+        let place = (ready.len().saturating_sub(1)) * percent / 100;
+        ready.get(place).map_or(0.0, std::time::Duration::as_secs_f64)
+    };
+    let [half, most, all] = [50, 99, 100].map(ready_seconds);
     println!(
-        "{kills} kills, {acks} acknowledgements, none lost; ready within {ready_max_seconds:.3} s"
+        "{kills} kills, {acks} acknowledgements, none lost; {deliveries} deliveries, none wrong; \
+         ready within {half:.3} s, 99 of 100 within {most:.3} s, all within {all:.3} s"
     );
-    let report = json!({ "kills": kills, "acks": acks, "ready_max_seconds": ready_max_seconds });
+    let report = json!({
+        "kills": kills,
+        "acks": acks,
+        "deliveries": deliveries,
+        "ready_seconds": { "p50": half, "p99": most, "max": all },
+    });
     std::fs::write(options.out.join("kills.json"), serde_json::to_string_pretty(&report)?)?;
     Ok(())
 }

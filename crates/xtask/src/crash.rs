@@ -1,7 +1,8 @@
 //! Power failures: builds the server and the bench, and lets the bench cut the power.
 //!
-//! Promise: the gate takes a thousand cuts of the server on each file system, some on failing disks, and
-//! kills it. What a cut is, and who must survive it, is the bench's own business.
+//! Promise: the gate takes a thousand cuts of the server on each file system, some more on failing disks,
+//! and kills it; and it sees that the same replay finds out a server and writers that are wrong. What a cut
+//! is, and who must survive it, is the bench's own business.
 
 use anyhow::Result;
 
@@ -9,12 +10,17 @@ use crate::host;
 use crate::step::Remark;
 use crate::workspace::{Workspace, run};
 
-/// What the gate asks for. The subjects that are known to be wrong are found out by the bench's tests.
-const GATE: [&[&str]; 3] = [
+/// What the gate asks for. Most of a cut is waiting, so many disks go beside each other.
+const GATE: [&[&str]; 4] = [
     &["--cuts=1000", "--subject=tactus", "--jobs=10"],
     &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
-    &["--kills=20"],
+    &["--cuts=300", "--until-found", WRONG, "--jobs=6", "--out=target/crash/wrong"],
+    &["--kills=25"],
 ];
+
+/// No flush of folders, an offset from the size, a second try of a failed flush: in the server, where
+/// it can be told to, and in writers of a few lines.
+const WRONG: &str = "--subject=tactus-folders,tactus-sizes,fsync-rename,chunks-size,fsync-retried";
 
 /// The gate's step.
 pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {

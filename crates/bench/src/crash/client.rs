@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Longer than any answer takes, P3's second included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,13 +44,7 @@ impl Client {
     ) -> Result<Answer> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => {
-                let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                BufReader::new(stream)
-            }
+            None => self.connect()?,
         };
         let (own, length) = (&self.fields, body.len());
         let bodiless = body.is_empty() && matches!(method, "GET" | "HEAD" | "DELETE");
@@ -67,6 +61,34 @@ impl Client {
             self.connection = Some(connection);
         }
         Ok(answer)
+    }
+}
+
+impl Client {
+    /// Whether `length` bytes would be taken for `target`; then they are not sent.
+    pub(super) fn would_be_taken(&self, target: &str, length: u64) -> Result<bool> {
+        let mut connection = self.connect()?;
+        let own = &self.fields;
+        let head = format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\n{own}Content-Length: {length}\r\n\
+             Expect: 100-continue\r\n\r\n"
+        );
+        connection.get_ref().write_all(head.as_bytes())?;
+        let mut line = String::new();
+        connection.read_line(&mut line)?;
+        match line.split(' ').nth(1) {
+            Some("100") => Ok(true),
+            Some("413" | "507") => Ok(false),
+            _ => bail!("{line:?} for {length} bytes"),
+        }
+    }
+
+    fn connect(&self) -> Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(BufReader::new(stream))
     }
 }
 

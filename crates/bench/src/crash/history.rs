@@ -151,6 +151,11 @@ impl History {
         self.ack(now, &created);
     }
 
+    /// So many of the uploads that nobody was told of have expired.
+    pub(super) fn expired(&mut self, count: usize) {
+        self.untold -= count;
+    }
+
     /// Uploads that may be there though nobody was told.
     pub(super) fn untold(&self) -> usize {
         self.untold

@@ -6,8 +6,9 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tactus_core::units::{Bytes, Nanos, SECOND};
@@ -15,6 +16,16 @@ use tempfile::TempDir;
 
 use super::client::Client;
 use crate::clock;
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) binary: PathBuf,
+    /// A step that it is asked to do wrongly.
+    pub(super) wrong: Option<&'static str>,
+    /// How long an upload waits after its last byte.
+    pub(super) expiry: Nanos,
+}
 
 /// A running server.
 #[derive(Debug)]
@@ -44,29 +55,68 @@ const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
 const PATIENCE: Nanos = SECOND.times(20);
 const PAUSE: Nanos = Nanos::from_millis(1);
 
-impl Server {
-    /// Starts `binary` on the volume at `root`, and waits until it listens.
-    pub(super) fn start(binary: &Path, root: &Path) -> Result<Self> {
+impl Program {
+    /// Starts it on the volume at `root`, and waits until it listens.
+    pub(super) fn start(&self, root: &Path) -> Result<Server> {
         let folder = tempfile::Builder::new().prefix("tactus-crash-server-").tempdir()?;
         let file = folder.path().join("tactus.toml");
         fs::write(folder.path().join("disk-model.toml"), MODEL)?;
         fs::write(folder.path().join("token"), TOKEN)?;
-        fs::write(&file, configuration(root))?;
+        fs::write(&file, self.configuration(root))?;
         let log = File::create(folder.path().join("output.log"))?;
-        let mut command = Command::new(binary);
+        let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&file);
+        command.envs(self.wrong.map(|step| ("TACTUS_WRONG", step)));
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, address: nowhere, folder };
+        let mut server = Server { child, address: nowhere, folder };
         server.address = server.listening()?;
         Ok(server)
     }
 
+    /// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for its turn: the
+    /// replay starts it thousands of times.
+    fn configuration(&self, root: &Path) -> String {
+        format!(
+            "[http]\n\
+             address = \"127.0.0.1:0\"\n\n\
+             [admin]\n\
+             address = \"off\"\n\n\
+             [memory]\n\
+             arena = \"16 MiB\"\n\
+             streams_max = 64\n\
+             lock = \"off\"\n\n\
+             [cores]\n\
+             realtime = \"off\"\n\n\
+             [best_effort]\n\
+             streams_max = 16\n\n\
+             [[volume]]\n\
+             path = \"{}\"\n\
+             mount = \"/\"\n\
+             model = \"disk-model.toml\"\n\
+             cycle = \"50 ms\"\n\
+             write_share = \"8 MiB\"\n\
+             uploads = true\n\n\
+             [upload]\n\
+             open_per_principal_max = 10000\n\
+             expiry = \"{} s\"\n\n\
+             [[upload.principal]]\n\
+             name = \"crash\"\n\
+             token_file = \"token\"\n\
+             quota = \"{} B\"\n",
+            root.display(),
+            self.expiry.0 / SECOND.0,
+            QUOTA.0
+        )
+    }
+}
+
+impl Server {
     /// A client that may upload.
     pub(super) fn client(&self) -> Client {
         Client::new(self.address, format!("Authorization: Bearer {TOKEN}\r\n"))
@@ -99,42 +149,22 @@ impl Server {
         }
     }
 
+    /// How long its threads have waited for a processor, all together: on a busy machine it starts later
+    /// through no fault of its own.
+    pub(super) fn starved(&self) -> Result<Duration> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // One that has just ended counts for nothing. Time on a processor, time waiting for one, turns.
+            let told = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            sum += told.split(' ').nth(1).map_or(Ok(0), str::parse)?;
+        }
+        Ok(Duration::from_nanos(sum))
+    }
+
     /// What it has said so far.
     pub(super) fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("output.log")).unwrap_or_default()
     }
-}
-
-/// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for its turn: the
-/// replay starts it thousands of times.
-fn configuration(root: &Path) -> String {
-    format!(
-        "[http]\n\
-         address = \"127.0.0.1:0\"\n\n\
-         [admin]\n\
-         address = \"off\"\n\n\
-         [memory]\n\
-         arena = \"16 MiB\"\n\
-         streams_max = 64\n\
-         lock = \"off\"\n\n\
-         [cores]\n\
-         realtime = \"off\"\n\n\
-         [best_effort]\n\
-         streams_max = 16\n\n\
-         [[volume]]\n\
-         path = \"{}\"\n\
-         mount = \"/\"\n\
-         model = \"disk-model.toml\"\n\
-         cycle = \"50 ms\"\n\
-         write_share = \"8 MiB\"\n\
-         uploads = true\n\n\
-         [[upload.principal]]\n\
-         name = \"crash\"\n\
-         token_file = \"token\"\n\
-         quota = \"{} B\"\n",
-        root.display(),
-        QUOTA.0
-    )
 }
 
 impl Drop for Server {

@@ -9,6 +9,7 @@ mod writers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -35,9 +36,13 @@ pub(super) trait Subject: Sync {
 pub(super) trait Recovered {
     /// Reads every byte of what there is.
     fn look(&mut self, history: &History) -> Result<Found>;
+    /// How long it was kept from recovering because others had the processors.
+    fn starved(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
 }
 
-pub(super) use served::{Acts, Load, delete_uploaded, fill_quota, look, titles};
+pub(super) use served::{Acts, Load, audit, delete_uploaded, deliver, look, titles};
 
 /// All subjects: those that need nothing but the kernel, and the server at `tactus`.
 pub(super) fn all(tactus: &Path) -> Vec<Box<dyn Subject>> {

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tactus_core::units::{Nanos, SECOND};
 
 use super::{Recovered, Subject, files, seen};
@@ -18,42 +19,49 @@ use crate::crash::content::{Seen, Version, identify};
 use crate::crash::history::{Begun, Found, History, Resumed};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
-use crate::crash::server::{QUOTA, Server};
+use crate::crash::server::{Program, QUOTA, Server};
 use crate::random::Random;
 
 /// Tactus itself.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
-    binary: PathBuf,
+    name: &'static str,
+    method: &'static str,
+    program: Program,
     /// Some write or flush fails under it.
     faulty: bool,
 }
 
-/// The server at `binary`, on a disk that works and on one that fails once.
+/// The server at `binary`: as it is, and with one step done wrongly; on a disk that works, and on one
+/// that fails once.
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
-    let served = Served { binary: binary.to_owned(), faulty: false };
-    let faulty = Served { faulty: true, ..served.clone() };
-    vec![Box::new(served), Box::new(faulty)]
+    let subject = |name, method, wrong, faulty| {
+        let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY };
+        Box::new(Served { name, method, program, faulty }) as Box<dyn Subject>
+    };
+    vec![
+        subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus", None, false),
+        subject("tactus-faulty", "the same, where a write or flush fails", None, true),
+        subject("tactus-folders", "the same, no folder flushed", Some("folders"), false),
+        subject("tactus-sizes", "the same, offset from the size", Some("sizes"), false),
+    ]
 }
 
 impl Subject for Served {
     fn name(&self) -> &str {
-        if self.faulty { "tactus-faulty" } else { "tactus" }
+        self.name
     }
 
     fn method(&self) -> &str {
-        match self.faulty {
-            true => "the server, on a disk of which a write or flush fails",
-            false => "the server: PUT, replace, DELETE, MOVE, tus",
-        }
+        self.method
     }
 
     fn sound(&self) -> bool {
-        true
+        self.program.wrong.is_none()
     }
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {
-        let server = Server::start(&self.binary, root)?;
+        let server = self.program.start(root)?;
         let acts = Acts { titles: 12, uploads: 10 };
         let seeds: Vec<_> = (0..CLIENTS).map(|_| random.next()).collect();
         let fault = self.faulty.then(|| {
@@ -82,11 +90,13 @@ impl Subject for Served {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let server = Server::start(&self.binary, root)?;
+        let server = self.program.start(root)?;
         Ok(Box::new(Restarted { server, root }))
     }
 }
 
+/// Longer than any run takes.
+const EXPIRY: Nanos = SECOND.times(86_400);
 /// Clients at once: their flushes go together.
 const CLIENTS: usize = 3;
 const NAMES: u64 = 6;
@@ -296,6 +306,10 @@ impl Recovered for Restarted<'_> {
         look(&self.server, self.root, history, true)
             .with_context(|| format!("the server said: {}", self.server.output()))
     }
+
+    fn starved(&self) -> Result<Duration> {
+        self.server.starved()
+    }
 }
 
 /// Holds what `server` has against `history`; with `finish`, by bringing every upload to its end.
@@ -321,7 +335,13 @@ pub(in crate::crash) fn look(
             Ok((status, sent)) => {
                 Some(format!("right on the disk, sent with {status} as {sent:?}"))
             }
-            Err(error) => Some(format!("right on the disk, not sent: {error:#}")),
+            Err(error) => {
+                let ended = ended(&mut client)?;
+                Some(format!(
+                    "right on the disk, not sent: {error:#}; {ended}; {}",
+                    server.output()
+                ))
+            }
         };
         if let Some(wrong) = wrong {
             let name = name.clone();
@@ -348,6 +368,17 @@ pub(in crate::crash) fn look(
     }
     found.strays.extend(strays(root, open)?);
     Ok(found)
+}
+
+/// How streams have ended, as the server counts them.
+fn ended(client: &mut Client) -> Result<String> {
+    let answer = client.ask("GET", "/metrics", "", &[])?;
+    let page = String::from_utf8_lossy(&answer.body).into_owned();
+    let lines = page.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
+    let told = |line: &&str| {
+        ["ended", "fault", "damaged", "stall", "missed"].iter().any(|word| line.contains(word))
+    };
+    Ok(lines.filter(told).collect::<Vec<_>>().join(", "))
 }
 
 /// Sends what is missing of an upload, and reads the title that it has become.
@@ -392,26 +423,67 @@ pub(in crate::crash) fn delete_uploaded(
     Ok(())
 }
 
-/// Deletes everything, and then has the whole quota for one title: fails when something is reserved for
-/// nothing.
-pub(in crate::crash) fn fill_quota(server: &Server, root: &Path, history: &History) -> Result<()> {
-    let mut client = server.client();
-    for name in titles(root)?.keys() {
-        let status = client.ask("DELETE", &format!("/{name}"), "", &[])?.status;
-        ensure!(status == 204, "{name} cannot be deleted: {status}");
+/// Fails when the server keeps room for nothing, or has forgotten to: what may still be stored is the
+/// quota without titles and open uploads, to the byte. Of uploads that nobody was told of, which may be
+/// there or not, only the number is known.
+pub(in crate::crash) fn audit(server: &Server, root: &Path, history: &History) -> Result<()> {
+    let client = server.client();
+    let deadline = clock::now() + TIDY_WITHIN;
+    loop {
+        let open: u64 = history.uploads().map(|(_, _, version)| version.length()).sum();
+        let free = QUOTA.0.checked_sub(length(root)? + open).context("more than the quota")?;
+        let kept = history.untold() as u64 * (LENGTH_MAX_KIB << 10);
+        let least = free.checked_sub(kept).context("too many uploads that nobody was told of")?;
+        let more = client.would_be_taken("/more", free + 1)?;
+        let enough = client.would_be_taken("/enough", least)?;
+        if enough && !more {
+            return Ok(());
+        }
+        // What is unlinked, or was asked for just now, counts a moment longer.
+        let text = format!("{least} B to {free} B: {enough}; more: {more}");
+        ensure!(clock::now() < deadline, "the room is not what it should be: {text}");
+        clock::sleep(Nanos::from_millis(20));
     }
-    for (url, ..) in history.uploads() {
-        let status = client.ask("DELETE", url, TUS, &[])?.status;
-        ensure!(status == 204, "an upload cannot be ended: {status}");
+}
+
+/// Bytes of all titles.
+fn length(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for (name, path) in files(folder)? {
+        let about = path.symlink_metadata()?;
+        sum += match about.is_dir() {
+            true if name == RESERVED => 0,
+            true => length(&path)?,
+            false => about.len(),
+        };
     }
-    // What nobody was told of may be there, and keeps its room until it expires.
-    let kept = history.untold() as u64 * (LENGTH_MAX_KIB << 10);
-    let rest = QUOTA.0.checked_sub(kept).context("too many uploads that nobody was told of")?;
-    let version = Version::new(1, rest);
-    let answer = client.ask("PUT", "/all", "", &version.bytes(0, rest))?;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    ensure!(answer.status == 201, "{rest} B of {QUOTA} are not free: {} {text}", answer.status);
-    Ok(())
+    Ok(sum)
+}
+
+/// Reads titles of `clients` clients at a rate of their own or as fast as the disk has time, until the
+/// server is gone; answers how many. Fails when what is sent is not one whole version.
+pub(in crate::crash) fn deliver(mut client: Client, clients: usize, seed: u64) -> Result<u64> {
+    let mut random = Random::new(seed);
+    let mut delivered = 0;
+    loop {
+        let name = name_of(random.next() as usize % clients, random.next() % NAMES);
+        let rate = if random.next() >> 63 == 0 { "20M" } else { "max" };
+        match client.ask("GET", &format!("/{name}?rate={rate}"), "", &[]) {
+            Ok(answer) if answer.status == 200 => match identify(&answer.body) {
+                Seen::Whole(_) => delivered += 1,
+                Seen::Torn(why) => bail!("{name} was sent torn: {why}"),
+            },
+            Ok(answer) => {
+                let good = [404, 503].contains(&answer.status);
+                ensure!(good, "{name} was answered with {}", answer.status);
+            }
+            // One that is dead answers nothing any more.
+            Err(error) => match client.ask("GET", "/metrics", "", &[]) {
+                Ok(_) => bail!("{name} was not sent: {error:#}; {}", ended(&mut client)?),
+                Err(_) => return Ok(delivered),
+            },
+        }
+    }
 }
 
 /// Reads all titles.
