@@ -9,6 +9,7 @@ mod change;
 mod fault;
 mod feed;
 mod id;
+mod joint;
 mod journal;
 mod ledger;
 mod medium;
@@ -41,12 +42,13 @@ pub use names::Precondition;
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
 pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};
-pub use sums::{Damaged, Manifests, Sums, UNIT};
+pub use sums::{ATTRIBUTE_UNITS_MAX, Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
 pub use verify::{Verdict, VerifyError, verify};
 
 use crate::catalogue::Catalogue;
 
+use joint::Joint;
 use journal::Journal;
 use ledger::Ledger;
 use names::{Aside, Names};
@@ -60,11 +62,18 @@ pub struct StoreOptions {
     pub limits: Limits,
     /// How long an upload that can be resumed is kept after its last byte.
     pub expiry: Duration,
+    /// A title of so many [`UNIT`]s keeps its checksums in an attribute of its file, which costs no flush
+    /// of its own; at most [`ATTRIBUTE_UNITS_MAX`].
+    pub attribute_units: usize,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { limits: Limits::default(), expiry: Duration::from_secs(24 * 60 * 60) }
+        Self {
+            limits: Limits::default(),
+            expiry: Duration::from_secs(24 * 60 * 60),
+            attribute_units: ATTRIBUTE_UNITS_MAX,
+        }
     }
 }
 
@@ -77,10 +86,12 @@ pub struct Store {
 struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
+    directories: Arc<Joint>,
     ledger: Arc<Ledger>,
     journal: Journal,
     sessions: Sessions,
     expiry: Duration,
+    attribute_units: usize,
     /// Threads that may block for this volume: when its disk hangs, so many hang with it.
     turns: Arc<Semaphore>,
     /// Who may read titles that come in; nobody: nobody.
@@ -245,9 +256,15 @@ impl Inner {
         medium::blocking(work).await
     }
 
-    /// Flushes all of `files` in one group.
-    async fn sync(&self, files: &[Arc<OwnedFd>]) -> Result<(), UploadError> {
-        let begun: Vec<_> = files.iter().map(|file| self.medium.sync(file, Flush::All)).collect();
+    /// Flushes all of `files` and `directories` in one group.
+    async fn sync(
+        &self,
+        files: &[Arc<OwnedFd>],
+        directories: &[Arc<OwnedFd>],
+    ) -> Result<(), UploadError> {
+        let files = files.iter().map(|file| self.medium.sync(file, Flush::All));
+        let directories = directories.iter().map(|directory| self.directories.sync(directory));
+        let begun: Vec<_> = files.chain(directories).collect();
         let mut result = Ok(());
         for sync in begun {
             let synced = sync.await.map_err(|error| self.fail(error));

@@ -130,11 +130,12 @@ fn f_09_random_damage_is_found_before_it_is_sent_by_reference() {
 fn f_09_a_cut_title_and_one_without_its_checksums_are_refused_before_any_byte() {
     let stage = Stage::new(Plan::default());
     for name in ["cut.ts", "long.ts", "lost.ts"] {
-        stage.store(name, LEN);
+        // Longer than those whose checksums need no file.
+        stage.store(name, 2 * LEN);
     }
     let open = |name: &str| std::fs::File::options().write(true).open(stage.path(name));
-    open("cut.ts").and_then(|file| file.set_len(LEN as u64 - 1)).expect("a shorter file");
-    open("long.ts").and_then(|file| file.set_len(LEN as u64 + 1)).expect("a longer file");
+    open("cut.ts").and_then(|file| file.set_len(2 * LEN as u64 - 1)).expect("a shorter file");
+    open("long.ts").and_then(|file| file.set_len(2 * LEN as u64 + 1)).expect("a longer file");
     std::fs::remove_dir_all(stage.path(".tactus/sums")).expect("it is there");
     for (count, name) in [(1.0, "cut.ts"), (2.0, "long.ts"), (3.0, "lost.ts")] {
         let answer = stage.server.get(name);

@@ -86,7 +86,11 @@ impl Uploads {
             principal_quotas: upload.principals.iter().filter_map(quota).collect(),
             ..Limits::default()
         };
-        let options = StoreOptions { limits, expiry: Duration::from_nanos(upload.expiry.0) };
+        let options = StoreOptions {
+            limits,
+            expiry: Duration::from_nanos(upload.expiry.0),
+            ..StoreOptions::default()
+        };
         let mut volumes = Vec::with_capacity(config.volumes.len());
         let mut unchecked = vec![false; config.volumes.len()];
         for (volume, medium) in config.volumes.iter().zip(media) {

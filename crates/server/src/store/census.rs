@@ -120,7 +120,7 @@ impl Census {
                 Err(errno) => return Err(errno.into()),
             };
             if let Ok(Some(mark)) = Mark::read(&file) {
-                self.named.insert(mark.id);
+                self.named.extend(mark.id());
             }
             let owner = names::owner_of(&file)?;
             *self.stored.entry(owner).or_default() += super::len_of(&stat).0;

@@ -394,8 +394,8 @@ impl Names {
                 // First the checksums: nothing would find them afterwards.
                 if alone && let Ok(Some(mark)) = sums::Mark::read(&file) {
                     let inode = rustix::fs::fstat(&file)?.st_ino;
-                    if mark.inode == inode {
-                        self.own.manifests.remove(mark.id)?;
+                    if let Some(id) = mark.id().filter(|_| mark.inode == inode) {
+                        self.own.manifests.remove(id)?;
                     }
                 }
             }

@@ -15,7 +15,7 @@ use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
 use super::names::{self, Changed, Precondition, TitleName};
-use super::sums::{self, Mark, Sums};
+use super::sums::{self, Held, Mark, Sums};
 
 /// A title that is stored for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +36,13 @@ pub(super) struct Unnamed {
     pub(super) name: TitleName,
     pub(super) condition: Precondition,
     pub(super) owner: Principal,
+}
+
+/// Where a title's checksums have been put, or will be.
+enum Marked {
+    /// Into an attribute of the title: they are safe when the title is.
+    Here,
+    Apart(Manifest),
 }
 
 /// The file of a title's checksums.
@@ -65,18 +72,23 @@ impl Inner {
         self.writable()?;
         let Unnamed { file, staged, sums, name, condition, owner } = unnamed;
         let len = sums.len();
-        let manifest = match self.known(&file, &sums).await {
-            Some(manifest) => manifest,
-            None => self.mark(&file, len, owner).await?,
+        let marked = match self.known(&file, &sums).await {
+            Some(marked) => marked,
+            None => self.mark(&file, &sums, owner).await?,
         };
-        let id = manifest.id;
+        // One group. A manifest has its name before its bytes are safe, but nobody is told of it before
+        // they are: the attribute reaches no reader without the title's name.
+        let (mut files, mut folders, mut made) = (vec![Arc::clone(&file)], Vec::new(), None);
+        if let Marked::Apart(manifest) = &marked {
+            files.push(Arc::clone(&manifest.file));
+            folders.push(Arc::clone(&manifest.directory));
+            made = Some(manifest).filter(|manifest| !manifest.is_written);
+        }
         let named = async {
-            if !manifest.is_written {
+            if let Some(manifest) = made {
                 self.write_whole(&manifest.file, &sums.encode()).await?;
             }
-            // One group. The manifest has its name before its bytes are safe, but nobody is told of
-            // it before they are: the attribute reaches no reader without the title's name.
-            self.sync(&[Arc::clone(&file), manifest.file, manifest.directory]).await?;
+            self.sync(&files, &folders).await?;
             let this = Arc::clone(self);
             let named = move || Ok(this.names.publish(&file, staged, &name, &condition));
             self.blocking(named)
@@ -87,12 +99,13 @@ impl Inner {
         };
         let changed = match named.await {
             Ok(changed) => changed,
-            // It may have had its name before.
-            Err(error) if manifest.is_written => return Err(error),
             Err(error) => {
-                let this = Arc::clone(self);
-                // Nobody refers to it; if it stays, the census finds it.
-                drop(self.blocking(move || this.names.own.manifests.remove(id)).await);
+                // One that was written before may have had a name before, too.
+                if let Some(id) = made.map(|manifest| manifest.id) {
+                    let this = Arc::clone(self);
+                    // Nobody refers to it; if it stays, the census finds it.
+                    drop(self.blocking(move || this.names.own.manifests.remove(id)).await);
+                }
                 return Err(error);
             }
         };
@@ -103,7 +116,7 @@ impl Inner {
 
     /// Makes a change of names durable, and cleans up after it.
     pub(super) async fn settle(self: &Arc<Self>, changed: Changed) -> Result<(), UploadError> {
-        self.sync(&changed.flush).await?;
+        self.sync(&[], &changed.flush).await?;
         self.names.remember(changed.chain);
         if let Some(replaced) = changed.replaced {
             self.ledger.remove_stored(replaced.owner.as_ref(), replaced.len);
@@ -113,17 +126,19 @@ impl Inner {
         Ok(())
     }
 
-    /// The manifest that the file has already, when it says the same: of an upload that was being
-    /// named when the last run ended. Its name may be visible, so nothing of it is to change.
-    async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<Manifest> {
+    /// Where the file has its sums already, when they are the same: of an upload that was being named
+    /// when the last run ended. Its name may be visible, so nothing of it is to change.
+    async fn known(self: &Arc<Self>, file: &Arc<OwnedFd>, sums: &Sums) -> Option<Marked> {
         let (this, file, sums) = (Arc::clone(self), Arc::clone(file), sums.clone());
         let known = self.blocking(move || {
             let manifests = &this.names.own.manifests;
             let Ok(Some(mark)) = Mark::read(&file) else { return Ok(None) };
-            match manifests.sums_of(&file) {
-                Ok(Some(known)) if *known == sums => {
+            match (manifests.sums_of(&file), mark.held) {
+                (Ok(Some(known)), Held::Here(_)) if *known == sums => Ok(Some(Marked::Here)),
+                (Ok(Some(known)), Held::Apart(id)) if *known == sums => {
                     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                    Manifest::open(manifests.directory(), mark.id, flags, true).map(Some)
+                    let manifest = Manifest::open(manifests.directory(), id, flags, true)?;
+                    Ok(Some(Marked::Apart(manifest)))
                 }
                 _ => Ok(None),
             }
@@ -132,28 +147,36 @@ impl Inner {
         known.await.ok().flatten()
     }
 
-    /// Cuts the file to its length, says in its attributes what belongs to it, and makes the file for
-    /// its checksums.
+    /// Cuts the file to its length and says in its attributes what belongs to it: its checksums, or
+    /// the file that is made for them.
     async fn mark(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
-        len: Bytes,
+        sums: &Sums,
         owner: Principal,
-    ) -> Result<Manifest, UploadError> {
-        let (this, file) = (Arc::clone(self), Arc::clone(file));
+    ) -> Result<Marked, UploadError> {
+        let (this, file, len) = (Arc::clone(self), Arc::clone(file), sums.len());
+        let is_short = sums.table().units().len() <= self.attribute_units;
+        let here = is_short.then(|| Held::Here(sums.clone()));
         let made = self.blocking(move || {
             // Also takes back what was reserved beyond the end.
             rustix::fs::ftruncate(&file, len.0)?;
             let inode = rustix::fs::fstat(&file)?.st_ino;
-            let id = StoreId::random();
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
-            Mark { id, inode }.write(&file)?;
             if !owner.name().is_empty() {
                 let (name, flags) = (sums::OWNER_ATTRIBUTE, XattrFlags::empty());
                 rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;
             }
-            Ok(manifest)
+            // Where other attributes take all the room there is, they go into a file as others do.
+            if let Some(held) = here
+                && (Mark { inode, held }).write(&file).is_ok()
+            {
+                return Ok(Marked::Here);
+            }
+            let id = StoreId::random();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
+            Mark { inode, held: Held::Apart(id) }.write(&file)?;
+            Ok(Marked::Apart(manifest))
         });
         made.await.map_err(|error| self.write_failed(error))
     }

@@ -18,12 +18,13 @@ use tokio::time::MissedTickBehavior;
 
 use super::fault::OpenError;
 use super::id::StoreId;
+use super::joint::Joint;
 use super::journal::{self, Journal, Record, Table};
 use super::ledger::{Ledger, Principal};
 use super::medium::{Medium, blocking};
 use super::names::{Aside, Names, Own, list, open_beneath};
 use super::resume::Sessions;
-use super::sums::{self, ASIDE, Manifests};
+use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 use crate::config::RESERVED;
 
@@ -120,11 +121,13 @@ impl Store {
         let (counting, counted) = watch::channel(false);
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
+            directories: Arc::new(Joint::new(Arc::clone(&medium))),
             medium,
             ledger: Arc::clone(&ledger),
             journal,
             sessions,
             expiry,
+            attribute_units: options.attribute_units.min(ATTRIBUTE_UNITS_MAX),
             turns: Arc::new(Semaphore::new(TURNS)),
             audience: OnceLock::new(),
             broken: OnceLock::new(),

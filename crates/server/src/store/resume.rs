@@ -431,7 +431,7 @@ impl Inner {
             self.allocate(&file, 0, len.unwrap_or(0), &mut claim).await?;
             // Its name in our directory must be there when its bytes are: one flush for both.
             let uploads = Arc::clone(&self.names.own.uploads);
-            self.sync(&[Arc::clone(&file), uploads]).await?;
+            self.sync(&[Arc::clone(&file)], &[uploads]).await?;
             self.sessions.add(id, claim, true);
             let expires = self.expires();
             let created = Created { id, principal, path, precondition, len, metadata, expires };

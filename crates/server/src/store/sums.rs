@@ -1,4 +1,5 @@
-//! Checksums of a title: one CRC32C for each 64 KiB, in a file of its own that checks itself.
+//! Checksums of a title: one CRC32C for each 64 KiB, in a manifest that checks itself. That of a short
+//! title lies in an attribute of its file and costs no flush of its own; others have a file.
 //!
 //! Promise: what has been read from a manifest is what was written into it, for a title of this
 //! length; everything else is damage. Writing and reading share this one form.
@@ -244,11 +245,14 @@ impl Manifests {
         let open = Self::open(root).map_err(|error| Damaged::Unreadable(unreadable(error)))?;
         match open {
             Some(manifests) => manifests.sums_of(title),
-            None => {
-                let stat =
-                    rustix::fs::fstat(title).map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
-                if mark.inode == stat.st_ino { Err(Damaged::Missing) } else { Ok(None) }
-            }
+            None => match mark.held {
+                Held::Here(sums) => Ok(Some(Arc::new(sums))),
+                Held::Apart(_) => {
+                    let stat = rustix::fs::fstat(title)
+                        .map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
+                    if mark.inode == stat.st_ino { Err(Damaged::Missing) } else { Ok(None) }
+                }
+            },
         }
     }
 
@@ -261,18 +265,31 @@ impl Manifests {
     /// # Errors
     /// When it has some that do not fit, or cannot be read.
     pub fn sums_of(&self, title: impl AsFd) -> Result<Option<Arc<Sums>>, Damaged> {
-        let unreadable = |errno: Errno| Damaged::Unreadable(errno.raw_os_error());
         let title = title.as_fd();
         let Some(mark) = Mark::read(title)? else { return Ok(None) };
-        let stat = rustix::fs::fstat(title).map_err(unreadable)?;
-        let manifest = match self.open_manifest(mark.id) {
-            Ok(manifest) => manifest,
-            // A copy has its original's attribute, and may outlive its checksums.
-            Err(Errno::NOENT) if mark.inode != stat.st_ino => return Ok(None),
-            Err(Errno::NOENT) => return Err(Damaged::Missing),
-            Err(errno) => return Err(unreadable(errno)),
-        };
+        let stat = rustix::fs::fstat(title).map_err(|e| Damaged::Unreadable(e.raw_os_error()))?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
+        let sums = match mark.held {
+            Held::Here(sums) => sums,
+            Held::Apart(id) => match self.read_manifest(id, len) {
+                // A copy has its original's attribute, and may outlive its checksums.
+                Err(Damaged::Missing) if mark.inode != stat.st_ino => return Ok(None),
+                sums => sums?,
+            },
+        };
+        if sums.len().0 != len {
+            return Err(Damaged::Length);
+        }
+        Ok(Some(Arc::new(sums)))
+    }
+
+    /// The manifest of a title of `len` bytes.
+    fn read_manifest(&self, id: StoreId, len: u64) -> Result<Sums, Damaged> {
+        let unreadable = |errno: Errno| Damaged::Unreadable(errno.raw_os_error());
+        let manifest = match self.open_manifest(id) {
+            Err(Errno::NOENT) => return Err(Damaged::Missing),
+            manifest => manifest.map_err(unreadable)?,
+        };
         let size = rustix::fs::fstat(&manifest).map_err(unreadable)?.st_size;
         // Checked before it is read: a damaged file has any length.
         let limit = manifest_len(len).max(manifest_len(0));
@@ -289,11 +306,7 @@ impl Manifests {
                 Err(errno) => return Err(unreadable(errno)),
             }
         }
-        let sums = Sums::decode(&bytes[..filled])?;
-        if sums.len().0 != len {
-            return Err(Damaged::Length);
-        }
-        Ok(Some(Arc::new(sums)))
+        Sums::decode(&bytes[..filled])
     }
 
     /// Opens a manifest; one that the census has put aside comes back.
@@ -336,31 +349,69 @@ pub(super) fn place_of(id: StoreId) -> String {
     format!("{:02x}/{id}", id.0[0])
 }
 
-/// What the attribute says: which checksums, and for which inode they were made. The second tells a
-/// copy that took the attribute along from the title itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the attribute says: where the checksums are, and for which inode they were made. The second
+/// tells a copy that took the attribute along from the title itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    pub(super) id: StoreId,
     pub(super) inode: u64,
+    pub(super) held: Held,
 }
 
+/// Where a title's checksums are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Held {
+    /// In a file of this name.
+    Apart(StoreId),
+    /// In the attribute itself.
+    Here(Sums),
+}
+
+/// Most units whose sums an attribute holds: what fits beside the other attributes of an inode, or into
+/// one block. A title of 1 MiB.
+pub const ATTRIBUTE_UNITS_MAX: usize = 16;
+
+/// Begins an attribute that holds the sums themselves; a name of a manifest never does.
+const HERE: u8 = b'+';
+
+/// Longest value of the attribute.
+const MARK_MAX: usize = 256;
+
 impl Mark {
-    pub(super) fn write(self, title: impl AsFd) -> Result<(), Errno> {
-        let value = format!("{}.{:x}", self.id, self.inode);
-        rustix::fs::fsetxattr(title, ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
+    pub(super) fn id(&self) -> Option<StoreId> {
+        match self.held {
+            Held::Apart(id) => Some(id),
+            Held::Here(_) => None,
+        }
+    }
+
+    pub(super) fn write(&self, title: impl AsFd) -> Result<(), Errno> {
+        let value = match &self.held {
+            Held::Apart(id) => format!("{id}.{:x}", self.inode).into_bytes(),
+            Held::Here(sums) => [&[HERE], &self.inode.to_le_bytes()[..], &sums.encode()].concat(),
+        };
+        rustix::fs::fsetxattr(title, ATTRIBUTE, &value, XattrFlags::empty())
     }
 
     /// None when there is no attribute: then the file is as any other.
     pub(super) fn read(title: impl AsFd) -> Result<Option<Self>, Damaged> {
-        let mut value = [0; 256];
+        let mut value = [0; MARK_MAX];
         let value = attribute(title, ATTRIBUTE, &mut value)
             .map_err(|errno| Damaged::Unreadable(errno.raw_os_error()))?;
-        let Some(value) = value else { return Ok(None) };
+        value.map(Self::decode).transpose()
+    }
+
+    fn decode(value: &[u8]) -> Result<Self, Damaged> {
+        if let Some((&HERE, rest)) = value.split_first() {
+            let (inode, manifest) = rest.split_first_chunk().ok_or(Damaged::Manifest)?;
+            let held = Held::Here(Sums::decode(manifest)?);
+            return Ok(Self { inode: u64::from_le_bytes(*inode), held });
+        }
         let mark = || {
             let (id, inode) = std::str::from_utf8(value).ok()?.split_once('.')?;
-            Some(Self { id: id.parse().ok()?, inode: u64::from_str_radix(inode, 16).ok()? })
+            let held = Held::Apart(id.parse().ok()?);
+            Some(Self { inode: u64::from_str_radix(inode, 16).ok()?, held })
         };
-        mark().map(Some).ok_or(Damaged::Unknown)
+        mark().ok_or(Damaged::Unknown)
     }
 }
 

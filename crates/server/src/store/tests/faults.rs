@@ -133,7 +133,7 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
         let house = House::new();
         let medium = Failing::at(number);
         let mut acked = Acked::default();
-        match Store::open(house.0.path(), Arc::new(medium.clone()), StoreOptions::default()).await {
+        match Store::open(house.0.path(), Arc::new(medium.clone()), options()).await {
             Err(error) => assert!(matches!(error, OpenError::Failed { .. }), "{error}"),
             Ok((volume, _)) => {
                 let lived = live(&volume, &mut acked).await;
@@ -152,8 +152,7 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations, "nothing is tried");
                 volume.close().await;
                 // No start writes there before somebody has looked.
-                let opened =
-                    Store::open(house.0.path(), Arc::new(medium.clone()), StoreOptions::default());
+                let opened = Store::open(house.0.path(), Arc::new(medium.clone()), options());
                 assert!(matches!(opened.await, Err(OpenError::Unchecked(_))));
                 assert_eq!(medium.after.load(Ordering::SeqCst), operations);
                 assert!(clear_failed(house.0.path()).unwrap());
@@ -234,7 +233,7 @@ async fn u16_what_is_dropped_at_any_byte_leaves_nothing() {
 async fn u02_u09_what_is_too_large_is_refused_before_or_at_its_first_byte_too_many() {
     let house = House::new();
     let limits = Limits { title_max: Bytes(1000), ..Limits::default() };
-    let volume = house.open_with(StoreOptions { limits, ..StoreOptions::default() }).await;
+    let volume = house.open_with(StoreOptions { limits, ..options() }).await;
     let refused = volume.begin(put("a.ts", Some(1001))).await.map(drop);
     assert!(matches!(refused, Err(UploadError::TooLarge(1000))));
     let mut upload = volume.begin(put("a.ts", None)).await.unwrap();
@@ -255,7 +254,7 @@ async fn p9_a_reserve_stays_free_and_deletions_go_on() {
     store(&volume, put("a.ts", None), b"something").await.unwrap();
     volume.close().await;
     let limits = Limits { reserve_min: Bytes(1 << 60), ..Limits::default() };
-    let volume = house.open_with(StoreOptions { limits, ..StoreOptions::default() }).await;
+    let volume = house.open_with(StoreOptions { limits, ..options() }).await;
     let refused = volume.begin(put("b.ts", Some(1))).await.map(drop);
     assert!(matches!(refused, Err(UploadError::NoSpace)));
     let mut unknown = volume.begin(put("b.ts", None)).await.unwrap();
@@ -271,7 +270,7 @@ async fn two_servers_never_share_a_volume() {
     let house = House::new();
     let volume = house.open().await;
     let medium = Arc::new(PlainMedium::default());
-    let second = Store::open(house.0.path(), medium, StoreOptions::default()).await;
+    let second = Store::open(house.0.path(), medium, options()).await;
     assert!(matches!(second, Err(OpenError::InUse(_))));
     volume.close().await;
     house.open().await.close().await;

@@ -101,7 +101,7 @@ async fn w8_what_lies_past_the_journals_offset_is_cut_off() {
     }
     assert_eq!(offset(&volume, &id), 100_000, "the file is ahead, the journal is not");
     volume.close().await;
-    let (volume, opened) = open(&house, StoreOptions::default()).await;
+    let (volume, opened) = open(&house, options()).await;
     assert_eq!((opened.uploads, opened.cut, opened.lost), (1, 1, 0));
     assert_eq!(size(), 100_000);
     send(&volume, &id, 100_000, &bytes[100_000..]).await;
@@ -217,7 +217,7 @@ async fn u06_u09_u13_wrong_offsets_too_many_bytes_and_other_people_are_refused()
 async fn u03_open_uploads_are_few_and_expire() {
     let house = House::new();
     let limits = Limits { uploads_per_principal: 5, ..Limits::default() };
-    let options = StoreOptions { limits, expiry: Duration::from_secs(3600) };
+    let options = StoreOptions { limits, expiry: Duration::from_secs(3600), ..options() };
     let volume = house.open_with(options.clone()).await;
     for number in 0..5 {
         let id = volume.create(create(&format!("{number}"), Some(1 << 20))).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_complete_upload_gets_its_name_at_the_next_start() {
     let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
     send(&volume, &id, 0, &bytes).await;
     volume.close().await;
-    let (volume, opened) = open(&house, StoreOptions::default()).await;
+    let (volume, opened) = open(&house, options()).await;
     assert_eq!(opened.unnamed, 1);
     while !volume.status(&id, &ann()).unwrap().finished {
         tokio::time::sleep(Duration::from_millis(1)).await;

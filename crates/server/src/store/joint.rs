@@ -1,0 +1,162 @@
+//! Flushes of directories, which many changes share: a directory that is being flushed already is
+//! flushed once more for all who have come since, and not once for each.
+//!
+//! Promise: what was changed before a flush was asked for is covered by it. It goes to the device once;
+//! all who share it get its answer, whatever it is.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{self, watch};
+
+use super::lock;
+use super::medium::{Begun, Flush, Medium, stopped};
+
+/// The directories of one volume that are being flushed.
+pub(super) struct Joint {
+    medium: Arc<dyn Medium>,
+    /// By inode: all of a volume is on one file system.
+    lines: Mutex<HashMap<u64, Line>>,
+}
+
+/// Who waits for one directory.
+#[derive(Default)]
+struct Line {
+    /// Held by the flush that is under way.
+    turn: Arc<sync::Mutex<()>>,
+    /// The flush that has not begun: whoever comes now takes part.
+    next: Option<watch::Receiver<Option<Answer>>>,
+}
+
+/// An error has its number, if it came from the kernel.
+type Answer = Result<(), Option<i32>>;
+
+impl Joint {
+    pub(super) fn new(medium: Arc<dyn Medium>) -> Self {
+        Self { medium, lines: Mutex::default() }
+    }
+
+    /// Flushes `directory`. It goes on when the result is dropped.
+    pub(super) fn sync(self: &Arc<Self>, directory: &Arc<OwnedFd>) -> Begun {
+        let inode = match rustix::fs::fstat(directory) {
+            Ok(stat) => stat.st_ino,
+            Err(errno) => return Box::pin(async move { Err(errno.into()) }),
+        };
+        let mut answer = self.join(inode, directory);
+        Box::pin(async move {
+            let answer = answer.wait_for(Option::is_some).await.ok().and_then(|answer| *answer);
+            match answer {
+                Some(Ok(())) => Ok(()),
+                Some(Err(Some(errno))) => Err(io::Error::from_raw_os_error(errno)),
+                Some(Err(None)) | None => Err(stopped()),
+            }
+        })
+    }
+
+    fn join(
+        self: &Arc<Self>,
+        inode: u64,
+        directory: &Arc<OwnedFd>,
+    ) -> watch::Receiver<Option<Answer>> {
+        let mut lines = lock(&self.lines);
+        let line = lines.entry(inode).or_default();
+        if let Some(next) = &line.next {
+            return next.clone();
+        }
+        let (tell, told) = watch::channel(None);
+        line.next = Some(told.clone());
+        let (this, turn) = (Arc::clone(self), Arc::clone(&line.turn));
+        let directory = Arc::clone(directory);
+        tokio::spawn(async move {
+            let turn = turn.lock_owned().await;
+            // Begins now: who comes later has changed something that it may not cover.
+            if let Some(line) = lock(&this.lines).get_mut(&inode) {
+                line.next = None;
+            }
+            let synced = this.medium.sync(&directory, Flush::All).await;
+            tell.send_replace(Some(synced.map_err(|error| error.raw_os_error())));
+            drop(turn);
+            let mut lines = lock(&this.lines);
+            let is_idle = |line: &Line| Arc::strong_count(&line.turn) == 1;
+            if lines.get(&inode).is_some_and(is_idle) {
+                lines.remove(&inode);
+            }
+        });
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::super::medium::{Pending, Place, Reserve};
+    use super::*;
+
+    /// Flushes when it is let; the second one fails.
+    struct ByHand {
+        let_go: Semaphore,
+        asked: AtomicUsize,
+    }
+
+    impl Medium for Arc<ByHand> {
+        fn place_size(&self) -> usize {
+            4096
+        }
+
+        fn places_each(&self) -> usize {
+            2
+        }
+
+        fn place(&self) -> Pending<Box<dyn Place>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn reserve(&self, _what: Reserve) -> Pending<Arc<dyn Medium>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn sync(&self, _file: &Arc<OwnedFd>, _what: Flush) -> Begun {
+            let (this, turn) = (Arc::clone(self), self.asked.fetch_add(1, Ordering::Relaxed));
+            Box::pin(async move {
+                this.let_go.acquire().await.unwrap().forget();
+                if turn == 1 { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+            })
+        }
+    }
+
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_during_a_flush_shares_the_next_and_its_answer() {
+        let by_hand = Arc::new(ByHand { let_go: Semaphore::new(0), asked: AtomicUsize::new(0) });
+        let joint = Arc::new(Joint::new(Arc::new(Arc::clone(&by_hand))));
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Arc::new(OwnedFd::from(std::fs::File::open(folder.path()).unwrap()));
+        let first = joint.sync(&open());
+        settle().await;
+        let (second, third) = (joint.sync(&open()), joint.sync(&open()));
+        settle().await;
+        assert_eq!(by_hand.asked.load(Ordering::Relaxed), 1, "one at a time");
+        by_hand.let_go.add_permits(1);
+        first.await.unwrap();
+        settle().await;
+        let late = joint.sync(&open());
+        by_hand.let_go.add_permits(2);
+        for shared in [second, third] {
+            assert_eq!(shared.await.unwrap_err().raw_os_error(), Some(libc::EIO));
+        }
+        late.await.unwrap();
+        settle().await;
+        assert_eq!(by_hand.asked.load(Ordering::Relaxed), 3, "late came during the second");
+        assert!(lock(&joint.lines).is_empty(), "nothing is kept of what is done");
+    }
+}
