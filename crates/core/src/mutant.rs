@@ -75,8 +75,6 @@ mod switch {
         RestDropped,
         /// Whoever came first is first in the pacer's lines, within a slot.
         LineUnsorted,
-        /// Whoever sleeps longer than a round of the pacer's wheel wakes in the first.
-        RoundsForgotten,
         /// Nobody is owed what is guaranteed.
         NothingOwed,
         /// The lowest priority borrows first.
@@ -87,8 +85,10 @@ mod switch {
         CreditKept,
         /// No ceiling holds anybody back.
         CeilingIgnored,
-        /// A time counts as come when its tick begins before it.
-        TickEarly,
+        /// A packet counts as due a tick early.
+        DueEarly,
+        /// What a class did not use while it was idle it has saved.
+        IdleSaved,
     }
 
     impl Mutant {
@@ -124,13 +124,13 @@ mod switch {
         pub const OF_THE_PACER: [Self; 9] = [
             Self::RestDropped,
             Self::LineUnsorted,
-            Self::RoundsForgotten,
             Self::NothingOwed,
             Self::PriorityIgnored,
             Self::PromisesUncut,
             Self::CreditKept,
             Self::CeilingIgnored,
-            Self::TickEarly,
+            Self::DueEarly,
+            Self::IdleSaved,
         ];
     }
 

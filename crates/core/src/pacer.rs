@@ -34,11 +34,11 @@ pub const DEPTH_MAX: usize = 8;
 /// What a class makes up for at its ceiling after others kept it from sending. A burst of many
 /// streams that are due at once is over after a fraction of it; what starves a class for longer is
 /// no reason for a burst.
-const JAM_MAX: Nanos = MILLISECOND;
+pub const JAM_MAX: Nanos = MILLISECOND;
 
 /// What is made up for after the machine, or whoever polls, stood still. As for TCP: the longest of
 /// its ticks.
-const STALL_MAX: Nanos = Nanos::from_millis(250);
+pub const STALL_MAX: Nanos = Nanos::from_millis(250);
 
 /// How much a pacer has room for, and how finely it divides time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +116,7 @@ pub struct Pacer {
     /// The tick of this turn, and its beginning.
     turn: u64,
     now: MonoTime,
-    /// The beginning of the turn before.
+    /// The beginning of the last tick that has been seen to, or had nothing to see to.
     before: MonoTime,
     nodes: Vec<Node>,
     links: Vec<Link>,
@@ -232,8 +232,9 @@ impl Pacer {
     ///
     /// # Panics
     /// When it is the link or has been removed, or a rate is not one that the pacer keeps.
-    pub fn change(&mut self, class: ClassId, to: Class) {
+    pub fn change(&mut self, now: MonoTime, class: ClassId, to: Class) {
         to.check();
+        self.turn_to(now);
         let id = self.find(class).expect("a class is changed while it is there");
         assert!(id != ROOT, "the link has a rate and nothing else");
         self.put(id, to);
@@ -243,7 +244,8 @@ impl Pacer {
     ///
     /// # Panics
     /// When the rate is not one that the pacer keeps.
-    pub fn set_link(&mut self, rate: BitRate) {
+    pub fn set_link(&mut self, now: MonoTime, rate: BitRate) {
+        self.turn_to(now);
         let link = Class { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate };
         link.check();
         self.put(ROOT, link);
@@ -254,7 +256,8 @@ impl Pacer {
     /// # Panics
     /// When the class has children, has a packet already, or has been removed, and when the packet is
     /// empty or larger than [`PACKET_MAX`].
-    pub fn offer(&mut self, class: ClassId, packet: Packet) {
+    pub fn offer(&mut self, now: MonoTime, class: ClassId, packet: Packet) {
+        self.turn_to(now);
         assert!(Bytes(0) < packet.bytes && packet.bytes <= PACKET_MAX, "1 byte to 1 MiB");
         let id = self.find(class).expect("a packet is offered by a class that is there");
         let node = &mut self.nodes[id as usize];
@@ -275,7 +278,12 @@ impl Pacer {
     /// The next packet that leaves now, until there is none.
     pub fn poll_send(&mut self, now: MonoTime) -> Option<Departure> {
         self.turn_to(now);
-        (self.nodes[ROOT as usize].place == Place::Owed).then(|| self.send())
+        if self.nodes[ROOT as usize].place == Place::Owed {
+            return Some(self.send());
+        }
+        // This tick has been seen to: who comes now has missed nothing of it.
+        self.before = self.now;
+        None
     }
 
     /// When to poll again; `None` while nothing is offered.
@@ -287,11 +295,16 @@ impl Pacer {
     }
 
     fn turn_to(&mut self, now: MonoTime) {
-        let turn = now.0 / self.tick.0;
-        if turn <= self.turn {
+        if now < self.now + self.tick {
             return;
         }
-        self.before = self.now;
+        let turn = now.0 / self.tick.0;
+        // Ticks that nobody had asked for have not been missed.
+        let seen = match self.nodes[ROOT as usize].place {
+            Place::Owed => self.turn,
+            _ => self.wheel.next().map_or(turn, |next| next.min(turn)) - 1,
+        };
+        self.before = MonoTime(seen * self.tick.0);
         self.turn = turn;
         self.now = MonoTime(turn * self.tick.0);
         self.work.turns += 1;
@@ -353,8 +366,7 @@ impl Pacer {
     fn pass(&mut self, id: u32, own: BitRate) -> Passed {
         let family = &mut self.families[self.nodes[id as usize].family as usize];
         let (links, moves) = (&mut self.links, &mut self.work.steps);
-        let owed = mutant!(NothingOwed, None, family.owed.take_first(links, moves));
-        let (id, is_owed) = match owed {
+        let (id, is_owed) = match family.owed.take_first(links, moves) {
             Some(id) => (id, true),
             None => {
                 let priority = family.borrowing.trailing_zeros() as usize;
@@ -418,18 +430,19 @@ impl Pacer {
         }
     }
 
-    /// Puts a class that was idle or waited where it belongs. Its clocks start where the last turn
-    /// was: what it did not use it has not saved.
+    /// Puts a class that was idle or waited where it belongs. Its clocks start at the last tick that
+    /// was seen to: what it did not use it has not saved.
     fn settle(&mut self, id: u32) {
         let node = &mut self.nodes[id as usize];
+        let now = mutant!(DueEarly, self.now + self.tick, self.now);
         if let Some(packet) = node.packet
-            && packet.due > self.now
+            && packet.due > now
         {
             node.place = Place::Waits;
             self.sleep_until(id, packet.due);
             return;
         }
-        if node.busy != self.turn {
+        if mutant!(IdleSaved, false, node.busy != self.turn) {
             node.ceiling.pull_up(self.before);
             node.guarantee.pull_up(self.before);
             node.busy = self.turn;
@@ -466,7 +479,7 @@ impl Pacer {
     fn enter_line(&mut self, id: u32) {
         self.work.steps += 1;
         let parent = self.nodes[id as usize].parent;
-        let is_guaranteed = self.is_guaranteed(id);
+        let is_guaranteed = mutant!(NothingOwed, false, self.is_guaranteed(id));
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
         let node = &mut self.nodes[id as usize];
         let owed_from = node.guarantee.due();
@@ -531,9 +544,6 @@ impl Pacer {
         let before = self.before;
         let node = &mut self.nodes[id as usize];
         let from = core::mem::replace(&mut node.class, to);
-        for clock in [&mut node.ceiling, &mut node.guarantee, &mut node.share] {
-            clock.round_up();
-        }
         if from.ceiling.is_none() {
             node.ceiling.pull_up(before);
         }
@@ -569,7 +579,7 @@ impl Pacer {
     }
 
     fn sleep_until(&mut self, id: u32, time: MonoTime) {
-        let tick = mutant!(TickEarly, time.0 / self.tick.0, time.0.div_ceil(self.tick.0));
+        let tick = time.0.div_ceil(self.tick.0);
         self.work.steps += 1;
         self.wheel.set(id, tick.max(self.turn + 1));
     }

@@ -8,7 +8,7 @@ use crate::units::{BitRate, Bytes, MonoTime};
 /// Priorities among siblings: 0 is served first.
 pub const PRIORITIES: usize = 8;
 
-/// What a class may.
+/// What a class may. Its rates are of what packets are counted in: of wire bytes, if those are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Class {
     /// What it gets whatever others ask for; zero for nothing.

@@ -16,11 +16,13 @@ pub(super) struct Clock {
     nanos: u64,
     /// In units of 1/rate ns, less than the rate.
     rest: u64,
+    /// The rate at which it was last moved.
+    rate: BitRate,
 }
 
 impl Clock {
     pub(super) const fn at(time: MonoTime) -> Self {
-        Self { nanos: time.0, rest: 0 }
+        Self { nanos: time.0, rest: 0, rate: BitRate(0) }
     }
 
     /// When the next byte is due. Rounds up: never early.
@@ -28,8 +30,11 @@ impl Clock {
         MonoTime(self.nanos + (self.rest > 0) as u64)
     }
 
-    /// Counts `bytes` as sent at `rate`.
+    /// Counts `bytes` as sent at `rate`. A rest at another rate is rounded up: less than 1 ns.
     pub(super) fn advance(&mut self, bytes: Bytes, rate: BitRate) {
+        if self.rate != rate {
+            *self = Self { rate, ..Self::at(self.due()) };
+        }
         let work = bytes.0 * 8_000_000_000 + mutant!(RestDropped, 0, self.rest);
         self.nanos += work / rate.0;
         self.rest = work % rate.0;
@@ -40,11 +45,6 @@ impl Clock {
         if self.nanos < time.0 {
             *self = Self::at(time);
         }
-    }
-
-    /// For a change of rate: a rest counts in units of the old one.
-    pub(super) const fn round_up(&mut self) {
-        *self = Self::at(self.due());
     }
 }
 
@@ -68,6 +68,22 @@ mod tests {
                 clock.advance(Bytes(bytes), BitRate(rate));
                 sent += bytes;
                 prop_assert_eq!(clock.due(), law.due(Bytes(sent)));
+            }
+        }
+
+        #[test]
+        fn a_change_of_rate_costs_less_than_a_nanosecond(
+            packets in prop::collection::vec((1u64..=1 << 20, 1_000u64..=100_000_000_000), 1..100),
+        ) {
+            let mut clock = Clock::at(MonoTime(0));
+            let mut least = 0u128;
+            for (number, &(bytes, rate)) in packets.iter().enumerate() {
+                clock.advance(Bytes(bytes), BitRate(rate));
+                // In billionths of a nanosecond, rounded down.
+                least += u128::from(bytes) * 8_000_000_000_000_000_000 / u128::from(rate);
+                let stands = u128::from(clock.due().0) * 1_000_000_000;
+                prop_assert!(stands + 1_000_000_000 > least);
+                prop_assert!(stands < least + (number as u128 + 2) * 1_000_000_000);
             }
         }
     }

@@ -70,7 +70,7 @@ impl Hall {
             Law::Paced(clock) => clock.due(Bytes(stream.sent)),
             Law::Silent => return,
         };
-        self.pacer.offer(stream.class, Packet { due, bytes: Bytes(stream.bytes) });
+        self.pacer.offer(self.now, stream.class, Packet { due, bytes: Bytes(stream.bytes) });
     }
 
     fn silence(&mut self, number: usize) {

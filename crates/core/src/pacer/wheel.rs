@@ -8,7 +8,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::line::NONE;
-use crate::mutant;
 
 /// Ticks in a round: 0.4 s at 100 us. The gap between packets of 1,316 bytes from 26 kbit/s on.
 const SLOTS: usize = 4096;
@@ -115,8 +114,7 @@ impl Wheel {
         let mut next = head;
         loop {
             let Sleeper { tick, after, .. } = self.sleepers[next as usize];
-            let wakes = mutant!(RoundsForgotten, true, tick <= self.now);
-            self.link(next, if wakes { AWAKE } else { slot });
+            self.link(next, if tick <= self.now { AWAKE } else { slot });
             *looks += 1;
             if next == last {
                 return;

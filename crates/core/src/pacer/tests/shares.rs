@@ -230,13 +230,13 @@ fn a_change_of_rate_counts_from_the_next_packet() {
     hall.run(FIFTH);
     let class = hall.streams[0].class;
     for rate in [1_000, 64_000, 7 * MBIT, 300 * MBIT, GBIT / 30] {
-        hall.pacer.change(class, Class::target(BitRate(rate)));
+        hall.pacer.change(hall.now, class, Class::target(BitRate(rate)));
         // The packet that is already clocked leaves at its own time.
         hall.run(SECOND.times(12));
         let sent = hall.sent_in(SECOND.times(2))[0];
         assert!(sent.abs_diff(rate / 4) <= DATAGRAM, "{rate}: {sent}");
     }
-    hall.pacer.set_link(BitRate(10 * MBIT));
+    hall.pacer.set_link(hall.now, BitRate(10 * MBIT));
     hall.run(Nanos::from_millis(1));
     let sent = hall.sent_in(SECOND)[0];
     assert!(sent.abs_diff(10 * MBIT / 8) <= 2 * DATAGRAM, "{sent}");

@@ -144,14 +144,14 @@ proptest! {
                     prop_assert_eq!(pacer.class(gone), None);
                 },
                 3 => if let Some(id) = pick(&classes) {
-                    pacer.change(id, class);
+                    pacer.change(now, id, class);
                     prop_assert_eq!(pacer.class(id), Some(class));
                 },
                 4 | 5 => if let Some(id) = pick(&classes)
                     && !parents.contains(&id) && !pacer.has_packet(id)
                 {
                     let due = MonoTime(now.0 + much % 1_000_000_000 * (much % 2));
-                    pacer.offer(id, Packet { due, bytes: Bytes(1 + much % 9000) });
+                    pacer.offer(now, id, Packet { due, bytes: Bytes(1 + much % 9000) });
                 },
                 6 => {
                     now += Nanos(much % 2_000_000);
@@ -161,7 +161,7 @@ proptest! {
                     }
                     prop_assert!(pacer.poll_timeout().is_none_or(|next| next > now));
                 }
-                _ => pacer.set_link(BitRate(1 + much % GBIT)),
+                _ => pacer.set_link(now, BitRate(1 + much % GBIT)),
             }
         }
         for &id in &classes {
@@ -240,4 +240,17 @@ fn a_late_turn_moves_no_later_packet() {
     assert_eq!(hall.streams[0].sent, 100 * DATAGRAM);
     hall.run(TICK);
     assert_eq!(hall.streams[0].sent, 101 * DATAGRAM);
+}
+
+#[test]
+fn an_idle_link_saves_nothing_for_who_comes() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let number = hall.greedy(LINK, Class::target(BitRate(GBIT)));
+    hall.silence(number);
+    hall.now += SECOND.times(60);
+    hall.wake(number);
+    hall.turn(hall.now);
+    assert!(hall.streams[number].sent <= BitRate(GBIT).bytes_in(TICK).0 + DATAGRAM);
+    let sent = hall.sent_in(Nanos::from_millis(10))[number];
+    assert!(sent.abs_diff(GBIT / 800) <= 2 * DATAGRAM, "{sent}");
 }
