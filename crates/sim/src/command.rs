@@ -7,6 +7,7 @@ use clap::Parser;
 use tactus_core::units::{Nanos, SECOND};
 
 use crate::campaign::{self, Campaign, Found};
+use crate::packets::{self, Search};
 use crate::run::{Scenario, run_twice};
 use crate::speed::{self, Speed};
 use crate::swarm::Mode;
@@ -40,6 +41,9 @@ struct Arguments {
     /// Go on after a failure, and list all.
     #[arg(long)]
     keep_going: bool,
+    /// Worlds of packets, paced by classes, instead of worlds of disks.
+    #[arg(long)]
+    packets: bool,
     /// Measure how fast a hundred streams run for an hour.
     #[arg(long)]
     bench: bool,
@@ -79,6 +83,9 @@ pub fn main() -> ExitCode {
     tactus_core::mutant::switch_on(arguments.with);
     if arguments.bench {
         return bench(template.duration.unwrap_or(SECOND.times(3600)));
+    }
+    if arguments.packets {
+        return packets(&arguments);
     }
     match arguments.seed {
         Some(seed) => one(Scenario { seed, ..template }),
@@ -132,7 +139,9 @@ fn bench(duration: Nanos) -> ExitCode {
 /// A mistake by its name.
 #[cfg(feature = "mutants")]
 fn mutant(name: &str) -> Result<tactus_core::mutant::Mutant, String> {
-    let mut all = tactus_core::mutant::Mutant::ALL.into_iter();
+    use tactus_core::mutant::Mutant;
+
+    let mut all = Mutant::ALL.into_iter().chain(Mutant::OF_THE_PACER);
     all.find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("no mutant {name}"))
 }
 
@@ -143,12 +152,40 @@ fn mutants(arguments: &Arguments) -> ExitCode {
     use tactus_core::mutant::Mutant;
 
     let lasts = Duration::from_secs(arguments.seconds);
-    let hunts: Vec<_> =
-        Mutant::ALL.iter().map(|&mutant| hunt::hunt(mutant, lasts, arguments.threads())).collect();
+    let threads = arguments.threads();
+    let disks = Mutant::ALL.iter().map(|&mutant| hunt::hunt(mutant, lasts, threads));
+    let packets =
+        Mutant::OF_THE_PACER.iter().map(|&mutant| hunt::hunt_packets(mutant, lasts, threads));
+    let hunts: Vec<_> = disks.chain(packets).collect();
     let found = hunts.iter().filter(|hunted| hunted.found.is_some()).count();
     print!("{}", hunt::table(&hunts));
     println!("{found} of {} found", hunts.len());
     if found * 10 >= hunts.len() * 9 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn packets(arguments: &Arguments) -> ExitCode {
+    let first = arguments.seed.or(arguments.from).unwrap_or_else(seed_of_the_clock);
+    let search = Search {
+        first,
+        seeds_max: if arguments.seed.is_some() { 1 } else { arguments.seeds },
+        lasts: Duration::from_secs(arguments.seconds),
+        threads: arguments.threads(),
+    };
+    println!("worlds of packets from seed {first} on");
+    let found = packets::search(&search);
+    println!(
+        "{} worlds, each twice: {} packets of {} streams in {:.1} s simulated; {:.2} operations for \
+         each packet",
+        found.worlds,
+        found.tally.packets,
+        found.tally.streams,
+        found.tally.simulated.0 as f64 / SECOND.0 as f64,
+        found.tally.steps as f64 / found.tally.packets.max(1) as f64,
+    );
+    let Some((seed, violation)) = found.failure else { return ExitCode::SUCCESS };
+    println!("\nseed {seed} broke {violation}");
+    println!("  again: cargo run --release -p tactus-sim -- --packets --seed {seed}");
+    ExitCode::FAILURE
 }
 
 fn many(arguments: &Arguments, template: Scenario) -> ExitCode {

@@ -1,10 +1,11 @@
 //! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one tells.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tactus_core::mutant::{Mutant, switch_on};
 
 use crate::campaign::{self, Campaign};
+use crate::packets::{self, Search};
 use crate::run::Scenario;
 use crate::verdict::Violation;
 
@@ -38,6 +39,16 @@ pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
     switch_on(None);
     let campaign::Found { worlds, took, failures, .. } = found;
     Hunted { mutant, found: failures.into_iter().next(), worlds, took }
+}
+
+/// Hunts `mutant` in worlds of packets.
+pub fn hunt_packets(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+    let begin = Instant::now();
+    switch_on(Some(mutant));
+    let found = packets::search(&Search { first: 1, seeds_max: u64::MAX, lasts, threads });
+    switch_on(None);
+    let failure = found.failure.map(|(seed, violation)| (Scenario::of(seed), violation));
+    Hunted { mutant, found: failure, worlds: found.worlds, took: begin.elapsed() }
 }
 
 /// The table of all hunts.

@@ -23,6 +23,8 @@ mod world;
 
 pub mod run;
 
+pub mod packets;
+
 pub mod campaign;
 #[cfg(feature = "mutants")]
 pub mod hunt;

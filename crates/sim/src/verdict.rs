@@ -62,6 +62,14 @@ pub enum Invariant {
     Recovers,
     /// Two runs of one seed are the same.
     Deterministic,
+    /// Packets: over any time between two turns a class sends no more than its ceiling.
+    CeilingKept,
+    /// Packets: a class that always has work gets what it is guaranteed.
+    GuaranteeKept,
+    /// Packets: what is left goes to the highest priority that can use it.
+    LentByPriority,
+    /// Packets: streams that borrow get the same for their shares.
+    SharesExact,
 }
 
 impl Invariant {
@@ -95,6 +103,10 @@ impl Invariant {
             Self::Progress => "progress",
             Self::Recovers => "recovers",
             Self::Deterministic => "deterministic",
+            Self::CeilingKept => "ceiling kept",
+            Self::GuaranteeKept => "guarantee kept",
+            Self::LentByPriority => "lent by priority",
+            Self::SharesExact => "shares exact",
         }
     }
 }
