@@ -17,6 +17,7 @@ pub mod ports;
 pub mod stagger;
 pub mod sums;
 
+pub mod rtp;
 pub mod ts;
 
 pub mod cycle;

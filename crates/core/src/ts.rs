@@ -12,6 +12,10 @@ mod pes;
 mod rate;
 mod repeat;
 
+mod sections;
+
+mod sieve;
+
 pub use clock::{Pcr, Pts};
 pub use continuity::{Continuity, ContinuityFault};
 pub use framing::{Framing, Packets};
@@ -19,6 +23,7 @@ pub use packet::{Packet, Pid, set_continuity, set_pcr};
 pub use pes::{PesTimes, add_to_pes_times, pes_times};
 pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
+pub use sieve::{Counts, Mark, Sieve};
 
 /// Bytes of a transport packet.
 pub const PACKET: usize = 188;

@@ -65,6 +65,29 @@ impl<'a> Packet<'a> {
         self.0.get(5..5 + usize::from(self.0[4])).unwrap_or(&[])
     }
 
+    /// Whether its adaptation field fits (ISO/IEC 13818-1, 2.4.3.4 and 2.4.3.5), and holds the clock
+    /// that it announces.
+    pub fn is_whole(&self) -> bool {
+        let len = usize::from(self.0[4]);
+        match self.0[3] & 0x30 {
+            0x10 => true,
+            0x20 => len <= PACKET - 5 && self.clock_fits(),
+            0x30 => len <= PACKET - 6 && self.clock_fits(),
+            // Reserved: decoders discard it.
+            _ => false,
+        }
+    }
+
+    fn clock_fits(&self) -> bool {
+        let field = self.adaptation();
+        field.first().is_none_or(|flags| flags & 0x10 == 0 || field.len() >= 7)
+    }
+
+    /// A decoder can begin here.
+    pub fn is_random_access(&self) -> bool {
+        self.adaptation().first().is_some_and(|flags| flags & 0x40 != 0)
+    }
+
     /// The sender announces a break of the clock or of the counter.
     pub fn is_discontinuous(&self) -> bool {
         self.adaptation().first().is_some_and(|flags| flags & 0x80 != 0)

@@ -1,0 +1,284 @@
+//! Packets back in their order: a window over the sequence numbers (RFC 3550, appendix A.1).
+//!
+//! Promise: each number goes out at most once and numbers only rise; a packet that is missing is
+//! waited for no longer than [`PATIENCE`], nor past [`WINDOW`] packets behind it; the window holds no
+//! more than that. Nothing in order is copied.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::units::{MILLISECOND, MonoTime, Nanos};
+
+/// Packets behind one that is missing: 15 ms of 100 Mbit/s in packets of seven.
+pub const WINDOW: u16 = 128;
+/// How long a missing packet is waited for: networks that shuffle do it within milliseconds.
+const PATIENCE: Nanos = Nanos(100 * MILLISECOND.0);
+/// A number further ahead than this is no loss but a source that has begun anew (RFC 3550, A.1).
+const DROPOUT_MAX: u16 = 3000;
+
+/// The packets of one source.
+#[derive(Debug)]
+pub struct Order {
+    /// The number that goes out next; none before the first packet.
+    next: Option<u16>,
+    /// By number, modulo [`WINDOW`].
+    held: Box<[Option<Vec<u8>>]>,
+    held_count: usize,
+    /// What a missing packet holds back no more.
+    ready: VecDeque<Vec<u8>>,
+    /// Since when the next one has been missing, while others wait behind it.
+    missing_since: Option<MonoTime>,
+    /// The number after one that was out of all order: if it comes, the source has begun anew.
+    anew: Option<u16>,
+    counts: Counts,
+}
+
+/// What has been seen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Packets that never came, or too late.
+    pub lost: u64,
+    /// Packets that came after they had been given up, or twice.
+    pub late: u64,
+    /// Packets that came before one with a lower number.
+    pub early: u64,
+    /// Times that the numbers began anew.
+    pub restarts: u64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is next: its payload is to be used now.
+    Now,
+    /// It waits, or comes out of [`Order::poll`] at once.
+    Held,
+    /// It is not wanted any more.
+    Dropped,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            next: None,
+            held: (0..WINDOW).map(|_| None).collect(),
+            held_count: 0,
+            ready: VecDeque::new(),
+            missing_since: None,
+            anew: None,
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl Order {
+    /// Takes packet `sequence`. What [`Self::poll`] has must be taken before.
+    pub fn handle_packet(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
+        debug_assert!(self.ready.is_empty(), "what is ready goes first");
+        let next = *self.next.get_or_insert(sequence);
+        let ahead = sequence.wrapping_sub(next);
+        if ahead >= DROPOUT_MAX {
+            // Modulo 2^16 this is also what lies behind.
+            if ahead > u16::MAX - WINDOW {
+                self.counts.late += 1;
+                return Verdict::Dropped;
+            }
+            if self.anew.replace(sequence.wrapping_add(1)) != Some(sequence) {
+                self.counts.late += 1;
+                return Verdict::Dropped;
+            }
+            self.counts.restarts += 1;
+            self.give_up_all();
+            self.next = Some(sequence);
+            return self.handle_packet_behind(now, sequence, payload);
+        }
+        self.anew = None;
+        if ahead == 0 && self.held_count == 0 {
+            self.next = Some(sequence.wrapping_add(1));
+            return Verdict::Now;
+        }
+        while sequence.wrapping_sub(self.next.unwrap_or(sequence)) >= WINDOW {
+            self.step();
+        }
+        self.handle_packet_behind(now, sequence, payload)
+    }
+
+    /// Holds a packet that lies within the window.
+    fn handle_packet_behind(&mut self, now: MonoTime, sequence: u16, payload: &[u8]) -> Verdict {
+        let slot = &mut self.held[usize::from(sequence % WINDOW)];
+        if slot.is_some() {
+            self.counts.late += 1;
+            return Verdict::Dropped;
+        }
+        *slot = Some(payload.to_vec());
+        self.held_count += 1;
+        if self.next != Some(sequence) {
+            self.counts.early += 1;
+            self.missing_since.get_or_insert(now);
+        }
+        Verdict::Held
+    }
+
+    /// The next payload that waits no more.
+    pub fn poll(&mut self, now: MonoTime) -> Option<Vec<u8>> {
+        if let Some(payload) = self.ready.pop_front() {
+            return Some(payload);
+        }
+        if self.held_count == 0 {
+            self.missing_since = None;
+            return None;
+        }
+        let next = self.next?;
+        if self.held[usize::from(next % WINDOW)].is_none() {
+            let since = *self.missing_since.get_or_insert(now);
+            if now.since(since) < PATIENCE {
+                return None;
+            }
+            while self.ready.is_empty() {
+                self.step();
+            }
+        } else {
+            self.step();
+        }
+        // What is missing behind this one has been waited for since now.
+        self.missing_since = None;
+        self.ready.pop_front()
+    }
+
+    /// When a packet that is missing is given up.
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        self.missing_since.map(|since| since + PATIENCE)
+    }
+
+    /// Nothing more comes: all that waits goes out.
+    pub fn handle_end(&mut self) {
+        self.give_up_all();
+    }
+
+    /// What has been seen.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Moves on by one number.
+    fn step(&mut self) {
+        let Some(next) = self.next else { return };
+        match self.held[usize::from(next % WINDOW)].take() {
+            Some(payload) => {
+                self.held_count -= 1;
+                self.ready.push_back(payload);
+            }
+            None => self.counts.lost += 1,
+        }
+        self.next = Some(next.wrapping_add(1));
+    }
+
+    fn give_up_all(&mut self) {
+        while self.held_count > 0 {
+            self.step();
+        }
+        self.missing_since = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(millis: u64) -> MonoTime {
+        MonoTime(millis * MILLISECOND.0)
+    }
+
+    /// Feeds numbers, all in one moment, and tells which came out; waits at the end.
+    fn through(order: &mut Order, numbers: &[u16]) -> Vec<u16> {
+        let mut out = Vec::new();
+        let number = |payload: &[u8]| u16::from_be_bytes([payload[0], payload[1]]);
+        for sequence in numbers {
+            if order.handle_packet(at(1), *sequence, &sequence.to_be_bytes()) == Verdict::Now {
+                out.push(*sequence);
+            }
+            while let Some(payload) = order.poll(at(1)) {
+                out.push(number(&payload));
+            }
+        }
+        order.handle_end();
+        while let Some(payload) = order.poll(at(1)) {
+            out.push(number(&payload));
+        }
+        out
+    }
+
+    #[test]
+    fn what_is_shuffled_comes_out_in_order_across_the_wrap() {
+        let mut order = Order::default();
+        let came = through(&mut order, &[65533, 65535, 65534, 1, 0, 2, 2, 5, 3, 4]);
+        assert_eq!(came, [65533, 65534, 65535, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(order.counts(), Counts { lost: 0, late: 1, early: 3, restarts: 0 });
+    }
+
+    #[test]
+    fn a_missing_packet_is_given_up_in_time_and_is_not_wanted_afterwards() {
+        let mut order = Order::default();
+        assert_eq!(order.handle_packet(at(0), 7, b"7"), Verdict::Now);
+        assert_eq!(order.handle_packet(at(10), 9, b"9"), Verdict::Held);
+        assert_eq!(order.poll(at(10)), None);
+        assert_eq!(order.poll_timeout(), Some(at(110)));
+        assert_eq!(order.poll(at(109)), None);
+        assert_eq!(order.poll(at(110)).as_deref(), Some(&b"9"[..]));
+        assert_eq!(order.poll(at(110)), None);
+        assert_eq!(order.poll_timeout(), None);
+        assert_eq!(order.handle_packet(at(111), 8, b"8"), Verdict::Dropped);
+        assert_eq!(order.counts(), Counts { lost: 1, late: 1, early: 1, restarts: 0 });
+    }
+
+    #[test]
+    fn a_full_window_does_not_wait() {
+        let mut order = Order::default();
+        let numbers: Vec<u16> = [0].into_iter().chain(2..400).collect();
+        assert_eq!(through(&mut order, &numbers), numbers);
+        assert_eq!(order.counts().lost, 1);
+    }
+
+    #[test]
+    fn one_wild_number_is_dropped_and_two_in_a_row_begin_anew() {
+        let mut order = Order::default();
+        assert_eq!(through(&mut order, &[10, 30_000, 11, 12]), [10, 11, 12]);
+        assert_eq!(through(&mut order, &[40_000, 40_001, 40_002]), [40_001, 40_002]);
+        assert_eq!(order.counts(), Counts { lost: 0, late: 2, early: 0, restarts: 1 });
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_only_rise_and_all_are_accounted_for(
+            first: u16, moves in proptest::collection::vec((0u16..40, any::<bool>()), 1..600),
+        ) {
+            // Each packet comes, is lost, or is moved back by some places.
+            let mut numbers: Vec<(usize, u16)> = Vec::new();
+            for (nth, (delay, comes)) in moves.iter().enumerate() {
+                if *comes || nth == 0 {
+                    let delay = if nth == 0 { 0 } else { usize::from(*delay) };
+                    numbers.push((nth + delay, first.wrapping_add(nth as u16)));
+                }
+            }
+            numbers.sort_by_key(|(place, _)| *place);
+            let sent: Vec<u16> = numbers.iter().map(|(_, number)| *number).collect();
+            let mut order = Order::default();
+            let out = through(&mut order, &sent);
+            let offset = |number: &u16| number.wrapping_sub(first);
+            prop_assert!(out.windows(2).all(|pair| offset(&pair[0]) < offset(&pair[1])));
+            prop_assert_eq!(out.len(), sent.len(), "nothing was moved further than the window");
+            let last = out.last().map_or(0, offset);
+            prop_assert_eq!(order.counts().lost, u64::from(last) + 1 - out.len() as u64);
+        }
+
+        #[test]
+        fn no_numbers_are_hostile_enough(numbers in proptest::collection::vec(any::<u16>(), 0..300)) {
+            let mut order = Order::default();
+            let out = through(&mut order, &numbers);
+            prop_assert!(out.len() <= numbers.len());
+            prop_assert_eq!(order.held_count, 0);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Programme tables as far as a recorder looks at them: whether the sections of PAT and PMTs fit into
+//! their packets and are whole (ISO/IEC 13818-1, 2.4.4).
+//!
+//! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
+//! [`PROGRAMMES_MAX`] programmes are followed. It finds out where PMTs are and nothing else of what
+//! tables say.
+
+use alloc::vec::Vec;
+
+use super::{Packet, Pid};
+
+/// Programmes whose PMT is looked at; a stream over IP has one, a whole transponder twenty.
+const PROGRAMMES_MAX: usize = 64;
+/// A PAT's or PMT's section is no longer (2.4.4.3, 2.4.4.8): three bytes and a length of 1,021.
+const LENGTH_MAX: usize = 1021;
+const STUFFING: u8 = 0xff;
+const PAT: Pid = Pid(0);
+
+/// The tables of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Sections {
+    /// Where a PAT or a PMT comes, and what has come of its section.
+    tables: Vec<Table>,
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    pid: Pid,
+    /// Of a section that has begun.
+    part: Vec<u8>,
+}
+
+/// A packet does not fit its section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Misfit;
+
+impl Default for Sections {
+    fn default() -> Self {
+        Self { tables: alloc::vec![Table { pid: PAT, part: Vec::new() }] }
+    }
+}
+
+impl Sections {
+    /// Takes the next packet of the stream.
+    pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Misfit> {
+        let pid = packet.pid();
+        let Some(at) = self.tables.iter().position(|table| table.pid == pid) else { return Ok(()) };
+        if !packet.has_payload() {
+            return Ok(());
+        }
+        let table = &mut self.tables[at];
+        let mut programmes = None;
+        let took = table.take(packet, |section| {
+            if pid == PAT && section[0] == 0 {
+                programmes = Some(pmt_pids(section));
+            }
+        });
+        if took.is_err() {
+            table.part.clear();
+        }
+        if let Some(pids) = programmes {
+            self.follow(&pids);
+        }
+        took
+    }
+
+    /// Packets of `pid` have been lost: what has come of its section is of no use.
+    pub(super) fn handle_loss(&mut self, pid: Pid) {
+        if let Some(table) = self.tables.iter_mut().find(|table| table.pid == pid) {
+            table.part.clear();
+        }
+    }
+
+    fn follow(&mut self, pids: &[Pid]) {
+        self.tables.retain(|table| table.pid == PAT || pids.contains(&table.pid));
+        for pid in pids {
+            if self.tables.len() <= PROGRAMMES_MAX
+                && self.tables.iter().all(|table| table.pid != *pid)
+            {
+                self.tables.push(Table { pid: *pid, part: Vec::new() });
+            }
+        }
+    }
+}
+
+impl Table {
+    fn take(&mut self, packet: &Packet<'_>, mut each: impl FnMut(&[u8])) -> Result<(), Misfit> {
+        let payload = packet.payload();
+        if !packet.starts_unit() {
+            // Joined in its middle: the beginning will come again.
+            return if self.part.is_empty() { Ok(()) } else { self.go_on(payload, &mut each) };
+        }
+        let (pointer, rest) = payload.split_first().ok_or(Misfit)?;
+        let (before, mut rest) = rest.split_at_checked(usize::from(*pointer)).ok_or(Misfit)?;
+        if !self.part.is_empty() {
+            self.go_on(before, &mut each)?;
+            if !self.part.is_empty() {
+                return Err(Misfit);
+            }
+        }
+        while rest.first().is_some_and(|&table| table != STUFFING) {
+            let Some(len) = length(rest)? else {
+                self.part.extend(rest);
+                break;
+            };
+            if let Some((section, behind)) = rest.split_at_checked(len) {
+                whole(section, &mut each)?;
+                rest = behind;
+            } else {
+                self.part.extend(rest);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The section that has begun goes on with `more`.
+    fn go_on(&mut self, more: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
+        let before = self.part.len();
+        // A packet has fewer bytes than a section may.
+        self.part.extend(more);
+        let Some(len) = length(&self.part)? else { return Ok(()) };
+        if self.part.len() < len {
+            return Ok(());
+        }
+        // Behind its end a packet in which nothing begins holds only stuffing.
+        let rest = &more[len.saturating_sub(before).min(more.len())..];
+        if rest.iter().any(|&byte| byte != STUFFING) {
+            return Err(Misfit);
+        }
+        let section = core::mem::take(&mut self.part);
+        whole(&section[..len], each)
+    }
+}
+
+/// The length of the section at the start of `bytes`, when so much of it has come.
+fn length(bytes: &[u8]) -> Result<Option<usize>, Misfit> {
+    let [_, high, low, ..] = *bytes else { return Ok(None) };
+    let len = usize::from(u16::from_be_bytes([high & 0x0f, low]));
+    if len > LENGTH_MAX { Err(Misfit) } else { Ok(Some(3 + len)) }
+}
+
+/// A section that has come; tables with a sum must match it.
+fn whole(section: &[u8], each: &mut impl FnMut(&[u8])) -> Result<(), Misfit> {
+    // section_syntax_indicator: PAT and PMT have it.
+    if section.get(1).is_some_and(|flags| flags & 0x80 != 0) {
+        if section.len() < 12 || crc(section) != 0 {
+            return Err(Misfit);
+        }
+        each(section);
+    }
+    Ok(())
+}
+
+/// Where the PMTs of a PAT's section come.
+fn pmt_pids(section: &[u8]) -> Vec<Pid> {
+    let entries = &section[8..section.len() - 4];
+    let programmes = entries.chunks_exact(4).filter(|entry| entry[..2] != [0, 0]);
+    let pids = programmes.map(|entry| Pid(u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff));
+    pids.take(PROGRAMMES_MAX).collect()
+}
+
+/// The sum of annex A; zero over a section with its own.
+pub(super) fn crc(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
+            crc << 1 ^ if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 }
+        })
+    })
+}

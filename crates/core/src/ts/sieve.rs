@@ -1,0 +1,250 @@
+//! A transport stream as it comes from a network: whole packets out, and what was wrong counted
+//! (TR 101 290, 5.2).
+//!
+//! Promise: what comes out are packets of 188 bytes that begin with the sync byte, in the order in which
+//! they came, each with an adaptation field that fits and, of PAT and PMTs, sections that fit; all else
+//! is dropped and counted. Nothing is changed, and memory does not grow with what comes.
+//!
+//! Bytes need not come in whole packets. Only plain packets are taken: those with times before them (192
+//! bytes) or parity behind (204) never lock, as neither is sent over IP by RFC 2250.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::sections::Sections;
+use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, SYNC};
+use crate::units::{BitRate, MediaTime};
+
+/// Sync bytes in a row that make a lock: TR 101 290 asks for five.
+const LOCK: usize = 5;
+/// Clocks that are watched; a stream over IP has one for each programme.
+const CLOCKS_MAX: usize = 16;
+/// Neighbouring stamps further apart than this are a jump, as in [`super::measure`].
+const GAP_MAX: MediaTime = MediaTime(27_000_000);
+/// A rate is told for spans of at least this.
+const SPAN_MIN: MediaTime = MediaTime(27_000_000);
+/// A rate above 100 Gbit/s is a broken clock.
+const RATE_MAX: u64 = 100_000_000_000;
+
+/// What has been seen of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Packets that came out.
+    pub packets: u64,
+    /// Times that the lock was lost.
+    pub sync_losses: u64,
+    /// Bytes that belonged to no packet.
+    pub skipped_bytes: u64,
+    /// Packets dropped: their adaptation field does not fit.
+    pub malformed: u64,
+    /// Packets dropped: their section does not fit.
+    pub bad_sections: u64,
+    /// Packets that the sender had marked as damaged.
+    pub marked: u64,
+    /// Breaks of the continuity counters, of all PIDs.
+    pub gaps: u64,
+    /// Jumps of a clock that were not announced.
+    pub clock_jumps: u64,
+}
+
+/// What a packet is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Mark {
+    /// A PAT begins in it.
+    pub pat: bool,
+    /// A decoder can begin with it.
+    pub random_access: bool,
+}
+
+/// One stream.
+#[derive(Clone, Debug)]
+pub struct Sieve {
+    locked: bool,
+    /// What has come and is no whole packet, or not enough for a lock.
+    rest: Vec<u8>,
+    watch: Watch,
+}
+
+/// Everything but the framing.
+#[derive(Clone, Debug)]
+struct Watch {
+    continuity: Continuity,
+    gaps: Box<[u32]>,
+    sections: Sections,
+    clocks: Vec<Clock>,
+    rate: Option<BitRate>,
+    counts: Counts,
+}
+
+/// One programme's clock.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    pid: Pid,
+    /// The last stamp.
+    last: Pcr,
+    /// Where the span began that is being measured: the stamp, and bytes of the stream before.
+    from: (Pcr, u64),
+}
+
+impl Default for Sieve {
+    fn default() -> Self {
+        let watch = Watch {
+            continuity: Continuity::default(),
+            gaps: vec![0; Pid::COUNT].into_boxed_slice(),
+            sections: Sections::default(),
+            clocks: Vec::new(),
+            rate: None,
+            counts: Counts::default(),
+        };
+        Self { locked: false, rest: Vec::new(), watch }
+    }
+}
+
+impl Sieve {
+    /// Takes the next bytes of the stream; `each` gets the packets that they complete.
+    pub fn handle(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8; PACKET], Mark)) {
+        if self.rest.is_empty() {
+            let taken = self.walk(bytes, 0, &mut each);
+            self.rest.extend(&bytes[taken..]);
+        } else {
+            let mut all = core::mem::take(&mut self.rest);
+            let before = all.len();
+            all.extend(bytes);
+            let taken = self.walk(&all, before, &mut each);
+            all.drain(..taken);
+            self.rest = all;
+        }
+    }
+
+    /// Whether `bytes` could be the beginning of a stream.
+    pub fn looks_like_one(bytes: &[u8]) -> bool {
+        !bytes.is_empty() && bytes.iter().step_by(PACKET).all(|&byte| byte == SYNC)
+    }
+
+    /// What has been seen.
+    pub fn counts(&self) -> Counts {
+        self.watch.counts
+    }
+
+    /// Breaks of the counters by PID: those that have any.
+    pub fn gaps(&self) -> impl Iterator<Item = (Pid, u32)> {
+        let all = self.watch.gaps.iter().enumerate();
+        all.filter(|(_, gaps)| **gaps > 0).map(|(pid, gaps)| (Pid(pid as u16), *gaps))
+    }
+
+    /// The rate by the clock of the last second, rounded up; none before there is one.
+    pub fn rate(&self) -> Option<BitRate> {
+        self.watch.rate
+    }
+
+    /// Takes packets from the start of `bytes`, of which `old` came before; tells how many bytes are done
+    /// with.
+    fn walk(
+        &mut self,
+        bytes: &[u8],
+        old: usize,
+        each: &mut impl FnMut(&[u8; PACKET], Mark),
+    ) -> usize {
+        let mut at = 0;
+        loop {
+            if !self.locked {
+                let from = at;
+                at += lock(&bytes[at..]);
+                self.watch.counts.skipped_bytes += (at - from) as u64;
+                // One byte more than four packets, or not enough has come.
+                if bytes.len() - at <= (LOCK - 1) * PACKET {
+                    return at;
+                }
+                self.locked = true;
+            }
+            let Some(packet) = bytes[at..].first_chunk::<PACKET>() else { return at };
+            // Put together of two datagrams, between which one may be missing.
+            let joined = at < old && bytes.get(at + PACKET).is_some_and(|&next| next != SYNC);
+            match Packet::read(packet) {
+                Some(read) if !joined => {
+                    if let Some(mark) = self.watch.handle_packet(&read) {
+                        each(packet, mark);
+                    }
+                    at += PACKET;
+                }
+                _ => {
+                    self.locked = false;
+                    self.watch.counts.sync_losses += 1;
+                    self.watch.counts.skipped_bytes += 1;
+                    // What looked like a packet is none.
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where the first lock is, or could be once more has come.
+fn lock(bytes: &[u8]) -> usize {
+    let could = |at: usize| bytes[at..].iter().step_by(PACKET).take(LOCK).all(|&byte| byte == SYNC);
+    (0..bytes.len()).find(|&at| could(at)).unwrap_or(bytes.len())
+}
+
+impl Watch {
+    /// What the packet is good for; none when it is dropped.
+    fn handle_packet(&mut self, packet: &Packet<'_>) -> Option<Mark> {
+        if packet.has_error() {
+            // None of its bits can be relied on; who reads the recording sees the mark.
+            self.counts.marked += 1;
+            self.counts.packets += 1;
+            return Some(Mark::default());
+        }
+        if !packet.is_whole() {
+            self.counts.malformed += 1;
+            return None;
+        }
+        if let Some(fault) = self.continuity.handle_packet(packet) {
+            let gaps = &mut self.gaps[usize::from(fault.pid.0)];
+            *gaps = gaps.saturating_add(1);
+            self.counts.gaps += 1;
+            self.sections.handle_loss(fault.pid);
+        }
+        if self.sections.handle_packet(packet).is_err() {
+            self.counts.bad_sections += 1;
+            return None;
+        }
+        if let Some(pcr) = packet.pcr() {
+            self.handle_pcr(packet, pcr);
+        }
+        self.counts.packets += 1;
+        Some(Mark {
+            pat: packet.pid() == Pid(0) && packet.starts_unit() && packet.has_payload(),
+            random_access: packet.is_random_access(),
+        })
+    }
+
+    fn handle_pcr(&mut self, packet: &Packet<'_>, pcr: Pcr) {
+        let here = self.counts.packets * PACKET as u64 + PCR_BYTE;
+        let clocks = self.clocks.len();
+        let Some(clock) = self.clocks.iter_mut().find(|clock| clock.pid == packet.pid()) else {
+            if clocks < CLOCKS_MAX {
+                self.clocks.push(Clock { pid: packet.pid(), last: pcr, from: (pcr, here) });
+            }
+            return;
+        };
+        let announced = packet.is_discontinuous();
+        if announced || pcr.since(clock.last) > GAP_MAX {
+            self.counts.clock_jumps += u64::from(!announced);
+            clock.from = (pcr, here);
+        }
+        clock.last = pcr;
+        let ticks = pcr.since(clock.from.0);
+        if ticks >= SPAN_MIN {
+            let bits = u128::from(here - clock.from.1) * 8 * 27_000_000;
+            let rate = u64::try_from(bits.div_ceil(u128::from(ticks.0) + 1)).unwrap_or(u64::MAX);
+            if (1..=RATE_MAX).contains(&rate) {
+                self.rate = Some(BitRate(rate));
+            }
+            clock.from = (pcr, here);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
