@@ -3,7 +3,8 @@
 //! Promise: nothing here decides. Ports take work and give it back done; every refusal of the kernel
 //! becomes a value that the caller can report, and where there is another way it is taken and named.
 //! Callers stay safe: each `unsafe` stands in the smallest function that can state its contract.
-//! The control side's own files and sockets are not here: only what the real-time side touches.
+//! The control side's own files and sockets are not here: only what the real-time side touches, and what
+//! safe libraries do not offer.
 
 pub mod clock;
 pub mod thread;
@@ -13,6 +14,7 @@ pub mod memory;
 
 pub mod region;
 
+pub mod datagrams;
 pub mod file;
 pub mod tcp;
 

@@ -1,0 +1,416 @@
+//! Datagrams of one address, many at a time: the socket of a live input.
+//!
+//! Promise: reading never waits, and takes at most [`BATCH`] datagrams at once into memory that was there
+//! before. What comes faster than it is read is dropped by the kernel, and counted there. It judges no
+//! sender: that is the caller's part, except where a source was joined, which the kernel filters.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+/// Most datagrams of one call: 40 KB of transport packets, 3 ms of 100 Mbit/s.
+pub const BATCH: usize = 32;
+/// Longest datagram that is taken: a jumbo frame. A longer one is told as cut.
+pub const DATAGRAM_MAX: usize = 9216;
+
+/// What is to be received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Where it is sent: one of our addresses, a group, or the unspecified address for any of ours.
+    pub to: SocketAddr,
+    /// Of a group, only from this source (source-specific multicast, RFC 4607).
+    pub source: Option<IpAddr>,
+    /// The interface by its number: where a group is joined, or the only one for others.
+    pub interface: Option<u32>,
+    /// Bytes that the kernel may hold until they are read; it may give fewer.
+    pub buffer: usize,
+}
+
+/// One datagram, until the next ones are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Who has sent it.
+    pub from: SocketAddr,
+    /// What came.
+    pub bytes: &'a [u8],
+    /// It was longer than [`DATAGRAM_MAX`].
+    pub is_cut: bool,
+}
+
+/// A socket that receives.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: OwnedFd,
+    memory: Box<[u8]>,
+}
+
+impl Datagrams {
+    /// Opens, joins and binds.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(wanted: &Wanted) -> io::Result<Self> {
+        let family = if wanted.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+        grow(&socket, wanted.buffer);
+        if wanted.to.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        let group = wanted.to.ip();
+        if group.is_multicast() {
+            // Others on this host may receive the same group.
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            only_joined(&socket, group)?;
+        } else if let Some(interface) = wanted.interface {
+            set(&socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &interface)?;
+        }
+        let to = match (wanted.to, wanted.interface) {
+            // Groups and addresses of one link need to know which.
+            (SocketAddr::V6(to), Some(scope)) if is_of_link(*to.ip()) => {
+                SocketAddr::V6(SocketAddrV6::new(*to.ip(), to.port(), 0, scope))
+            }
+            (to, _) => to,
+        };
+        bind(&socket, &to)?;
+        if group.is_multicast() {
+            join(&socket, group, wanted.source, wanted.interface.unwrap_or(0))?;
+        }
+        Ok(Self { socket, memory: vec![0; BATCH * DATAGRAM_MAX].into_boxed_slice() })
+    }
+
+    /// Where it is bound.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        Ok(rustix::net::getsockname(&self.socket)?.try_into()?)
+    }
+
+    /// Bytes that the kernel may hold, by its own account: what it adds to each datagram counts.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn buffer(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
+    }
+
+    /// Datagrams that the kernel has dropped for want of room, modulo 2^32.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn dropped(&self) -> io::Result<u32> {
+        /// `SO_MEMINFO`, and the place of the drops in it (linux/sock_diag.h).
+        const MEMINFO: i32 = 55;
+        const DROPS: usize = 8;
+        let mut values = [0u32; DROPS + 1];
+        let mut len = size_of_val(&values) as libc::socklen_t;
+        // SAFETY: the array is writable for the length that is given, and lives through the call.
+        let got = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                MEMINFO,
+                values.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if got == 0 { Ok(values[DROPS]) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; else what the kernel says.
+    pub fn receive(&mut self, mut each: impl FnMut(Datagram<'_>)) -> io::Result<usize> {
+        let mut names = [const { Address([0; ADDRESS]) }; BATCH];
+        let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(DATAGRAM_MAX)) {
+            *part = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+        }
+        let mut heads = [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; BATCH];
+        for ((head, part), name) in heads.iter_mut().zip(&mut parts).zip(&mut names) {
+            head.msg_hdr.msg_name = name.0.as_mut_ptr().cast();
+            head.msg_hdr.msg_namelen = ADDRESS as libc::socklen_t;
+            head.msg_hdr.msg_iov = part;
+            head.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: each head names memory of its own that is writable for the length beside it; all of it
+        // outlives the call, which does not keep it.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                heads.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        let memory = self.memory.chunks_exact(DATAGRAM_MAX);
+        for ((head, name), memory) in heads.iter().zip(&names).zip(memory).take(count) {
+            // What no address can be read from cannot be told apart from others.
+            let Some(from) = name.read() else { continue };
+            let len = (head.msg_len as usize).min(DATAGRAM_MAX);
+            let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            each(Datagram { from, bytes: &memory[..len], is_cut });
+        }
+        Ok(count)
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Datagrams {
+    fn as_raw_fd(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// The number of the interface that is called `name`, or that has this number.
+///
+/// # Errors
+/// When there is none.
+pub fn interface(name: &str) -> io::Result<u32> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    Ok(rustix::net::netdevice::name_to_index(&socket, name)?)
+}
+
+const ADDRESS: usize = size_of::<libc::sockaddr_storage>();
+
+const EMPTY: libc::msghdr = libc::msghdr {
+    msg_name: ptr::null_mut(),
+    msg_namelen: 0,
+    msg_iov: ptr::null_mut(),
+    msg_iovlen: 0,
+    msg_control: ptr::null_mut(),
+    msg_controllen: 0,
+    msg_flags: 0,
+};
+
+/// A `sockaddr_storage`, as bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Address([u8; ADDRESS]);
+
+impl Address {
+    /// As the kernel has it (ip(7), ipv6(7)): the family in the host's order, the port in the network's.
+    fn of(ip: IpAddr) -> Self {
+        let mut bytes = [0; ADDRESS];
+        let family = match ip {
+            IpAddr::V4(ip) => {
+                bytes[4..8].copy_from_slice(&ip.octets());
+                libc::AF_INET
+            }
+            IpAddr::V6(ip) => {
+                bytes[8..24].copy_from_slice(&ip.octets());
+                libc::AF_INET6
+            }
+        };
+        bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        Self(bytes)
+    }
+
+    fn read(&self) -> Option<SocketAddr> {
+        let bytes = &self.0;
+        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let ip = match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+            libc::AF_INET => Ipv4Addr::from(*bytes[4..].first_chunk::<4>()?).into(),
+            libc::AF_INET6 => Ipv6Addr::from(*bytes[8..].first_chunk::<16>()?).into(),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, port))
+    }
+}
+
+/// Of the link, or of the interface alone.
+fn is_of_link(ip: Ipv6Addr) -> bool {
+    let [first, second, ..] = ip.octets();
+    ip.is_unicast_link_local() || (first == 0xff && matches!(second & 0x0f, 1 | 2))
+}
+
+/// As much room as may be had: beyond `net.core.rmem_max` only with a right.
+fn grow(socket: &OwnedFd, bytes: usize) {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted).is_err() {
+        // What was given is told by `buffer`.
+        drop(set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted));
+    }
+}
+
+/// Nothing that another socket of this host has joined.
+fn only_joined(socket: &OwnedFd, group: IpAddr) -> io::Result<()> {
+    match group {
+        IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &0),
+        IpAddr::V6(_) => set(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, &0),
+    }
+}
+
+/// RFC 3678: the calls that are the same for both families.
+fn join(socket: &OwnedFd, group: IpAddr, source: Option<IpAddr>, interface: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct Any {
+        interface: u32,
+        group: Address,
+    }
+    #[repr(C)]
+    struct Specific {
+        interface: u32,
+        group: Address,
+        source: Address,
+    }
+    /// linux/in.h
+    const JOIN_GROUP: i32 = 42;
+    const JOIN_SOURCE_GROUP: i32 = 46;
+    let level = if group.is_ipv4() { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
+    let group = Address::of(group);
+    match source {
+        None => set(socket, level, JOIN_GROUP, &Any { interface, group }),
+        Some(source) => {
+            let source = Address::of(source);
+            set(socket, level, JOIN_SOURCE_GROUP, &Specific { interface, group, source })
+        }
+    }
+}
+
+fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value is readable for its size; the kernel copies it.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, ptr::from_ref(value).cast(), len)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::{Duration, Instant};
+
+    fn wanted(to: &str) -> Wanted {
+        Wanted { to: to.parse().unwrap(), source: None, interface: None, buffer: 1 << 20 }
+    }
+
+    /// Reads until `count` have come.
+    fn take(inbox: &mut Datagrams, count: usize) -> Vec<(SocketAddr, usize, bool)> {
+        let mut came = Vec::new();
+        let end = Instant::now() + Duration::from_secs(20);
+        while came.len() < count && Instant::now() < end {
+            let each = |d: Datagram<'_>| came.push((d.from, d.bytes.len(), d.is_cut));
+            match inbox.receive(each) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        came
+    }
+
+    #[test]
+    fn datagrams_come_with_their_sender_and_long_ones_are_told_as_cut() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let mut inbox = Datagrams::open(&wanted(any)).unwrap();
+            assert!(inbox.buffer().unwrap() > 0);
+            let sender = UdpSocket::bind(any).unwrap();
+            let to = inbox.address().unwrap();
+            for len in [0, 1, 1316, DATAGRAM_MAX, DATAGRAM_MAX + 1] {
+                sender.send_to(&vec![7; len], to).unwrap();
+            }
+            let from = sender.local_addr().unwrap();
+            let cut = DATAGRAM_MAX;
+            let expected = [0, 1, 1316, cut].map(|len| (from, len, false));
+            let came = take(&mut inbox, 5);
+            assert_eq!(came[..4], expected);
+            assert_eq!(came[4], (from, cut, true));
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_is_dropped_by_the_kernel_and_counted() {
+        let mut inbox =
+            Datagrams::open(&Wanted { buffer: 16 * 1024, ..wanted("127.0.0.1:0") }).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = inbox.address().unwrap();
+        for _ in 0..200 {
+            sender.send_to(&[7; 1316], to).unwrap();
+        }
+        let dropped = inbox.dropped().unwrap() as usize;
+        assert!(dropped > 100, "{dropped}");
+        assert_eq!(take(&mut inbox, 200 - dropped).len(), 200 - dropped);
+        assert_eq!(inbox.receive(|_| {}).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// Sends to a group by an interface.
+    fn send(from: IpAddr, interface: u32, to: SocketAddr) {
+        let sender = UdpSocket::bind((from, 0)).unwrap();
+        match from {
+            IpAddr::V4(from) => sockopt::set_ip_multicast_if(&sender, &from).unwrap(),
+            IpAddr::V6(_) => sockopt::set_ipv6_multicast_if(&sender, interface).unwrap(),
+        }
+        sender.send_to(b"word", to).unwrap();
+    }
+
+    /// `group`, on an interface of this host, sent by `source`, which is one of its addresses.
+    fn joined(group: &str, interface: u32, source: IpAddr, wrong: Option<IpAddr>) {
+        let any = Wanted { interface: Some(interface), ..wanted(group) };
+        let one = Wanted { source: Some(source), ..any };
+        let other = Wanted { source: Some(wrong.unwrap_or(NOBODY.into())), ..any };
+        let mut inboxes = [any, one, other].map(|wanted| Datagrams::open(&wanted).unwrap());
+        for inbox in &inboxes {
+            send(source, interface, inbox.address().unwrap());
+            if let Some(wrong) = wrong {
+                send(wrong, interface, inbox.address().unwrap());
+            }
+        }
+        let wrong = usize::from(wrong.is_some());
+        for (inbox, expected) in inboxes.iter_mut().zip([1 + wrong, 1, wrong]) {
+            assert_eq!(take(inbox, expected).len(), expected, "{group}");
+            assert_eq!(inbox.receive(|_| {}).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    const NOBODY: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+    #[test]
+    fn groups_are_joined_on_an_interface_from_any_source_or_from_one() {
+        let lo = interface("lo").unwrap();
+        let [right, wrong] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
+        joined("232.1.2.3:0", lo, right, Some(wrong));
+        assert!(interface("no-such-link").is_err());
+    }
+
+    #[test]
+    fn groups_of_ipv6_are_joined_on_an_interface_from_any_source_or_from_one() {
+        // Address, index, length of its prefix, scope (0: global), flags, name.
+        let all = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        let routes = std::fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
+        let reaches_groups = |name: &str| {
+            routes.lines().any(|line| line.starts_with("ff000000") && line.ends_with(name))
+        };
+        let found = all.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let ip = Ipv6Addr::from(u128::from_str_radix(words.next()?, 16).ok()?);
+            let name = words.last()?;
+            (!ip.is_unicast_link_local() && reaches_groups(name)).then_some((ip, name))
+        });
+        let Some((ip, name)) = found else {
+            println!(
+                "left out: no interface of this host has an IPv6 address and a route for groups"
+            );
+            return;
+        };
+        // Of the interface alone: it never leaves the host.
+        joined("[ff11::8000:1]:0", interface(name).unwrap(), ip.into(), None);
+    }
+}
