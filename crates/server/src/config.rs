@@ -6,9 +6,13 @@
 //! speed of the link, the kind of disk) stays [`Auto`] here and is found out at start.
 
 pub mod error;
+pub mod pattern;
 pub mod placement;
-pub mod raw;
 pub mod units;
+
+pub mod recording;
+
+pub mod raw;
 
 mod check;
 
@@ -21,6 +25,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 pub use error::ConfigError;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
+use recording::Recording;
 use units::Percent;
 
 /// A value that the operator has given, or that is found out at start.
@@ -67,6 +72,8 @@ pub struct Config {
     pub slow_reader: SlowReader,
     /// Who may put titles here.
     pub upload: Upload,
+    /// Live inputs that are recorded from the start.
+    pub recordings: Vec<Recording>,
 }
 
 /// Listening, and the limits of requests.
@@ -286,6 +293,17 @@ impl Config {
             .map_err(error::Mistake::from)
             .and_then(|raw| check::check(raw, base))
             .map_err(|mistake| mistake.in_file(file, text))
+    }
+
+    /// Checks `text`, the content of one `[[recording]]`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse_recording(text: &str) -> Result<Recording, ConfigError> {
+        toml::from_str(text)
+            .map_err(error::Mistake::from)
+            .and_then(check::recording)
+            .map_err(|mistake| mistake.in_file(Path::new("recording"), text))
     }
 
     /// Replaces the volumes by one, as on the command line: `tactus serve DIR`.

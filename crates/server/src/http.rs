@@ -8,10 +8,9 @@
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
 //! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
 //! `rate`, `multipart`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
-//! (`principals`) → `put` or `tus`, with its body from `incoming`.
+//! (`principals`) → `put`, `tus` or `recordings`, with its body from `incoming`.
 
 mod addresses;
-mod calendar;
 mod counters;
 mod limits;
 
@@ -50,6 +49,7 @@ mod uploads;
 
 mod put;
 
+mod recordings;
 mod tus;
 
 mod change;

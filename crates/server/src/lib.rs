@@ -4,6 +4,8 @@
 //! listed from the lowest up; each uses only those above it.
 #![forbid(unsafe_code)]
 
+mod calendar;
+
 pub mod config;
 pub mod media;
 
@@ -17,6 +19,8 @@ pub mod broker;
 pub mod engine;
 
 pub mod recording;
+
+pub mod ingest;
 
 pub mod doctor;
 

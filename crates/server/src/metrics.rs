@@ -8,7 +8,7 @@ mod capacity;
 mod exposition;
 mod status;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use prometheus_client::encoding::text;
@@ -22,6 +22,7 @@ use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
 use crate::http::{self, Internal, Response};
+use crate::ingest::Recordings;
 
 /// Where all figures come from.
 pub struct Sources {
@@ -34,6 +35,7 @@ pub struct Sources {
     pulse: Pulse,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
+    recordings: OnceLock<Recordings>,
     started: Instant,
     config: Config,
 }
@@ -70,12 +72,31 @@ impl Figures {
             pulse: engine.pulse.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
+            recordings: OnceLock::new(),
             started: Instant::now(),
             config: config.clone(),
         });
         let mut registry = Registry::default();
         registry.register_collector(Box::new(exposition::Collector(Arc::clone(&sources))));
         Self { sources, registry }
+    }
+
+    /// From now on the figures of recordings are told, too.
+    pub fn show_recordings(&self, recordings: Recordings) {
+        // Told twice: the first ones stay.
+        drop(self.sources.recordings.set(recordings));
+    }
+
+    fn recordings(&self, name: &str) -> Response {
+        let recordings = self.sources.recordings.get();
+        match (recordings, name) {
+            (None, "") => Response::json(200, &[(); 0]),
+            (Some(recordings), "") => Response::json(200, &recordings.all()),
+            (recordings, name) => match recordings.and_then(|all| all.one(name)) {
+                Some(status) => Response::json(200, &status),
+                None => Response::text(404, "no recording has this name"),
+            },
+        }
     }
 
     fn exposition(&self) -> Response {
@@ -97,15 +118,20 @@ impl Figures {
 /// The media type of <https://github.com/prometheus/OpenMetrics>, which Prometheus asks for first.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+const RECORDINGS: &str = "/api/v1/recordings/";
+
 impl Internal for Figures {
     fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
         let response = match path {
             "/metrics" => self.exposition(),
             "/api/v1/capacity" => self.capacity(query),
             "/api/v1/status" => Response::json(200, &status::Status::now(&self.sources)),
-            _ if path == "/api" || path.starts_with("/api/") => {
-                Response::text(404, "there are /metrics, /api/v1/status and /api/v1/capacity")
-            }
+            "/api/v1/recordings" => self.recordings(""),
+            _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
+            _ if path == "/api" || path.starts_with("/api/") => Response::text(
+                404,
+                "there are /metrics, /api/v1/status, /api/v1/capacity and /api/v1/recordings",
+            ),
             _ => return None,
         };
         Some(response.with("Cache-Control", "no-store"))

@@ -15,6 +15,7 @@ use tactus_core::units::{Bytes, MIB};
 
 use crate::config::Config;
 pub use crate::http::untrusted::{chunked, pace, range, request, target, upload};
+pub use crate::ingest::untrusted::datagrams;
 use crate::measure::model_file;
 use crate::media::probe::probe;
 
@@ -22,7 +23,7 @@ use crate::media::probe::probe;
 pub type Door = fn(&[u8]) -> bool;
 
 /// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 10] = [
+pub const DOORS: [(&str, Door); 11] = [
     ("request", request),
     ("chunked", chunked),
     ("range", range),
@@ -33,6 +34,7 @@ pub const DOORS: [(&str, Door); 10] = [
     ("movie", movie),
     ("configuration", configuration),
     ("disk_model", disk_model),
+    ("datagrams", datagrams),
 ];
 
 /// A file that is called a transport stream.

@@ -119,7 +119,7 @@ impl Sieve {
 
     /// Whether `bytes` could be the beginning of a stream.
     pub fn looks_like_one(bytes: &[u8]) -> bool {
-        !bytes.is_empty() && bytes.iter().step_by(PACKET).all(|&byte| byte == SYNC)
+        bytes.len() >= PACKET && bytes.iter().step_by(PACKET).all(|&byte| byte == SYNC)
     }
 
     /// What has been seen.

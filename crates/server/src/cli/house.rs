@@ -18,6 +18,7 @@ use crate::catalogue::{Catalogue, CatalogueRules, Root};
 use crate::config::{Config, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
+use crate::ingest::Recordings;
 use crate::media;
 use crate::metrics::Figures;
 use crate::recording::Recorder;
@@ -62,10 +63,16 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        let uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
+        let mut uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
-        if let Some(uploads) = &uploads {
+        if let Some(uploads) = &mut uploads {
             uploads.show_unfinished(&config, &catalogue);
+            let volumes = Arc::clone(&uploads.volumes);
+            let recordings = Recordings::new(&config, Arc::clone(&catalogue), volumes);
+            recordings.begin_configured(&config);
+            uploads.recordings = Some(recordings);
+        } else if !config.recordings.is_empty() {
+            tracing::error!("nothing is recorded: no volume takes uploads");
         }
         let recorder = uploads.as_ref().map(|uploads| {
             let recorder = Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes));
@@ -87,7 +94,7 @@ impl House {
 
     /// Whether titles can be put here.
     pub(super) fn takes_uploads(&self) -> bool {
-        self.uploads.is_some()
+        self.uploads.as_ref().is_some_and(Uploads::may_anybody)
     }
 
     /// What the host refused, with what it costs.
@@ -99,12 +106,17 @@ impl House {
     pub(super) async fn serve(self, end: impl Future<Output = ()>) -> Result<()> {
         let counters = Arc::new(Counters::default());
         let limits = Limits::from(&self.config.http);
-        let figures: Arc<dyn Internal> = Arc::new(Figures::new(
+        let figures = Figures::new(
             &self.engine,
             Arc::clone(&self.catalogue),
             Arc::clone(&counters),
             &self.config,
-        ));
+        );
+        let recordings = self.uploads.as_ref().and_then(|uploads| uploads.recordings.clone());
+        if let Some(recordings) = &recordings {
+            figures.show_recordings(recordings.clone());
+        }
+        let figures: Arc<dyn Internal> = Arc::new(figures);
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue)));
         let store = Store {
             catalogue: self.catalogue,
@@ -139,6 +151,9 @@ impl House {
         drain(serving, limit, &self.engine.broker).await;
         forgetting.abort();
         drop((open, local, admin));
+        if let Some(recordings) = recordings {
+            recordings.close().await;
+        }
         if let Some(uploads) = self.uploads {
             uploads.close().await;
         }

@@ -13,8 +13,10 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
 use super::error::Mistake;
+use super::pattern::Pattern;
 use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Placed, Raw, Switch};
+use super::recording::{Input, Keep, Recording, Rotate};
 use super::units::{Percent, Quantity, Value, exact};
 use super::{
     Auto, Config, Cores, Http, Link, MODEL_FILE, Memory, Principal, Rate, RateClass, SlowReader,
@@ -33,6 +35,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         let message = "no volume takes uploads; write `uploads = true` below a [[volume]]";
         return Err(Mistake::at(principal.name.span(), message));
     }
+    let recordings = recordings(raw.recording, &volumes)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
@@ -48,6 +51,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
         slow_reader: slow_reader(raw.slow_reader)?,
         upload: upload(raw.upload, base)?,
+        recordings,
         volumes,
     })
 }
@@ -335,10 +339,8 @@ fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
 fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
     let span = raw.name.span();
     let name = raw.name.into_inner();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
-        let message = "write a name of letters, digits and `-_.@`, at most 64 of them";
-        return Err(Mistake::at(span, message));
+    if !is_plain_name(&name) {
+        return Err(Mistake::at(span, PLAIN_NAME));
     }
     let token = match (raw.token_file, raw.token_sha256) {
         (Some(file), None) => Token::File(base.join(file.into_inner())),
@@ -350,21 +352,113 @@ fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
             return Err(Mistake::at(span, message));
         }
     };
-    let quota = match raw.quota {
-        None => None,
-        Some(written) => {
-            let span = written.span();
-            match written.into_inner() {
-                Switch::Off => None,
-                Switch::Value(Value(quota)) => Some(quota),
-                Switch::Auto | Switch::Max => {
-                    return Err(Mistake::at(span, "write a size like \"500 GiB\", or \"off\""));
-                }
-            }
-        }
-    };
+    let quota = unless_off(raw.quota, "write a size like \"500 GiB\", or \"off\"")?;
+    let quota = quota.map(|(Value(quota), _)| quota);
     Ok(Principal { name, token, quota })
 }
+
+fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checked<Vec<Recording>> {
+    let mut all: Vec<Recording> = Vec::with_capacity(raw.len());
+    for written in raw {
+        let (name, to) = (written.name.span(), written.to.span());
+        let next = recording(written)?;
+        if all.iter().any(|known| known.name == next.name) {
+            let message = format!("there is another recording {:?}; name each once", next.name);
+            return Err(Mistake::at(name, message));
+        }
+        if all.iter().any(|known| known.to == next.to) {
+            return Err(Mistake::at(to, "another recording has the same `to`; give each its own"));
+        }
+        let written = next.to.to_string();
+        let below = |volume: &&Volume| written.starts_with(&volume.mount);
+        let volume = volumes.iter().filter(below).max_by_key(|volume| volume.mount.len());
+        if !volumes.is_empty() && !volume.is_some_and(|volume| volume.uploads) {
+            let message = match volume {
+                Some(volume) => format!(
+                    "{} takes no uploads; write `uploads = true` below its [[volume]]",
+                    volume.path.display()
+                ),
+                None => "no volume is mounted there; begin with the `mount` of one".to_owned(),
+            };
+            return Err(Mistake::at(to, message));
+        }
+        all.push(next);
+    }
+    Ok(all)
+}
+
+/// One recording, by itself.
+pub(super) fn recording(raw: raw::Recording) -> Checked<Recording> {
+    let said = |text: &Spanned<String>| {
+        let span = text.span();
+        move |message: String| Mistake::at(span, message)
+    };
+    if !is_plain_name(raw.name.get_ref()) {
+        return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
+    }
+    let from = Input::parse(raw.from.get_ref()).map_err(said(&raw.from))?;
+    let interface = match or_auto(raw.interface)? {
+        Auto::Auto => None,
+        // IFNAMSIZ with its closing zero.
+        Auto::Set((name, _)) if (1..16).contains(&name.len()) => Some(name),
+        Auto::Set((name, span)) => {
+            return Err(Mistake::at(
+                span,
+                format!("{name:?} is no interface; write it like \"eth0\""),
+            ));
+        }
+    };
+    if interface.is_none() && from.needs_interface() {
+        let message = "this address is that of one link; say which by `interface`";
+        return Err(Mistake::at(raw.from.span(), message));
+    }
+    let to = Pattern::parse(raw.to.get_ref()).map_err(said(&raw.to))?;
+    let fits = |rate: BitRate| RATES.contains(&rate);
+    let rate = auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?;
+    let rotate = match unless_off(
+        raw.rotate,
+        "write a time like \"1 h\", a size like \"1 GB\", or \"off\"",
+    )? {
+        None => None,
+        Some((text, span)) => Some(Rotate::parse(&text).map_err(|m| Mistake::at(span, m))?),
+    };
+    let titles = unless_off(raw.keep_titles, "write a number, or \"off\"")?;
+    let titles = titles.map(|(titles, span)| in_range(titles, span, 1..=1_000_000)).transpose()?;
+    let size = unless_off(raw.keep_size, "write a size like \"500 GB\", or \"off\"")?;
+    let size = size.map(|(Value(size), span)| in_range(size, span, Bytes(MIB)..=Bytes(u64::MAX)));
+    let age = unless_off(raw.keep_age, "write a time like \"168 h\", or \"off\"")?;
+    let ages = SECOND..=SECOND.times(86_400 * 3_660);
+    let age = age.map(|(Value(age), span)| in_range(age, span, ages)).transpose()?;
+    let keep = Keep { titles, size: size.transpose()?, age };
+    if (rotate.is_some() || keep.is_limited()) && !to.has_fields() {
+        let message = "all titles would have this name; put %n or a time into it, like \"/live/%Y%m%d-%H%M%S.ts\"";
+        return Err(Mistake::at(raw.to.span(), message));
+    }
+    let silence = quantity(raw.silence, SECOND.times(5), SECOND..=SECOND.times(3600))?;
+    let name = raw.name.into_inner();
+    Ok(Recording { name, from, interface, to, rate, rotate, keep, silence })
+}
+
+/// What was written and where; none for `"off"`, which is also the default.
+fn unless_off<T>(
+    written: Placed<Switch<T>>,
+    otherwise: &str,
+) -> Checked<Option<(T, Range<usize>)>> {
+    let Some(written) = written else { return Ok(None) };
+    let span = written.span();
+    match written.into_inner() {
+        Switch::Off => Ok(None),
+        Switch::Value(value) => Ok(Some((value, span))),
+        Switch::Auto | Switch::Max => Err(Mistake::at(span, otherwise)),
+    }
+}
+
+fn is_plain_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(plain)
+}
+
+const PLAIN_NAME: &str = "write a name of letters, digits and `-_.@`, at most 64 of them";
 
 fn sha256(digits: &str) -> Option<[u8; 32]> {
     let mut digest = [0; 32];

@@ -38,6 +38,8 @@ pub struct Raw {
     pub slow_reader: SlowReader,
     /// `[upload]`
     pub upload: Upload,
+    /// `[[recording]]`
+    pub recording: Vec<Recording>,
 }
 
 /// A key whose place is needed for messages.
@@ -231,6 +233,30 @@ pub struct Principal {
     pub token_sha256: Placed<String>,
     #[serde(default)]
     pub quota: Placed<Switch<Value<Bytes>>>,
+}
+
+/// `[[recording]]`: one live input and its titles.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Recording {
+    pub name: Spanned<String>,
+    pub from: Spanned<String>,
+    #[serde(default)]
+    pub interface: Placed<Switch<String>>,
+    pub to: Spanned<String>,
+    #[serde(default)]
+    pub rate: Placed<Switch<Value<BitRate>>>,
+    #[serde(default)]
+    pub rotate: Placed<Switch<String>>,
+    #[serde(default)]
+    pub keep_titles: Placed<Switch<u32>>,
+    #[serde(default)]
+    pub keep_size: Placed<Switch<Value<Bytes>>>,
+    #[serde(default)]
+    pub keep_age: Placed<Switch<Value<Nanos>>>,
+    #[serde(default)]
+    pub silence: Placed<Value<Nanos>>,
 }
 
 /// One string, or a list of them.

@@ -30,7 +30,7 @@ fn the_sample_shows_the_defaults() {
 /// Keys of a table, as the reader itself lists them when it meets one that it does not know.
 fn keys(table: &str) -> Vec<String> {
     let opened = match table {
-        "volume" | "upload.principal" => format!("[[{table}]]"),
+        "volume" | "upload.principal" | "recording" => format!("[[{table}]]"),
         _ => format!("[{table}]"),
     };
     let text = match table {
@@ -125,6 +125,42 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         (
             "[[volume]]\npath = \"/\"\nmount = \"/../\"\n",
             "t.toml:3:9: \"/../\" is not a path of plain names",
+        ),
+        (
+            "[[recording]]\nname = \"a b\"\nfrom = \"\"\nto = \"\"\n",
+            "t.toml:2:8: write a name of letters, digits",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://studio:1\"\nto = \"\"\n",
+            "t.toml:3:8: \"studio:1\" is not an address in numbers",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://[ff02::1]:1\"\nto = \"/a\"\n",
+            "t.toml:3:8: this address is that of one link; say which by `interface`",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/%q\"\n",
+            "t.toml:4:6: %q is no field",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrotate = \"7 h\"\n",
+            "t.toml:5:10: 25200 s does not divide a day",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nkeep_titles = 0\n",
+            "t.toml:5:15: 0 is out of range; write a value from 1 to 1000000",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nkeep_age = \"1 h\"\n",
+            "t.toml:4:6: all titles would have this name",
+        ),
+        (
+            "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrate = \"max\"\n",
+            "t.toml:5:8: this cannot be switched",
+        ),
+        (
+            "[[volume]]\npath = \"/\"\n[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n",
+            "t.toml:6:6: / takes no uploads; write `uploads = true`",
         ),
         ("http = [\n", "t.toml:1:9: unclosed array, expected `]`"),
     ] {

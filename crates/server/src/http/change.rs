@@ -16,7 +16,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{Refused, Uploads};
-use super::{Site, Store, rate, tus};
+use super::{Site, Store, rate, recordings, tus};
 
 /// A request that may change something.
 pub(super) struct Change<'a> {
@@ -43,8 +43,8 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
     let Target::Path { path, query } = &request.target else { return None };
     let changes = match request.method {
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
-        // HEAD of an upload is for those who may go on with it.
-        Method::Head | Method::Get => tus::is_here(path),
+        // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
+        Method::Head | Method::Get => tus::is_here(path) || recordings::is_here(path),
         Method::Options | Method::Other | Method::Unknown => false,
     };
     changes.then_some(Change { store, uploads, path, query: query.as_deref() })
@@ -86,6 +86,9 @@ impl Change<'_> {
             let catalogue = &store.catalogue;
             let asked = tus::Asked { uploads, catalogue, principal, request, path, query };
             return tus::answer(asked, incoming).await;
+        }
+        if recordings::is_here(path) {
+            return recordings::answer(uploads, principal, request, path, incoming).await;
         }
         let catalogue = &store.catalogue;
         let response = match request.method {

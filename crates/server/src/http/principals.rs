@@ -55,6 +55,12 @@ impl Principals {
         known.collect::<Result<_>>().map(Self)
     }
 
+    /// Whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Who has sent `fields`, by `Authorization` (RFC 9110 section 11.6.2): `Bearer TOKEN`, or
     /// `Basic` with the token as the password, whatever the user's name.
     pub(super) fn who(&self, fields: &Fields) -> Who<'_> {

@@ -10,6 +10,7 @@ use super::counters::Abuse;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
+use super::uploads::Uploads;
 use super::{Store, change, listing, title, tus};
 use crate::catalogue::{Found, OpenFault};
 
@@ -41,7 +42,8 @@ fn allowed(site: &Site) -> &'static str {
 }
 
 fn takes_uploads(site: &Site) -> bool {
-    site.store.as_ref().is_some_and(|store| store.uploads.is_some())
+    let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
+    uploads.is_some_and(Uploads::may_anybody)
 }
 
 /// What can be done, whoever asks, and whatever is there: nothing is looked up.
@@ -91,7 +93,7 @@ async fn list(
     }
     match Arc::clone(&store.catalogue).list(directory).await {
         Ok(entries) => {
-            let takes_uploads = store.uploads.is_some();
+            let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
             listing::answer(path, query, &request.fields, &entries, takes_uploads)
         }
         Err(fault) => not_served(fault),

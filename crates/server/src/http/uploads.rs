@@ -18,6 +18,7 @@ use super::response::Response;
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
+use crate::ingest::Recordings;
 use crate::store::{
     ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
@@ -36,6 +37,8 @@ pub struct Uploads {
     pub object_max: u64,
     /// Which volumes' disks answer.
     pulse: Pulse,
+    /// Live inputs, where they can be recorded.
+    pub recordings: Option<Recordings>,
 }
 
 /// A place for a title.
@@ -64,8 +67,8 @@ impl From<Response> for Refused {
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
 
 impl Uploads {
-    /// Opens the volumes of `config` that take uploads, for those who may; where there is neither,
-    /// nothing. What is written goes by `media`, by the volumes' numbers.
+    /// Opens the volumes of `config` that take uploads, for those who may and for recordings; where there
+    /// is neither, nothing. What is written goes by `media`, by the volumes' numbers.
     ///
     /// # Errors
     /// When a token cannot be read, or a volume cannot take uploads.
@@ -74,7 +77,8 @@ impl Uploads {
         media: &[Option<Arc<dyn Medium>>],
     ) -> anyhow::Result<Option<Self>> {
         let upload = &config.upload;
-        if upload.principals.is_empty() || !media.iter().any(Option::is_some) {
+        let somebody = !upload.principals.is_empty() || !config.recordings.is_empty();
+        if !somebody || !media.iter().any(Option::is_some) {
             return Ok(None);
         }
         let principals = Arc::new(Principals::read(&upload.principals)?);
@@ -119,12 +123,19 @@ impl Uploads {
             unchecked: unchecked.into(),
             object_max: upload.object_max.0,
             pulse: Pulse::default(),
+            recordings: None,
         }))
     }
 
     /// The same, and nothing is begun on a volume whose disk does not answer.
     pub fn heeding(self, pulse: Pulse) -> Self {
         Self { pulse, ..self }
+    }
+
+    /// Whether anybody may put titles here.
+    #[must_use]
+    pub fn may_anybody(&self) -> bool {
+        !self.principals.is_empty()
     }
 
     /// Lets the volumes go, when nobody can change anything any more.

@@ -14,6 +14,7 @@ use prometheus_client::registry::Unit;
 use tactus_ring::counter::Snapshot;
 
 use super::{Sources, ratio, seconds};
+use crate::ingest::{Alarm, Recordings, State, Status};
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);
@@ -32,6 +33,7 @@ impl prometheus_client::collector::Collector for Collector {
         link(&mut page, sources)?;
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
+        recordings(&mut page, sources)?;
         promises(&mut page, sources)?;
         requests(&mut page, sources)?;
         streams(&mut page, sources)
@@ -201,6 +203,49 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
         [(labels("place"), f64::from(levels.waiting)), (labels("flush"), f64::from(levels.syncs))]
     });
     page.gauge("tactus_uploads_waiting", "Uploads that wait for the disk", None, each)
+}
+
+/// Live inputs.
+fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let all = sources.recordings.get().map(Recordings::all).unwrap_or_default();
+    let of = |status: &Status| vec![("recording", status.name.clone())];
+    let each = all.iter().map(|s| (of(s), f64::from(u8::from(s.state == State::Recording))));
+    page.gauge("tactus_recording_up", "1 while something comes and is recorded", None, each)?;
+    let each = all.iter().flat_map(|s| {
+        Alarm::ALL.map(|(alarm, name)| {
+            let labels = [of(s), vec![("alarm", name.to_owned())]].concat();
+            (labels, f64::from(u8::from(s.alarms.contains_key(&alarm))))
+        })
+    });
+    let help = "1 while somebody should look at it; the status says at what";
+    page.gauge("tactus_recording_alarm", help, None, each)?;
+    let rate = || Some(Unit::Other("bits_per_second".into()));
+    let each = all.iter().filter_map(|s| Some((of(s), s.measured_rate_bits_per_second? as f64)));
+    page.gauge("tactus_recording_rate", "The rate by the stream's clock", rate(), each)?;
+    let each = all.iter().map(|s| (of(s), s.counts.datagrams));
+    page.counter("tactus_recording_datagrams", "Datagrams that came", None, each)?;
+    let each = all.iter().map(|s| (of(s), s.counts.received_bytes));
+    page.counter("tactus_recording_received", "Bytes that came", Some(Unit::Bytes), each)?;
+    let each = all.iter().map(|s| (of(s), s.counts.packets));
+    page.counter("tactus_recording_packets", "Transport packets that were whole", None, each)?;
+    let each = all.iter().flat_map(|s| {
+        s.counts
+            .faults()
+            .map(|(kind, count)| ([of(s), vec![("kind", kind.to_owned())]].concat(), count))
+    });
+    let help = "What was wrong with what came, or had to be dropped, by kind";
+    page.counter("tactus_recording_faults", help, None, each)?;
+    let each = all.iter().flat_map(|s| {
+        let counts = &s.counts;
+        [("sync", counts.skipped_bytes), ("disk", counts.write_gap_bytes)]
+            .map(|(why, bytes)| ([of(s), vec![("for", why.to_owned())]].concat(), bytes))
+    });
+    let help = "Bytes dropped: they belonged to no packet, or the disk did not take them";
+    page.counter("tactus_recording_dropped", help, Some(Unit::Bytes), each)?;
+    let each = all.iter().map(|s| (of(s), s.counts.titles));
+    page.counter("tactus_recording_titles", "Titles stored", None, each)?;
+    let each = all.iter().map(|s| (of(s), s.counts.stored_bytes));
+    page.counter("tactus_recording_stored", "Bytes of titles stored", Some(Unit::Bytes), each)
 }
 
 fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {

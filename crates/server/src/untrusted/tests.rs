@@ -165,6 +165,11 @@ fn no_disk_model_crashes_it() {
 }
 
 #[test]
+fn no_datagram_crashes_it() {
+    knock("datagrams");
+}
+
+#[test]
 fn every_door_has_a_test_a_fuzz_target_and_seeds_of_both_kinds() {
     let tests = include_str!("tests.rs");
     for (name, _) in DOORS {

@@ -9,6 +9,7 @@ use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::{Auto, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
+use tactus::ingest::Recordings;
 use tactus::recording::Recorder;
 use tactus::store;
 use tactus_core::units::{Bytes, MIB};
@@ -118,15 +119,18 @@ impl House {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
-        let uploads = plan.uploads.then(|| {
+        let mut uploads = plan.uploads.then(|| {
             let intake = engine.intakes[0].clone().expect("the volume takes uploads");
             let media = [Some(Arc::new(intake) as Arc<dyn store::Medium>)];
             runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
         });
         let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
         let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
-        if let Some(uploads) = &uploads {
+        if let Some(uploads) = &mut uploads {
             uploads.show_unfinished(&plan.config, &catalogue);
+            let volumes = Arc::clone(&uploads.volumes);
+            uploads.recordings =
+                Some(Recordings::new(&plan.config, Arc::clone(&catalogue), volumes));
         }
         let within = runtime.enter();
         let recorder = uploads.as_ref().map(|uploads| {

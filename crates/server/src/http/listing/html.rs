@@ -7,8 +7,8 @@ use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
 use super::{SCRIPT, duration};
+use crate::calendar::to_the_minute;
 use crate::catalogue::{Entry, EntryKind, Listing};
-use crate::http::calendar::to_the_minute;
 
 /// The page of `listing`, the content of the directory `path`.
 pub(super) fn page(path: &RequestPath, listing: &Listing, takes_uploads: bool) -> String {

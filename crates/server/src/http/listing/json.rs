@@ -4,8 +4,8 @@ use serde::Serialize;
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::duration;
+use crate::calendar::rfc_3339;
 use crate::catalogue::{Entry, EntryKind, Listing};
-use crate::http::calendar::rfc_3339;
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {

@@ -1,0 +1,329 @@
+//! Names that titles of a recording get: a path with fields for the time and a counter.
+//!
+//! Promise: what a pattern names, it knows again, and nothing else that could have been meant otherwise.
+//! Times are UTC: a name never comes twice because a clock was set back for winter.
+
+use std::fmt;
+
+use tactus_core::path::{PATH_BYTES_MAX, check_name, encode_segment};
+use tactus_core::units::WallTime;
+
+use crate::calendar::Civil;
+
+/// A path in which some parts are filled in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(String),
+    Field(Field),
+}
+
+/// What is filled in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Field {
+    Year,
+    Month,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Counter,
+}
+
+/// What a title is named by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Occasion {
+    /// When it begins.
+    pub time: WallTime,
+    /// Which one it is of its recording, from 1.
+    pub number: u64,
+}
+
+const FIELDS: [(char, Field); 7] = [
+    ('Y', Field::Year),
+    ('m', Field::Month),
+    ('d', Field::Day),
+    ('H', Field::Hour),
+    ('M', Field::Minute),
+    ('S', Field::Second),
+    ('n', Field::Counter),
+];
+
+impl Field {
+    /// Digits; a counter has at least so many.
+    fn digits(self) -> usize {
+        if matches!(self, Self::Year | Self::Counter) { 4 } else { 2 }
+    }
+}
+
+impl Pattern {
+    /// The pattern that is written as `text`: a path from the root, with `%Y %m %d %H %M %S %n`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix('/').ok_or("write a path that begins with a slash")?;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut letters = inner.chars();
+        while let Some(letter) = letters.next() {
+            let letter = match (letter, letter == '%') {
+                (_, true) => match letters.next() {
+                    Some('%') => '%',
+                    field => {
+                        let known = FIELDS.iter().find(|(name, _)| Some(*name) == field);
+                        let Some((_, field)) = known else {
+                            let what = field.map_or("%".into(), |field| format!("%{field}"));
+                            return Err(format!(
+                                "{what} is no field; there are %Y %m %d %H %M %S, %n for a counter, %% for a percent sign"
+                            ));
+                        };
+                        parts.push(Part::Field(*field));
+                        continue;
+                    }
+                },
+                (letter, false) => letter,
+            };
+            match parts.last_mut() {
+                Some(Part::Text(text)) => text.push(letter),
+                _ => parts.push(Part::Text(letter.into())),
+            }
+        }
+        let pattern = Self { text: text.into(), parts };
+        // As long as a name gets with a counter of all digits.
+        let longest = pattern.name(Occasion { time: WallTime(0), number: u64::MAX });
+        if longest.len() + SUFFIX > PATH_BYTES_MAX {
+            return Err("this is too long for a path".into());
+        }
+        for segment in longest.split('/') {
+            check_name(segment).map_err(|fault| format!("{segment:?} is no name: {fault}"))?;
+        }
+        if longest.starts_with(super::RESERVED) {
+            return Err("names that begin with `.tactus` are the server's own".into());
+        }
+        Ok(pattern)
+    }
+
+    /// The path of a title, without its leading slash.
+    pub fn name(&self, occasion: Occasion) -> String {
+        let civil = Civil::of(occasion.time);
+        let mut name = String::new();
+        for part in &self.parts {
+            let field = match part {
+                Part::Text(text) => {
+                    name.push_str(text);
+                    continue;
+                }
+                Part::Field(field) => *field,
+            };
+            let value = match field {
+                Field::Year => civil.year,
+                Field::Month => civil.month,
+                Field::Day => civil.day,
+                Field::Hour => civil.hour,
+                Field::Minute => civil.minute,
+                Field::Second => civil.second,
+                Field::Counter => occasion.number,
+            };
+            let digits = field.digits();
+            name.push_str(&format!("{value:0digits$}"));
+        }
+        name
+    }
+
+    /// Whether its titles have different names.
+    pub fn has_fields(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Field(_)))
+    }
+
+    /// Whether its titles are counted.
+    pub fn has_counter(&self) -> bool {
+        self.parts.contains(&Part::Field(Field::Counter))
+    }
+
+    /// The counter in `name`, when this pattern could have named it: also behind another title of the same
+    /// name. 0 where the pattern has none.
+    pub fn number_in(&self, name: &str) -> Option<u64> {
+        let mut numbers = vec![(name, 0)];
+        // A counter may have more digits than it needs: all readings are followed.
+        for (at, part) in self.parts.iter().enumerate() {
+            let is_last = at + 1 == self.parts.len();
+            numbers = numbers
+                .into_iter()
+                .flat_map(|(rest, number)| readings(part, rest, number, is_last))
+                .collect();
+        }
+        numbers.into_iter().find(|(rest, _)| rest.is_empty()).map(|(_, number)| number)
+    }
+
+    /// The directory in which all of its titles lie, deep or not, without slashes at its ends.
+    pub fn directory(&self) -> &str {
+        let Some(Part::Text(text)) = self.parts.first() else { return "" };
+        text.rfind('/').map_or("", |slash| &text[..slash])
+    }
+
+    /// The path of a title in a URL.
+    pub fn url(name: &str) -> String {
+        let mut url = String::new();
+        for segment in name.split('/') {
+            url.push('/');
+            encode_segment(segment, &mut url);
+        }
+        url
+    }
+}
+
+/// `name`, for the `again`th title that would get it: `a.ts`, `a-2.ts`.
+pub fn another(name: &str, again: u32) -> String {
+    if again < 2 {
+        return name.into();
+    }
+    let dot = stem(name);
+    format!("{}-{again}{}", &name[..dot], &name[dot..])
+}
+
+/// Where the last segment's ending begins.
+fn stem(name: &str) -> usize {
+    let slash = name.rfind('/').map_or(0, |slash| slash + 1);
+    name[slash..].rfind('.').filter(|&dot| dot > 0).map_or(name.len(), |dot| slash + dot)
+}
+
+/// Room for what [`another`] adds.
+const SUFFIX: usize = 12;
+
+/// What is left of `name` behind `part`, each way in which it can be read.
+fn readings<'a>(part: &Part, name: &'a str, number: u64, is_last: bool) -> Vec<(&'a str, u64)> {
+    match part {
+        Part::Text(text) => match name.strip_prefix(&**text) {
+            Some(rest) if !is_last || rest.is_empty() => vec![(rest, number)],
+            _ if !is_last => Vec::new(),
+            _ => {
+                // `-2` before the ending, which stands in the last part.
+                let dot = text.rfind('.').filter(|&dot| !text[dot..].contains('/'));
+                let (before, ending) = text.split_at(dot.unwrap_or(text.len()));
+                let rest = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(ending));
+                let is_again = rest.is_some_and(|rest| without_again(rest).is_empty());
+                if is_again { vec![("", number)] } else { Vec::new() }
+            }
+        },
+        Part::Field(field) => {
+            let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+            let least = field.digits();
+            let most = if *field == Field::Counter { digits.min(20) } else { least.min(digits) };
+            let read = |len: usize| {
+                let (text, rest) = name.split_at(len);
+                let value = text.parse().ok()?;
+                let padded = text == format!("{value:0least$}");
+                let number = if *field == Field::Counter { value } else { number };
+                let rest = if is_last { without_again(rest) } else { rest };
+                padded.then_some((rest, number))
+            };
+            (least..=most).filter_map(read).collect()
+        }
+    }
+}
+
+/// `rest` of a name without a `-2`.
+fn without_again(rest: &str) -> &str {
+    let again = rest.strip_prefix('-').and_then(|again| Some((again, again.parse::<u32>().ok()?)));
+    let is_again = again.is_some_and(|(text, again)| again > 1 && text == again.to_string());
+    if is_again { "" } else { rest }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOMENT: Occasion = Occasion { time: WallTime(951_868_799_000_000_000), number: 7 };
+
+    #[test]
+    fn fields_are_filled_in_utc() {
+        let pattern = Pattern::parse("/live/a/%Y-%m-%d/%H%M%S-%n 100%%.ts").unwrap();
+        assert_eq!(pattern.name(MOMENT), "live/a/2000-02-29/235959-0007 100%.ts");
+        assert_eq!(pattern.directory(), "live/a");
+        assert_eq!(Pattern::url("a b/c%.ts"), "/a%20b/c%25.ts");
+        assert_eq!(Pattern::parse("/%n.ts").unwrap().directory(), "");
+        assert_eq!(Pattern::parse("/a/b-%n.ts").unwrap().directory(), "a");
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused_with_what_to_write() {
+        for (text, said) in [
+            ("a.ts", "begins with a slash"),
+            ("/a/%q.ts", "%q is no field"),
+            ("/a%", "% is no field"),
+            ("/", "is no name"),
+            ("/a//b", "is no name"),
+            ("/../b", "is no name"),
+            ("/a/", "is no name"),
+            ("/a/\u{7}", "is no name"),
+            ("/.tactus/a", ".tactus"),
+        ] {
+            let error = Pattern::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_gets_a_number_before_its_ending() {
+        assert_eq!(another("a/b.ts", 1), "a/b.ts");
+        assert_eq!(another("a/b.ts", 2), "a/b-2.ts");
+        assert_eq!(another("a.d/b", 3), "a.d/b-3");
+        assert_eq!(another(".a", 2), ".a-2");
+    }
+
+    #[test]
+    fn other_names_are_not_its_own() {
+        let pattern = Pattern::parse("/live/%Y%m%d-%n.ts").unwrap();
+        assert_eq!(pattern.number_in("live/20000229-0007.ts"), Some(7));
+        assert_eq!(pattern.number_in("live/20000229-12345.ts"), Some(12345));
+        assert_eq!(pattern.number_in("live/20000229-0007-2.ts"), Some(7));
+        for other in [
+            "live/20000229-007.ts",
+            "live/20000229-00007.ts",
+            "live/20000229-0007-1.ts",
+            "live/20000229-0007-x.ts",
+            "live/20000229-0007.ts.bak",
+            "live/2000022-0007.ts",
+            "live/film.ts",
+            "20000229-0007.ts",
+            "",
+        ] {
+            assert_eq!(pattern.number_in(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_it_names_it_knows_again(
+            parts in proptest::collection::vec(
+                prop_oneof!["%[YmdHMSn]", "[a-z0-9]{1,3}", Just("-".to_owned()), Just(".ts".to_owned()), Just("/x".to_owned())],
+                1..8,
+            ),
+            seconds in 0u64..8_000_000_000, number in 1u64..100_000, again in 1u32..5,
+        ) {
+            let text = format!("/a{}", parts.concat());
+            let Ok(pattern) = Pattern::parse(&text) else { return Ok(()) };
+            let name = pattern.name(Occasion { time: WallTime(seconds * 1_000_000_000), number });
+            let found = pattern.number_in(&name);
+            prop_assert!(found.is_some(), "{text}: {name}");
+            if text.matches("%n").count() == 1 && !text.contains("%n%") && !text.contains(char::is_numeric) {
+                prop_assert_eq!(found, Some(number));
+            }
+            let known = pattern.number_in(&another(&name, again)).is_some();
+            // An ending that is itself put together from fields is not looked into.
+            prop_assert!(known || text.matches('.').count() > 0);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `[[recording]]`: live inputs and the titles that are made of them.
+//!
+//! Promise: an input that can be understood in two ways is refused: addresses are written as numbers, a
+//! group for one source names it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+
+use super::Auto;
+use super::pattern::Pattern;
+use super::units::{self, Quantity};
+
+/// One live input and its titles.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    /// How it is called in logs, metrics and the API.
+    pub name: String,
+    /// What comes, and from where.
+    pub from: Input,
+    /// The interface by its name: where a group is joined, or the only one for others.
+    pub interface: Option<String>,
+    /// The names of its titles.
+    pub to: Pattern,
+    /// The rate that is reserved; by default what the stream's clock says, and a quarter more.
+    pub rate: Auto<BitRate>,
+    /// When another title begins; none: never.
+    pub rotate: Option<Rotate>,
+    /// Which titles stay.
+    pub keep: Keep,
+    /// An input that says nothing for so long has stopped, and its source may be another one.
+    pub silence: Nanos,
+}
+
+/// When another title begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rotate {
+    /// At whole multiples of this time in UTC.
+    Time(Nanos),
+    /// When a title has this size.
+    Size(Bytes),
+}
+
+/// Which titles of a recording stay; the oldest go first.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Keep {
+    /// At most so many.
+    pub titles: Option<u32>,
+    /// At most so much of all together.
+    pub size: Option<Bytes>,
+    /// None that is older.
+    pub age: Option<Nanos>,
+}
+
+impl Keep {
+    /// Whether anything goes.
+    pub fn is_limited(&self) -> bool {
+        self.titles.is_some() || self.size.is_some() || self.age.is_some()
+    }
+}
+
+/// A live input: `udp://239.1.1.1:5000`, `rtp://[ff3e::8000:1]:5004?source=2001:db8::7`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// How the transport stream is wrapped.
+    pub kind: Kind,
+    /// Where it is sent.
+    pub to: SocketAddr,
+    /// Who sends it; anybody, where it is not said: then the first one who sends something valid.
+    pub source: Option<IpAddr>,
+}
+
+/// How a transport stream is wrapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Not at all.
+    Udp,
+    /// In RTP (RFC 2250).
+    Rtp,
+}
+
+impl Input {
+    /// The input that is written as `text`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (kind, rest) = if let Some(rest) = text.strip_prefix("udp://") {
+            (Kind::Udp, rest)
+        } else if let Some(rest) = text.strip_prefix("rtp://") {
+            (Kind::Rtp, rest)
+        } else {
+            return Err(format!("{text:?} is no live input; write it like {EXAMPLE}"));
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Players write `@` before where they listen.
+        let place = place.strip_prefix('@').unwrap_or(place);
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let to: SocketAddr = place.parse().map_err(|_| {
+            format!("{place:?} is not an address in numbers and a port; write it like {EXAMPLE}")
+        })?;
+        let mut source = None;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let Some(value) = pair.strip_prefix("source=").filter(|_| source.is_none()) else {
+                return Err(format!("{pair:?} is not known here; there is `source=`, once"));
+            };
+            let value = value.trim_start_matches('[').trim_end_matches(']');
+            let ip: IpAddr =
+                value.parse().map_err(|_| format!("{value:?} is not an address in numbers"))?;
+            source = Some(ip);
+        }
+        let input = Self { kind, to, source };
+        input.check()?;
+        Ok(input)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let group = self.to.ip();
+        if let Some(source) = self.source {
+            if source.is_ipv4() != group.is_ipv4() {
+                return Err("source and destination are of two families; write both as one".into());
+            }
+            if source.is_multicast() || source.is_unspecified() {
+                return Err(format!("{source} sends nothing; name one sender"));
+            }
+        } else if is_for_one_source(group) {
+            return Err(format!(
+                "{group} is a group for one source (RFC 4607); name it: ?source=ADDRESS"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether its interface must be named: a group of one link, or of the host, has no other.
+    pub fn needs_interface(&self) -> bool {
+        match self.to.ip() {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(ip) => {
+                let [first, second, ..] = ip.octets();
+                ip.is_unicast_link_local() || first == 0xff && matches!(second & 0x0f, 1 | 2)
+            }
+        }
+    }
+}
+
+const EXAMPLE: &str =
+    "\"udp://239.1.1.1:5000\" or \"rtp://[ff3e::8000:1]:5004?source=2001:db8::7\"";
+
+/// 232.0.0.0/8 and ff3x::/96 (RFC 4607 section 1).
+fn is_for_one_source(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(ip) => ip.octets()[0] == 232,
+        IpAddr::V6(ip) => {
+            let words = ip.segments();
+            words[0] & 0xfff0 == 0xff30 && words[1..6].iter().all(|&word| word == 0)
+        }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Kind::Rtp { "rtp" } else { "udp" };
+        write!(f, "{kind}://{}", self.to)?;
+        match self.source {
+            Some(source) => write!(f, "?source={source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rotate {
+    /// `"1 h"`, `"2 GB"`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let time = units::read::<Nanos>(text);
+        let size = units::read::<Bytes>(text);
+        let (least_time, most_time) = (SECOND.times(10), SECOND.times(86_400));
+        match (time, size) {
+            (Ok(time), _) if (least_time..=most_time).contains(&time) => {
+                if SECOND.times(86_400).0.is_multiple_of(time.0) {
+                    return Ok(Self::Time(time));
+                }
+                Err(format!("{time} does not divide a day; write \"15 min\", \"1 h\" or \"24 h\""))
+            }
+            (_, Ok(size)) if size >= SIZE_MIN => Ok(Self::Size(size)),
+            (Ok(_), _) => Err("write a time from 10 s to 24 h".into()),
+            (_, Ok(_)) => Err(format!("write a size of {SIZE_MIN} or more")),
+            (Err(_), Err(_)) => Err(format!(
+                "{text:?} is neither a time nor a size; write \"1 h\" or \"{}\", or \"off\"",
+                Bytes::EXAMPLE
+            )),
+        }
+    }
+}
+
+/// Smaller titles would be more flushes than bytes.
+const SIZE_MIN: Bytes = Bytes(64 * 1024);
+
+impl fmt::Display for Rotate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(time) => f.write_str(&units::exact(*time)),
+            Self::Size(size) => f.write_str(&units::exact(*size)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_written_as_players_do() {
+        for (text, shown) in [
+            ("udp://239.1.1.1:5000", "udp://239.1.1.1:5000"),
+            ("udp://@239.1.1.1:5000/", "udp://239.1.1.1:5000"),
+            ("rtp://0.0.0.0:5004?source=10.0.0.5", "rtp://0.0.0.0:5004?source=10.0.0.5"),
+            (
+                "rtp://[ff3e::8000:1]:5004?source=2001:db8::7",
+                "rtp://[ff3e::8000:1]:5004?source=2001:db8::7",
+            ),
+            (
+                "udp://[ff15::1]:5000?source=[2001:db8::7]",
+                "udp://[ff15::1]:5000?source=2001:db8::7",
+            ),
+        ] {
+            assert_eq!(Input::parse(text).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_not_clear_is_refused_with_what_to_write() {
+        for (text, said) in [
+            ("http://a/b", "is no live input"),
+            ("udp://studio:5000", "not an address in numbers"),
+            ("udp://239.1.1.1", "not an address in numbers"),
+            ("udp://239.1.1.1:70000", "not an address in numbers"),
+            ("udp://239.1.1.1:5000?pkt_size=1316", "there is `source=`"),
+            ("udp://239.1.1.1:5000?source=10.0.0.1&source=10.0.0.2", "once"),
+            ("udp://239.1.1.1:5000?source=studio", "not an address"),
+            ("udp://239.1.1.1:5000?source=2001:db8::7", "two families"),
+            ("udp://239.1.1.1:5000?source=239.1.1.1", "sends nothing"),
+            ("udp://232.1.1.1:5000", "RFC 4607"),
+            ("rtp://[ff3e::8000:1]:5004", "RFC 4607"),
+        ] {
+            let error = Input::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn titles_end_by_time_or_by_size() {
+        assert_eq!(Rotate::parse("1 h"), Ok(Rotate::Time(SECOND.times(3600))));
+        assert_eq!(Rotate::parse("1 GB"), Ok(Rotate::Size(Bytes(1_000_000_000))));
+        for text in ["1 s", "7 h", "48 h", "1 kB", "hourly", "0"] {
+            assert!(Rotate::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Live inputs under `/api/v1/recordings`: begun, ended and looked at by those who may put titles here.
+//!
+//! Promise: what is asked for is checked by the rules of the configuration, with the same words; the name of
+//! a recording is all that a path has. It receives and stores nothing itself.
+
+use tactus_core::path::RequestPath;
+
+use super::incoming::{Incoming, Pause};
+use super::put::Taken;
+use super::request::{Method, Request};
+use super::response::Response;
+use super::uploads::{Refused, Uploads};
+use crate::config::Config;
+use crate::config::recording::Recording;
+use crate::ingest::{BeginError, Recordings, State};
+use crate::store::Principal;
+
+const RECORDINGS: &str = "api/v1/recordings";
+/// More than all keys of a recording take.
+const BODY_MAX: usize = 16 * 1024;
+
+/// Whether a path is one of a recording, or of all.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    below(path).is_some()
+}
+
+/// What stands below the place of all recordings.
+fn below(path: &RequestPath) -> Option<&str> {
+    let rest = path.name().strip_prefix(RECORDINGS)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Does what is asked for.
+pub(super) async fn answer(
+    uploads: &Uploads,
+    principal: Principal,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let Some(recordings) = &uploads.recordings else {
+        return Err(Response::text(404, "nothing is recorded here").into());
+    };
+    let name = below(path).unwrap_or_default();
+    let response = match (request.method, name) {
+        (Method::Get | Method::Head, "") => Response::json(200, &recordings.all()),
+        (Method::Get | Method::Head, name) => told(recordings, name, 200)?,
+        (Method::Post, "") => {
+            let body = match read(incoming).await? {
+                Ok(body) => body,
+                Err(ended) => return Ok(ended),
+            };
+            let wanted = wanted(&body).map_err(|message| Response::text(400, message))?;
+            let name = wanted.name.clone();
+            recordings.begin(wanted, principal).map_err(refused)?;
+            told(recordings, &name, 201)?.with("Location", format!("/{RECORDINGS}/{name}"))
+        }
+        (Method::Post, name) => {
+            if !recordings.begin_again(name).map_err(refused)? {
+                return Err(unknown().into());
+            }
+            told(recordings, name, 200)?
+        }
+        (Method::Delete, name) if !name.is_empty() => end(recordings, name).await?,
+        _ => {
+            let text = "recordings are asked for by GET, begun by POST and ended by DELETE";
+            return Err(Response::text(405, text).with("Allow", "GET, HEAD, POST, DELETE").into());
+        }
+    };
+    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+}
+
+/// Ends one that runs; forgets one that does not.
+async fn end(recordings: &Recordings, name: &str) -> Result<Response, Refused> {
+    let status = recordings.one(name).ok_or_else(unknown)?;
+    if status.state == State::Stopped {
+        recordings.forget(name);
+        return Ok(Response::empty(204));
+    }
+    match recordings.stop(name).await {
+        Some(true) => told(recordings, name, 200),
+        // Its last title is still being stored.
+        Some(false) => told(recordings, name, 202),
+        None => Err(unknown().into()),
+    }
+}
+
+fn told(recordings: &Recordings, name: &str, status: u16) -> Result<Response, Refused> {
+    let one = recordings.one(name).ok_or_else(unknown)?;
+    Ok(Response::json(status, &one))
+}
+
+fn unknown() -> Response {
+    Response::text(404, "no recording has this name")
+}
+
+fn refused(error: BeginError) -> Response {
+    let status = match error {
+        BeginError::Exists | BeginError::SameTitles(_) => 409,
+        BeginError::TooMany => 429,
+        BeginError::NoVolume(_) => 403,
+    };
+    Response::text(status, error.to_string())
+}
+
+/// The recording that a body asks for: the keys of `[[recording]]` as a JSON object.
+fn wanted(body: &[u8]) -> Result<Recording, String> {
+    let keys: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)
+        .map_err(|error| format!("write a JSON object with the keys of [[recording]]: {error}"))?;
+    let text = toml::to_string(&keys).map_err(|error| format!("a value cannot be: {error}"))?;
+    Config::parse_recording(&text).map_err(|error| error.to_string())
+}
+
+/// The whole body.
+async fn read(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Taken>, Refused> {
+    let too_long = || Response::text(413, format!("at most {BODY_MAX} bytes are read here"));
+    if incoming.announced().is_some_and(|len| len > BODY_MAX as u64) {
+        return Err(too_long().into());
+    }
+    let mut body = vec![0; BODY_MAX + 1];
+    let mut len = 0;
+    loop {
+        let (count, pause) = incoming.fill(&mut body[len..]).await;
+        len += count;
+        if len > BODY_MAX {
+            return Err(too_long().into());
+        }
+        match pause {
+            Pause::Ended(ended) => return Ok(Err(Taken::Ended(ended))),
+            Pause::Silence => {}
+            // The memory is not, so it is over.
+            Pause::Full => {
+                body.truncate(len);
+                return Ok(Ok(body));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_checked_as_the_configuration_is() {
+        let good = br#"{"name": "a", "from": "udp://239.1.1.1:5000", "to": "/a-%n.ts", "rotate": "1 h", "keep_titles": 3}"#;
+        let recording = wanted(good).unwrap();
+        assert_eq!((&*recording.name, recording.keep.titles), ("a", Some(3)));
+        for (body, said) in [
+            ("", "JSON object"),
+            ("[]", "JSON object"),
+            ("{}", "the key `name` is missing"),
+            (r#"{"name": null}"#, "a value cannot be"),
+            (r#"{"name": "a", "from": "udp://x:1", "to": "/a"}"#, "not an address in numbers"),
+            (
+                r#"{"name": "a", "from": "udp://10.0.0.1:1", "to": "/a", "form": 1}"#,
+                "did you mean `from`",
+            ),
+            (
+                r#"{"name": "a", "from": "udp://10.0.0.1:1", "to": "/a", "rotate": "1 h"}"#,
+                "this name",
+            ),
+        ] {
+            let error = wanted(body.as_bytes()).unwrap_err();
+            assert!(error.contains(said), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Where one title ends and the next begins.
+//!
+//! Promise: titles joined in their order are the stream, packet by packet. A title that is due to end does so
+//! at the next PAT that is followed by a place where a decoder can begin; after a while at any PAT, and then
+//! at any packet. It holds some packets for that and no more.
+
+use tactus_core::ts::{Mark, PACKET};
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, WallTime};
+
+use crate::config::recording::Rotate;
+
+/// Tells packets and cuts in their order.
+#[derive(Debug)]
+pub(super) struct Cutter {
+    rotate: Option<Rotate>,
+    /// Bytes of the title so far.
+    len: u64,
+    /// When the title is due to end, where that is a matter of time.
+    end: Option<MonoTime>,
+    /// Since when it is due.
+    due: Option<MonoTime>,
+    /// From the last PAT on, while it is not known whether a decoder can begin there.
+    held: Vec<u8>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step<'a> {
+    /// Whole packets of the title.
+    Packets(&'a [u8]),
+    /// Another title begins.
+    Cut,
+}
+
+/// Pictures behind each other lie no further apart, in what is broadcast: then any PAT will do.
+const BEGINNING_WAIT: Nanos = SECOND.times(5);
+/// A stream without PAT is cut all the same.
+const PAT_WAIT: Nanos = SECOND.times(10);
+/// Between a PAT and the picture that it belongs to stand a PMT and some sound.
+const HELD_MAX: usize = 64 * PACKET;
+
+impl Cutter {
+    pub(super) fn new(rotate: Option<Rotate>) -> Self {
+        Self { rotate, len: 0, end: None, due: None, held: Vec::new() }
+    }
+
+    /// A title has begun.
+    pub(super) fn begin(&mut self, now: MonoTime, wall: WallTime) {
+        self.end = match self.rotate {
+            // Counted from here on the monotonic clock: a wall clock that steps ends no title.
+            Some(Rotate::Time(period)) => Some(now + Nanos(period.0 - wall.0 % period.0)),
+            _ => None,
+        };
+    }
+
+    /// Takes the next packet.
+    pub(super) fn handle_packet(
+        &mut self,
+        now: MonoTime,
+        packet: &[u8; PACKET],
+        mark: Mark,
+        mut each: impl FnMut(Step<'_>),
+    ) {
+        let due = self.due_since(now);
+        let Some(since) = due else {
+            self.len += PACKET as u64;
+            each(Step::Packets(packet));
+            return;
+        };
+        let waited = now.since(since);
+        if mark.pat {
+            self.release(&mut each);
+        }
+        if (mark.pat && waited >= BEGINNING_WAIT) || waited >= PAT_WAIT {
+            self.release(&mut each);
+            self.cut(&mut each);
+            self.len += PACKET as u64;
+            each(Step::Packets(packet));
+        } else if mark.pat || !self.held.is_empty() {
+            self.held.extend(packet);
+            if mark.random_access {
+                self.cut(&mut each);
+                self.release(&mut each);
+            } else if self.held.len() >= HELD_MAX {
+                self.release(&mut each);
+            }
+        } else {
+            self.len += PACKET as u64;
+            each(Step::Packets(packet));
+        }
+    }
+
+    /// The title has ended before it was due.
+    pub(super) fn handle_loss(&mut self) {
+        self.len = 0;
+        self.due = None;
+        self.end = None;
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&mut self, mut each: impl FnMut(Step<'_>)) {
+        self.release(&mut each);
+    }
+
+    fn due_since(&mut self, now: MonoTime) -> Option<MonoTime> {
+        let full = match self.rotate {
+            Some(Rotate::Size(Bytes(size))) => self.len + PACKET as u64 > size,
+            _ => self.end.is_some_and(|end| now >= end),
+        };
+        // Nothing has been written: there is nothing to end.
+        if full && self.due.is_none() && self.len > 0 {
+            self.due = Some(now);
+        }
+        self.due
+    }
+
+    fn release(&mut self, each: &mut impl FnMut(Step<'_>)) {
+        if !self.held.is_empty() {
+            self.len += self.held.len() as u64;
+            each(Step::Packets(&self.held));
+            self.held.clear();
+        }
+    }
+
+    fn cut(&mut self, each: &mut impl FnMut(Step<'_>)) {
+        each(Step::Cut);
+        self.handle_loss();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tactus_core::units::MILLISECOND;
+
+    const PAT: Mark = Mark { pat: true, random_access: false };
+    const PICTURE: Mark = Mark { pat: false, random_access: true };
+    const OTHER: Mark = Mark { pat: false, random_access: false };
+
+    /// Titles by the numbers of their packets; a packet comes each ten milliseconds.
+    fn titles(cutter: &mut Cutter, marks: &[Mark]) -> Vec<Vec<u8>> {
+        let mut titles = vec![Vec::new()];
+        let wall = WallTime(0);
+        cutter.begin(MonoTime(0), wall);
+        for (nth, mark) in marks.iter().enumerate() {
+            let now = MonoTime(nth as u64 * 10 * MILLISECOND.0);
+            let mut cut = false;
+            cutter.handle_packet(now, &[nth as u8; PACKET], *mark, |step| match step {
+                Step::Cut => {
+                    titles.push(Vec::new());
+                    cut = true;
+                }
+                Step::Packets(bytes) => {
+                    let title = titles.last_mut().unwrap();
+                    title.extend(bytes.chunks(PACKET).map(|packet| packet[0]));
+                }
+            });
+            if cut {
+                cutter.end = None;
+            }
+        }
+        cutter.end(|step| {
+            let Step::Packets(bytes) = step else { panic!("no title begins at the end") };
+            titles.last_mut().unwrap().extend(bytes.chunks(PACKET).map(|packet| packet[0]));
+        });
+        titles
+    }
+
+    fn of_size(packets: u64) -> Cutter {
+        Cutter::new(Some(Rotate::Size(Bytes(packets * PACKET as u64))))
+    }
+
+    #[test]
+    fn a_title_ends_before_the_pat_of_a_picture() {
+        // A PAT that is only repeated, then one before a picture.
+        let marks = [OTHER, OTHER, OTHER, PAT, OTHER, PAT, OTHER, PICTURE, OTHER];
+        let titles = titles(&mut of_size(2), &marks);
+        assert_eq!(titles, [vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8]]);
+    }
+
+    #[test]
+    fn without_pictures_any_pat_and_without_pat_any_packet_will_do_after_a_while() {
+        let mut marks = vec![OTHER; 200];
+        marks.extend(vec![OTHER; 400]);
+        marks[550] = PAT;
+        let with_pat = titles(&mut of_size(20), &marks[..600]);
+        assert_eq!(with_pat[0].len(), 550);
+        let without = titles(&mut of_size(20), &vec![OTHER; 1500]);
+        assert_eq!(without[0].len(), 1020, "ten seconds after it was due");
+    }
+
+    #[test]
+    fn a_title_ends_by_time_at_a_whole_multiple_of_utc() {
+        let mut cutter = Cutter::new(Some(Rotate::Time(SECOND.times(60))));
+        cutter.begin(MonoTime(5), WallTime(SECOND.times(59).0));
+        let mut steps = Vec::new();
+        for (millis, mark) in [(0, PAT), (0, PICTURE), (1100, PAT), (1100, PICTURE)] {
+            let now = MonoTime(5 + millis * MILLISECOND.0);
+            cutter.handle_packet(now, &[0; PACKET], mark, |step| {
+                steps.push(matches!(step, Step::Cut));
+            });
+        }
+        assert_eq!(steps, [false, false, true, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn joined_titles_are_the_stream(
+            size in 1u64..40,
+            marks in proptest::collection::vec(prop_oneof![1 => Just(PAT), 1 => Just(PICTURE), 6 => Just(OTHER)], 0..250),
+        ) {
+            let titles = titles(&mut of_size(size), &marks);
+            let joined: Vec<u8> = titles.concat();
+            prop_assert_eq!(joined, (0..marks.len()).map(|nth| nth as u8).collect::<Vec<_>>());
+            prop_assert!(titles[..titles.len() - 1].iter().all(|title| title.len() as u64 >= size));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which titles of a recording go, oldest first, when there are more than it keeps.
+//!
+//! Promise: it only touches what the recording's own pattern could have named, and the youngest title
+//! always stays. It looks at names and files, and deletes nothing itself.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tactus_core::units::{Bytes, Nanos, WallTime};
+
+use crate::config::pattern::Pattern;
+use crate::config::recording::Keep;
+
+/// A title of a recording.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stored {
+    /// When it was last changed.
+    pub(super) time: WallTime,
+    /// Its counter.
+    pub(super) number: u64,
+    /// Its path from the root, without its leading slash.
+    pub(super) name: String,
+    pub(super) len: Bytes,
+}
+
+/// More entries than this are not looked through: a directory of others', or a mistake.
+const ENTRIES_MAX: usize = 1_000_000;
+/// A pattern's directories are no deeper than its path may be.
+const DEPTH_MAX: usize = 64;
+
+/// The titles that `to` has named, oldest first. `root` is the volume's directory, and `mount` the part of the
+/// path before it. May block.
+pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
+    let mut found = Vec::new();
+    let within = to.directory().strip_prefix(mount.trim_end_matches('/')).unwrap_or_default();
+    let mut waiting =
+        vec![(root.join(within.trim_start_matches('/')), to.directory().to_owned(), 0)];
+    let mut entries = 0;
+    while let Some((directory, prefix, depth)) = waiting.pop() {
+        let Ok(listed) = fs::read_dir(directory) else { continue };
+        for entry in listed.flatten() {
+            entries += 1;
+            // Links are not followed: what they lead to is not the recording's.
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else {
+                continue;
+            };
+            let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            if kind.is_dir() && depth < DEPTH_MAX && entries < ENTRIES_MAX {
+                waiting.push((entry.path(), path, depth + 1));
+            } else if kind.is_file()
+                && let Some(number) = to.number_in(&path)
+                && let Ok(facts) = entry.metadata()
+            {
+                let nanos = facts.mtime().max(0) as u64 * 1_000_000_000 + facts.mtime_nsec() as u64;
+                let (time, len) = (WallTime(nanos), Bytes(facts.len()));
+                found.push(Stored { time, number, name: path, len });
+            }
+        }
+    }
+    found.sort_by(|a, b| (a.time, a.number, &a.name).cmp(&(b.time, b.number, &b.name)));
+    found
+}
+
+/// How many of `titles`, oldest first, are to go.
+pub(super) fn surplus(titles: &[Stored], keep: &Keep, now: WallTime) -> usize {
+    let is_old = |title: &Stored| {
+        keep.age.is_some_and(|Nanos(age)| now.0.saturating_sub(title.time.0) > age)
+    };
+    let mut size = titles.iter().fold(0u64, |sum, title| sum.saturating_add(title.len.0));
+    let mut gone = 0;
+    for (nth, title) in titles.iter().enumerate().take(titles.len().saturating_sub(1)) {
+        let too_many = keep.titles.is_some_and(|most| titles.len() - nth > most as usize);
+        let too_large = keep.size.is_some_and(|most| size > most.0);
+        if !too_many && !too_large && !is_old(title) {
+            break;
+        }
+        size -= title.len.0;
+        gone = nth + 1;
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(time: u64, len: u64) -> Stored {
+        Stored { time: WallTime(time), number: 0, name: time.to_string(), len: Bytes(len) }
+    }
+
+    #[test]
+    fn the_oldest_go_and_the_youngest_stays() {
+        let titles = [stored(1, 100), stored(2, 50), stored(3, 10), stored(4, 10)];
+        let gone = |keep: Keep| surplus(&titles, &keep, WallTime(5));
+        assert_eq!(gone(Keep::default()), 0);
+        assert_eq!(gone(Keep { titles: Some(3), ..Keep::default() }), 1);
+        assert_eq!(gone(Keep { size: Some(Bytes(70)), ..Keep::default() }), 1);
+        assert_eq!(gone(Keep { size: Some(Bytes(69)), ..Keep::default() }), 2);
+        assert_eq!(gone(Keep { size: Some(Bytes(1)), ..Keep::default() }), 3);
+        assert_eq!(gone(Keep { age: Some(Nanos(2)), ..Keep::default() }), 2);
+        assert_eq!(gone(Keep { age: Some(Nanos(0)), ..Keep::default() }), 3);
+        assert_eq!(surplus(&[], &Keep { titles: Some(1), ..Keep::default() }, WallTime(0)), 0);
+    }
+
+    #[test]
+    fn only_what_the_pattern_names_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in
+            ["a/2024/x-0001.ts", "a/2024/x-0002.ts", "a/x-0003.ts", "a/2024/y-0001.ts", "film.ts"]
+        {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        std::os::unix::fs::symlink("x-0001.ts", dir.path().join("a/2024/x-0009.ts")).unwrap();
+        let to = Pattern::parse("/disk/a/%Y/x-%n.ts").unwrap();
+        let found = titles(dir.path(), "disk/", &to);
+        let mut names: Vec<_> = found.iter().map(|title| (&*title.name, title.number)).collect();
+        names.sort_unstable();
+        assert_eq!(names, [("disk/a/2024/x-0001.ts", 1), ("disk/a/2024/x-0002.ts", 2)]);
+    }
+}

@@ -1,0 +1,216 @@
+//! What a recording says of itself.
+//!
+//! Promise: looking costs the recording nothing; what is told is at most a tick old. An alarm stands as
+//! long as its cause, and its beginning and end are logged.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::config::recording::Recording;
+
+/// What goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing valid has come yet.
+    #[default]
+    Waiting,
+    /// Something comes and is recorded.
+    Recording,
+    /// Nothing comes any more.
+    Silent,
+    /// It has been ended.
+    Stopped,
+}
+
+/// What somebody should look at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Alarm {
+    /// The input cannot be opened.
+    Input,
+    /// The input has stopped.
+    Silence,
+    /// More comes than was reserved.
+    Rate,
+    /// The disk does not take it in time, and there are gaps.
+    Stall,
+    /// A title is not stored.
+    Storage,
+}
+
+impl Alarm {
+    /// All of them, by their names.
+    pub const ALL: [(Self, &str); 5] = [
+        (Self::Input, "input"),
+        (Self::Silence, "silence"),
+        (Self::Rate, "rate"),
+        (Self::Stall, "stall"),
+        (Self::Storage, "storage"),
+    ];
+}
+
+/// Everything that is counted, since the recording began.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
+pub struct Counts {
+    /// Datagrams that came.
+    pub datagrams: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Datagrams of other sources, dropped.
+    pub src_refused: u64,
+    /// Datagrams that the kernel dropped, because they came faster than they are taken.
+    pub socket_dropped: u64,
+    /// Datagrams longer than any that is taken, dropped.
+    pub too_long: u64,
+    /// Datagrams of nobody yet that are no transport stream, dropped.
+    pub not_ts: u64,
+    /// Datagrams that are no RTP, or carry something else, dropped.
+    pub rtp_bad: u64,
+    /// RTP packets that never came, or too late.
+    pub rtp_lost: u64,
+    /// RTP packets that came too late, or twice, dropped.
+    pub rtp_late: u64,
+    /// RTP packets that came before one with a lower number, and waited for it.
+    pub rtp_reordered: u64,
+    /// Times that the RTP source began anew.
+    pub rtp_restarts: u64,
+    /// Transport packets that were whole.
+    pub packets: u64,
+    /// Times that the sync bytes were not where they should be.
+    pub sync_losses: u64,
+    /// Bytes that belonged to no packet, dropped.
+    pub skipped_bytes: u64,
+    /// Packets whose adaptation field does not fit, dropped.
+    pub malformed: u64,
+    /// Packets whose section does not fit, dropped.
+    pub bad_sections: u64,
+    /// Packets that their sender had marked as damaged, kept.
+    pub marked: u64,
+    /// Breaks of the continuity counters.
+    pub continuity_gaps: u64,
+    /// Jumps of the programme clock, kept.
+    pub clock_jumps: u64,
+    /// Times that the disk did not take what came, and something was dropped.
+    pub write_gaps: u64,
+    /// Bytes dropped by that.
+    pub write_gap_bytes: u64,
+    /// Titles stored.
+    pub titles: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// Titles that could not be stored.
+    pub titles_failed: u64,
+    /// Titles that had to go, by `keep`.
+    pub titles_removed: u64,
+}
+
+impl Counts {
+    /// Each count but those of received bytes and of titles, with its name.
+    #[must_use]
+    pub fn faults(&self) -> [(&'static str, u64); 18] {
+        [
+            ("src_refused", self.src_refused),
+            ("socket_dropped", self.socket_dropped),
+            ("too_long", self.too_long),
+            ("not_ts", self.not_ts),
+            ("rtp_bad", self.rtp_bad),
+            ("rtp_lost", self.rtp_lost),
+            ("rtp_late", self.rtp_late),
+            ("rtp_reordered", self.rtp_reordered),
+            ("rtp_restarts", self.rtp_restarts),
+            ("sync_losses", self.sync_losses),
+            ("malformed", self.malformed),
+            ("bad_sections", self.bad_sections),
+            ("marked", self.marked),
+            ("continuity_gaps", self.continuity_gaps),
+            ("clock_jumps", self.clock_jumps),
+            ("write_gaps", self.write_gaps),
+            ("titles_failed", self.titles_failed),
+            ("titles_removed", self.titles_removed),
+        ]
+    }
+}
+
+/// One recording at one moment.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Debug)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its input, as it was configured.
+    pub from: String,
+    /// The names of its titles.
+    pub to: String,
+    /// What goes on.
+    pub state: State,
+    /// What somebody should look at, with what is known of it.
+    pub alarms: BTreeMap<Alarm, String>,
+    /// Where it listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Who sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What is reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bits_per_second: Option<u64>,
+    /// What the stream's clock said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_rate_bits_per_second: Option<u64>,
+    /// The title that is coming in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Bytes of it so far; those that wait for the disk included.
+    pub title_bytes: u64,
+    /// Of these, handed to the disk.
+    pub title_written_bytes: u64,
+    /// The last title that was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_title: Option<String>,
+    /// Bytes that the kernel may hold for it.
+    pub socket_buffer_bytes: u64,
+    /// What has been counted.
+    pub counts: Counts,
+    /// Breaks of the continuity counters by PID, of the PIDs that have any: the first ones.
+    pub gaps_by_pid: BTreeMap<u16, u32>,
+}
+
+/// Where a recording writes what it is.
+pub(super) struct Board(Mutex<Status>);
+
+impl Board {
+    pub(super) fn new(recording: &Recording) -> Self {
+        let (name, from) = (recording.name.clone(), recording.from.to_string());
+        let to = recording.to.to_string();
+        Self(Mutex::new(Status { name, from, to, ..Status::default() }))
+    }
+
+    pub(super) fn read(&self) -> Status {
+        self.status().clone()
+    }
+
+    /// Changes what is told; it must not take long.
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cause of an alarm is there.
+    pub(super) fn raise(&self, alarm: Alarm, what: impl Into<String>) {
+        let what = what.into();
+        let mut status = self.status();
+        let before = status.alarms.insert(alarm, what.clone());
+        if before.is_none() {
+            tracing::warn!(recording = status.name, "{what}");
+        }
+    }
+
+    /// The cause of an alarm has gone.
+    pub(super) fn clear(&self, alarm: Alarm) {
+        let mut status = self.status();
+        if status.alarms.remove(&alarm).is_some() {
+            tracing::info!(recording = status.name, ?alarm, "over");
+        }
+    }
+}

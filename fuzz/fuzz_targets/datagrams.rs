@@ -1,0 +1,6 @@
+//! Fuzzes live inputs.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::datagrams(bytes);
+});
