@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::step::{Remark, Step};
-use crate::workspace::{Workspace, run};
+use crate::workspace::{Workspace, run, run_tests};
 use crate::{clients, crash, deny, tidy};
 
 /// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
@@ -64,6 +64,12 @@ pub(crate) fn run_all(workspace: &Workspace) -> Result<()> {
     println!("\n{}", table(&rows, begin.elapsed()));
     let failed: Vec<_> =
         rows.iter().filter(|row| row.result.is_err()).map(|row| row.name).collect();
+    // Once more in full: who reads the end of a long output finds it there.
+    for row in &rows {
+        if let Err(error) = &row.result {
+            eprintln!("{}: {error:#}\n", row.name);
+        }
+    }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
@@ -136,7 +142,12 @@ fn build(workspace: &Workspace) -> Result<Remark> {
 }
 
 fn test(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.patient_cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    run_tests(&mut workspace.patient_cargo(&[
+        "test",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ]))?;
     Ok(None)
 }
 
