@@ -25,7 +25,7 @@ use crate::mutant;
 use crate::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use class::{Family, Node, Place};
 use clock::Clock;
-use line::{Link, NONE};
+use line::{Line, Link, NONE};
 use wheel::Wheel;
 
 /// Classes on top of each other, the link not counted.
@@ -490,6 +490,12 @@ impl Pacer {
             return;
         }
         let priority = node.class.priority;
+        if family.lent[usize::from(priority)].base() > VIRTUAL_MAX {
+            node.place = Place::Idle;
+            self.rewind(parent, priority);
+            self.enter_line(id);
+            return;
+        }
         let line = &mut family.lent[usize::from(priority)];
         mutant!(CreditKept, (), node.share.pull_up(MonoTime(line.base())));
         node.place = Place::Lent;
@@ -497,6 +503,24 @@ impl Pacer {
         family.borrowing |= 1 << priority;
         if is_guaranteed {
             self.sleep_until(id, owed_from);
+        }
+    }
+
+    /// Takes the virtual time of siblings back to zero, with all that they are ahead of it. Where shares
+    /// are what classes really get it runs like the real one, and that takes 146 years.
+    fn rewind(&mut self, parent: u32, priority: u8) {
+        let family = &mut self.families[self.nodes[parent as usize].family as usize];
+        let line = &mut family.lent[usize::from(priority)];
+        let base = MonoTime(line.base());
+        *line = Line::EMPTY;
+        for (id, node) in self.nodes.iter_mut().enumerate().skip(1) {
+            if node.parent != parent || node.class.priority != priority {
+                continue;
+            }
+            node.share.rewind(base);
+            if node.place == Place::Lent {
+                line.enter(&mut self.links, id as u32, node.share.due().0);
+            }
         }
     }
 
@@ -608,6 +632,10 @@ impl Passed {
 }
 
 const ROOT: u32 = LINK.index;
+
+/// Virtual time runs as fast as a packet's bytes by the smallest share: 2^53 ns for each at 1 bit/s, so that
+/// this leaves room for the next.
+const VIRTUAL_MAX: u64 = 1 << 62;
 
 /// `asked` as a part of `own`, of which `promised` is asked in all. Rounds down, but not to nothing: a
 /// clock at rate zero would never come.

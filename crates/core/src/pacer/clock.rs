@@ -40,6 +40,11 @@ impl Clock {
         self.rest = work % rate.0;
     }
 
+    /// As far from zero as it is from `time`; at zero, if it lies behind.
+    pub(super) const fn rewind(&mut self, time: MonoTime) {
+        self.nanos = self.nanos.saturating_sub(time.0);
+    }
+
     /// Not before `time`: what was not used until then is not saved.
     pub(super) const fn pull_up(&mut self, time: MonoTime) {
         if self.nanos < time.0 {

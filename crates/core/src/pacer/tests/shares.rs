@@ -258,3 +258,21 @@ fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
         assert!(sent[at].abs_diff(exact) <= bytes[at], "{rate}: {} for {exact}", sent[at]);
     }
 }
+
+#[test]
+fn virtual_time_begins_anew_without_anybody_noticing() {
+    // At a bit per second a packet of 1 MiB is 97 days of virtual time: 64 bits end after 2,199 of them.
+    let mut hall = Hall::new(LIMITS, 100 * GBIT);
+    for share in [1, 2] {
+        hall.add(LINK, Class::rest(BitRate(share)), Law::Greedy, PACKET_MAX.0);
+    }
+    for _ in 0..7 {
+        let sent = hall.sent_in(Nanos::from_millis(100));
+        assert!(sent[1].abs_diff(2 * sent[0]) <= 3 * PACKET_MAX.0, "{sent:?}");
+    }
+    assert!(hall.streams[0].sent > 2_500 * PACKET_MAX.0);
+    // And a third one joins in.
+    hall.add(LINK, Class::rest(BitRate(1)), Law::Greedy, PACKET_MAX.0);
+    let sent = hall.sent_in(Nanos::from_millis(100));
+    assert!(sent[2].abs_diff(sent[0]) <= 2 * PACKET_MAX.0, "{sent:?}");
+}
