@@ -21,6 +21,7 @@ use tactus_core::units::Bytes;
 use crate::command;
 use crate::disk::face::{BLOCK, Medium};
 use crate::disk::stand::Stand;
+use crate::priority;
 use crate::random::Random;
 
 /// Blocks that begin with it are of a title's content, for [`Order::FailTitleWrites`].
@@ -42,6 +43,12 @@ pub enum Order {
     FailTitleWrites(bool),
     /// The next flush fails, and only that one.
     FailFlush,
+    /// So many of a thousand reads bring less than was asked for, or are interrupted. Only who reads the
+    /// file behind the device sees that: see [`FaultyDisk::behind`].
+    CutReads {
+        /// How many.
+        per_thousand: u64,
+    },
     /// So many of a thousand requests take so much longer, and all behind them wait.
     Delay {
         /// How many.
@@ -100,10 +107,23 @@ struct State {
     unreadable: Range<u64>,
     no_titles: bool,
     no_flush: bool,
+    cut_per_thousand: u64,
     per_thousand: u64,
     delay: Duration,
     random: Random,
 }
+
+impl State {
+    /// Less, down to one block and a sector, as a device moves whole sectors.
+    fn cut(&mut self, length: u32) -> u32 {
+        let least = BLOCK as u64 + SECTOR;
+        let sectors = u64::from(length).saturating_sub(least) / SECTOR;
+        if sectors == 0 { length } else { (least + self.random.next() % sectors * SECTOR) as u32 }
+    }
+}
+
+/// The least that a device moves.
+const SECTOR: u64 = 512;
 
 impl FaultyMedium {
     fn new(size: Bytes) -> Result<Self> {
@@ -115,6 +135,7 @@ impl FaultyMedium {
             unreadable: 0..0,
             no_titles: false,
             no_flush: false,
+            cut_per_thousand: 0,
             per_thousand: 0,
             delay: Duration::ZERO,
             random: Random::new(1),
@@ -134,6 +155,7 @@ impl FaultyMedium {
             Order::FailReads { at, len } => state.unreadable = at..at + len,
             Order::FailTitleWrites(fail) => state.no_titles = fail,
             Order::FailFlush => state.no_flush = true,
+            Order::CutReads { per_thousand } => state.cut_per_thousand = per_thousand,
             Order::Delay { per_thousand, micros } => {
                 state.per_thousand = per_thousand;
                 state.delay = Duration::from_micros(micros);
@@ -156,6 +178,9 @@ impl FaultyMedium {
 
     /// One after the other: what comes behind a slow request waits.
     fn wait(&self) {
+        // The threads belong to the FUSE library; a disk needs no processor that others could keep.
+        thread_local!(static HURRIED: () = hurry());
+        HURRIED.with(|()| ());
         let mut state = self.lock();
         let delay = state.delay;
         if !delay.is_zero() && state.random.next() % 1000 < state.per_thousand {
@@ -173,6 +198,15 @@ impl Medium for FaultyMedium {
     fn read(&self, at: u64, length: u32, reply: ReplyData) {
         self.wait();
         let mut state = self.lock();
+        let mut length = length;
+        if state.random.next() % 1000 < state.cut_per_thousand {
+            state.counts.failed += 1;
+            match state.random.next() % 4 {
+                0 => return reply.error(Errno::EINTR),
+                1 => return reply.error(Errno::EAGAIN),
+                _ => length = state.cut(length),
+            }
+        }
         let Range { start, end } = state.unreadable.clone();
         if at < end && start < at + u64::from(length) {
             state.counts.failed += 1;
@@ -211,6 +245,16 @@ impl Medium for FaultyMedium {
         reply.ok();
     }
 }
+
+/// Gives the calling thread SCHED_FIFO. Where that is refused the disk is slower on a busy machine.
+fn hurry() {
+    if let Err(error) = priority::fifo(PRIORITY) {
+        eprintln!("the disk runs without SCHED_FIFO: {error:#}");
+    }
+}
+
+/// Above the server's, whose disk it is.
+const PRIORITY: u32 = 50;
 
 /// A faulty disk in its own process, with ext4 on it, mounted.
 #[derive(Debug)]
@@ -279,6 +323,18 @@ impl FaultyDisk {
         });
         let found = found.with_context(|| format!("byte {at} of {name} is nowhere:\n{listed}"))?;
         Ok(found * BLOCK as u64 + at % BLOCK as u64)
+    }
+
+    /// Bytes of the device.
+    pub fn raw(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len as usize];
+        File::open(&self.device)?.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
+    }
+
+    /// The file behind the block device: its folder and its name.
+    pub fn behind(&self) -> (PathBuf, String) {
+        crate::disk::stand::export_of(self.child.id())
     }
 
     /// Stops the process, so that no request is answered any more.

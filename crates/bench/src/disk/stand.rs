@@ -37,10 +37,7 @@ enum Step {
 impl Stand {
     /// Puts a block device in front of `medium`. One for each process.
     pub(crate) fn build<M: Medium>(medium: Arc<M>) -> Result<Self> {
-        // The same name for folder and file: a loop device whose mount namespace has ended shows
-        // only the latter.
-        let name = format!("{OURS}{}", std::process::id());
-        let folder = Path::new(PLACE).join(&name);
+        let (folder, name) = export_of(std::process::id());
         fs::create_dir_all(&folder)?;
         let steps = vec![Step::Export(folder.clone())];
         let mut stand = Self { steps, session: None, device: String::new() };
@@ -83,6 +80,13 @@ impl Stand {
         self.steps.push(Step::Mount(place.to_owned()));
         Ok(())
     }
+}
+
+/// Where the process `id` exports its medium: the folder, and the file in it. They have the same name: a
+/// loop device whose mount namespace has ended shows only the latter.
+pub(crate) fn export_of(id: u32) -> (PathBuf, String) {
+    let name = format!("{OURS}{id}");
+    (Path::new(PLACE).join(&name), name)
 }
 
 const OURS: &str = "disk-";

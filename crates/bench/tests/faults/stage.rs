@@ -16,6 +16,8 @@ use tactus_core::units::{Bytes, MIB};
 /// What every stream is sent at: a megabyte each second.
 pub(crate) const RATE: u64 = 1_000_000;
 const TOKEN: &str = "what-is-broken-is-found";
+/// Of clients that watch.
+const PRIORITY: u32 = 1;
 /// Longer than any answer here takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -49,6 +51,8 @@ pub(crate) struct Stage {
     pub(crate) disks: Vec<FaultyDisk>,
     folder: tempfile::TempDir,
     plan: Plan,
+    /// Behind the first disk.
+    behind: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -58,6 +62,8 @@ pub(crate) struct Plan {
     /// Of each disk.
     pub(crate) sizes: Vec<Bytes>,
     pub(crate) sendfile: bool,
+    /// The file behind the first disk can be watched too, below `/behind/`.
+    pub(crate) behind: bool,
     /// Limits of the process: open files, locked memory.
     pub(crate) files: Option<u64>,
     pub(crate) locked: Option<u64>,
@@ -65,7 +71,13 @@ pub(crate) struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { sizes: vec![Bytes(1024 * MIB)], sendfile: false, files: None, locked: None }
+        Self {
+            sizes: vec![Bytes(1024 * MIB)],
+            sendfile: false,
+            behind: false,
+            files: None,
+            locked: None,
+        }
     }
 }
 
@@ -80,8 +92,9 @@ impl Stage {
             fs::create_dir(&place).expect("a mount point");
             disks.push(FaultyDisk::start(&bench(), size, &place).expect("a disk"));
         }
-        let server = Server::start(folder.path(), &plan);
-        Self { server, disks, folder, plan, _turn: turn }
+        let (behind, _) = disks[0].behind();
+        let server = Server::start(folder.path(), &plan, &behind);
+        Self { server, disks, folder, plan, behind, _turn: turn }
     }
 
     /// The only disk, or the first.
@@ -96,14 +109,23 @@ impl Stage {
     /// Ends the server and starts it again.
     pub(crate) fn restart(&mut self) {
         self.server.end();
-        self.server = Server::start(self.folder.path(), &self.plan);
+        self.server = Server::start(self.folder.path(), &self.plan, &self.behind);
     }
 
     /// Ends the server, lets the file system be checked and repaired, and starts the server again.
     pub(crate) fn repair(&mut self) {
         self.server.end();
         self.disks[0].repair().expect("the file system can be repaired");
-        self.server = Server::start(self.folder.path(), &self.plan);
+        self.server = Server::start(self.folder.path(), &self.plan, &self.behind);
+    }
+
+    /// Waits until all that was written is on the disks.
+    pub(crate) fn settle(&self) {
+        for number in 0..self.disks.len() {
+            let place = self.folder.path().join(format!("disk{number}"));
+            let root = File::open(place).expect("it is mounted");
+            rustix::fs::syncfs(&root).expect("it can be written");
+        }
     }
 
     /// Runs another command of the server's on the first volume.
@@ -150,14 +172,13 @@ depth = 8
 "#;
 
 impl Server {
-    fn start(folder: &Path, plan: &Plan) -> Self {
+    fn start(folder: &Path, plan: &Plan, behind: &Path) -> Self {
         fs::write(folder.join("disk-model.toml"), MODEL).expect("a model");
         fs::write(folder.join("token"), TOKEN).expect("a token");
         let mut text = String::from(
             "[http]\naddress = \"127.0.0.1:0\"\nconnections_per_address_max = 4096\n\
              [admin]\naddress = \"off\"\n\
              [memory]\narena = \"64 MiB\"\nstreams_max = 64\n\
-             [cores]\nrealtime = \"off\"\n\
              [[upload.principal]]\nname = \"somebody\"\ntoken_file = \"token\"\n",
         );
         for number in 0..plan.sizes.len() {
@@ -168,6 +189,13 @@ impl Server {
                 "[[volume]]\npath = \"{}\"\nmount = \"{mount}\"\nmodel = \"disk-model.toml\"\n\
                  cycle = \"250 ms\"\nblock = \"256 KiB\"\nsendfile = \"{sendfile}\"\nuploads = true\n",
                 path.display()
+            );
+        }
+        if plan.behind {
+            text += &format!(
+                "[[volume]]\npath = \"{}\"\nmount = \"/behind/\"\nmodel = \"disk-model.toml\"\n\
+                 cycle = \"250 ms\"\nblock = \"256 KiB\"\nsendfile = \"off\"\nuploads = false\n",
+                behind.display()
             );
         }
         let file = folder.join("tactus.toml");
@@ -219,16 +247,18 @@ impl Server {
 
     /// One request on a connection of its own.
     pub(crate) fn ask(&self, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
-        let mut socket = self.connect();
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-             Authorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n{fields}\r\n",
-            body.len()
-        );
-        socket.write_all(head.as_bytes()).expect("the head is taken");
-        // A refusal may come before the body is taken.
-        drop(socket.write_all(body));
-        Answer::read(&mut socket)
+        Client(self.address).ask(method, target, fields, body).expect("the server takes it")
+    }
+
+    /// One who asks again and again, also when the server is not there any more.
+    pub(crate) fn client(&self) -> Client {
+        Client(self.address)
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        assert!(self.child.try_wait().expect("its state").is_none(), "{}", self.said());
+        self.end();
     }
 
     /// A request whose body never comes.
@@ -248,10 +278,7 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let socket = TcpStream::connect_timeout(&self.address, PATIENCE).expect("it listens");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        socket.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-        socket
+        connect(self.address).expect("it listens")
     }
 
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> u16 {
@@ -281,8 +308,47 @@ impl Server {
             format!("GET /{name}?rate={}k HTTP/1.1\r\nHost: localhost\r\n\r\n", RATE * 8 / 1000);
         socket.write_all(head.as_bytes()).expect("the head is taken");
         let content = content.to_vec();
-        Watch(std::thread::spawn(move || Seen::of(socket, &content)))
+        Watch(std::thread::spawn(move || {
+            // What is judged is when the server sends, not when a busy machine lets us look.
+            if let Err(error) = tactus_bench::priority::fifo(PRIORITY) {
+                eprintln!("a client runs without SCHED_FIFO: {error:#}");
+            }
+            Seen::of(socket, &content)
+        }))
     }
+}
+
+/// Where a server is, or was.
+#[derive(Clone, Copy)]
+pub(crate) struct Client(SocketAddr);
+
+impl Client {
+    /// One request on a connection of its own. Without an answer the status is zero.
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &[u8],
+    ) -> std::io::Result<Answer> {
+        let mut socket = connect(self.0)?;
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n{fields}\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes())?;
+        // A refusal may come before the body is taken.
+        drop(socket.write_all(body));
+        Ok(Answer::read(&mut socket))
+    }
+}
+
+fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
 }
 
 pub(crate) struct Answer {

@@ -86,3 +86,51 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CYCLE: Nanos = Nanos::from_millis(250);
+
+    #[test]
+    fn a_disk_that_hangs_is_down_within_two_cycles_and_a_second_and_up_with_its_first_answer() {
+        let begun = MonoTime(1_000_000_000);
+        let counters = Arc::new(DiskCounters::default());
+        let disk = Disk {
+            counters: Arc::clone(&counters),
+            path: PathBuf::new(),
+            patience: CYCLE.times(2) + GRACE,
+            answered: 0,
+            well: begun,
+        };
+        let pulse = Pulse([AtomicBool::new(true)].into());
+        let mut watch = Watch { disks: vec![disk], pulse: pulse.clone() };
+        let mut now = begun;
+        let mut look = |now: &mut MonoTime| {
+            *now += LOOK;
+            watch.look(*now);
+            pulse.is_up(0)
+        };
+        // It works, and it has nothing to do.
+        for done in 0..20 {
+            counters.in_flight.set(1);
+            counters.writes.add(done % 2);
+            assert!(look(&mut now));
+        }
+        counters.in_flight.set(0);
+        (0..20).for_each(|_| assert!(look(&mut now)));
+        counters.in_flight.set(3);
+        let hung = now;
+        while look(&mut now) {}
+        assert!(
+            now.since(hung) <= CYCLE.times(2) + Nanos::from_millis(1000),
+            "{:?}",
+            now.since(hung)
+        );
+        assert!(now.since(hung) > CYCLE.times(2), "a cycle or two may pass without an answer");
+        (0..20).for_each(|_| assert!(!look(&mut now)));
+        counters.transfers.add(1);
+        assert!(look(&mut now), "what is still under way does not matter");
+    }
+}
