@@ -17,20 +17,21 @@ use std::mem::MaybeUninit;
 
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 
-/// Makes a ring for at least `capacity` values (rounded up to a power of two).
+/// Makes a ring for `capacity` values, and not one more: who has counted wrong what can be in it is found
+/// out, whatever power of two its slots are.
 ///
 /// # Panics
 /// When `capacity` is zero or its power of two does not fit.
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring holds at least one value");
-    let capacity = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
+    let slots = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
     let shared = Arc::new(Shared {
         head: CachePadded(AtomicUsize::new(0)),
         tail: CachePadded(AtomicUsize::new(0)),
-        slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        slots: (0..slots).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
     });
     (
-        Producer { shared: Arc::clone(&shared), tail: 0, head_seen: 0 },
+        Producer { shared: Arc::clone(&shared), capacity, tail: 0, head_seen: 0 },
         Consumer { shared, head: 0, tail_seen: 0 },
     )
 }
@@ -38,6 +39,8 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 /// The side that pushes.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
+    /// At most the number of slots.
+    capacity: usize,
     /// Next position to fill; the shared one, which only this side writes.
     tail: usize,
     /// The consumer's position when last looked at: never beyond the true one.
@@ -84,18 +87,18 @@ impl<T: Send> Producer<T> {
     pub fn free(&mut self) -> usize {
         // SYNC(emptied): acquire here, release in `Consumer::publish`.
         self.head_seen = self.shared.head.0.load(Ordering::Acquire);
-        self.shared.slots.len() - self.tail.wrapping_sub(self.head_seen)
+        self.capacity - self.tail.wrapping_sub(self.head_seen)
     }
 
     /// How many values the ring holds at most.
     pub fn capacity(&self) -> usize {
-        self.shared.slots.len()
+        self.capacity
     }
 
     /// Free slots by the copy, or by a fresh look when the copy says there are none.
     #[inline]
     fn room(&mut self) -> usize {
-        match self.shared.slots.len() - self.tail.wrapping_sub(self.head_seen) {
+        match self.capacity - self.tail.wrapping_sub(self.head_seen) {
             0 => self.free(),
             room => room,
         }
@@ -104,10 +107,10 @@ impl<T: Send> Producer<T> {
     /// Fills the slot at `tail`, which `room` has found free.
     #[inline]
     fn write(&mut self, value: T) {
-        debug_assert!(self.tail.wrapping_sub(self.head_seen) < self.shared.slots.len());
+        debug_assert!(self.tail.wrapping_sub(self.head_seen) < self.capacity);
         self.shared.slot(self.tail).with_mut(|slot| {
-            // SAFETY: `head <= tail < head + capacity`, so the slot is empty, and it is ours until
-            // SYNC(filled) publishes it. Writing a `MaybeUninit` drops nothing.
+            // SAFETY: `head <= tail < head + capacity`, and there are at least as many slots, so this
+            // one is empty, and it is ours until SYNC(filled) publishes it. Writing a `MaybeUninit` drops nothing.
             unsafe { slot.write(MaybeUninit::new(value)) }
         });
         self.tail = self.tail.wrapping_add(1);

@@ -207,6 +207,11 @@ impl Swarm {
             draw_growth(&mut all.fork(8), &mut titles, begin, duration);
         }
         let uploads = draw_uploads(&mut all.fork(6), &mut volumes, duration);
+        let mut narrowness = all.fork(11);
+        let is_narrow = !is_crowded && !has_holds && narrowness.chance(100);
+        if is_narrow {
+            narrow(&mut narrowness, &mut volumes);
+        }
         let (mut pauses, mut quiet_from) = (vec![], begin);
         if mode == Mode::Degradation {
             draw_slowness(&mut all.fork(4), &mut volumes, begin, duration);
@@ -235,6 +240,8 @@ impl Swarm {
             control_delay: Nanos::from_micros(dice.spread(1, 5000)),
             streams: if is_crowded {
                 512
+            } else if is_narrow {
+                narrowness.between(1, 4) as u32
             } else {
                 dice.pick(&[8, 100, 512]).max(dice.spread(1, 512)) as u32
             },
@@ -502,6 +509,18 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
         }
     }
     uploads
+}
+
+/// As little memory as a stream and an upload can do with: every ring is then as short as it can be, and
+/// often full.
+fn narrow(dice: &mut Dice, volumes: &mut [VolumeSpec]) {
+    for volume in volumes {
+        volume.places = dice.between(2, 12) as u32 + volume.memory.ahead();
+        volume.best_effort_depth = 1;
+        if let Some(intake) = &mut volume.intake {
+            intake.places = dice.between(1, 3) as u32;
+        }
+    }
 }
 
 /// Makes some titles small enough to be held, and some clients hold them.

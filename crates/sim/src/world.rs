@@ -221,7 +221,9 @@ impl World {
                 best_effort_depth: spec.best_effort_depth,
                 intake: spec.intake.map(|intake| IntakeSetup {
                     places: intake.places,
-                    syncs_max: SYNCS_MAX,
+                    // One for each upload, and not one more.
+                    syncs_max: swarm.uploads.iter().filter(|upload| upload.volume == at).count()
+                        as u32,
                     floor_thousandths: intake.floor_thousandths,
                     bell: Box::new(Rung(Arc::clone(&rung))),
                 }),
@@ -566,9 +568,6 @@ fn message_delay(swarm: &Swarm) -> Nanos {
         _ => (MILLISECOND + swarm.lateness).times(3),
     }
 }
-
-/// Flushes that may wait: one for each upload of a volume.
-const SYNCS_MAX: u32 = 64;
 
 /// How long after the end the last stream may hold something.
 const DRAIN_MAX: Nanos = SECOND.times(60);
