@@ -493,7 +493,8 @@ impl Cycle {
 
     /// Whether a piece may begin in free time.
     fn fits(&self, now: MonoTime, next: Next) -> bool {
-        now >= self.end_of_head(now) && self.is_before_the_end(now, next)
+        let may = mutant!(UploadsKeptBack, next.piece.direction == Direction::Read, true);
+        may && now >= self.end_of_head(now) && self.is_before_the_end(now, next)
     }
 
     /// Whether a piece, with all of its kind before it, ends within the cycle.

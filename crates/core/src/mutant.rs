@@ -71,6 +71,8 @@ mod switch {
         SumSkipped,
         /// A block of a growing title counts as in memory however much of it was read.
         ShortBlockKept,
+        /// Uploads get their floor, and nothing of the time that is left over.
+        UploadsKeptBack,
         /// The pacer's clocks drop what a division leaves.
         RestDropped,
         /// Whoever came first is first in the pacer's lines, within a slot.
@@ -93,7 +95,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 24] = [
+        pub const ALL: [Self; 25] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -118,6 +120,7 @@ mod switch {
             Self::SyncRetried,
             Self::SumSkipped,
             Self::ShortBlockKept,
+            Self::UploadsKeptBack,
         ];
 
         /// Those of the pacer, which no world of disks tells, but the worlds of packets do.

@@ -232,7 +232,7 @@ impl Device {
         if result.is_err() && self.failed_syncs.len() < FAILED_MAX {
             self.failed_syncs.push(sync.token);
         }
-        self.watch.note_synced();
+        self.watch.note_synced(now);
         Some(Synced { sync, result })
     }
 
@@ -267,7 +267,7 @@ impl Device {
             let bytes = result.unwrap_or_else(|_| self.dice.below(2) as u32 * transfer.len);
             self.stable().write(transfer, bytes);
             let is_recording = self.stable().is_recording(transfer.file);
-            self.watch.note_written(transfer, is_recording);
+            self.watch.note_written(now, transfer, is_recording);
             return Some(Completion { transfer, result });
         }
         if let Ok(bytes) = result {
@@ -279,7 +279,7 @@ impl Device {
                 result = Err(DiskFault::DAMAGED);
             }
         }
-        self.watch.note_completion(transfer, &self.titles[transfer.file.0 as usize]);
+        self.watch.note_completion(now, transfer, &self.titles[transfer.file.0 as usize]);
         Some(Completion { transfer, result })
     }
 

@@ -40,6 +40,8 @@ pub enum Invariant {
     LedgerIsTheSum,
     /// 17: a refused request changes nothing.
     RefusalChangesNothing,
+    /// 18: uploads are kept back only while the disk has something to do that comes before them.
+    NoNeedlessDegradation,
     /// 19: a fault of one disk is not felt by the streams of another.
     FaultsStayAtHome,
     /// 20: after a flush has failed nothing is acknowledged that needed it.
@@ -92,6 +94,7 @@ impl Invariant {
             Self::NoAllocation => "14 no allocation",
             Self::LedgerIsTheSum => "15 ledger is the sum",
             Self::RefusalChangesNothing => "17 refusal changes nothing",
+            Self::NoNeedlessDegradation => "18 no needless degradation",
             Self::FaultsStayAtHome => "19 faults stay at home",
             Self::FailureIsFinal => "20 a failed flush is final",
             Self::BoundedTurn => "21 bounded turn",

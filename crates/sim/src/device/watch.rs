@@ -44,6 +44,9 @@ pub(super) struct Watch {
     run: Option<(Direction, FileHandle, u64)>,
     sweep: Sweep,
     writes: Writes,
+    /// Transfers and flushes at the device, and since when there are none.
+    at_device: u32,
+    idle_since: MonoTime,
 }
 
 /// What is watched of uploads.
@@ -113,7 +116,43 @@ impl Watch {
                 flush: None,
                 flushes: 0,
             },
+            at_device: 0,
+            idle_since: MonoTime(0),
         }
+    }
+
+    fn note_end(&mut self, now: MonoTime) {
+        self.at_device -= 1;
+        if self.at_device == 0 {
+            self.idle_since = now;
+        }
+    }
+
+    /// Before a piece of an upload is begun: the disk has not rested while it could have been. Where
+    /// real-time reads or writes had waited that fit into the cycle, it would now be their turn.
+    fn check_rest(&self, now: MonoTime) {
+        if !self.terms.obeys || self.at_device > 0 {
+            return;
+        }
+        let DiskTerms { cycle, ref model, .. } = self.terms;
+        let head = Nanos(cycle.0 / 10).min(Nanos::from_millis(5));
+        let piece = model.visit + model.sweep + Nanos(model.read_mib.max(model.write_mib).0 / 8);
+        let block = u128::from(self.terms.block.max(self.terms.write_place));
+        let most = u128::from(model.read_mib.max(model.write_mib).0);
+        let block = model.visit + model.sweep + Nanos((block * most / u128::from(MIB)) as u64);
+        // A block that does not fit any more before the floor keeps the disk from smaller things. Besides,
+        // a message, a look into the ring, and a look at the clock.
+        let delay =
+            block + self.terms.message_delay + self.terms.upload_delay + Nanos::from_millis(2);
+        let begun = self.idle_since.max(self.writes.waiting_since);
+        let this = MonoTime(self.cycle_of(now) * cycle.0);
+        let rested = |begin: MonoTime, end: MonoTime| begun.max(begin + head) + delay < end;
+        // It fits now, so it would have fitted before.
+        let too_long = rested(this, now)
+            || (begun < this && rested(this.before(cycle), this.before(piece + delay)));
+        require(!too_long, Invariant::NoNeedlessDegradation, || {
+            format!("an upload begins at {now:?} on a disk that rests since {begun:?}")
+        });
     }
 
     /// So many bytes of an upload are on their way into the engine.
@@ -126,14 +165,16 @@ impl Watch {
         self.writes.coming.push_back((now, bytes));
     }
 
-    pub(super) fn note_written(&mut self, transfer: Transfer, is_recording: bool) {
+    pub(super) fn note_written(&mut self, now: MonoTime, transfer: Transfer, is_recording: bool) {
+        self.note_end(now);
         self.writes.places[transfer.block.place as usize].in_flight -= 1;
         if !is_recording {
             self.land(transfer);
         }
     }
 
-    pub(super) fn note_synced(&mut self) {
+    pub(super) fn note_synced(&mut self, now: MonoTime) {
+        self.note_end(now);
         self.writes.flushes -= 1;
         if self.writes.flushes == 0 {
             self.writes.flush = None;
@@ -147,6 +188,7 @@ impl Watch {
     /// A flush is one of a group that ends within the cycle; the next group comes when it has ended.
     pub(super) fn check_sync(&mut self, now: MonoTime) {
         self.run = None;
+        self.at_device += 1;
         self.writes.flushes += 1;
         let begun = *self.writes.flush.get_or_insert(now);
         let limit = MonoTime((self.cycle_of(now) + 1) * self.terms.cycle.0);
@@ -162,6 +204,10 @@ impl Watch {
         let places = &mut self.writes.places;
         check_life(now, transfer, places, (self.terms.write_place, file.len));
         let place = file.position + transfer.offset.0;
+        if !file.is_recording {
+            self.check_rest(now);
+        }
+        self.at_device += 1;
         if file.is_recording {
             self.run = None;
             self.check_sweep(now, place);
@@ -235,7 +281,8 @@ impl Watch {
         self.sweep.starts += 1;
     }
 
-    pub(super) fn note_completion(&mut self, transfer: Transfer, title: &Title) {
+    pub(super) fn note_completion(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
+        self.note_end(now);
         self.places[transfer.block.place as usize].in_flight -= 1;
         if title.audience == Audience::Downloads {
             self.land(transfer);
@@ -245,6 +292,7 @@ impl Watch {
     pub(super) fn check_submit(&mut self, now: MonoTime, transfer: Transfer, title: &Title) {
         self.turn_cycles(now);
         check_life(now, transfer, &mut self.places, (self.terms.block, title.len.0));
+        self.at_device += 1;
         match title.audience {
             Audience::Paced => {
                 self.run = None;
