@@ -360,7 +360,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn read(socket: &mut TcpStream) -> Self {
+    pub(crate) fn read(socket: &mut TcpStream) -> Self {
         let mut all = Vec::new();
         // After a refusal in the middle of a body the connection may be reset: what came counts.
         drop(socket.read_to_end(&mut all));
@@ -389,10 +389,6 @@ pub(crate) struct Watch(JoinHandle<Seen>);
 impl Watch {
     pub(crate) fn seen(self) -> Seen {
         self.0.join().expect("what comes is what was stored")
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.0.is_finished()
     }
 }
 
