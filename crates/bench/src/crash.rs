@@ -53,6 +53,9 @@ pub struct Options {
     /// The server; by default the binary `tactus` beside this one.
     #[arg(long)]
     tactus: Option<PathBuf>,
+    /// A directory in which npm has installed @tus/server and @tus/file-store: the subject tus-server.
+    #[arg(long)]
+    modules: Option<PathBuf>,
     /// The seed of everything random. The kernel's part of a run is its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -90,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
         return kill(&tactus, kills, options);
     }
     can_run()?;
-    let mut subjects = subject::all(&tactus);
+    let mut subjects = subject::all(&tactus, options.modules.as_deref());
     if options.subject != ["all"] {
         let known: Vec<_> = subjects.iter().map(|subject| subject.name().to_owned()).collect();
         if let Some(unknown) = options.subject.iter().find(|name| !known.contains(name)) {

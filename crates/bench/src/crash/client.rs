@@ -94,18 +94,12 @@ impl Client {
 
 impl Answer {
     fn read(from: &mut BufReader<TcpStream>, bodiless: bool) -> Result<Self> {
-        let mut line = String::new();
-        let mut next = || -> Result<String> {
-            line.clear();
-            ensure!(from.read_line(&mut line)? > 0, "the connection was closed");
-            Ok(line.trim_end().to_owned())
-        };
-        let status = next()?;
+        let status = next_line(from)?;
         let status = status.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
         let status = status.context("not a status line")?;
         let mut fields = Vec::new();
         loop {
-            let line = next()?;
+            let line = next_line(from)?;
             if line.is_empty() {
                 break;
             }
@@ -113,7 +107,12 @@ impl Answer {
             fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
         let mut answer = Self { status, fields, body: Vec::new() };
-        if !bodiless && status != 204 {
+        if bodiless || status == 204 {
+            return Ok(answer);
+        }
+        if answer.field("transfer-encoding").is_some() {
+            answer.body = read_chunks(from)?;
+        } else {
             let length = answer.field("content-length").context("an answer without a length")?;
             answer.body = vec![0; length.parse()?];
             from.read_exact(&mut answer.body)?;
@@ -124,5 +123,26 @@ impl Answer {
     /// The value of a field, by its name in lower case.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+}
+
+fn next_line(from: &mut BufReader<TcpStream>) -> Result<String> {
+    let mut line = String::new();
+    ensure!(from.read_line(&mut line)? > 0, "the connection was closed");
+    Ok(line.trim_end().to_owned())
+}
+
+/// Without extensions and trailers, which none of the servers sends.
+fn read_chunks(from: &mut BufReader<TcpStream>) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let length = usize::from_str_radix(&next_line(from)?, 16).context("not a chunk")?;
+        let begin = body.len();
+        body.resize(begin + length, 0);
+        from.read_exact(&mut body[begin..])?;
+        ensure!(next_line(from)?.is_empty(), "a chunk is longer than it says");
+        if length == 0 {
+            return Ok(body);
+        }
     }
 }

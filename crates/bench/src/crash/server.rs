@@ -79,6 +79,15 @@ impl Program {
         Ok(server)
     }
 
+    /// Checks the volume at `root`, on which a write has failed, and releases it.
+    pub(super) fn verify(&self, root: &Path) -> Result<()> {
+        let mut command = Command::new(&self.binary);
+        let ended = command.args(["verify", "--clear"]).arg(root).output()?;
+        let said = String::from_utf8_lossy(&ended.stdout);
+        ensure!(ended.status.success(), "verify ended with {}: {said}", ended.status);
+        Ok(())
+    }
+
     /// Small, so that it starts quickly, with short cycles, so that a flush does not wait long for its turn: the
     /// replay starts it thousands of times.
     fn configuration(&self, root: &Path) -> String {

@@ -4,6 +4,7 @@
 //! after a power failure, from the volume alone.
 
 mod chunks;
+mod peers;
 mod served;
 mod writers;
 
@@ -44,9 +45,11 @@ pub(super) trait Recovered {
 
 pub(super) use served::{Acts, Load, audit, delete_uploaded, deliver, look, titles};
 
-/// All subjects: those that need nothing but the kernel, and the server at `tactus`.
-pub(super) fn all(tactus: &Path) -> Vec<Box<dyn Subject>> {
-    writers::all().into_iter().chain(chunks::all()).chain(served::all(tactus)).collect()
+/// All subjects: those that need nothing but the kernel, the server at `tactus`, and others, of which
+/// one is installed in `modules`.
+pub(super) fn all(tactus: &Path, modules: Option<&Path>) -> Vec<Box<dyn Subject>> {
+    let own = writers::all().into_iter().chain(chunks::all());
+    own.chain(served::all(tactus)).chain(peers::all(modules)).collect()
 }
 
 /// Reads a title.

@@ -85,27 +85,39 @@ impl Subject for Served {
     }
 
     fn recover<'a>(&'a self, root: &'a Path) -> Result<Box<dyn Recovered + 'a>> {
-        // After a fault the volume waits for somebody who has checked it; here that is the judge.
-        match std::fs::remove_file(root.join(".tactus/failed")) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+        // After a fault the volume waits for somebody who has checked it.
+        if root.join(RESERVED).join("failed").exists() {
+            self.program.verify(root)?;
         }
         let server = self.program.start(root)?;
         Ok(Box::new(Restarted { server, root }))
     }
 }
 
+/// How uploads in parts go.
+#[derive(Debug)]
+pub(super) struct Uploads {
+    /// Where they are created.
+    pub(super) at: &'static str,
+    /// They are never sent to their end, for they do not become titles.
+    pub(super) stay: bool,
+}
+
+impl Uploads {
+    /// As the server takes them.
+    pub(super) const TITLES: Self = Self { at: "/api/v1/uploads", stay: false };
+}
+
 /// Longer than any run takes.
 const EXPIRY: Nanos = SECOND.times(86_400);
 /// Clients at once: their flushes go together.
-const CLIENTS: usize = 3;
+pub(super) const CLIENTS: usize = 3;
 const NAMES: u64 = 6;
 /// The longest title in KiB: several of the server's places.
 const LENGTH_MAX_KIB: u64 = 400;
 /// Titles that come by tus begin with it; each has a name of its own.
 const UPLOADED: &str = "upload-";
-const UPLOADS: &str = "/api/v1/uploads";
-const TUS: &str = "Tus-Resumable: 1.0.0\r\n";
+pub(super) const TUS: &str = "Tus-Resumable: 1.0.0\r\n";
 const OCTETS: &str = "Content-Type: application/offset+octet-stream\r\n";
 
 /// How much one client does.
@@ -129,6 +141,7 @@ pub(in crate::crash) struct Load<'a, 'b> {
     pub(in crate::crash) tolerant: bool,
     /// Before this act the disk is asked for a fault.
     fault: Option<(usize, Fault)>,
+    pub(super) uploads: &'static Uploads,
 }
 
 /// An upload under way.
@@ -148,7 +161,8 @@ impl<'a, 'b> Load<'a, 'b> {
         seed: u64,
     ) -> Self {
         let (random, holds) = (Random::new(seed), BTreeMap::new());
-        Self { number, client, recorder, random, holds, tolerant: false, fault: None }
+        let (tolerant, fault, uploads) = (false, None, &Uploads::TITLES);
+        Self { number, client, recorder, random, holds, tolerant, fault, uploads }
     }
 
     /// Works; ends early when the server is gone and that is to be expected.
@@ -243,7 +257,8 @@ impl<'a, 'b> Load<'a, 'b> {
         let name = format!("{UPLOADED}{}-{:x}", self.number, self.random.next());
         let version = self.version();
         let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
-        let target = format!("{UPLOADS}?path=/{name}");
+        let Uploads { at, stay } = self.uploads;
+        let target = if *stay { (*at).to_owned() } else { format!("{at}?path=/{name}") };
         let asked = self.recorder.ask()?;
         let answer = self.client.ask("POST", &target, &fields, &[])?;
         if answer.status != 201 {
@@ -261,7 +276,8 @@ impl<'a, 'b> Load<'a, 'b> {
     fn step(&mut self, upload: Upload) -> Result<Option<Upload>> {
         let Upload { url, name, version, offset } = upload;
         let part = (1 + self.random.next() % 40) * 4096;
-        let to = (offset + part).min(version.length());
+        let end = version.length() - u64::from(self.uploads.stay);
+        let to = (offset + part).min(end);
         let last = to == version.length();
         let fields = format!("{TUS}Upload-Offset: {offset}\r\n{OCTETS}");
         let step = self.recorder.begin_step(&url, &name, version, to)?;
@@ -275,7 +291,7 @@ impl<'a, 'b> Load<'a, 'b> {
         if let Some(title) = title {
             self.settle(&title, status, &[204])?;
         }
-        Ok((status == 204 && !last).then_some(Upload { url, name, version, offset: to }))
+        Ok((status == 204 && to < end).then_some(Upload { url, name, version, offset: to }))
     }
 
     /// Whether it was done.
@@ -497,7 +513,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Resu
     for (name, path) in files(folder)? {
         let whole = format!("{prefix}{name}");
         if path.is_dir() {
-            if whole != RESERVED {
+            if !name.starts_with('.') {
                 walk(&path, &format!("{whole}/"), found)?;
             }
         } else {
