@@ -15,6 +15,7 @@ mod medium;
 mod recorder;
 mod replay;
 mod server;
+mod starvation;
 mod subject;
 
 use std::os::unix::process::CommandExt;

@@ -5,12 +5,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tactus_core::units::Nanos;
+
+use crate::clock;
 
 /// Longer than any answer takes, P3's second included.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries.
+const AGAIN: Nanos = Nanos::from_millis(100);
 
 /// One client.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub(super) struct Client {
     /// Sent with every request.
     fields: String,
     connection: Option<BufReader<TcpStream>>,
+    /// Asks again when it is told to come back later.
+    patient: bool,
 }
 
 /// One answer.
@@ -31,11 +38,34 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn new(address: SocketAddr, fields: String) -> Self {
-        Self { address, fields, connection: None }
+        Self { address, fields, connection: None, patient: false }
+    }
+
+    /// The same, which asks again when it is told to come back later (503): a busy machine can keep a disk
+    /// from answering for longer than the server waits.
+    pub(super) fn patient(self) -> Self {
+        Self { patient: true, ..self }
     }
 
     /// One request with one answer.
     pub(super) fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &[u8],
+    ) -> Result<Answer> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask_once(method, target, fields, body)?;
+            if answer.status != 503 || !self.patient || Instant::now() > deadline {
+                return Ok(answer);
+            }
+            clock::sleep(AGAIN);
+        }
+    }
+
+    fn ask_once(
         &mut self,
         method: &str,
         target: &str,

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -16,6 +17,7 @@ use tactus_core::units::{Bytes, Nanos, SECOND};
 
 use super::log::Loss;
 use super::medium::{Counts, Fault, LoggingMedium};
+use super::starvation;
 use crate::disk::stand::Stand;
 use crate::{clock, command};
 
@@ -126,6 +128,11 @@ impl LoggingDisk {
     /// Back to the empty file system.
     pub(super) fn rewind(&mut self) -> Result<()> {
         self.order(&Order::Rewind).map(drop)
+    }
+
+    /// How long it was kept from its work by others so far.
+    pub(super) fn starved(&self) -> Result<Duration> {
+        starvation::of(self.child.id())
     }
 
     /// Asks for a fault, or for none.

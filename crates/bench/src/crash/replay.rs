@@ -18,6 +18,7 @@ use super::history::{History, Judgement};
 use super::log::Loss;
 use super::recorder::Recorder;
 use super::subject::Subject;
+use crate::benches::say;
 use crate::interrupt;
 use crate::random::Random;
 
@@ -209,7 +210,7 @@ fn replay(
 ) -> Result<()> {
     disk.cut(cut.at, cut.loss, cut.seed)?;
     outcome.cuts += 1;
-    let started = Instant::now();
+    let (started, starved_before) = (Instant::now(), disk.starved()?);
     let mut wrong = Vec::new();
     match disk.mount()? {
         Err(error) => {
@@ -222,6 +223,7 @@ fn replay(
             let ready = started.elapsed();
             outcome.ready_max_seconds = outcome.ready_max_seconds.max(ready.as_secs_f64());
             let starved = recovered.as_ref().map_or(Ok(Duration::ZERO), |this| this.starved())?;
+            let starved = starved + disk.starved()?.saturating_sub(starved_before);
             if ready.saturating_sub(starved) > READY {
                 outcome.slow += 1;
                 wrong.push(format!("ready after {ready:.1?}, {starved:.1?} without a processor"));
@@ -250,6 +252,9 @@ fn replay(
         disk.save(&series.out.join(name))?;
     }
     for sentence in wrong {
+        if subject.sound() {
+            say(&format!("{} on {}: {sentence}", outcome.subject, outcome.file_system));
+        }
         if outcome.examples.len() < EXAMPLES_MAX {
             outcome.examples.push(format!("event {}, {:?}: {sentence}", cut.at, cut.loss));
         }

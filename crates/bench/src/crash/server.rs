@@ -15,6 +15,7 @@ use tactus_core::units::{Bytes, Nanos, SECOND};
 use tempfile::TempDir;
 
 use super::client::Client;
+use super::starvation;
 use crate::clock;
 
 /// What is started.
@@ -158,16 +159,9 @@ impl Server {
         }
     }
 
-    /// How long its threads have waited for a processor, all together: on a busy machine it starts later
-    /// through no fault of its own.
+    /// How long it was kept from its work by others so far.
     pub(super) fn starved(&self) -> Result<Duration> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // One that has just ended counts for nothing. Time on a processor, time waiting for one, turns.
-            let told = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-            sum += told.split(' ').nth(1).map_or(Ok(0), str::parse)?;
-        }
-        Ok(Duration::from_nanos(sum))
+        starvation::of(self.child.id())
     }
 
     /// What it has said so far.

@@ -70,7 +70,9 @@ impl Subject for Served {
         });
         std::thread::scope(|scope| {
             let work = |(number, seed)| {
-                let mut load = Load::new(number, server.client(), recorder, seed);
+                let client = server.client();
+                let client = if self.faulty { client } else { client.patient() };
+                let mut load = Load::new(number, client, recorder, seed);
                 load.tolerant = self.faulty;
                 // The first client's work is the clock of the fault, which hits whoever is there.
                 load.fault = fault.filter(|_| number == 0);
@@ -335,7 +337,7 @@ pub(in crate::crash) fn look(
     history: &History,
     finish: bool,
 ) -> Result<Found> {
-    let mut client = server.client();
+    let mut client = server.client().patient();
     let mut found = Found { titles: titles(root)?, ..Found::default() };
     // One title as everybody gets it, checksums compared; the versions draw which.
     let whole = found.titles.iter().filter_map(|(name, seen)| match seen {
@@ -430,7 +432,7 @@ pub(in crate::crash) fn delete_uploaded(
     found: &Found,
     history: &mut History,
 ) -> Result<()> {
-    let mut client = server.client();
+    let mut client = server.client().patient();
     for name in found.titles.keys().filter(|name| name.starts_with(UPLOADED)) {
         let status = client.ask("DELETE", &format!("/{name}"), "", &[])?.status;
         ensure!(status == 204, "{name} cannot be deleted: {status}");
