@@ -15,6 +15,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
+use tactus_engine::message::VolumeId;
 
 use crate::broker::{Broker, Running};
 use crate::catalogue::{self, Catalogue};
@@ -23,6 +24,7 @@ use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
 use crate::http::{self, Internal, Response};
 use crate::ingest::Recordings;
+use crate::recording::{Recorder, Totals};
 
 /// Where all figures come from.
 pub struct Sources {
@@ -36,6 +38,7 @@ pub struct Sources {
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
     recordings: OnceLock<Recordings>,
+    recorder: OnceLock<Recorder>,
     started: Instant,
     config: Config,
 }
@@ -73,6 +76,7 @@ impl Figures {
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
             recordings: OnceLock::new(),
+            recorder: OnceLock::new(),
             started: Instant::now(),
             config: config.clone(),
         });
@@ -97,6 +101,12 @@ impl Figures {
                 None => Response::text(404, "no recording has this name"),
             },
         }
+    }
+
+    /// From now on what is recorded is told, too.
+    pub fn show_recorder(&self, recorder: Recorder) {
+        // Told twice: the first one stays.
+        drop(self.sources.recorder.set(recorder));
     }
 
     fn exposition(&self) -> Response {
@@ -184,6 +194,20 @@ impl Sources {
             Some(format!("{}{}", volume.mount, name.display()))
         });
         within.unwrap_or_else(|| format!("title {}", running.title.id.0))
+    }
+
+    /// The volumes that take uploads, by their numbers, and what has been recorded to each.
+    fn recorded(&self) -> impl Iterator<Item = (usize, Totals)> {
+        let open = self.intakes.iter().enumerate().filter(|(_, intake)| intake.is_some());
+        let totals = |index: usize| {
+            let volume = VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
+            self.recorder.get().map(|recorder| recorder.totals(volume)).unwrap_or_default()
+        };
+        open.map(move |(index, _)| (index, totals(index)))
+    }
+
+    fn takes_uploads(&self, index: usize) -> bool {
+        self.intakes.get(index).is_some_and(Option::is_some)
     }
 
     fn mount(&self, index: usize) -> &str {

@@ -12,7 +12,7 @@ mod meter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::units::{BitRate, Bytes};
+use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
 
 use crate::broker::{Broker, Refusal};
@@ -119,8 +119,7 @@ impl Recorder {
     /// When it has no room, or its title cannot be stored. Nothing is left of it then.
     pub async fn begin(&self, begin: Begin) -> Result<Recording, BeginError> {
         let store = self.store(begin.volume)?;
-        let place = Bytes(store.place_size() as u64);
-        let grant = self.0.broker.admit_recording(begin.volume, begin.rate, place)?;
+        let grant = self.0.broker.admit_recording(begin.volume, begin.rate)?;
         let (promised, places, within) = (grant.rate, grant.places(), grant.within);
         let reserve = store.reserve(Reserve { places, within, promise: Arc::new(grant) });
         let medium = tokio::time::timeout(RESERVE_WAIT, reserve).await;

@@ -146,12 +146,6 @@ impl Store {
         self.inner.medium.reserve(what).await
     }
 
-    /// Bytes of a place.
-    #[must_use]
-    pub fn place_size(&self) -> usize {
-        self.inner.medium.place_size()
-    }
-
     /// What all principals have stored and reserved.
     #[must_use]
     pub fn usage(&self) -> Account {

@@ -323,6 +323,59 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
 }
 
 #[test]
+fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start() {
+    let mut stage = Stage::new();
+    let (_, bytes) = stage.file("live.ts", 2_500_003);
+    let user = format!("anybody:{}", stage.token);
+    let to = stage.url("/rec/live.ts?rate=40M");
+    let mut source = begin("curl", ["-sS", "-u", &user, "-T", "-", &to])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("timeout is part of coreutils");
+    let mut pipe = source.stdin.take().expect("a pipe");
+    pipe.write_all(&bytes).expect("curl takes it");
+    let durable = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", stage.port)).expect("it is served");
+        let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+        let status: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        let recording = &status["recordings"][0];
+        assert!(recording.is_null() || recording["title"] == "/rec/live.ts", "{recording}");
+        recording["durable_bytes"].as_u64().unwrap_or(0)
+    };
+    // What curl holds back for its next read never comes; the rest is durable though it fills no place.
+    let mut came = 0;
+    for _ in 0..600 {
+        came = durable();
+        if came > 2_400_000 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(came > 2_400_000, "{came} bytes are durable");
+    assert_eq!(stage.stored("rec/live.ts"), None);
+    stage.kill_and_start();
+    drop(pipe);
+    source.wait().expect("curl ends");
+    for _ in 0..600 {
+        if stage.stored("rec/live.ts").is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let title = stage.stored("rec/live.ts").expect("it has its name");
+    assert!(title.len() as u64 >= came && bytes.starts_with(&title), "{} bytes", title.len());
+    let verify = Command::new(env!("CARGO_BIN_EXE_tactus"))
+        .args(["verify", text(&stage.dir.path().join("titles/rec/live.ts"))])
+        .output();
+    ended_well(verify.expect("it starts"));
+}
+
+#[test]
 fn tactus_put_goes_on_through_cuts_and_kills() {
     let mut stage = Stage::new();
     let (file, bytes) = stage.file("film.ts", 60_000_000);

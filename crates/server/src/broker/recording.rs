@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tactus_core::ledger::{Demand, Share, Wish};
-use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_core::ledger::{Demand, Ledger, Share, Wish};
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_engine::message::VolumeId;
 
 use super::{Broker, Refusal, Shared, refusal};
@@ -18,44 +18,62 @@ pub struct RecordGrant {
     pub within: Nanos,
 }
 
+/// What a recording is counted as.
+struct Counted {
+    promised: BitRate,
+    wish: Wish,
+    /// How long a place is filled.
+    full: Nanos,
+    cycle: Nanos,
+}
+
+impl Counted {
+    fn of(ledger: &Ledger, disk: u32, rate: BitRate) -> Self {
+        let terms = &ledger.terms().disks[disk as usize];
+        let place = terms.intake.map_or(terms.block, |intake| intake.place);
+        let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
+        // Of a slow one a place is written before it is full, and still costs the disk a visit.
+        let rate = promised.max(BitRate((place.0 * 8).div_ceil(WRITTEN_AFTER_SECONDS)));
+        let full = Nanos((place.0 * 8).saturating_mul(SECOND.0) / rate.0);
+        Self { promised, wish: Wish::Record { rate }, full, cycle: terms.cycle }
+    }
+}
+
 impl Broker {
-    /// Reserves what a recording at `rate` needs, on a volume whose places have `place` bytes.
+    /// Reserves what a recording at `rate` needs on a volume that takes uploads.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
-    pub fn admit_recording(
-        &self,
-        volume: VolumeId,
-        rate: BitRate,
-        place: Bytes,
-    ) -> Result<RecordGrant, Refusal> {
+    pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
         let mut book = self.shared.book();
         let disk = u32::from(volume.0);
-        // Of a slow one a place is written before it is full, and still costs the disk a visit.
-        let seconds = WRITTEN_AFTER.0.div_ceil(1_000_000_000);
-        let promised = rate + BitRate(rate.0.div_ceil(DRIFT));
-        let counted = promised.max(BitRate((place.0 * 8).div_ceil(seconds)));
-        let demand =
-            book.ledger.demand(disk, Wish::Record { rate: counted }, Share::whole(Bytes(0)));
+        let Counted { promised, wish, full, cycle } = Counted::of(&book.ledger, disk, rate);
+        let demand = book.ledger.demand(disk, wish, Share::whole(Bytes(0)));
         if let Err(short) = book.ledger.admit(demand) {
             book.refusals.count(short.resource);
             drop(book);
             let what = format!("a recording of {rate}");
             return Err(refusal(short, &what, self.shared.rules.retry_after));
         }
-        let cycle = book.ledger.terms().disks[disk as usize].cycle;
         drop(book);
-        let full = Nanos((place.0 * 8).saturating_mul(1_000_000_000) / counted.0);
         let within = cycle.times(3) + full;
         Ok(RecordGrant { shared: Arc::clone(&self.shared), demand, rate: promised, within })
+    }
+
+    /// How many more recordings at `rate` would be admitted to a volume that takes uploads.
+    pub fn room_for_recordings(&self, volume: VolumeId, rate: BitRate) -> u32 {
+        let book = self.shared.book();
+        let disk = u32::from(volume.0);
+        book.ledger.room_for(disk, Counted::of(&book.ledger, disk, rate).wish)
     }
 }
 
 /// A source has a clock of its own, and a rate of its own to that clock: so much of it is promised on top.
 const DRIFT: u64 = 64;
 
-/// What has come of a slow recording is written after this time, though its place is not full.
-const WRITTEN_AFTER: Nanos = Nanos(2_000_000_000);
+/// What comes too slowly to fill a place is written twice in four seconds: what fills sectors, and the last
+/// sector filled up.
+const WRITTEN_AFTER_SECONDS: u64 = 2;
 
 impl RecordGrant {
     /// Places of the write share that it may have.

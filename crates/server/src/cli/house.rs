@@ -116,6 +116,9 @@ impl House {
         if let Some(recordings) = &recordings {
             figures.show_recordings(recordings.clone());
         }
+        if let Some(recorder) = &self.recorder {
+            figures.show_recorder(recorder.clone());
+        }
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue)));
         let store = Store {

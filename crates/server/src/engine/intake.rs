@@ -206,8 +206,12 @@ impl Medium for Intake {
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            let places = Arc::clone(&inner.places).acquire_many_owned(what.places).await;
-            let places = places.expect("the places are never closed");
+            // One by one: who waits for all at once keeps everybody behind it from each that becomes free.
+            let one = || Arc::clone(&inner.places).acquire_many_owned(1);
+            let mut places = one().await.expect("the places are never closed");
+            for _ in 1..what.places {
+                places.merge(one().await.expect("the places are never closed"));
+            }
             let free = Arc::new(Semaphore::new(what.places as usize));
             let within = what.within;
             let kept = Arc::new(Kept { _places: places, _promise: what.promise });

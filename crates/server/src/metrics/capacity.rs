@@ -25,6 +25,9 @@ struct Fits {
     volume: String,
     rate_bits_per_second: u64,
     streams: u32,
+    /// Absent where nothing is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recordings: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -52,6 +55,9 @@ impl Capacity {
                 volume: sources.mount(usize::from(volume)).to_owned(),
                 rate_bits_per_second: rate.0,
                 streams: broker.room_for(VolumeId(volume), rate, tick),
+                recordings: sources
+                    .takes_uploads(usize::from(volume))
+                    .then(|| broker.room_for_recordings(VolumeId(volume), rate)),
             })
         });
         let level = |level: tactus_core::ledger::Level| {

@@ -15,6 +15,7 @@ use tactus_ring::counter::Snapshot;
 
 use super::{Sources, ratio, seconds};
 use crate::ingest::{Alarm, Recordings, State, Status};
+use crate::recording::{Loss, LossKind};
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);
@@ -34,6 +35,7 @@ impl prometheus_client::collector::Collector for Collector {
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
         recordings(&mut page, sources)?;
+        recorders(&mut page, sources)?;
         promises(&mut page, sources)?;
         requests(&mut page, sources)?;
         streams(&mut page, sources)
@@ -246,6 +248,28 @@ fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_recording_titles", "Titles stored", None, each)?;
     let each = all.iter().map(|s| (of(s), s.counts.stored_bytes));
     page.counter("tactus_recording_stored", "Bytes of titles stored", Some(Unit::Bytes), each)
+}
+
+/// What is recorded at a rate.
+fn recorders(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let all: Vec<_> = sources.recorded().collect();
+    let volume = |index: usize| ("volume", sources.mount(index).to_owned());
+    let each = all.iter().map(|(index, totals)| (vec![volume(*index)], totals.running as f64));
+    page.gauge("tactus_recorders", "Titles that are being recorded at a rate", None, each)?;
+    let each = all.iter().map(|(index, totals)| (vec![volume(*index)], totals.taken.0));
+    let help = "Bytes taken by recordings at a rate";
+    page.counter("tactus_recorded", help, Some(Unit::Bytes), each)?;
+    let lost = |what: fn(&Loss) -> u64| {
+        all.iter().flat_map(move |(index, totals)| {
+            LossKind::ALL.into_iter().zip(&totals.lost).map(move |(kind, loss)| {
+                (vec![volume(*index), ("cause", kind.name().to_owned())], what(loss))
+            })
+        })
+    };
+    let help = "Gaps in recordings, by cause: the disk, more than the rate, the source";
+    page.counter("tactus_recorded_gaps", help, None, lost(|loss| loss.gaps))?;
+    let help = "Bytes that recordings have lost, by cause";
+    page.counter("tactus_recorded_lost", help, Some(Unit::Bytes), lost(|loss| loss.bytes))
 }
 
 fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {

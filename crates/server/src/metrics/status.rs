@@ -3,11 +3,14 @@
 //! Promise: it shows what is in force, not what was wished: the placement, models and sizes that were
 //! found at the start, everything that the host refused, and each stream's set and real rate.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
 
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::config::units::exact;
+use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
 pub(super) struct Status {
@@ -19,6 +22,8 @@ pub(super) struct Status {
     volumes: Vec<OneVolume>,
     totals: Totals,
     streams: Vec<OneStream>,
+    /// Titles that come in at a rate that is promised.
+    recordings: Vec<OneRecording>,
 }
 
 #[derive(Serialize)]
@@ -100,6 +105,24 @@ struct OneStream {
     sent_bytes: u64,
 }
 
+#[derive(Serialize)]
+struct OneRecording {
+    title: String,
+    rate_bits_per_second: u64,
+    seconds: u64,
+    taken_bytes: u64,
+    /// What of it a start after a power failure would find.
+    durable_bytes: u64,
+    /// By cause.
+    lost: BTreeMap<&'static str, Lost>,
+}
+
+#[derive(Serialize)]
+struct Lost {
+    gaps: u64,
+    bytes: u64,
+}
+
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
         let core = |plan: &crate::config::placement::CorePlan| Core {
@@ -117,6 +140,7 @@ impl Status {
                 .collect(),
             totals: totals(sources),
             streams: sources.streams().iter().map(stream).collect(),
+            recordings: recordings(sources),
         }
     }
 }
@@ -191,4 +215,23 @@ fn stream(stream: &Stream) -> OneStream {
         underruns: stream.counters.underruns.value(),
         sent_bytes: stream.counters.bytes.value(),
     }
+}
+
+fn recordings(sources: &Sources) -> Vec<OneRecording> {
+    let running = sources.recorder.get().map(Recorder::running).unwrap_or_default();
+    let one = |figures: Figures| {
+        let Figures { volume, path, rate, since, taken, durable, lost } = figures;
+        let lost = LossKind::ALL.into_iter().zip(lost);
+        OneRecording {
+            title: format!("{}{path}", sources.mount(usize::from(volume.0))),
+            rate_bits_per_second: rate.0,
+            seconds: since.elapsed().map_or(0, |since| since.as_secs()),
+            taken_bytes: taken.0,
+            durable_bytes: durable.0,
+            lost: lost
+                .map(|(kind, loss)| (kind.name(), Lost { gaps: loss.gaps, bytes: loss.bytes }))
+                .collect(),
+        }
+    };
+    running.into_iter().map(one).collect()
 }

@@ -52,6 +52,10 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_disk_written_bytes_total{volume=\"/\",time=\"floor\"} 0",
         "tactus_disk_flush_seconds_bucket{le=\"0.1\",volume=\"/\"} 0",
         "tactus_write_share_places{volume=\"/\",state=\"used\"} 0",
+        "tactus_recorders{volume=\"/\"} 0",
+        "tactus_recorded_bytes_total{volume=\"/\"} 0",
+        "tactus_recorded_gaps_total{volume=\"/\",cause=\"disk\"} 0",
+        "tactus_recorded_lost_bytes_total{volume=\"/\",cause=\"rate\"} 0",
         "tactus_promised_ratio{resource=\"disk\",volume=\"/\"} 0",
         "tactus_refusals_total{resource=\"cpu\"} 0",
         "tactus_http_abuse_total{kind=\"slow_header\"} 0",
@@ -62,6 +66,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     let status: serde_json::Value = serde_json::from_str(&text(answer("/api/v1/status"))).unwrap();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["streams"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["recordings"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["volumes"][0]["arena"], "16 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
@@ -79,8 +84,10 @@ fn capacity_is_told_for_the_rate_that_is_asked_for() {
     let asked = json(Some("rate=1M"));
     assert_eq!(asked["fits"][0]["rate_bits_per_second"], 1_000_000);
     assert!(asked["fits"][0]["streams"].as_u64().is_some_and(|fits| (1..=16).contains(&fits)));
+    assert!(asked["fits"][0]["recordings"].as_u64().is_some_and(|fits| fits > 0));
     let full = json(Some("rate=900G"));
     assert_eq!(full["fits"][0]["streams"], 0);
+    assert_eq!(full["fits"][0]["recordings"], 0);
     let wrong = ask(Some("rate=fast")).unwrap();
     assert_eq!(wrong.status(), 400);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, Resource, SendCost, Terms};
 use tactus_core::ports::Bell;
-use tactus_core::units::{KIB, Nanos, SECOND};
+use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_ring::spsc::ring;
 use tokio::sync::watch;
 

@@ -111,10 +111,14 @@ fn a_recording_can_be_watched_while_it_comes_in() {
     // Its rate is known from its request.
     let head = house.client().ask("HEAD", "/live.ts", "");
     assert_eq!(head.field("tactus-rate"), Some("40000000"), "{:?}", head.fields);
+    let mut watching = house.client();
+    watching.send("GET /live.ts?rate=100M HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(watching.head().unwrap().status, 200);
     source.send(chunk(&all[LEN / 2..]));
     source.send("0\r\n\r\n");
     assert_eq!(source.answer_to("PUT").unwrap().status, 201);
     assert!(title(&house, "/live.ts").unwrap() == all);
+    assert!(watching.rest() == all, "it was watched to its end");
 }
 
 #[test]
