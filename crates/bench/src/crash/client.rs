@@ -13,7 +13,7 @@ use tactus_core::units::Nanos;
 use crate::clock;
 
 /// Longer than any answer takes, P3's second included.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two tries.
 const AGAIN: Nanos = Nanos::from_millis(100);
 

@@ -53,7 +53,7 @@ depth = 16
 pub(super) const QUOTA: Bytes = Bytes(64 << 20);
 const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
 /// How long it may take to start; what is ready late is judged elsewhere.
-const PATIENCE: Nanos = SECOND.times(20);
+const PATIENCE: Nanos = SECOND.times(60);
 const PAUSE: Nanos = Nanos::from_millis(1);
 
 impl Program {

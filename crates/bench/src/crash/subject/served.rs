@@ -460,7 +460,7 @@ pub(in crate::crash) fn audit(server: &Server, root: &Path, history: &History) -
         // What is unlinked, or was asked for just now, counts a moment longer.
         let text = format!("{least} B to {free} B: {enough}; more: {more}");
         ensure!(clock::now() < deadline, "the room is not what it should be: {text}");
-        clock::sleep(Nanos::from_millis(20));
+        clock::sleep(Nanos::from_millis(200));
     }
 }
 
@@ -527,8 +527,8 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Resu
 }
 
 const RESERVED: &str = ".tactus";
-/// What the server may unlink in the background after its start.
-const TIDY_WITHIN: Nanos = SECOND.times(2);
+/// What the server may unlink in the background after its start, on a machine that has no time for it.
+const TIDY_WITHIN: Nanos = SECOND.times(20);
 
 /// What lies in the server's own directories and belongs to none of the titles and `open` uploads.
 fn strays(root: &Path, open: usize) -> Result<Vec<String>> {
