@@ -327,7 +327,7 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
     let mut stage = Stage::new();
     let (_, bytes) = stage.file("live.ts", 2_500_003);
     let user = format!("anybody:{}", stage.token);
-    let to = stage.url("/rec/live.ts?rate=40M");
+    let to = stage.url("/rec/live.ts?rate=4M");
     let mut source = begin("curl", ["-sS", "-u", &user, "-T", "-", &to])
         .stdin(Stdio::piped())
         .stderr(Stdio::null())

@@ -166,6 +166,57 @@ fn after_the_engine_whoever_waits_is_told() {
     assert_eq!(Arc::strong_count(&file), 1);
 }
 
+#[test]
+fn a_recording_s_places_are_its_own_and_its_writes_have_deadlines() {
+    let mut by_hand = ByHand::new(4);
+    let file = file();
+    let promise: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
+    let what = Reserve { places: 2, within: Nanos::from_millis(700), promise: promise.clone() };
+    let own = now(by_hand.intake.reserve(what));
+    // Uploads have the other two, and wait for a third.
+    let uploads: Vec<_> = (0..2).map(|_| now(by_hand.intake.place())).collect();
+    assert!(!is_ready(&mut by_hand.intake.place()));
+    let before = clock::now();
+    let begun = [now(own.place()), now(own.place())].map(|place| place.write(extent(&file)));
+    assert!(!is_ready(&mut own.place()), "no more than were promised");
+    assert!(own.place_now().is_none());
+    let tokens = [by_hand.next(), by_hand.next()].map(|request| {
+        let IntakeRequest::Write { token, class: WriteClass::Paced { deadline }, .. } = request
+        else {
+            panic!("{request:?} has no deadline")
+        };
+        assert!(deadline >= before + Nanos::from_millis(700));
+        token
+    });
+    by_hand.answer(tokens[0], Ok(()));
+    drop(own.place_now().expect("one is back"));
+    assert!(!is_ready(&mut by_hand.intake.place()), "and stays its own");
+    // The recording ends; the promise lasts as long as its last write.
+    drop(own);
+    assert_eq!(Arc::strong_count(&promise), 2);
+    by_hand.answer(tokens[1], Ok(()));
+    assert_eq!(Arc::strong_count(&promise), 1);
+    drop((begun, uploads));
+    assert_eq!(by_hand.intake.levels().places_used, 0);
+}
+
+#[test]
+fn who_reserves_places_does_not_keep_the_others_from_those_that_become_free() {
+    let by_hand = ByHand::new(3);
+    let mut held: Vec<_> = (0..3).map(|_| now(by_hand.intake.place())).collect();
+    let what = Reserve { places: 2, within: Nanos(1), promise: Arc::new(()) };
+    let mut reserving = by_hand.intake.reserve(what);
+    assert!(!is_ready(&mut reserving));
+    let mut journal = by_hand.intake.place();
+    assert!(!is_ready(&mut journal));
+    drop(held.pop());
+    assert!(!is_ready(&mut reserving), "one of two");
+    drop(held.pop());
+    assert!(is_ready(&mut journal), "the next one is the other's");
+    drop(held.pop());
+    assert!(is_ready(&mut reserving));
+}
+
 /// A running engine with a volume that takes uploads.
 fn house(way: Sendfile) -> (Engine, tempfile::TempDir) {
     // Beside the program: the directory for temporary files may have no direct writes.
