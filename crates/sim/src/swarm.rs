@@ -426,6 +426,13 @@ fn draw_growth(dice: &mut Dice, titles: &mut [Title], begin: MonoTime, duration:
     }
 }
 
+/// All, but that for safety the last of several stays well: somebody is left to be disturbed.
+fn volumes_that_may_fail(volumes: &mut [VolumeSpec], mode: Mode) -> &mut [VolumeSpec] {
+    let count = volumes.len();
+    let keeps_one = count > 1 && mode == Mode::Safety;
+    &mut volumes[..count - usize::from(keeps_one)]
+}
+
 /// Some disks bring other bytes than those that were stored, and say nothing.
 fn draw_damage(
     dice: &mut Dice,
@@ -434,10 +441,8 @@ fn draw_damage(
     until: Nanos,
     mode: Mode,
 ) {
-    let count = volumes.len();
-    for (at, volume) in volumes.iter_mut().enumerate() {
-        let stays_well = at + 1 == count && count > 1 && mode == Mode::Safety;
-        if !stays_well && dice.chance(700) {
+    for volume in volumes_that_may_fail(volumes, mode) {
+        if dice.chance(700) {
             let from = begin + Nanos(dice.below(until.0));
             let trouble = Trouble::Flips { permille: dice.spread(20, 500) };
             volume.faults.push(Fault { from, to: begin + until, trouble });
@@ -461,10 +466,8 @@ fn draw_flush_errors(
     until: Nanos,
     mode: Mode,
 ) {
-    let count = volumes.len();
-    for (at, volume) in volumes.iter_mut().enumerate() {
-        let stays_well = at + 1 == count && count > 1 && mode == Mode::Safety;
-        if volume.intake.is_some() && !stays_well && dice.chance(300) {
+    for volume in volumes_that_may_fail(volumes, mode) {
+        if volume.intake.is_some() && dice.chance(300) {
             let from = begin + Nanos(dice.below(until.0));
             let trouble = Trouble::FlushErrors { permille: dice.spread(1, 1000) };
             volume.faults.push(Fault { from, to: begin + until, trouble });

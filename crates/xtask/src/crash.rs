@@ -1,7 +1,8 @@
 //! Power failures: builds the server and the bench, and lets the bench cut the power.
 //!
 //! Promise: the gate takes a thousand cuts of the server on each file system, some more on failing disks;
-//! and it sees that the same replay finds out a server and writers that are wrong. What a cut is, and who must survive it, is the bench's own business.
+//! and it sees that the same replay finds out a server and writers that are wrong. What a cut is, and
+//! who must survive it, is the bench's own business.
 
 use anyhow::Result;
 

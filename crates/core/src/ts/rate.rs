@@ -1,9 +1,9 @@
 //! The rate of a transport stream, from its clock and the places where the clock stands.
 //!
 //! Promise: a constant-rate stream's rate comes out exactly, of a second or two as exactly as whole ticks
-//! can say it (never above, some bit/s below), and the clock's wrap does no harm; of a variable-rate stream it is the mean, rounded up. A clock that jumps is
-//! noticed and the rate then taken from what runs unbroken. It reads no file: windows come in,
-//! stamps go out.
+//! can say it (never above, some bit/s below), and the clock's wrap does no harm; of a variable-rate
+//! stream it is the mean, rounded up. A clock that jumps is noticed and the rate then taken from what runs
+//! unbroken. It reads no file: windows come in, stamps go out.
 //!
 //! The clock is written in whole ticks, so a span is known to one tick. The rate is therefore
 //! `ceil(bits / (ticks + 1))`: the least whole rate that the stamps allow.
