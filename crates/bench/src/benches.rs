@@ -53,6 +53,17 @@ pub enum Bench {
     SmallAcks(Options),
 }
 
+/// A disk that benches of flash run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Ground {
+    /// The machine's own.
+    Own,
+    /// An emulated SATA SSD.
+    Sata,
+    /// An emulated NVMe SSD.
+    Nvme,
+}
+
 /// What the command line says about a run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -74,9 +85,9 @@ pub struct Options {
     /// Only the peers whose name contains one of these, as in "62.5,nginx (sendfile)".
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Leave out what runs on emulated disks beside the machine's own.
-    #[arg(long)]
-    pub own_disk: bool,
+    /// Only these disks, of a bench that runs on several.
+    #[arg(long, value_delimiter = ',')]
+    pub disks: Vec<Ground>,
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
@@ -168,6 +179,17 @@ impl Stage {
     pub(crate) fn wants(&self, name: &str) -> bool {
         let only = &self.options.only;
         only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// Whether the bench runs on `ground`.
+    pub(crate) fn stands_on(&self, ground: Ground) -> bool {
+        self.options.disks.is_empty() || self.options.disks.contains(&ground)
+    }
+
+    /// The emulated flash disks that the bench runs on.
+    pub(crate) fn emulated_flash(&self) -> impl Iterator<Item = Profile> {
+        let all = [(Ground::Sata, Profile::Sata), (Ground::Nvme, Profile::Nvme)];
+        all.into_iter().filter(|&(ground, _)| self.stands_on(ground)).map(|(_, profile)| profile)
     }
 
     pub(crate) fn rounds(&self, usual: usize) -> usize {

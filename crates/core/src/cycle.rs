@@ -483,9 +483,13 @@ impl Cycle {
         if now < self.end_of_head(now) || now + time > end {
             return false;
         }
-        let idle = !self.sweeps.is_running() && !self.sweeps.is_waiting();
-        if idle && now >= self.flushes.rested() && self.spare.is_turn_of_writes() {
-            return true;
+        if !self.sweeps.is_running() && !self.sweeps.is_waiting() {
+            let latest = end.before(time + self.slack());
+            self.flushes.note_free(now, self.cycle_of(now), latest);
+            let is_turn = now >= self.flushes.rested() && self.spare.is_turn_of_writes();
+            if is_turn || self.spare.is_written() {
+                return true;
+            }
         }
         let is_time = now + self.reserve(now) >= end || self.yielded == Some(self.cycle_of(now));
         is_time && !self.flushes.has_begun_in(self.cycle_of(now))

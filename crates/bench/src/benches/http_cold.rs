@@ -6,7 +6,7 @@
 use anyhow::Result;
 use tactus_core::units::{BitRate, Nanos};
 
-use super::{Judged, Stage, say};
+use super::{Ground, Judged, Stage, say};
 use crate::disk::Profile;
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
@@ -29,18 +29,24 @@ const NGINX: usize = 3;
 pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "200 cold streams of 8.8 Mbit/s: how even are they, and what does a byte cost?";
     let mut report = stage.report("http-cold", question);
+    if stage.stands_on(Ground::Own) {
+        on_own(stage, &mut report)?;
+    }
+    for profile in stage.emulated_flash() {
+        on_emulated(stage, profile, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn on_own(stage: &Stage, report: &mut Report) -> Result<()> {
     say("laying down the titles");
     let titles = Titles::lay(&stage.options.data.join("cold"), STREAMS, stage.title_size(RATE))?;
     let scene = stage.scene(&titles, RATE, STREAMS);
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     report.settings.push(("titles".into(), format!("{STREAMS} of {}", titles.size())));
-    let judged = stage.interleave(&peers(), &scene, stage.rounds(ROUNDS), &mut report)?;
-    summarise(&judged, &scene, &mut report);
-    let emulated: &[_] = if stage.options.own_disk { &[] } else { &[Profile::Sata, Profile::Nvme] };
-    for &profile in emulated {
-        on_emulated(stage, profile, &mut report)?;
-    }
-    Ok(report)
+    let judged = stage.interleave(&peers(), &scene, stage.rounds(ROUNDS), report)?;
+    summarise(&judged, &scene, report);
+    Ok(())
 }
 
 /// The evenness of the first peer and of nginx on an emulated flash disk. CPU is not compared there:

@@ -10,8 +10,7 @@ use anyhow::{Result, ensure};
 use tactus_core::units::{BitRate, Bytes, KIB, MILLISECOND, Nanos, SECOND};
 
 use super::stretches::{Disk, Kind, Load, Stretches};
-use super::{Stage, say};
-use crate::disk::Profile;
+use super::{Ground, Stage, say};
 use crate::machine;
 use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
 use crate::report::{Report, Table, Verdict, number, spread};
@@ -42,10 +41,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let mut report = stage.report("small-acks", question);
     let length = CALM + stage.seconds(60);
     let size = Scene::title_size(RATE, FILL_TIME, WARM_UP, length);
-    let titles = Titles::lay(&stage.options.data.join("cold"), TITLES, size)?;
-    on_disk(stage, "own disk", &titles, FILL, length, None, &mut report)?;
-    let emulated: &[_] = if stage.options.own_disk { &[] } else { &[Profile::Sata, Profile::Nvme] };
-    for &profile in emulated {
+    if stage.stands_on(Ground::Own) {
+        let titles = Titles::lay(&stage.options.data.join("cold"), TITLES, size)?;
+        on_disk(stage, "own disk", &titles, FILL, length, None, &mut report)?;
+    }
+    for profile in stage.emulated_flash() {
         let mut disk = stage.emulated(profile, &mut report)?;
         let titles = Titles::lay(disk.mount(), TITLES, size)?;
         disk.timed()?;

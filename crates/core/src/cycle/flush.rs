@@ -22,8 +22,10 @@ pub(super) struct Flushes {
     begun: MonoTime,
     /// The cycle in which the last group began.
     cycle: Option<u64>,
-    /// Before this another group needs a cycle's reserve to begin.
+    /// Before this a group gives way to what waits to be read or written.
     rested: MonoTime,
+    /// The last cycle in which there was free time.
+    free: Option<u64>,
     /// Most that a group takes, by the model.
     time: Nanos,
 }
@@ -37,6 +39,7 @@ impl Flushes {
             begun: MonoTime(0),
             cycle: None,
             rested: MonoTime(0),
+            free: None,
             time,
         }
     }
@@ -68,10 +71,19 @@ impl Flushes {
         self.cycle == Some(cycle)
     }
 
-    /// When another group may begin in free time: flushes take at most half of it, or a stream of small
-    /// uploads would leave no time for what they write.
+    /// Until when a group in free time gives way to reads and writes that wait: flushes take at most half of
+    /// it, or a stream of small uploads would leave no time for what they write.
     pub(super) fn rested(&self) -> MonoTime {
         self.rested
+    }
+
+    /// Notes that `cycle` has free time, at `now`. What waits to be written comes before the first group,
+    /// and so into it, as long as a flush takes, and not so long that the group fits no more:
+    /// it must begin by `latest`.
+    pub(super) fn note_free(&mut self, now: MonoTime, cycle: u64, latest: MonoTime) {
+        if self.free.replace(cycle) != Some(cycle) {
+            self.rested = self.rested.max((now + self.time).min(latest));
+        }
     }
 
     /// Makes what waits a group.

@@ -112,6 +112,12 @@ impl Spare {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
+    /// Nothing waits, and nothing that is being written would miss a flush that begins now.
+    pub(super) fn is_written(&self) -> bool {
+        let is_write = |&(piece, _): &(Transfer, Nanos)| piece.direction == Direction::Write;
+        self.is_empty() && !self.flying.iter().any(is_write)
+    }
+
     /// The piece whose turn it is.
     pub(super) fn next(&self) -> Option<Next> {
         let [first, second] = match self.is_turn_of_writes() {

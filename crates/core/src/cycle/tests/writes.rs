@@ -380,10 +380,45 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     for _ in 0..GROUP_MAX {
         cycle.handle_synced(later);
     }
-    // Flushes take at most half of the time left over.
+    // Flushes take at most half of the time left over, if somebody else wants it.
+    cycle.add_best_effort(upload(3, 9, 0));
     assert!(poll_all(&mut cycle, later).is_empty());
     assert_eq!(cycle.poll_timeout(later), Some(later + Nanos::from_millis(4)));
     assert_eq!(poll_all(&mut cycle, later + Nanos::from_millis(4)), (32..41).collect::<Vec<_>>());
+    for _ in 32..41 {
+        cycle.handle_synced(later + Nanos::from_millis(6));
+    }
+    drain(&mut cycle, later + Nanos::from_millis(6));
+    cycle.add_sync(sync(41));
+    assert_eq!(poll_all(&mut cycle, later + Nanos::from_millis(6)), [41], "nobody else wants it");
+}
+
+#[test]
+fn what_waits_to_be_written_comes_into_the_first_group_of_a_cycle() {
+    let sync = Sync { token: 1, file: FileHandle(1), reach: Reach::All };
+    let mut cycle = disk(flash(), FLOOR);
+    cycle.add_sync(sync);
+    cycle.add_best_effort(upload(3, 9, 0));
+    assert!(cycle.poll_sync(BEGUN).is_none(), "it would miss the group");
+    let pieces: Vec<_> =
+        core::iter::from_fn(|| cycle.poll_transfer(BEGUN)).map(|(piece, _)| piece).collect();
+    assert!(cycle.poll_sync(BEGUN).is_none(), "they are at the device");
+    for piece in pieces {
+        complete(&mut cycle, piece);
+    }
+    drain(&mut cycle, BEGUN + Nanos(1));
+    assert!(cycle.poll_sync(BEGUN + Nanos(1)).is_some(), "all of it is written");
+
+    // Not for longer than a flush takes, and not until the group fits no more.
+    let nearly_late = MonoTime(LENGTH.0).before(flash().flush + Nanos::from_millis(4));
+    for (free, most) in [(BEGUN, flash().flush), (nearly_late, Nanos::from_millis(2))] {
+        let mut cycle = disk(flash(), 0);
+        cycle.add_sync(sync);
+        cycle.add_best_effort(upload(3, 9, 0));
+        assert!(cycle.poll_sync(free).is_none());
+        assert!(cycle.poll_sync(free + most.saturating_sub(Nanos(1))).is_none());
+        assert!(cycle.poll_sync(free + most).is_some());
+    }
 }
 
 #[test]
