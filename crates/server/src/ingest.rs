@@ -2,7 +2,7 @@
 //!
 //! Promise: what comes is checked, put in order and stored, or dropped and counted, never waited for: the
 //! socket's buffer and a queue of known size are all that a stream can fill. A disk that stalls costs an
-//! alarm and a counted gap. Titles are stored by the store's own protocol, so each is whole or not there.
+//! alarm and a counted gap. What has come of a title is one also after a crash, see [`crate::recording`].
 //!
 //! The way of a packet: `session` (socket) → `reception` (`source`, RTP and transport stream of the core)
 //! → `cut` → `titles` → store.
@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_core::path::RequestPath;
+use tactus_engine::message::VolumeId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -37,6 +38,7 @@ use crate::catalogue::{Catalogue, OpenFault};
 use crate::config::Config;
 use crate::config::pattern::Pattern;
 use crate::config::recording::Recording;
+use crate::recording::Recorder;
 use crate::store::{Principal, Store};
 
 use session::Session;
@@ -52,6 +54,7 @@ struct Inner {
     catalogue: Arc<Catalogue>,
     /// By the numbers of the volumes; none where nothing is taken.
     volumes: Arc<[Option<Store>]>,
+    recorder: Recorder,
     /// Their directories.
     roots: Vec<PathBuf>,
     book: Mutex<BTreeMap<String, Entry>>,
@@ -100,10 +103,15 @@ pub enum BeginError {
 impl Recordings {
     /// None yet; titles go to `volumes`, which are those of `config` and `catalogue` by their numbers.
     #[must_use]
-    pub fn new(config: &Config, catalogue: Arc<Catalogue>, volumes: Arc<[Option<Store>]>) -> Self {
+    pub fn new(
+        config: &Config,
+        catalogue: Arc<Catalogue>,
+        volumes: Arc<[Option<Store>]>,
+        recorder: Recorder,
+    ) -> Self {
         let roots = config.volumes.iter().map(|volume| volume.path.clone()).collect();
         let (book, names) = (Mutex::default(), Arc::default());
-        Self { inner: Arc::new(Inner { catalogue, volumes, roots, book, names }) }
+        Self { inner: Arc::new(Inner { catalogue, volumes, recorder, roots, book, names }) }
     }
 
     /// Begins those of `config`, each on its own account. What cannot begin is logged: titles are served all
@@ -226,7 +234,8 @@ impl Recordings {
         let root = self.inner.roots.get(at).cloned().ok_or_else(none)?;
         let inside = inside.trim_start_matches('/');
         let mount = inside[..inside.len() - within.len()].to_owned();
-        Ok(Target { store, root, mount })
+        let recorder = self.inner.recorder.clone();
+        Ok(Target { store, recorder, volume, root, mount })
     }
 
     fn book(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -244,6 +253,8 @@ impl Entry {
 #[derive(Clone)]
 struct Target {
     store: Store,
+    recorder: Recorder,
+    volume: VolumeId,
     root: PathBuf,
     mount: String,
 }

@@ -209,7 +209,8 @@ impl Recording {
     /// # Errors
     /// When its title cannot be stored.
     pub async fn successor(
-        &self,
+        // Not shared: what is under way may be looked at by one thread only.
+        &mut self,
         path: String,
         precondition: Precondition,
     ) -> Result<Self, BeginError> {

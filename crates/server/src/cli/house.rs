@@ -65,20 +65,22 @@ impl House {
         let uploads = Uploads::open(&config, &media).await?;
         let mut uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
-        if let Some(uploads) = &mut uploads {
+        if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
-            let volumes = Arc::clone(&uploads.volumes);
-            let recordings = Recordings::new(&config, Arc::clone(&catalogue), volumes);
-            recordings.begin_configured(&config);
-            uploads.recordings = Some(recordings);
-        } else if !config.recordings.is_empty() {
-            tracing::error!("nothing is recorded: no volume takes uploads");
         }
         let recorder = uploads.as_ref().map(|uploads| {
             let recorder = Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes));
             recorder.finish_left();
             recorder
         });
+        if let (Some(uploads), Some(recorder)) = (&mut uploads, &recorder) {
+            let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
+            let recordings = Recordings::new(&config, catalogue, volumes, recorder.clone());
+            recordings.begin_configured(&config);
+            uploads.recordings = Some(recordings);
+        } else if !config.recordings.is_empty() {
+            tracing::error!("nothing is recorded: no volume takes uploads");
+        }
         Ok(Self { engine, config, catalogue, uploads, recorder, listeners, admin })
     }
 

@@ -24,12 +24,12 @@ use super::cut::{Cutter, Step};
 use super::reception::{Came, Reception};
 use super::retention;
 use super::status::{Alarm, Board, Counts, State};
-use super::titles::{Ended, Pushed, Terms, Titles, has_no_room};
+use super::titles::{Cause, Ended, Pushed, Terms, Titles};
 use super::{Names, Target};
 use crate::config::Auto;
 use crate::config::pattern::Occasion;
 use crate::config::recording::Recording;
-use crate::store::{Precondition, Principal, UploadError};
+use crate::store::{Precondition, Principal};
 
 /// A recording that has not begun.
 pub(super) struct Session {
@@ -190,7 +190,8 @@ impl Running {
         let reception = Reception::new(from.kind, from.source, *silence);
         let cutter = Cutter::new(*rotate);
         let (target, names) = (session.target.clone(), Arc::clone(&session.names));
-        let titles = Titles::new(target, session.principal.clone(), names, reserved);
+        let (principal, board) = (session.principal.clone(), Arc::clone(&session.board));
+        let titles = Titles::new(target, principal, names, board, reserved);
         let flow = Flow {
             session,
             cutter,
@@ -289,7 +290,7 @@ impl Running {
             self.is_admitted = true;
             self.flow.titles.admit(Terms { rate: None });
             let what = "the stream's clock tells no rate, so nothing is reserved; say it by `rate`";
-            self.board().raise(Alarm::Rate, what);
+            self.board().raise(Alarm::Reserve, what);
         }
     }
 
@@ -389,7 +390,7 @@ impl Running {
         {
             tracing::error!("titles that should go have stayed");
         }
-        for alarm in [Alarm::Silence, Alarm::Rate, Alarm::Input] {
+        for alarm in [Alarm::Silence, Alarm::Rate, Alarm::Input, Alarm::Reserve] {
             self.board().clear(alarm);
         }
         self.tell(clock::now(), true);
@@ -422,8 +423,8 @@ impl Running {
         status.measured_rate_bits_per_second = self.reception.rate().map(|rate| rate.0);
         let title = self.flow.titles.current();
         status.title = title.map(|(name, ..)| format!("/{name}"));
-        (status.title_bytes, status.title_written_bytes) =
-            title.map_or((0, 0), |(_, len, written)| (len, written));
+        (status.title_bytes, status.title_durable_bytes) =
+            title.map_or((0, 0), |(_, len, durable)| (len, durable));
         status.counts = counts;
         status.gaps_by_pid = gaps;
     }
@@ -451,7 +452,7 @@ impl Flow {
             Step::Cut => {
                 // While older ones are still being stored it grows on.
                 if self.titles.may_cut() {
-                    let pushed = self.titles.close();
+                    let pushed = self.titles.close(true);
                     self.count(pushed);
                 } else {
                     self.has_begun = true;
@@ -484,7 +485,7 @@ impl Flow {
     fn end(&mut self, now: MonoTime) {
         let mut cutter = std::mem::replace(&mut self.cutter, Cutter::new(None));
         cutter.end(|step| self.handle_step(now, step));
-        let pushed = self.titles.close();
+        let pushed = self.titles.close(false);
         self.count(pushed);
     }
 
@@ -521,26 +522,26 @@ impl Flow {
         }
         let board = &self.session.board;
         let recording = &*self.session.recording.name;
-        if let Some(error) = &cut_short
-            && !matches!(error, UploadError::TooLarge(_))
-        {
-            board.raise(Alarm::Storage, format!("/{name} ends before its time: {error}"));
+        if let Some(failure) = cut_short.as_ref().filter(|failure| failure.cause != Cause::Long) {
+            board.raise(Alarm::Storage, format!("/{name} ends before its time: {}", failure.what));
             self.retry_at = Some(now + RETRY_NANOS);
         }
         match result {
-            Ok(finished) => {
+            // Nothing came of it.
+            Ok(0) => false,
+            Ok(len) => {
                 self.counts.titles += 1;
-                self.counts.stored_bytes += finished.len.0;
+                self.counts.stored_bytes += len;
                 if cut_short.is_none() {
                     board.clear(Alarm::Storage);
                 }
-                tracing::info!(recording, title = name, bytes = finished.len.0, "stored");
+                tracing::info!(recording, title = name, bytes = len, "stored");
                 board.status().last_title = Some(format!("/{name}"));
                 true
             }
-            Err(error) => {
-                self.counts.titles_failed += u64::from(!has_no_room(&error) || lost > 0);
-                board.raise(Alarm::Storage, format!("/{name} is not stored: {error}"));
+            Err(failure) => {
+                self.counts.titles_failed += 1;
+                board.raise(Alarm::Storage, format!("/{name} is not stored: {}", failure.what));
                 self.retry_at = Some(now + RETRY_NANOS);
                 false
             }

@@ -35,6 +35,8 @@ pub enum Alarm {
     Silence,
     /// More comes than was reserved.
     Rate,
+    /// Nothing is reserved.
+    Reserve,
     /// The disk does not take it in time, and there are gaps.
     Stall,
     /// A title is not stored.
@@ -43,10 +45,11 @@ pub enum Alarm {
 
 impl Alarm {
     /// All of them, by their names.
-    pub const ALL: [(Self, &str); 5] = [
+    pub const ALL: [(Self, &str); 6] = [
         (Self::Input, "input"),
         (Self::Silence, "silence"),
         (Self::Rate, "rate"),
+        (Self::Reserve, "reserve"),
         (Self::Stall, "stall"),
         (Self::Storage, "storage"),
     ];
@@ -164,8 +167,9 @@ pub struct Status {
     pub title: Option<String>,
     /// Bytes of it so far; those that wait for the disk included.
     pub title_bytes: u64,
-    /// Of these, handed to the disk.
-    pub title_written_bytes: u64,
+    /// Of these, what a start after a power failure would find; none of a title for which nothing is
+    /// reserved.
+    pub title_durable_bytes: u64,
     /// The last title that was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_title: Option<String>,

@@ -1,35 +1,39 @@
-//! The titles of one recording: each a task that stores what a bounded queue holds for it.
+//! The titles of one recording: a task that stores them one after the other, from a bounded queue.
 //!
 //! Promise: handing bytes over never waits. When the queue is full they are dropped, whole packets of them, and
-//! counted. What has come of a title is stored also when the disk has no room for more of it.
+//! counted. What has come of a title is stored also when the disk has no room for more of it. A title has
+//! disk time and memory of its own where its rate is known and there is room for it, and hands them on to the
+//! next one; else it gets what is left, and an alarm says so.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
+use super::status::{Alarm, Board};
 use super::{Names, Target};
 use crate::config::pattern::another;
-use crate::store::{Finished, Precondition, Principal, Put, UploadError};
+use crate::recording::{Begin, BeginError, Recording};
+use crate::store::{Precondition, Principal, Put, ResumeError, Upload, UploadError};
 
 /// Where titles come from and go to.
 pub(super) struct Titles {
-    target: Target,
-    principal: Principal,
-    names: Arc<Names>,
-    /// Bytes that wait for the disk at most.
-    queue: usize,
+    words: mpsc::UnboundedSender<Word>,
+    /// Chunks in the queue.
+    queued: Arc<AtomicUsize>,
+    queued_max: usize,
+    ends: mpsc::UnboundedReceiver<Ended>,
     /// What titles are admitted with, once it is known.
     terms: watch::Sender<Option<Terms>>,
     current: Option<Current>,
+    /// Titles of which no more comes and no end has been heard: number and bytes.
+    closed: Vec<(u64, u64)>,
     /// Packets that are on their way into the queue.
     chunk: Vec<u8>,
     chunk_since: Option<MonoTime>,
-    tasks: JoinSet<Ended>,
     begun: u64,
 }
 
@@ -38,8 +42,21 @@ struct Current {
     number: u64,
     name: String,
     len: u64,
-    written: Arc<AtomicU64>,
-    queue: mpsc::Sender<Vec<u8>>,
+    durable: Arc<AtomicU64>,
+}
+
+/// To the task: at most so many chunks, and few others.
+enum Word {
+    Begin {
+        number: u64,
+        wanted: String,
+        durable: Arc<AtomicU64>,
+    },
+    Chunk(Vec<u8>),
+    /// Whether another one begins at once.
+    End {
+        goes_on: bool,
+    },
 }
 
 /// What has become of a title.
@@ -47,15 +64,34 @@ pub(super) struct Ended {
     number: u64,
     /// Its path, as it was stored.
     pub(super) name: String,
-    pub(super) result: Result<Finished, UploadError>,
+    /// Bytes stored.
+    pub(super) result: Result<u64, Failure>,
     /// Why it ended before its end.
-    pub(super) cut_short: Option<UploadError>,
+    pub(super) cut_short: Option<Failure>,
     /// Bytes that were handed over and are not in it.
     pub(super) lost: u64,
-    /// Bytes that it has, or would have had.
-    len: u64,
     /// Whether more was to come.
     pub(super) was_current: bool,
+}
+
+/// Why a title is not stored, or ends.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) what: String,
+    pub(super) cause: Cause,
+}
+
+/// What can be done about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// Another title has the name.
+    Taken,
+    /// It is as long as a title may be.
+    Long,
+    /// Disk or quota are full.
+    Full,
+    /// Nothing.
+    Other,
 }
 
 /// What a title is admitted with.
@@ -88,6 +124,10 @@ const STALL_SECONDS: u64 = 4;
 const FINISHING_MAX: usize = 2;
 /// A title of which nothing comes for so long gives its place of the write share to others.
 const PARK_AFTER: Duration = Duration::from_millis(500);
+/// A title that has ended hands its disk time on to one that begins within this time.
+const HEIR_WAIT: Duration = Duration::from_secs(1);
+/// Titles of one name that are tried.
+const AGAIN_MAX: u32 = 10_000;
 
 impl Titles {
     /// None yet. `rate` is what is reserved, if that is known.
@@ -95,14 +135,37 @@ impl Titles {
         target: Target,
         principal: Principal,
         names: Arc<Names>,
+        board: Arc<Board>,
         rate: Option<BitRate>,
     ) -> Self {
         let bytes = rate.map_or(16 << 20, |rate| rate.0 / 8 * STALL_SECONDS);
-        let queue = (bytes / CHUNK as u64).clamp(*CHUNKS.start(), *CHUNKS.end()) as usize;
-        let (current, chunk, chunk_since, begun) = (None, Vec::new(), None, 0);
-        let terms = watch::channel(rate.map(|rate| Terms { rate: Some(rate) })).0;
-        let tasks = JoinSet::new();
-        Self { target, principal, names, queue, terms, current, chunk, chunk_since, tasks, begun }
+        let queued_max = (bytes / CHUNK as u64).clamp(*CHUNKS.start(), *CHUNKS.end()) as usize;
+        let (terms, known) = watch::channel(rate.map(|rate| Terms { rate: Some(rate) }));
+        let ((words, heard), (told, ends)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let queued = Arc::new(AtomicUsize::new(0));
+        let writer = Writer {
+            target,
+            principal,
+            names,
+            board,
+            terms: known,
+            words: heard,
+            queued: Arc::clone(&queued),
+            ends: told,
+        };
+        tokio::spawn(writer.run());
+        Self {
+            words,
+            queued,
+            queued_max,
+            ends,
+            terms,
+            current: None,
+            closed: Vec::new(),
+            chunk: Vec::new(),
+            chunk_since: None,
+            begun: 0,
+        }
     }
 
     /// From now on titles may be stored, on these terms.
@@ -117,27 +180,17 @@ impl Titles {
 
     /// Whether another title may begin.
     pub(super) fn may_cut(&self) -> bool {
-        self.tasks.len() <= FINISHING_MAX
+        self.closed.len() < FINISHING_MAX
     }
 
     /// Begins a title that wants the name `wanted`.
     pub(super) fn begin(&mut self, wanted: String) {
         assert!(self.current.is_none(), "one title at a time comes in");
         self.begun += 1;
-        let (queue, chunks) = mpsc::channel(self.queue);
-        let written = Arc::new(AtomicU64::new(0));
-        let number = self.begun;
-        self.current = Some(Current {
-            number,
-            name: wanted.clone(),
-            len: 0,
-            written: Arc::clone(&written),
-            queue,
-        });
-        let (target, names) = (self.target.clone(), Arc::clone(&self.names));
-        let (principal, terms) = (self.principal.clone(), self.terms.subscribe());
-        let writing = Writing { target, principal, names, terms, chunks, written };
-        self.tasks.spawn(writing.run(number, wanted));
+        let (number, durable) = (self.begun, Arc::new(AtomicU64::new(0)));
+        let (name, len) = (wanted.clone(), 0);
+        self.current = Some(Current { number, name, len, durable: Arc::clone(&durable) });
+        self.say(Word::Begin { number, wanted, durable });
     }
 
     /// Takes whole packets.
@@ -166,141 +219,296 @@ impl Titles {
         let chunk = std::mem::take(&mut self.chunk);
         let len = chunk.len() as u64;
         let Some(current) = &mut self.current else { return Pushed::Dropped(len) };
-        match current.queue.try_send(chunk) {
-            Ok(()) => {
-                current.len += len;
-                Pushed::Taken
-            }
-            Err(_) => Pushed::Dropped(len),
+        if self.queued.load(Ordering::Relaxed) >= self.queued_max {
+            return Pushed::Dropped(len);
         }
+        current.len += len;
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.say(Word::Chunk(chunk));
+        Pushed::Taken
     }
 
-    /// The title that comes in has come to its end.
-    pub(super) fn close(&mut self) -> Pushed {
+    /// The title that comes in has come to its end; whether another one begins at once.
+    pub(super) fn close(&mut self, goes_on: bool) -> Pushed {
         let pushed = self.flush();
-        self.current = None;
+        if let Some(current) = self.current.take() {
+            self.closed.push((current.number, current.len));
+            self.say(Word::End { goes_on });
+        }
         pushed
+    }
+
+    fn say(&self, word: Word) {
+        // Its task hears until nobody can say anything more.
+        drop(self.words.send(word));
     }
 
     /// The next title that has ended. Nothing is lost when it is given up; waits for ever when there is none.
     pub(super) async fn ended(&mut self) -> Ended {
-        loop {
-            match self.tasks.join_next().await {
-                Some(Ok(mut ended)) => {
-                    let is_it = |title: &mut Current| title.number == ended.number;
-                    let pushed = match self.current.take_if(is_it) {
-                        Some(title) => {
-                            ended.was_current = true;
-                            title.len
-                        }
-                        None => ended.len,
-                    };
-                    let stored = if ended.result.is_ok() { ended.len } else { 0 };
-                    ended.lost = pushed.saturating_sub(stored);
-                    return ended;
-                }
-                Some(Err(error)) => tracing::error!(%error, "the task of a title has failed"),
-                None => std::future::pending().await,
+        let Some(mut ended) = self.ends.recv().await else { return std::future::pending().await };
+        let pushed = match self.current.take_if(|title| title.number == ended.number) {
+            Some(title) => {
+                ended.was_current = true;
+                title.len
             }
-        }
+            None => {
+                let at = self.closed.iter().position(|(number, _)| *number == ended.number);
+                at.map_or(0, |at| self.closed.remove(at).1)
+            }
+        };
+        ended.lost = pushed.saturating_sub(*ended.result.as_ref().unwrap_or(&0));
+        ended
     }
 
     /// Whether something is still being stored.
     pub(super) fn is_busy(&self) -> bool {
-        !self.tasks.is_empty()
+        self.current.is_some() || !self.closed.is_empty()
     }
 
-    /// Name, bytes so far and bytes written of the title that comes in.
+    /// Name, bytes so far and durable bytes of the title that comes in.
     pub(super) fn current(&self) -> Option<(&str, u64, u64)> {
         let current = self.current.as_ref()?;
-        Some((&current.name, current.len, current.written.load(Ordering::Relaxed)))
+        Some((&current.name, current.len, current.durable.load(Ordering::Relaxed)))
     }
 }
 
-/// The task of one title.
-struct Writing {
+/// The task that stores.
+struct Writer {
     target: Target,
     principal: Principal,
     names: Arc<Names>,
+    board: Arc<Board>,
     terms: watch::Receiver<Option<Terms>>,
-    chunks: mpsc::Receiver<Vec<u8>>,
-    written: Arc<AtomicU64>,
+    words: mpsc::UnboundedReceiver<Word>,
+    queued: Arc<AtomicUsize>,
+    ends: mpsc::UnboundedSender<Ended>,
 }
 
-/// Titles of one name that are tried.
-const AGAIN_MAX: u32 = 10_000;
+/// A title that takes bytes.
+struct Open {
+    number: u64,
+    name: String,
+    sink: Sink,
+    durable: Arc<AtomicU64>,
+}
 
-impl Writing {
-    async fn run(mut self, number: u64, wanted: String) -> Ended {
-        // Until it is known how fast it is, it waits in the queue.
-        let known = self.terms.wait_for(Option::is_some).await;
-        drop(known);
+enum Sink {
+    /// With disk time and memory of its own.
+    Recorded(Box<Recording>),
+    /// In the time that is left.
+    Uploaded(Box<Upload>),
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let mut open: Option<Open> = None;
+        // It has ended, and may hand on what it has.
+        let mut before: Option<Open> = None;
+        loop {
+            let word = tokio::select! {
+                word = self.words.recv() => word,
+                failure = tend(&mut open) => {
+                    if let Some(title) = open.take() {
+                        self.fail(title.number, title.name, failure);
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep(HEIR_WAIT), if before.is_some() => {
+                    self.finish(before.take(), None);
+                    continue;
+                }
+            };
+            match word {
+                None => break,
+                Some(Word::Begin { number, wanted, durable }) => {
+                    match self.begin(&wanted, &mut before).await {
+                        Ok((name, sink)) => open = Some(Open { number, name, sink, durable }),
+                        Err((name, failure)) => self.fail(number, name, failure),
+                    }
+                    self.finish(before.take(), None);
+                }
+                Some(Word::Chunk(chunk)) => {
+                    self.queued.fetch_sub(1, Ordering::Relaxed);
+                    // Without a title it is lost: who has sent it counts that.
+                    let Some(title) = &mut open else { continue };
+                    let Err(failure) = title.append(&chunk).await else { continue };
+                    if matches!(failure.cause, Cause::Long | Cause::Full) {
+                        // Nothing is wrong with what has come.
+                        self.finish(open.take(), Some(failure));
+                    } else if let Some(title) = open.take() {
+                        self.fail(title.number, title.name, failure);
+                    }
+                }
+                Some(Word::End { goes_on }) => {
+                    self.finish(before.take(), None);
+                    if goes_on {
+                        before = open.take();
+                    } else {
+                        self.finish(open.take(), None);
+                    }
+                }
+            }
+        }
+        self.finish(before, None);
+        self.finish(open, None);
+    }
+
+    /// Opens a title of the name that is wanted, or of one that is like it.
+    async fn begin(
+        &mut self,
+        wanted: &str,
+        before: &mut Option<Open>,
+    ) -> Result<(String, Sink), (String, Failure)> {
+        // Until it is known how fast it comes, it waits in the queue.
+        let rate = match self.terms.wait_for(Option::is_some).await {
+            Ok(terms) => terms.and_then(|terms| terms.rate),
+            Err(_) => None,
+        };
         let mut again = 1;
-        let (name, upload) = loop {
-            let name = another(&wanted, again);
+        loop {
+            let name = another(wanted, again);
             again += 1;
             if !self.names.claim(&name) {
                 continue;
             }
-            let put = Put {
-                path: name[self.target.mount.len()..].to_owned(),
-                len: None,
-                precondition: Precondition::CreateOnly,
-                principal: self.principal.clone(),
-            };
-            match self.target.store.begin(put).await {
-                Err(UploadError::Exists | UploadError::PreconditionFailed) if again < AGAIN_MAX => {
+            match self.open(&name, rate, before).await {
+                Ok(sink) => return Ok((name, sink)),
+                Err(failure) => {
                     self.names.release(&name);
-                }
-                Err(error) => {
-                    self.names.release(&name);
-                    return Ended::failed(number, name, error, 0);
-                }
-                Ok(upload) => break (name, upload),
-            }
-        };
-        let mut upload = upload;
-        let mut cut_short = None;
-        loop {
-            let chunk = match tokio::time::timeout(PARK_AFTER, self.chunks.recv()).await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => break,
-                Err(_) => {
-                    upload.park();
-                    match self.chunks.recv().await {
-                        Some(chunk) => chunk,
-                        None => break,
+                    if failure.cause != Cause::Taken || again > AGAIN_MAX {
+                        return Err((name, failure));
                     }
                 }
-            };
-            if let Err(error) = upload.append(&chunk).await {
-                if !has_no_room(&error) {
-                    self.names.release(&name);
-                    return Ended::failed(number, name, error, upload.len());
-                }
-                // Nothing is wrong with what has come.
-                cut_short = Some(error);
-                break;
             }
-            self.written.store(upload.len(), Ordering::Relaxed);
         }
-        // Closed first: from now on nothing more is taken for it.
-        drop(self.chunks);
-        let len = upload.len();
-        let result = upload.finish().await;
+    }
+
+    async fn open(
+        &self,
+        name: &str,
+        rate: Option<BitRate>,
+        before: &mut Option<Open>,
+    ) -> Result<Sink, Failure> {
+        let path = name[self.target.mount.len()..].to_owned();
+        let (precondition, principal) = (Precondition::CreateOnly, self.principal.clone());
+        if let Some(Open { sink: Sink::Recorded(before), .. }) = before {
+            let heir = before.successor(path, precondition).await?;
+            return Ok(Sink::Recorded(Box::new(heir)));
+        }
+        if let Some(rate) = rate {
+            let (volume, path) = (self.target.volume, path.clone());
+            let precondition = precondition.clone();
+            let begin = Begin { volume, path, rate, precondition, principal: principal.clone() };
+            match self.target.recorder.begin(begin).await {
+                Ok(recording) => {
+                    self.board.clear(Alarm::Reserve);
+                    return Ok(Sink::Recorded(Box::new(recording)));
+                }
+                Err(BeginError::Refused(refusal)) => {
+                    let what = format!("{}; it gets what is left", refusal.message);
+                    self.board.raise(Alarm::Reserve, what);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let put = Put { path, len: None, precondition, principal };
+        let upload = self.target.store.begin(put).await?;
+        Ok(Sink::Uploaded(Box::new(upload)))
+    }
+
+    /// Makes a title of what has come, beside the next one.
+    fn finish(&self, title: Option<Open>, cut_short: Option<Failure>) {
+        let Some(Open { number, name, sink, .. }) = title else { return };
+        let (names, ends) = (Arc::clone(&self.names), self.ends.clone());
+        tokio::spawn(async move {
+            let result = sink.finish().await;
+            names.release(&name);
+            let (lost, was_current) = (0, false);
+            // Nobody listens any more: the log has it.
+            drop(ends.send(Ended { number, name, result, cut_short, lost, was_current }));
+        });
+    }
+
+    fn fail(&self, number: u64, name: String, failure: Failure) {
         self.names.release(&name);
-        Ended { number, name, result, cut_short, lost: 0, len, was_current: false }
+        let (result, cut_short) = (Err(failure), None);
+        let (lost, was_current) = (0, false);
+        drop(self.ends.send(Ended { number, name, result, cut_short, lost, was_current }));
     }
 }
 
-impl Ended {
-    fn failed(number: u64, name: String, error: UploadError, len: u64) -> Self {
-        let (result, cut_short) = (Err(error), None);
-        Self { number, name, result, cut_short, lost: 0, len, was_current: false }
+/// Does for a title what is due while nothing comes; ends only with a failure.
+async fn tend(title: &mut Option<Open>) -> Failure {
+    match title.as_mut().map(|title| &mut title.sink) {
+        Some(Sink::Recorded(recording)) => recording.tend().await.into(),
+        Some(Sink::Uploaded(upload)) => {
+            tokio::time::sleep(PARK_AFTER).await;
+            upload.park();
+            std::future::pending().await
+        }
+        None => std::future::pending().await,
     }
 }
 
-/// Whether a title may have no more, for want of room and for nothing else.
-pub(super) fn has_no_room(error: &UploadError) -> bool {
-    matches!(error, UploadError::NoSpace | UploadError::QuotaExceeded(_) | UploadError::TooLarge(_))
+impl Open {
+    /// Takes `bytes`, at the pace of the disk.
+    async fn append(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        match &mut self.sink {
+            Sink::Uploaded(upload) => upload.append(bytes).await?,
+            Sink::Recorded(recording) => {
+                while !bytes.is_empty() {
+                    let space = recording.space().await?;
+                    let count = bytes.len().min(space.len());
+                    space[..count].copy_from_slice(&bytes[..count]);
+                    recording.advance(count);
+                    bytes = &bytes[count..];
+                }
+                self.durable.store(recording.figures().durable.0, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    /// Bytes of the title that it has become.
+    async fn finish(self) -> Result<u64, Failure> {
+        match self {
+            Self::Uploaded(upload) => Ok(upload.finish().await?.len.0),
+            Self::Recorded(recording) => {
+                let finished = recording.finish().await?;
+                Ok(finished.map_or(0, |finished| finished.len.0))
+            }
+        }
+    }
+}
+
+impl From<UploadError> for Failure {
+    fn from(error: UploadError) -> Self {
+        let cause = match &error {
+            UploadError::Exists | UploadError::PreconditionFailed => Cause::Taken,
+            UploadError::TooLarge(_) => Cause::Long,
+            UploadError::NoSpace | UploadError::QuotaExceeded(_) => Cause::Full,
+            _ => Cause::Other,
+        };
+        Self { what: error.to_string(), cause }
+    }
+}
+
+impl From<ResumeError> for Failure {
+    fn from(error: ResumeError) -> Self {
+        match error {
+            ResumeError::Upload(error) => error.into(),
+            error => Self { what: error.to_string(), cause: Cause::Other },
+        }
+    }
+}
+
+impl From<BeginError> for Failure {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Store(error) => error.into(),
+            error => Self { what: error.to_string(), cause: Cause::Other },
+        }
+    }
 }

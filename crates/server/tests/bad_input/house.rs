@@ -126,11 +126,8 @@ impl House {
         });
         let rules = CatalogueRules { probe: tactus::media::probe::probe, ..Default::default() };
         let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
-        if let Some(uploads) = &mut uploads {
+        if let Some(uploads) = &uploads {
             uploads.show_unfinished(&plan.config, &catalogue);
-            let volumes = Arc::clone(&uploads.volumes);
-            uploads.recordings =
-                Some(Recordings::new(&plan.config, Arc::clone(&catalogue), volumes));
         }
         let within = runtime.enter();
         let recorder = uploads.as_ref().map(|uploads| {
@@ -139,6 +136,11 @@ impl House {
             recorder
         });
         drop(within);
+        if let (Some(uploads), Some(recorder)) = (&mut uploads, &recorder) {
+            let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
+            let recordings = Recordings::new(&plan.config, catalogue, volumes, recorder.clone());
+            uploads.recordings = Some(recordings);
+        }
         let store = Store {
             catalogue,
             broker: engine.broker.clone(),
