@@ -1,7 +1,9 @@
 //! Which titles of a recording go, oldest first, when there are more than it keeps.
 //!
 //! Promise: it only touches what the recording's own pattern could have named, and the youngest title
-//! always stays. It looks at names and files, and deletes nothing itself.
+//! always stays. It looks at names and files, and deletes nothing itself. Which title is older says its
+//! counter, where it has one: the time of a file is that of its last change, and titles that follow each
+//! other closely, or that a crash has cut off, need not be finished in their order.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -58,7 +60,7 @@ pub(super) fn titles(root: &Path, mount: &str, to: &Pattern) -> Vec<Stored> {
             }
         }
     }
-    found.sort_by(|a, b| (a.time, a.number, &a.name).cmp(&(b.time, b.number, &b.name)));
+    found.sort_by(|a, b| (a.number, a.time, &a.name).cmp(&(b.number, b.time, &b.name)));
     found
 }
 
@@ -101,6 +103,28 @@ mod tests {
         assert_eq!(gone(Keep { age: Some(Nanos(2)), ..Keep::default() }), 2);
         assert_eq!(gone(Keep { age: Some(Nanos(0)), ..Keep::default() }), 3);
         assert_eq!(surplus(&[], &Keep { titles: Some(1), ..Keep::default() }, WallTime(0)), 0);
+    }
+
+    #[test]
+    fn the_counter_says_which_title_is_older_and_without_one_the_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let changed = |name: &str, seconds: u64| {
+            let file = fs::File::create(dir.path().join(name)).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            file.set_modified(time).unwrap();
+        };
+        // The eighth was cut to its length after the ninth and the tenth.
+        for (name, seconds) in [("0007", 10), ("0008", 40), ("0009", 20), ("0010", 30)] {
+            changed(&format!("{name}.ts"), seconds);
+            changed(&format!("at-20240101-00{name}.ts"), seconds);
+        }
+        let names = |to: &str| {
+            let found = titles(dir.path(), "", &Pattern::parse(to).unwrap());
+            found.into_iter().map(|title| title.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("/%n.ts"), ["0007.ts", "0008.ts", "0009.ts", "0010.ts"]);
+        let by_time = ["0007", "0009", "0010", "0008"].map(|n| format!("at-20240101-00{n}.ts"));
+        assert_eq!(names("/at-%Y%m%d-%H%M%S.ts"), by_time);
     }
 
     #[test]

@@ -364,6 +364,14 @@ impl Running {
         }));
     }
 
+    async fn end_of_retention(&mut self) {
+        if let Some(retention) = self.retention.take()
+            && retention.await.is_err()
+        {
+            tracing::error!("titles that should go have stayed");
+        }
+    }
+
     /// Stops receiving, and stores what has come.
     async fn end(mut self, inbox: &mut Datagrams) {
         let mut batches = 0;
@@ -385,11 +393,10 @@ impl Running {
             let ended = self.flow.titles.ended().await;
             self.handle_ended(ended);
         }
-        if let Some(retention) = self.retention.take()
-            && retention.await.is_err()
-        {
-            tracing::error!("titles that should go have stayed");
-        }
+        // One that is under way may not have seen the last title: it is looked once more.
+        self.end_of_retention().await;
+        self.retain(clock::now());
+        self.end_of_retention().await;
         for alarm in [Alarm::Silence, Alarm::Rate, Alarm::Input, Alarm::Reserve] {
             self.board().clear(alarm);
         }

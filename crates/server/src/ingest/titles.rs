@@ -12,6 +12,7 @@ use std::time::Duration;
 use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::status::{Alarm, Board};
 use super::{Names, Target};
@@ -152,6 +153,7 @@ impl Titles {
             words: heard,
             queued: Arc::clone(&queued),
             ends: told,
+            turns: Turns::default(),
         };
         tokio::spawn(writer.run());
         Self {
@@ -282,6 +284,24 @@ struct Writer {
     words: mpsc::UnboundedReceiver<Word>,
     queued: Arc<AtomicUsize>,
     ends: mpsc::UnboundedSender<Ended>,
+    turns: Turns,
+}
+
+/// Does one thing after the other, in the order in which they were given, beside whoever gives them.
+#[derive(Default)]
+struct Turns(Option<JoinHandle<()>>);
+
+impl Turns {
+    fn give(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let before = self.0.take();
+        self.0 = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                // One that has panicked has had its turn, too.
+                drop(before.await);
+            }
+            work.await;
+        }));
+    }
 }
 
 /// A title that takes bytes.
@@ -416,11 +436,12 @@ impl Writer {
         Ok(Sink::Uploaded(Box::new(upload)))
     }
 
-    /// Makes a title of what has come, beside the next one.
-    fn finish(&self, title: Option<Open>, cut_short: Option<Failure>) {
+    /// Makes a title of what has come, beside the next one and after the one before: files change last in
+    /// the order of their titles, which is what `keep` goes by where names have no counter.
+    fn finish(&mut self, title: Option<Open>, cut_short: Option<Failure>) {
         let Some(Open { number, name, sink, .. }) = title else { return };
         let (names, ends) = (Arc::clone(&self.names), self.ends.clone());
-        tokio::spawn(async move {
+        self.turns.give(async move {
             let result = sink.finish().await;
             names.release(&name);
             let (lost, was_current) = (0, false);
@@ -510,5 +531,30 @@ impl From<BeginError> for Failure {
             BeginError::Store(error) => error.into(),
             error => Self { what: error.to_string(), cause: Cause::Other },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn what_takes_longer_is_not_overtaken() {
+        let (done, mut seen) = mpsc::unbounded_channel();
+        let (go, gone) = oneshot::channel::<()>();
+        let mut turns = Turns::default();
+        let first = done.clone();
+        turns.give(async move {
+            gone.await.unwrap();
+            first.send(1).unwrap();
+        });
+        turns.give(async move { done.send(2).unwrap() });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(seen.try_recv().is_err(), "the second waits");
+        go.send(()).unwrap();
+        assert_eq!((seen.recv().await, seen.recv().await), (Some(1), Some(2)));
     }
 }

@@ -116,7 +116,7 @@ impl Store {
         Ok(appender)
     }
 
-    /// Uploads that have no name yet and whose metadata begins so.
+    /// Uploads that have no name yet and whose metadata begins so, in the order in which they were begun.
     #[must_use]
     pub fn left(&self, metadata: &[u8]) -> Vec<Left> {
         self.inner.journal.look(|table| {
@@ -125,9 +125,13 @@ impl Store {
             });
             let left = unnamed.filter_map(|(&id, entry)| {
                 let (path, len) = (entry.created.path.clone()?, entry.mark.len);
-                Some(Left { id, principal: entry.created.principal.clone(), path, len })
+                let left = Left { id, principal: entry.created.principal.clone(), path, len };
+                // All have the same time to live: who expires first has begun first.
+                Some((entry.created.expires, left))
             });
-            left.collect()
+            let mut left: Vec<_> = left.collect();
+            left.sort_by(|a, b| (a.0, &a.1.path).cmp(&(b.0, &b.1.path)));
+            left.into_iter().map(|(_, left)| left).collect()
         })
     }
 }
