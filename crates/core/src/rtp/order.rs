@@ -47,6 +47,19 @@ pub struct Counts {
     pub restarts: u64,
 }
 
+impl Counts {
+    /// Each with the name that it has in figures.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("rtp_lost", self.lost),
+            ("rtp_late", self.late),
+            ("rtp_reordered", self.early),
+            ("rtp_restarts", self.restarts),
+        ]
+    }
+}
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {

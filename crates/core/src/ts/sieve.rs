@@ -48,6 +48,23 @@ pub struct Counts {
     pub clock_jumps: u64,
 }
 
+impl Counts {
+    /// Each with the name that it has in figures.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 8] {
+        [
+            ("packets", self.packets),
+            ("sync_losses", self.sync_losses),
+            ("skipped_bytes", self.skipped_bytes),
+            ("malformed", self.malformed),
+            ("bad_sections", self.bad_sections),
+            ("marked", self.marked),
+            ("continuity_gaps", self.gaps),
+            ("clock_jumps", self.clock_jumps),
+        ]
+    }
+}
+
 /// What a packet is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Mark {

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tactus_core::{rtp, ts};
 
 use crate::config::recording::Recording;
 
@@ -56,7 +57,7 @@ impl Alarm {
 }
 
 /// Everything that is counted, since the recording began.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Datagrams that came.
     pub datagrams: u64,
@@ -72,30 +73,10 @@ pub struct Counts {
     pub not_ts: u64,
     /// Datagrams that are no RTP, or carry something else, dropped.
     pub rtp_bad: u64,
-    /// RTP packets that never came, or too late.
-    pub rtp_lost: u64,
-    /// RTP packets that came too late, or twice, dropped.
-    pub rtp_late: u64,
-    /// RTP packets that came before one with a lower number, and waited for it.
-    pub rtp_reordered: u64,
-    /// Times that the RTP source began anew.
-    pub rtp_restarts: u64,
-    /// Transport packets that were whole.
-    pub packets: u64,
-    /// Times that the sync bytes were not where they should be.
-    pub sync_losses: u64,
-    /// Bytes that belonged to no packet, dropped.
-    pub skipped_bytes: u64,
-    /// Packets whose adaptation field does not fit, dropped.
-    pub malformed: u64,
-    /// Packets whose section does not fit, dropped.
-    pub bad_sections: u64,
-    /// Packets that their sender had marked as damaged, kept.
-    pub marked: u64,
-    /// Breaks of the continuity counters.
-    pub continuity_gaps: u64,
-    /// Jumps of the programme clock, kept.
-    pub clock_jumps: u64,
+    /// What has been seen of their RTP.
+    pub rtp: rtp::Counts,
+    /// What has been seen of their stream.
+    pub ts: ts::Counts,
     /// Times that the disk did not take what came, and something was dropped.
     pub write_gaps: u64,
     /// Bytes dropped by that.
@@ -110,30 +91,49 @@ pub struct Counts {
     pub titles_removed: u64,
 }
 
+/// What is no fault, or has a metric of its own.
+const OTHERS: [&str; 7] = [
+    "datagrams",
+    "received_bytes",
+    "packets",
+    "skipped_bytes",
+    "write_gap_bytes",
+    "titles",
+    "stored_bytes",
+];
+
 impl Counts {
-    /// Each count but those of received bytes and of titles, with its name.
-    #[must_use]
-    pub fn faults(&self) -> [(&'static str, u64); 18] {
-        [
+    /// Each with its name, in the order of the way of a packet.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let came = [
+            ("datagrams", self.datagrams),
+            ("received_bytes", self.received_bytes),
             ("src_refused", self.src_refused),
             ("socket_dropped", self.socket_dropped),
             ("too_long", self.too_long),
             ("not_ts", self.not_ts),
             ("rtp_bad", self.rtp_bad),
-            ("rtp_lost", self.rtp_lost),
-            ("rtp_late", self.rtp_late),
-            ("rtp_reordered", self.rtp_reordered),
-            ("rtp_restarts", self.rtp_restarts),
-            ("sync_losses", self.sync_losses),
-            ("malformed", self.malformed),
-            ("bad_sections", self.bad_sections),
-            ("marked", self.marked),
-            ("continuity_gaps", self.continuity_gaps),
-            ("clock_jumps", self.clock_jumps),
+        ];
+        let went = [
             ("write_gaps", self.write_gaps),
+            ("write_gap_bytes", self.write_gap_bytes),
+            ("titles", self.titles),
+            ("stored_bytes", self.stored_bytes),
             ("titles_failed", self.titles_failed),
             ("titles_removed", self.titles_removed),
-        ]
+        ];
+        came.into_iter().chain(self.rtp.named()).chain(self.ts.named()).chain(went)
+    }
+
+    /// Each count but those of received bytes and of titles, with its name.
+    pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        self.named().filter(|(name, _)| !OTHERS.contains(name))
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.named())
     }
 }
 

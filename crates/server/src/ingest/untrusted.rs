@@ -35,7 +35,7 @@ pub fn datagrams(bytes: &[u8]) -> bool {
     reception.end(now + SECOND, |packet, _| each(packet));
     let counts = reception.counts();
     assert_eq!(counts.received_bytes, came_bytes);
-    assert_eq!(counts.packets, out);
-    assert!(out * PACKET as u64 + counts.skipped_bytes <= came_bytes);
+    assert_eq!(counts.ts.packets, out);
+    assert!(out * PACKET as u64 + counts.ts.skipped_bytes <= came_bytes);
     out > 0
 }

@@ -228,7 +228,7 @@ fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_recording_datagrams", "Datagrams that came", None, each)?;
     let each = all.iter().map(|s| (of(s), s.counts.received_bytes));
     page.counter("tactus_recording_received", "Bytes that came", Some(Unit::Bytes), each)?;
-    let each = all.iter().map(|s| (of(s), s.counts.packets));
+    let each = all.iter().map(|s| (of(s), s.counts.ts.packets));
     page.counter("tactus_recording_packets", "Transport packets that were whole", None, each)?;
     let each = all.iter().flat_map(|s| {
         s.counts
@@ -239,7 +239,7 @@ fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_recording_faults", help, None, each)?;
     let each = all.iter().flat_map(|s| {
         let counts = &s.counts;
-        [("sync", counts.skipped_bytes), ("disk", counts.write_gap_bytes)]
+        [("sync", counts.ts.skipped_bytes), ("disk", counts.write_gap_bytes)]
             .map(|(why, bytes)| ([of(s), vec![("for", why.to_owned())]].concat(), bytes))
     });
     let help = "Bytes dropped: they belonged to no packet, or the disk did not take them";
