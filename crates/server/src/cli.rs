@@ -12,6 +12,7 @@ mod ls;
 mod manual;
 mod measure;
 mod put;
+mod record;
 mod rename;
 mod serve;
 mod token;
@@ -57,6 +58,7 @@ enum Command {
     Ls(ls::Ls),
     Get(get::Get),
     Put(put::Put),
+    Record(record::Record),
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
@@ -119,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Put(put) => put.run(),
+        Command::Record(record) => record.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),

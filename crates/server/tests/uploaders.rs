@@ -7,12 +7,14 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Enough for a slow machine; what hangs ends here.
 const CLIENT_SECONDS_MAX: &str = "120";
@@ -503,4 +505,85 @@ fn chromium_uploads_through_the_page() {
     assert_eq!(ended_well(ended), "stored\nstored\n");
     stage.has("films & more/größe <b>1.ts", &bytes);
     stage.has("films & more/small.ts", &few);
+}
+
+#[test]
+fn tactus_record_has_the_server_receive_a_stream_and_waits_for_its_title() {
+    let stage = Stage::new();
+    let source = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("a port");
+    let record = |name: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        command.args(["record", &format!("udp://{free}"), "--to", &stage.url(name)]);
+        command.args(["--rate", "8M"]).args(more).env("TACTUS_TOKEN", &stage.token);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    // A packet with its number each time, whether somebody listens or not.
+    let mut number = 0u64;
+    let mut send_until = |mut is_over: Box<dyn FnMut() -> bool + '_>| {
+        while !is_over() {
+            let mut packet = [0x47; 188];
+            packet[1..4].copy_from_slice(&[1, 0, 0x10 | number as u8 & 0x0f]);
+            packet[4..12].copy_from_slice(&number.to_be_bytes());
+            number += 1;
+            // Nobody listens: that is told as an error of the next packet.
+            drop(source.send_to(&packet, free));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let is_stream = |bytes: &[u8]| {
+        let number = |packet: &[u8]| u64::from_be_bytes(packet[4..12].try_into().expect("whole"));
+        let first = number(bytes);
+        let mut packets = bytes.chunks(188).zip(first..);
+        bytes.len() > 188 && packets.all(|(packet, next)| number(packet) == next)
+    };
+    // Over by itself.
+    let mut command = record("/live/a.ts", &["--duration", "1 s"]);
+    send_until(Box::new(|| command.try_wait().expect("its state").is_some()));
+    let ended = command.wait_with_output().expect("it has ended");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success() && said.contains("/live/a.ts: "), "{said}");
+    assert!(is_stream(&stage.stored("live/a.ts").expect("a title")));
+    // Ended by somebody.
+    let mut command = record("/live/b-%n.ts", &[]);
+    let begun = std::time::Instant::now();
+    let mut is_told = false;
+    send_until(Box::new(|| {
+        if !is_told && begun.elapsed() > Duration::from_secs(3) {
+            is_told = true;
+            let pid = Pid::from_raw(command.id() as i32).expect("a process");
+            kill_process(pid, Signal::INT).expect("it runs");
+        }
+        command.try_wait().expect("its state").is_some()
+    }));
+    let ended = command.wait_with_output().expect("it has ended");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{said}");
+    assert!(is_stream(&stage.stored("live/b-0001.ts").expect("a title")));
+    // The server has forgotten both, so their names can be had again; and it says what cannot be.
+    let detached = record("/live/b-%n.ts", &["--detach"]).wait().expect("it ends");
+    assert!(detached.success());
+    let again = record("/live/b-%n.ts", &[]).wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.code() == Some(1) && said.contains("is running"), "{said}");
+}
+
+#[test]
+fn tactus_record_stores_what_comes_by_standard_input() {
+    let stage = Stage::new();
+    let (_, bytes) = stage.file("film", 1_500_000);
+    let record = |bytes: &[u8]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        command.args(["record", "-", "--rate", "40M", "--to", &stage.url("/pipe.ts")]);
+        command.env("TACTUS_TOKEN", &stage.token).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command.spawn().expect("it starts");
+        command.stdin.take().expect("a pipe").write_all(bytes).expect("it is taken");
+        command.wait_with_output().expect("it ends")
+    };
+    let ended = record(&bytes);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    stage.has("pipe.ts", &bytes);
+    let ended = record(b"");
+    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    stage.has("pipe.ts", &bytes);
 }

@@ -171,10 +171,11 @@ pub(crate) fn fetch(
     send(method, url, fields, None)
 }
 
-/// A request's body: so many bytes of `from`. `seen` is told how many have been sent.
+/// A request's body: so many bytes of `from`, or all of it, in chunks. `seen` is told how many have been
+/// sent.
 pub(crate) struct Sent<'a> {
     pub(crate) from: &'a mut dyn Read,
-    pub(crate) len: u64,
+    pub(crate) len: Option<u64>,
     pub(crate) seen: &'a dyn Fn(u64),
 }
 
@@ -199,8 +200,9 @@ pub(crate) fn send(
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    match &body {
-        Some(body) => head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len)),
+    match body.as_ref().map(|body| body.len) {
+        Some(Some(len)) => head.push_str(&format!("Content-Length: {len}\r\n\r\n")),
+        Some(None) => head.push_str("Transfer-Encoding: chunked\r\n\r\n"),
         None => head.push_str("\r\n"),
     }
     stream.write_all(head.as_bytes())?;
@@ -225,7 +227,7 @@ pub(crate) fn send(
 
 fn write_body(stream: &mut TcpStream, body: Sent<'_>) -> io::Result<()> {
     let mut chunk = vec![0; 256 * 1024];
-    let mut left = body.len;
+    let Some(mut left) = body.len else { return write_chunks(stream, body, &mut chunk) };
     while left > 0 {
         let most = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
         let read = body.from.read(&mut chunk[..most])?;
@@ -240,6 +242,21 @@ fn write_body(stream: &mut TcpStream, body: Sent<'_>) -> io::Result<()> {
         (body.seen)(read as u64);
     }
     Ok(())
+}
+
+/// RFC 9112, 7.1.
+fn write_chunks(stream: &mut TcpStream, body: Sent<'_>, chunk: &mut [u8]) -> io::Result<()> {
+    loop {
+        let read = body.from.read(chunk)?;
+        // The one without a byte is the last.
+        write!(stream, "{read:x}\r\n")?;
+        stream.write_all(&chunk[..read])?;
+        stream.write_all(b"\r\n")?;
+        if read == 0 {
+            return Ok(());
+        }
+        (body.seen)(read as u64);
+    }
 }
 
 fn connect(url: &Url) -> Result<TcpStream, ClientError> {

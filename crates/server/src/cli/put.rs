@@ -182,7 +182,7 @@ impl Upload<'_> {
         fields.push(("Content-Type", "application/offset+octet-stream"));
         let meter = &self.meter;
         let seen = |count| meter.inc(count);
-        let len = self.file.len - offset;
+        let len = Some(self.file.len - offset);
         let body = Sent { from: &mut &self.file.file, len, seen: &seen };
         let answer = client::send("PATCH", &at, &fields, Some(body))?;
         match answer.status {
@@ -226,7 +226,7 @@ impl Upload<'_> {
         if !self.put.force {
             fields.push(("If-None-Match", "*"));
         }
-        let nothing = Sent { from: &mut std::io::empty(), len: 0, seen: &|_| {} };
+        let nothing = Sent { from: &mut std::io::empty(), len: Some(0), seen: &|_| {} };
         let answer = client::send("POST", &url, &fields, Some(nothing))?;
         if answer.status != 201 {
             return Err(stopped(answer));

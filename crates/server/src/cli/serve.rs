@@ -176,7 +176,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// Ends with the first SIGTERM or SIGINT; a second one ends the program.
-fn signals() -> anyhow::Result<impl Future<Output = ()>> {
+pub(super) fn signals() -> anyhow::Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate()).context("signals cannot be had")?;
     let mut int = signal(SignalKind::interrupt()).context("signals cannot be had")?;
     Ok(async move {
