@@ -12,12 +12,12 @@ const LEN: usize = 6_000_000;
 /// allowed, but not what the kernel does for them.
 const ON_TIME: Duration = Duration::from_millis(400);
 
-fn is_whole_and_on_time(seen: &Seen) {
+pub(crate) fn is_whole_and_on_time(seen: &Seen) {
     assert!(seen.is_whole, "{} bytes after {}", seen.bytes(), seen.status);
     assert!(seen.lateness() < ON_TIME, "{:?}", seen.lateness());
 }
 
-fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+pub(crate) fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     loop {
         // It is looked at once more when the time is over, however long a look takes.

@@ -8,4 +8,5 @@ mod damage;
 mod disk;
 mod host;
 mod kill;
+mod live;
 mod stage;

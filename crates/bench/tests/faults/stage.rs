@@ -277,6 +277,14 @@ impl Server {
         Answer::read(socket)
     }
 
+    /// The head of a request by somebody who may upload, as far as it is always the same.
+    pub(crate) fn head(&self, method: &str, target: &str) -> String {
+        format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {TOKEN}\r\n"
+        )
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         connect(self.address).expect("it listens")
     }
