@@ -28,6 +28,27 @@ pub(super) struct Client {
     patient: bool,
 }
 
+/// A request whose body is sent piece by piece.
+#[derive(Debug)]
+pub(super) struct Pieces(BufReader<TcpStream>);
+
+impl Pieces {
+    /// Sends one, which is not empty.
+    pub(super) fn send(&mut self, piece: &[u8]) -> Result<()> {
+        let mut stream = self.0.get_ref();
+        let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        Ok(stream.write_all(&chunk)?)
+    }
+
+    /// There are no more.
+    pub(super) fn end(mut self) -> Result<Answer> {
+        // A refusal may have come before: then the answer counts and not the error.
+        let sent = self.0.get_ref().write_all(b"0\r\n\r\n");
+        let answer = Answer::read(&mut self.0, false);
+        answer.or_else(|error| sent.map_err(Into::into).and(Err(error)))
+    }
+}
+
 /// One answer.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -111,6 +132,18 @@ impl Client {
             Some("413" | "507") => Ok(false),
             _ => bail!("{line:?} for {length} bytes"),
         }
+    }
+
+    /// Begins a PUT in pieces, on a connection of its own.
+    pub(super) fn put_pieces(&self, target: &str) -> Result<Pieces> {
+        let connection = self.connect()?;
+        let own = &self.fields;
+        let head = format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\n{own}Connection: close\r\n\
+             Transfer-Encoding: chunked\r\n\r\n"
+        );
+        connection.get_ref().write_all(head.as_bytes())?;
+        Ok(Pieces(connection))
     }
 
     fn connect(&self) -> Result<BufReader<TcpStream>> {

@@ -19,6 +19,8 @@ pub(super) struct History {
     titles: BTreeMap<String, Vec<Act>>,
     moves: Vec<Move>,
     uploads: BTreeMap<String, Upload>,
+    /// What comes in and cannot wait, by the names of the titles: each is one as far as it came.
+    recordings: BTreeMap<String, Upload>,
     /// Uploads that were asked for, and nobody was told whether they are there.
     untold: usize,
 }
@@ -68,6 +70,7 @@ pub(super) enum Begun {
     Title(Place),
     Move(Place, Place),
     Upload(Place),
+    Recording(Place),
 }
 
 /// What a recovered volume shows.
@@ -75,6 +78,8 @@ pub(super) enum Begun {
 pub(super) struct Found {
     pub(super) titles: BTreeMap<String, Seen>,
     pub(super) uploads: BTreeMap<String, Resumed>,
+    /// Recordings by the names of their titles, as far as they came.
+    pub(super) recordings: BTreeMap<String, Resumed>,
     /// What belongs to nothing.
     pub(super) strays: Vec<String>,
 }
@@ -181,6 +186,21 @@ impl History {
         Begun::Upload((id.to_owned(), upload.steps.len() - 1))
     }
 
+    /// A `version` comes in as a recording under `name`, and has come up to `to`.
+    pub(super) fn begin_piece(
+        &mut self,
+        now: Position,
+        name: &str,
+        version: Version,
+        to: u64,
+    ) -> Begun {
+        let title = name.to_owned();
+        let new = || Upload { name: title, version, steps: Vec::new(), ended: None };
+        let recording = self.recordings.entry(name.to_owned()).or_insert_with(new);
+        recording.steps.push(Step { to, begun: now, acked: None });
+        Begun::Recording((name.to_owned(), recording.steps.len() - 1))
+    }
+
     /// It was acknowledged.
     pub(super) fn ack(&mut self, now: Position, begun: &Begun) {
         let in_history = "what was begun is in the history";
@@ -193,13 +213,19 @@ impl History {
             Begun::Upload((id, place)) => {
                 self.uploads.get_mut(id).expect(in_history).steps[*place].acked = Some(now);
             }
+            Begun::Recording((name, place)) => {
+                let step = &mut self.recordings.get_mut(name).expect(in_history).steps[*place];
+                // It is told again and again how far it is durable.
+                step.acked.get_or_insert(now);
+            }
         }
     }
 
     /// Positions at which something was acknowledged.
     pub(super) fn acks(&self) -> Vec<Position> {
         let acts = self.titles.values().flatten().filter_map(|act| act.acked);
-        let steps = self.uploads.values().flat_map(|upload| &upload.steps);
+        let both = self.uploads.values().chain(self.recordings.values());
+        let steps = both.flat_map(|upload| &upload.steps);
         acts.chain(steps.filter_map(|step| step.acked)).collect()
     }
 
@@ -240,6 +266,11 @@ impl History {
     /// Uploads that were begun: id, title and version.
     pub(super) fn uploads(&self) -> impl Iterator<Item = (&String, &str, Version)> {
         self.uploads.iter().map(|(id, upload)| (id, upload.name.as_str(), upload.version))
+    }
+
+    /// Recordings that were begun: title and version.
+    pub(super) fn recordings(&self) -> impl Iterator<Item = (&str, Version)> {
+        self.recordings.iter().map(|(name, recording)| (&**name, recording.version))
     }
 
     /// The version that an upload brings.
@@ -283,7 +314,14 @@ impl History {
         let unknown = found.titles.keys().filter(|name| !self.titles.contains_key(*name));
         wrong.stray.extend(unknown.map(|name| format!("{name}: never asked for")));
         for (id, upload) in &self.uploads {
-            upload.judge(cut, id, found.uploads.get(id), &mut wrong);
+            upload.judge(cut, &format!("upload {id}"), found.uploads.get(id), &mut wrong);
+        }
+        for (name, recording) in &self.recordings {
+            let there = found.recordings.get(name);
+            // One of which nothing has come is no title: then nothing is lost.
+            let none = Resumed { offset: 0, wrong_at: None };
+            let there = there.or(recording.has_begun(cut).then_some(&none));
+            recording.judge(cut, &format!("recording {name}"), there, &mut wrong);
         }
         let unknown = found.uploads.keys().filter(|id| !self.uploads.contains_key(*id));
         wrong.stray.extend(unknown.map(|id| format!("upload {id}: never asked for")));
@@ -313,7 +351,12 @@ impl History {
 }
 
 impl Upload {
-    fn judge(&self, cut: Position, id: &str, found: Option<&Resumed>, wrong: &mut Judgement) {
+    fn has_begun(&self, cut: Position) -> bool {
+        self.steps.iter().any(|step| step.begun < cut)
+    }
+
+    /// `what` names it.
+    fn judge(&self, cut: Position, what: &str, found: Option<&Resumed>, wrong: &mut Judgement) {
         let acked = |step: &&Step| step.acked.is_some_and(|acked| acked <= cut);
         let floor = self.steps.iter().filter(acked).map(|step| step.to).max();
         let ceiling = self.steps.iter().filter(|step| step.begun < cut).map(|step| step.to).max();
@@ -322,18 +365,18 @@ impl Upload {
             if let Some(floor) = floor
                 && !may_be_gone
             {
-                wrong.lost.push(format!("upload {id}: gone, {floor} acknowledged"));
+                wrong.lost.push(format!("{what}: gone, {floor} acknowledged"));
             }
             return;
         };
         let offset = found.offset;
         if let Some(place) = found.wrong_at {
-            wrong.wrong_offset.push(format!("upload {id}: {offset}, wrong bytes at {place}"));
+            wrong.wrong_offset.push(format!("{what}: {offset}, wrong bytes at {place}"));
         } else if ceiling.is_none_or(|ceiling| offset > ceiling) {
             let sent = ceiling.unwrap_or(0);
-            wrong.wrong_offset.push(format!("upload {id}: {offset}, {sent} sent"));
+            wrong.wrong_offset.push(format!("{what}: {offset}, {sent} sent"));
         } else if let Some(floor) = floor.filter(|floor| offset < *floor) {
-            wrong.lost.push(format!("upload {id}: {offset}, {floor} acknowledged"));
+            wrong.lost.push(format!("{what}: {offset}, {floor} acknowledged"));
         } else {
             wrong.ahead += u64::from(floor.is_none_or(|floor| offset > floor));
         }
@@ -423,6 +466,28 @@ mod tests {
         ended.begin_step(7, "u", "a", version, 300);
         assert_eq!(ended.judge(7, &Found::default()).lost.len(), 1);
         assert!(ended.judge(8, &Found::default()).is_clean());
+    }
+
+    #[test]
+    fn a_recording_is_a_title_at_least_as_far_as_it_was_durable() {
+        let mut history = History::default();
+        let version = Version::new(1, 300);
+        let first = history.begin_piece(1, "r", version, 100);
+        history.begin_piece(3, "r", version, 200);
+        history.ack(5, &first);
+        history.ack(9, &first);
+        let judge = |cut, offset, wrong_at| {
+            let mut found = Found::default();
+            found.recordings.insert("r".into(), Resumed { offset, wrong_at });
+            history.judge(cut, &found)
+        };
+        let none = Found::default();
+        assert!(history.judge(1, &none).is_clean() && history.judge(4, &none).is_clean());
+        assert_eq!(history.judge(5, &none).lost.len(), 1, "it was durable from then on");
+        assert!(judge(4, 150, None).is_clean() && judge(5, 100, None).is_clean());
+        assert_eq!(judge(5, 99, None).lost.len(), 1);
+        assert_eq!(judge(5, 201, None).wrong_offset.len(), 1, "more than had come");
+        assert_eq!(judge(5, 200, Some(7)).wrong_offset.len(), 1);
     }
 
     #[test]

@@ -100,6 +100,12 @@ impl<'a> Recorder<'a> {
         Ok(lock(&self.history).begin_step(now, id, name, version, to))
     }
 
+    /// A recording of `version` under `name` has come up to `to`.
+    pub(super) fn begin_piece(&self, name: &str, version: Version, to: u64) -> Result<Begun> {
+        let now = self.now()?;
+        Ok(lock(&self.history).begin_piece(now, name, version, to))
+    }
+
     /// It was acknowledged just now.
     pub(super) fn ack(&self, begun: &Begun) -> Result<()> {
         let now = self.now()?;

@@ -2,7 +2,8 @@
 //!
 //! Promise: only an answer counts as an acknowledgement. Recovery is the server's own start. What is
 //! left is judged three times: the titles as files, one of them as the server sends it, and every
-//! upload by resuming it at the offset that the server reports.
+//! upload by resuming it at the offset that the server reports. Of a recording it is an
+//! acknowledgement when the server says how much of it is durable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +41,7 @@ pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
         Box::new(Served { name, method, program, faulty }) as Box<dyn Subject>
     };
     vec![
-        subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus", None, false),
+        subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus, recordings", None, false),
         subject("tactus-faulty", "the same, where a write or flush fails", None, true),
         subject("tactus-folders", "the same, no folder flushed", Some("folders"), false),
         subject("tactus-sizes", "the same, offset from the size", Some("sizes"), false),
@@ -78,7 +79,15 @@ impl Subject for Served {
                 load.fault = fault.filter(|_| number == 0);
                 scope.spawn(move || load.work(acts))
             };
-            let workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
+            let recording = Recording {
+                client: server.client(),
+                looks: server.client(),
+                recorder,
+                tolerant: self.faulty,
+            };
+            let mut workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
+            let seed = random.next();
+            workers.push(scope.spawn(move || recording.work(seed)));
             for worker in workers {
                 worker.join().map_err(|_| anyhow!("a client panicked"))??;
             }
@@ -307,6 +316,71 @@ impl<'a, 'b> Load<'a, 'b> {
     }
 }
 
+/// Someone whose bytes come at a rate and cannot wait.
+struct Recording<'a, 'b> {
+    client: Client,
+    /// For looking how much is durable meanwhile.
+    looks: Client,
+    recorder: &'a Recorder<'b>,
+    tolerant: bool,
+}
+
+/// Recordings begin with it; each has a name of its own.
+const RECORDED: &str = "recording-";
+/// Of a recording: long enough to be told several times that it is durable, each second.
+const RECORDING_LEN: u64 = 2_500_000;
+/// In bytes each second.
+const RECORDING_RATE: u64 = 1_000_000;
+const PIECES: u64 = 50;
+const PIECE_EVERY: Nanos = Nanos(SECOND.0 * RECORDING_LEN / PIECES / RECORDING_RATE);
+
+impl Recording<'_, '_> {
+    /// Records one title to its end; ends early when that is to be expected.
+    fn work(mut self, seed: u64) -> Result<()> {
+        match self.record(seed) {
+            Err(_) if self.tolerant => Ok(()),
+            result => result.context("a recording"),
+        }
+    }
+
+    fn record(&mut self, seed: u64) -> Result<()> {
+        let version = Version::new(seed, RECORDING_LEN);
+        let name = format!("{RECORDED}{seed:x}");
+        let target = format!("/{name}?rate={}k", RECORDING_RATE * 8 / 1000);
+        let mut pieces = self.client.put_pieces(&target)?;
+        let (mut sent, mut all) = (0, Vec::new());
+        for piece in 1..=PIECES {
+            let to = RECORDING_LEN * piece / PIECES;
+            all.push((to, self.recorder.begin_piece(&name, version, to)?));
+            pieces.send(&version.bytes(sent, to))?;
+            sent = to;
+            clock::sleep(PIECE_EVERY);
+            if piece.is_multiple_of(5) {
+                let durable = self.durable(&name)?;
+                for (_, begun) in all.iter().filter(|(to, _)| *to <= durable) {
+                    self.recorder.ack(begun)?;
+                }
+            }
+        }
+        let answer = pieces.end()?;
+        ensure!(answer.status == 201, "it was answered with {}", answer.status);
+        for (_, begun) in &all {
+            self.recorder.ack(begun)?;
+        }
+        Ok(())
+    }
+
+    /// How much of it the server says to be durable.
+    fn durable(&mut self, name: &str) -> Result<u64> {
+        let answer = self.looks.ask("GET", "/api/v1/status", "", &[])?;
+        let status: serde_json::Value = serde_json::from_slice(&answer.body)?;
+        let all = status["recordings"].as_array().context("a status without recordings")?;
+        let own = all.iter().find(|one| one["title"].as_str() == Some(&format!("/{name}")));
+        // It is not there before it has begun.
+        Ok(own.and_then(|own| own["durable_bytes"].as_u64()).unwrap_or(0))
+    }
+}
+
 /// A title of the client `number`.
 fn name_of(number: usize, place: u64) -> String {
     let folder = if place.is_multiple_of(2) { format!("folder-{number}/") } else { String::new() };
@@ -385,7 +459,38 @@ pub(in crate::crash) fn look(
         open -= 1;
     }
     found.strays.extend(strays(root, open)?);
+    // Nothing is open any more: what was cut off has its name.
+    recordings(&mut client, root, history, &mut found)?;
     Ok(found)
+}
+
+/// Reads the titles that recordings have become, as files and as everybody gets them.
+fn recordings(
+    client: &mut Client,
+    root: &Path,
+    history: &History,
+    found: &mut Found,
+) -> Result<()> {
+    let known: BTreeMap<_, _> = history.recordings().collect();
+    for (name, path) in files(root)? {
+        if !name.starts_with(RECORDED) {
+            continue;
+        }
+        let Some(version) = known.get(&*name) else {
+            found.strays.push(format!("{name}: never asked for"));
+            continue;
+        };
+        let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let offset = bytes.len() as u64;
+        let mut wrong_at = version.differs(&bytes).or((offset > RECORDING_LEN).then_some(offset));
+        let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
+        if !sent.is_ok_and(|answer| answer.status == 200 && answer.body == bytes) {
+            // Its checksums are not those of its bytes.
+            wrong_at.get_or_insert(0);
+        }
+        found.recordings.insert(name, Resumed { offset, wrong_at });
+    }
+    Ok(())
 }
 
 /// How streams have ended, as the server counts them.
@@ -514,6 +619,10 @@ pub(in crate::crash) fn titles(root: &Path) -> Result<BTreeMap<String, Seen>> {
 fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, Seen>) -> Result<()> {
     for (name, path) in files(folder)? {
         let whole = format!("{prefix}{name}");
+        // It need not be whole: it is read as what it is.
+        if whole.starts_with(RECORDED) {
+            continue;
+        }
         if path.is_dir() {
             if !name.starts_with('.') {
                 walk(&path, &format!("{whole}/"), found)?;
