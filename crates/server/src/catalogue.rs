@@ -35,6 +35,7 @@ pub(crate) use volume::is_reserved;
 
 use growing::GrowingTitles;
 use known::KnownTitles;
+use listing::Reading;
 use volume::{Opened, Volume, Wait};
 
 /// Titles that are remembered, each with an open file. A thousand is more than the titles that are
@@ -157,6 +158,24 @@ pub struct Directory {
     open: Option<(usize, OwnedFd)>,
     /// Its path from the top, to find the volumes that are mounted in it.
     path: String,
+}
+
+/// What is read of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Within {
+    /// What its page shows.
+    Shown,
+    /// Whatever can be asked for in it.
+    Everything,
+}
+
+/// What can be said of a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sight {
+    /// The thing itself; its name is empty at the top.
+    pub own: Entry,
+    /// What is in it.
+    pub below: Option<Listing>,
 }
 
 /// A directory of the host, and where it appears.
@@ -332,6 +351,88 @@ impl Catalogue {
         }
     }
 
+    /// What can be said of what has the name `path`, without a look at its content; of a directory, what
+    /// is in it as well when that is asked for.
+    ///
+    /// # Errors
+    /// When nothing is there, or it cannot be read.
+    pub async fn look(
+        self: &Arc<Self>,
+        path: &RequestPath,
+        within: Option<Within>,
+    ) -> Result<Sight, OpenFault> {
+        let Some((index, _)) = self.volume_of(path)? else {
+            return self.look_blocking(path, within);
+        };
+        let turns = match within {
+            Some(_) => &self.volumes[index].listings,
+            None => &self.volumes[index].lookups,
+        };
+        let (this, path) = (Arc::clone(self), path.clone());
+        turns.run(move || this.look_blocking(&path, within)).await?
+    }
+
+    fn look_blocking(
+        &self,
+        path: &RequestPath,
+        within: Option<Within>,
+    ) -> Result<Sight, OpenFault> {
+        let last = path.segments().last().unwrap_or_default();
+        let Some((index, name)) = self.volume_of(path)? else {
+            let Found::Directory(directory) = self.mounts(path)? else {
+                return Err(OpenFault::NotFound);
+            };
+            let below = within.map(|_| self.read(directory, false)).transpose()?;
+            let (name, kind) = (last.to_owned(), EntryKind::Directory);
+            let own = Entry { name, kind, modified: None, created: None, etag: None };
+            return Ok(Sight { own, below });
+        };
+        let coming = self.coming_to(self.volumes[index].id, name);
+        match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
+            Ok(Opened::Directory { handle }) => {
+                let own = listing::read_one(&handle, last)?;
+                let directory = Directory { open: Some((index, handle)), path: path.name().into() };
+                let read = |within| self.read(directory, within == Within::Everything);
+                Ok(Sight { own, below: within.map(read).transpose()? })
+            }
+            Ok(Opened::File { .. }) if path.is_directory() => Err(OpenFault::NotFound),
+            Ok(Opened::File { file, .. }) => {
+                Ok(Sight { own: listing::read_one(&file, last)?, below: None })
+            }
+            Err(fault @ volume::Fault::NotServed) => {
+                let Some(Found::Title(title)) = self.grown(path, index, name, coming) else {
+                    return Err(fault.into());
+                };
+                let own = Entry {
+                    name: last.to_owned(),
+                    kind: EntryKind::Title { len: title.len, own_rate: title.own_rate() },
+                    modified: Some(title.modified),
+                    created: None,
+                    etag: Some(title.etag.clone()),
+                };
+                Ok(Sight { own, below: None })
+            }
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Whether `path` is where a volume is mounted, or on the way to one.
+    pub fn holds_mount(&self, path: &RequestPath) -> bool {
+        let at = |volume: &Volume| volume.mount == path.name();
+        self.volumes.iter().any(|volume| at(volume) || volume.below(path.name()).is_some())
+    }
+
+    /// Whether another volume lies beneath the directory `path`, by its name or on the host.
+    pub fn holds_volumes(&self, path: &RequestPath) -> bool {
+        let Ok(Some((own, name))) = self.volume_of(path) else { return true };
+        let place = path_of_fd(self.volumes[own].root()).join(name);
+        let others = self.volumes.iter().enumerate().filter(|(index, _)| *index != own);
+        let mut others = others.map(|(_, volume)| volume);
+        others.any(|other| {
+            other.below(path.name()).is_some() || path_of_fd(other.root()).starts_with(&place)
+        })
+    }
+
     /// Forgets titles that have been removed or changed: their room is the disk's again when the last
     /// stream of them has ended. May block.
     pub fn forget_changed(&self) {
@@ -350,12 +451,16 @@ impl Catalogue {
     }
 
     fn list_blocking(&self, directory: Directory) -> Result<Listing, OpenFault> {
-        let max = self.rules.listing_entries_max;
+        self.read(directory, false)
+    }
+
+    fn read(&self, directory: Directory, everything: bool) -> Result<Listing, OpenFault> {
+        let reading = Reading { entries_max: self.rules.listing_entries_max, everything };
         let rate = |version: &FileVersion| {
             self.known.by_version(version).and_then(|title| title.own_rate())
         };
         let mut listing = match directory.open {
-            Some((index, handle)) => listing::read(&self.volumes[index], handle, max, rate)?,
+            Some((index, handle)) => listing::read(&self.volumes[index], handle, reading, rate)?,
             None => Listing { entries: Vec::new(), complete: true },
         };
         let mounted = self.volumes.iter().filter_map(|volume| volume.below(&directory.path));
@@ -486,7 +591,11 @@ impl Catalogue {
 
 /// The path of an open file, as the kernel knows it now; for logs.
 pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
+    path_of_fd(file)
+}
+
+fn path_of_fd(file: impl AsFd) -> PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())).unwrap_or_default()
 }
 
 /// What was opened, and whether it is known.

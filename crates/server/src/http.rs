@@ -8,7 +8,7 @@
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
 //! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
 //! `rate`, `multipart`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
-//! (`principals`) → `put`, `tus` or `recordings`, with its body from `incoming`.
+//! (`principals`) → `put`, `tus`, `recordings` or `dav`, with its body from `incoming`.
 
 mod addresses;
 mod counters;
@@ -49,6 +49,7 @@ mod uploads;
 
 mod put;
 
+mod dav;
 mod recordings;
 mod tus;
 

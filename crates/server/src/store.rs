@@ -34,11 +34,12 @@ use tactus_engine::message::VolumeId;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+pub use change::Renamed;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
 pub use ledger::{Account, Limits, Principal};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve};
-pub use names::Precondition;
+pub use names::{Over, Precondition};
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
 pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};

@@ -14,7 +14,7 @@ use tactus_core::disk_model::MilliVisits;
 use tactus_core::units::{Bytes, MIB};
 
 use crate::config::Config;
-pub use crate::http::untrusted::{chunked, pace, range, request, target, upload};
+pub use crate::http::untrusted::{chunked, pace, properties, range, request, target, upload};
 pub use crate::ingest::untrusted::datagrams;
 use crate::measure::model_file;
 use crate::media::probe::probe;
@@ -23,13 +23,14 @@ use crate::media::probe::probe;
 pub type Door = fn(&[u8]) -> bool;
 
 /// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 11] = [
+pub const DOORS: [(&str, Door); 12] = [
     ("request", request),
     ("chunked", chunked),
     ("range", range),
     ("target", target),
     ("pace", pace),
     ("upload", upload),
+    ("properties", properties),
     ("transport_stream", transport_stream),
     ("movie", movie),
     ("configuration", configuration),

@@ -1,5 +1,5 @@
 //! Bad input against a whole server: every row of the tables H (framing), R (ranges), A (paths and
-//! files), U (uploads) and D (live inputs) is one case, named by its id. What a row says about a part alone is also tested in that
+//! files), U (uploads and WebDAV) and D (live inputs) is one case, named by its id. What a row says about a part alone is also tested in that
 //! part; here the answer on the wire counts, what happens to the connection, and what is counted.
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking, also in what it calls")]
 
@@ -10,6 +10,8 @@ mod house;
 
 #[path = "bad_input/crowds.rs"]
 mod crowds;
+#[path = "bad_input/dav.rs"]
+mod dav;
 #[path = "bad_input/exact.rs"]
 mod exact;
 #[path = "bad_input/framing.rs"]
@@ -36,6 +38,7 @@ mod uploads;
 fn every_row_has_its_case() {
     let cases = [
         include_str!("bad_input/crowds.rs"),
+        include_str!("bad_input/dav.rs"),
         include_str!("bad_input/framing.rs"),
         include_str!("bad_input/live.rs"),
         include_str!("bad_input/paths.rs"),
@@ -45,7 +48,7 @@ fn every_row_has_its_case() {
         include_str!("../src/catalogue/tests.rs"),
     ]
     .concat();
-    for (table, rows) in [("h", 21), ("r", 6), ("a", 8), ("u", 19), ("d", 4)] {
+    for (table, rows) in [("h", 21), ("r", 6), ("a", 8), ("u", 29), ("d", 4)] {
         for row in 1..=rows {
             let case = format!("\n#[test]\nfn {table}{row:02}_");
             assert!(cases.contains(&case), "row {table}{row:02} has no case");

@@ -2,7 +2,7 @@
 //!
 //! Promise: it shows only what can be asked for (no links, no devices, no other mounts, no reserved
 //! or unspeakable names) and never more than its bound. Names that begin with a dot are served, but
-//! not shown. It looks for no rates.
+//! shown only to those who are to see everything. It looks for no rates.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Statx, StatxFlags};
 use tactus_core::path::check_name;
 use tactus_core::units::{BitRate, Bytes, WallTime};
 
-use super::FileVersion;
 use super::volume::{Fault, Volume, is_reserved};
+use super::{FileVersion, media_type};
 
 /// A directory at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +32,10 @@ pub struct Entry {
     pub kind: EntryKind,
     /// When it last changed; unknown for a mounted volume.
     pub modified: Option<WallTime>,
+    /// When it was made, where the file system tells.
+    pub created: Option<WallTime>,
+    /// The title's entity tag.
+    pub etag: Option<String>,
 }
 
 /// What a name stands for.
@@ -48,11 +52,19 @@ pub enum EntryKind {
     },
 }
 
+/// What is to be read of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) entries_max: usize,
+    /// Names that begin with a dot, too.
+    pub(super) everything: bool,
+}
+
 /// Reads the directory behind `handle`; `rate` tells the rates that are known.
 pub(super) fn read(
     volume: &Volume,
     handle: OwnedFd,
-    entries_max: usize,
+    reading: Reading,
     rate: impl Fn(&FileVersion) -> Option<BitRate>,
 ) -> Result<Listing, Fault> {
     let mount = status(volume.root(), c"").map_err(Fault::Failed)?.stx_mnt_id;
@@ -60,8 +72,8 @@ pub(super) fn read(
     let mut complete = true;
     for found in Dir::read_from(&handle).map_err(Fault::Failed)? {
         let found = found.map_err(Fault::Failed)?;
-        let Some(name) = shown(found.file_name()) else { continue };
-        if entries.len() == entries_max {
+        let Some(name) = shown(found.file_name(), reading) else { continue };
+        if entries.len() == reading.entries_max {
             complete = false;
             break;
         }
@@ -70,19 +82,42 @@ pub(super) fn read(
         if status.stx_mnt_id != mount {
             continue;
         }
-        let version = version(&status);
-        let kind = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
-            FileType::Directory => EntryKind::Directory,
-            FileType::RegularFile => {
-                EntryKind::Title { len: version.len, own_rate: rate(&version) }
-            }
-            _ => continue,
-        };
-        entries.push(Entry { name, kind, modified: Some(version.modified_wall()) });
+        entries.extend(entry(name, &status, &rate));
     }
     let mut listing = Listing { entries, complete };
     listing.sort();
     Ok(listing)
+}
+
+/// What is behind `handle`, which is open and called `name`.
+pub(super) fn read_one(handle: &OwnedFd, name: &str) -> Result<Entry, Fault> {
+    let status = status(handle, c"").map_err(Fault::Failed)?;
+    entry(name.to_owned(), &status, |_| None).ok_or(Fault::NotServed)
+}
+
+fn entry(
+    name: String,
+    status: &Statx,
+    rate: impl Fn(&FileVersion) -> Option<BitRate>,
+) -> Option<Entry> {
+    let version = version(status);
+    let (kind, etag) = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
+        FileType::Directory => (EntryKind::Directory, None),
+        FileType::RegularFile => {
+            let kind = EntryKind::Title { len: version.len, own_rate: rate(&version) };
+            (kind, Some(version.etag()))
+        }
+        _ => return None,
+    };
+    let known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);
+    let created = known.then(|| wall(status.stx_btime.tv_sec, status.stx_btime.tv_nsec));
+    Some(Entry { name, kind, modified: Some(version.modified_wall()), created, etag })
+}
+
+/// Times from before 1970 are as if from 1970.
+fn wall(seconds: i64, nanos: u32) -> WallTime {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    WallTime(seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(nanos)))
 }
 
 impl Listing {
@@ -94,6 +129,8 @@ impl Listing {
                 name: name.to_owned(),
                 kind: EntryKind::Directory,
                 modified: None,
+                created: None,
+                etag: None,
             });
         }
         self.sort();
@@ -105,20 +142,26 @@ impl Listing {
 }
 
 impl Entry {
+    /// The media type of a title, by its name.
+    pub fn media_type(&self) -> &'static str {
+        media_type::of(&self.name)
+    }
+
     fn rank(&self) -> u8 {
         u8::from(self.kind != EntryKind::Directory)
     }
 }
 
-fn shown(name: &CStr) -> Option<String> {
+fn shown(name: &CStr, reading: Reading) -> Option<String> {
     let name = name.to_str().ok()?;
-    let hidden = name.starts_with('.') || is_reserved(name) || check_name(name).is_err();
-    (!hidden).then(|| name.to_owned())
+    let hidden = name.starts_with('.') && !reading.everything;
+    let not_served = is_reserved(name) || check_name(name).is_err();
+    (!hidden && !not_served).then(|| name.to_owned())
 }
 
 fn status(directory: impl AsFd, name: &CStr) -> rustix::io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::BTIME;
     rustix::fs::statx(directory, name, flags, mask)
 }
 

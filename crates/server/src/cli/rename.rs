@@ -16,6 +16,9 @@ pub(super) struct Rm {
     /// What to delete, like http://127.0.0.1:8080/film.ts
     #[arg(required = true)]
     urls: Vec<String>,
+    /// Directories too, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
     #[command(flatten)]
     credentials: Credentials,
 }
@@ -43,7 +46,10 @@ impl Rm {
         let authorization = self.credentials.field()?;
         let urls = self.urls.iter().map(|url| Url::parse(url)).collect::<Result<Vec<_>, _>>();
         for url in urls.map_err(Failure::usage)? {
-            done(client::fetch("DELETE", &url, &[("Authorization", &authorization)]))?;
+            // Only a title meets a condition: a directory goes only with the word for it.
+            let fields = [("Authorization", &*authorization), ("If-Match", "*")];
+            let fields = if self.recursive { &fields[..1] } else { &fields[..] };
+            done(client::fetch("DELETE", &url, fields))?;
         }
         Ok(())
     }
@@ -54,10 +60,10 @@ impl Mv {
         let authorization = self.credentials.field()?;
         let from = Url::parse(&self.from).map_err(Failure::usage)?;
         let to = Url::parse(&self.to).map_err(Failure::usage)?.text();
-        let overwrite = if self.force { "T" } else { "F" };
-        let fields =
-            [("Authorization", &*authorization), ("Destination", &to), ("Overwrite", overwrite)];
-        done(client::fetch("MOVE", &from, &fields))
+        // Without the last, a title is replaced, and a directory is not.
+        let fields = [("Authorization", &*authorization), ("Destination", &to), ("Overwrite", "F")];
+        let fields = if self.force { &fields[..2] } else { &fields[..] };
+        done(client::fetch("MOVE", &from, fields))
     }
 }
 

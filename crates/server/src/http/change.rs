@@ -1,6 +1,7 @@
-//! Requests that change what is stored: which one it is, who sends it, what became of it.
+//! Requests that change what is stored, or say in a body what they ask: which one it is, who sends it,
+//! what became of it.
 //!
-//! Promise: nothing of a request's body is read before the request may change something. It knows no
+//! Promise: nothing of a request's body is read before the request may do what it wants. It knows no
 //! socket but the body's.
 
 use std::net::IpAddr;
@@ -15,13 +16,13 @@ use super::put::{self, Taken};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
-use super::uploads::{Refused, Uploads};
-use super::{Site, Store, rate, recordings, tus};
+use super::uploads::{ALLOWED, Refused, Uploads};
+use super::{Site, Store, dav, rate, recordings, tus};
 
-/// A request that may change something.
+/// A request that may change something, or that has a body to be read.
 pub(super) struct Change<'a> {
     store: &'a Store,
-    uploads: &'a Uploads,
+    uploads: Option<&'a Uploads>,
     path: &'a RequestPath,
     query: Option<&'a str>,
 }
@@ -36,22 +37,22 @@ pub(super) enum Done {
     Gone,
 }
 
-/// What `request` may change; none when it only asks, or nothing can be changed here.
+/// What `request` may change; none when it only asks by its head, or nothing can be changed here.
 pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<'a>> {
     let store = site.store.as_ref()?;
-    let uploads = store.uploads.as_ref()?;
+    let uploads = store.uploads.as_ref();
     let Target::Path { path, query } = &request.target else { return None };
-    let changes = match request.method {
+    let wanted = match request.method {
+        Method::Propfind => uploads.is_some() || store.listing,
+        _ if uploads.is_none() => false,
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
+        Method::Mkcol | Method::Proppatch => true,
         // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
         Method::Head | Method::Get => tus::is_here(path) || recordings::is_here(path),
         Method::Options | Method::Other | Method::Unknown => false,
     };
-    changes.then_some(Change { store, uploads, path, query: query.as_deref() })
+    wanted.then_some(Change { store, uploads, path, query: query.as_deref() })
 }
-
-/// The methods that change something, for `Allow`.
-pub(super) const ALLOWED: &str = "GET, HEAD, OPTIONS, PUT, DELETE, MOVE";
 
 impl Change<'_> {
     /// Does what is asked for.
@@ -81,6 +82,10 @@ impl Change<'_> {
 
     async fn act(&self, request: &Request, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
         let Self { store, uploads, path, query } = *self;
+        if request.method == Method::Propfind {
+            return dav::find(store, request, path, incoming).await;
+        }
+        let uploads = uploads.expect("nothing else is wanted without");
         let principal = uploads.principal(&request.fields)?;
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
@@ -103,6 +108,8 @@ impl Change<'_> {
                 }
                 return put::put(uploads, catalogue, principal, request, path, incoming).await;
             }
+            Method::Proppatch => return dav::set(store, request, path, incoming).await,
+            Method::Mkcol => dav::make(uploads, store, request, path).await?,
             Method::Delete => put::delete(uploads, catalogue, request, path).await?,
             Method::Move => put::relocate(uploads, catalogue, request, path).await?,
             _ => {

@@ -155,6 +155,25 @@ impl<'a> Incoming<'a> {
         }
     }
 
+    /// All of a body of at most `most` bytes, which is little enough to be held; none when it is longer.
+    pub(super) async fn whole(&mut self, most: u64) -> Result<Option<Vec<u8>>, Ended> {
+        if self.announced().is_some_and(|announced| announced > most) {
+            return Ok(None);
+        }
+        let mut body = Vec::new();
+        let mut space = vec![0; READ_BYTES];
+        while self.more().await? {
+            match self.fill(&mut space).await {
+                (filled, Pause::Full | Pause::Silence) => body.extend_from_slice(&space[..filled]),
+                (_, Pause::Ended(ended)) => return Err(ended),
+            }
+            if body.len() as u64 > most {
+                return Ok(None);
+            }
+        }
+        Ok(Some(body))
+    }
+
     /// Judges one wait: bytes, none because the time was over, or the end.
     fn read(&mut self, read: Option<io::Result<usize>>) -> Result<Option<usize>, Ended> {
         match read {

@@ -15,10 +15,12 @@ use super::incoming::{Ended, Incoming, Pause};
 use super::request::Request;
 use super::response::Response;
 use super::target::{self, Target};
-use super::uploads::{Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition};
+use super::uploads::{
+    Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
+};
 use crate::catalogue::Catalogue;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
-use crate::store::{Finished, Precondition, Principal, Put, ResumeError, Upload, UploadError};
+use crate::store::{Finished, Over, Principal, Put, ResumeError, Upload, UploadError};
 
 /// Something that takes the bytes of a body.
 pub(super) trait Sink {
@@ -127,6 +129,7 @@ pub(super) async fn put(
         let text = "say how long the body is, or send it chunked";
         return Err(Response::text(411, text).into());
     }
+    unlocked(fields)?;
     let precondition = precondition(fields)?;
     let spot = uploads.spot(catalogue, path)?;
     let len = incoming.announced();
@@ -241,21 +244,25 @@ fn representation(fields: &Fields) -> Result<(), Response> {
     Ok(())
 }
 
-/// DELETE: takes the title `path` away.
+/// DELETE: takes the title or the directory `path` away.
 pub(super) async fn delete(
     uploads: &Uploads,
     catalogue: &Catalogue,
     request: &Request,
     path: &RequestPath,
 ) -> Result<Response, Refused> {
-    let precondition = precondition(&request.fields)?;
-    let spot = uploads.spot(catalogue, path)?;
-    let deleted = spot.store.delete(&spot.path, precondition).await;
+    let fields = &request.fields;
+    unlocked(fields)?;
+    whole(fields)?;
+    let precondition = precondition(fields)?;
+    let spot = uploads.place(catalogue, path)?;
+    stands_alone(catalogue, path)?;
+    let deleted = spot.store.remove(&spot.path, precondition).await;
     deleted.map_err(|error| not_changed(&error))?;
     Ok(Response::empty(204))
 }
 
-/// MOVE: gives the title `path` another name of its volume.
+/// MOVE: gives the title or the directory `path` another name of its volume.
 pub(super) async fn relocate(
     uploads: &Uploads,
     catalogue: &Catalogue,
@@ -263,26 +270,43 @@ pub(super) async fn relocate(
     path: &RequestPath,
 ) -> Result<Response, Refused> {
     let fields = &request.fields;
+    unlocked(fields)?;
+    whole(fields)?;
     let source = precondition(fields)?;
-    // RFC 4918 section 10.6: what is not forbidden to be replaced is replaced.
-    let target = match fields.one("overwrite") {
-        None | Some(b"T" | b"t") => Precondition::Any,
-        Some(b"F" | b"f") => Precondition::CreateOnly,
+    // RFC 4918 section 10.6: what is not forbidden to be replaced is replaced. But a directory is lost
+    // only by those who say so.
+    let over = match fields.one("overwrite") {
+        None => Over::Titles,
+        Some(b"T" | b"t") => Over::Everything,
+        Some(b"F" | b"f") => Over::Nothing,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
     let to = destination(fields)?;
-    let (from, new) = (uploads.spot(catalogue, path)?, uploads.spot(catalogue, &to)?);
+    let (from, new) = (uploads.place(catalogue, path)?, uploads.place(catalogue, &to)?);
     if !std::ptr::eq(from.store, new.store) {
         let text = "the destination is on another volume: put it there";
         return Err(Response::text(502, text).into());
     }
-    let renamed = from.store.rename(&from.path, source, &new.path, target).await;
-    let finished = renamed.map_err(|error| not_changed(&error))?;
-    let response = match finished.created {
+    stands_alone(catalogue, path)?;
+    stands_alone(catalogue, &to)?;
+    let renamed = from.store.rename(&from.path, source, &new.path, over).await;
+    let renamed = renamed.map_err(|error| not_changed(&error))?;
+    let response = match renamed.created {
         true => Response::text(201, "moved").with("Location", location(&to)),
         false => Response::empty(204),
     };
-    Ok(response.with("ETag", finished.etag))
+    Ok(match renamed.etag {
+        Some(etag) => response.with("ETag", etag),
+        None => response,
+    })
+}
+
+/// Refuses what would take other volumes away, or move them.
+fn stands_alone(catalogue: &Catalogue, path: &RequestPath) -> Result<(), Response> {
+    match catalogue.holds_volumes(path) {
+        false => Ok(()),
+        true => Err(Response::text(403, "another volume lies beneath this directory")),
+    }
 }
 
 /// `Destination` (RFC 4918 section 10.3): a URL of this server, or a path.

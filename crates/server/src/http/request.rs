@@ -24,6 +24,9 @@ pub(super) enum Method {
     Patch,
     Delete,
     Move,
+    Propfind,
+    Proppatch,
+    Mkcol,
     /// A method that exists, but not here.
     Other,
     /// A method nobody has heard of.
@@ -98,8 +101,10 @@ impl Method {
             "PATCH" => Self::Patch,
             "DELETE" => Self::Delete,
             "MOVE" => Self::Move,
-            "TRACE" | "CONNECT" | "PROPFIND" | "PROPPATCH" | "MKCOL" | "COPY" | "LOCK"
-            | "UNLOCK" => Self::Other,
+            "PROPFIND" => Self::Propfind,
+            "PROPPATCH" => Self::Proppatch,
+            "MKCOL" => Self::Mkcol,
+            "TRACE" | "CONNECT" | "COPY" | "LOCK" | "UNLOCK" => Self::Other,
             _ => Self::Unknown,
         }
     }

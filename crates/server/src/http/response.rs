@@ -145,6 +145,7 @@ fn reason(status: u16) -> &'static str {
         201 => "Created",
         204 => "No Content",
         206 => "Partial Content",
+        207 => "Multi-Status",
         301 => "Moved Permanently",
         304 => "Not Modified",
         400 => "Bad Request",

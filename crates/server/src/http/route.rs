@@ -11,11 +11,11 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::Uploads;
-use super::{Store, change, listing, title, tus};
+use super::{Store, listing, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault};
 
-/// The methods that are served.
-const ALLOWED: &str = "GET, HEAD, OPTIONS";
+/// The methods that are served where directories are shown; elsewhere all but the last.
+const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
 
 /// Finds the answer to `request`.
 pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
@@ -38,7 +38,16 @@ pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
 
 /// The methods that are served here.
 fn allowed(site: &Site) -> &'static str {
-    if takes_uploads(site) { change::ALLOWED } else { ALLOWED }
+    match takes_uploads(site) {
+        true => uploads::ALLOWED,
+        false if speaks_dav(site) => ALLOWED_TO_READ[0],
+        false => ALLOWED_TO_READ[1],
+    }
+}
+
+/// Whether there is anything that properties can be asked of.
+fn speaks_dav(site: &Site) -> bool {
+    takes_uploads(site) || site.store.as_ref().is_some_and(|store| store.listing)
 }
 
 fn takes_uploads(site: &Site) -> bool {
@@ -51,7 +60,15 @@ fn options(site: &Site, request: &Request) -> Response {
     let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
     match (uploads, &request.target) {
         (Some(uploads), Target::Path { path, .. }) if tus::is_here(path) => tus::options(uploads),
-        _ => Response::empty(204).with("Allow", allowed(site)),
+        _ => {
+            let response = Response::empty(204).with("Allow", allowed(site));
+            // RFC 4918 section 10.1: class 1, so there are no locks. The other field is what some file
+            // managers look for.
+            match speaks_dav(site) {
+                true => response.with("DAV", "1").with("MS-Author-Via", "DAV"),
+                false => response,
+            }
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::principals::{Principals, Who};
 use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{put, rate, route, tus};
+use super::{dav, put, rate, route, tus};
 use crate::config::{self, Config};
 
 /// A request's head, and the body behind it.
@@ -57,6 +57,11 @@ pub fn request(bytes: &[u8]) -> bool {
         Body::Length(length) => length > 0,
         Body::Chunked => chunked(rest),
     }
+}
+
+/// The body of a request about properties.
+pub fn properties(bytes: &[u8]) -> bool {
+    dav::understood(bytes)
 }
 
 /// A chunked body.

@@ -41,12 +41,12 @@ pub struct Uploads {
     pub recordings: Option<Recordings>,
 }
 
-/// A place for a title.
+/// A place for a title, or for a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Spot<'a> {
     pub(super) store: &'a Store,
     pub(super) volume: VolumeId,
-    /// The title's path within the volume.
+    /// Its path within the volume; a slash at its end is a directory's.
     pub(super) path: String,
 }
 
@@ -62,6 +62,10 @@ impl From<Response> for Refused {
         Self { response, abuse: None }
     }
 }
+
+/// The methods where something can be changed.
+pub(super) const ALLOWED: &str =
+    "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, PROPFIND, PROPPATCH, MKCOL";
 
 /// The challenges of a 401 (RFC 9110 section 11.6.1): programs use the first, browsers the second.
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
@@ -183,6 +187,16 @@ impl Uploads {
             let text = "a title has a name without a slash at its end";
             return Err(Response::text(409, text).into());
         }
+        self.place(catalogue, path)
+    }
+
+    /// Where the title or the directory `path` belongs; its path keeps the slash at its end.
+    pub(super) fn place(
+        &self,
+        catalogue: &Catalogue,
+        path: &RequestPath,
+    ) -> Result<Spot<'_>, Refused> {
+        let slash = if path.is_directory() { "/" } else { "" };
         let (volume, path) = catalogue.spot(path).map_err(|fault| match fault {
             OpenFault::NotFound => Refused::from(Response::text(403, "nothing is stored here")),
             fault => Response::text(500, fault.to_string()).into(),
@@ -196,7 +210,7 @@ impl Uploads {
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
         let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
-        Ok(Spot { store, volume, path: path.to_owned() })
+        Ok(Spot { store, volume, path: format!("{path}{slash}") })
     }
 
     /// Refuses what would wait for a disk that does not answer.
@@ -214,6 +228,24 @@ fn is_of_another_site(fields: &Fields) -> bool {
     let Some(origin) = fields.one("origin") else { return false };
     let host = ["http://", "https://"].iter().find_map(|s| origin.strip_prefix(s.as_bytes()));
     !host.is_some_and(|host| fields.one("host").is_some_and(|own| own.eq_ignore_ascii_case(host)))
+}
+
+/// Refuses what is to happen only under a lock, or under a condition of WebDAV's own (RFC 4918 section
+/// 10.4): there are no locks, and a condition that is not understood must not be passed over.
+pub(super) fn unlocked(fields: &Fields) -> Result<(), Response> {
+    match fields.one("if") {
+        None => Ok(()),
+        Some(_) => Err(Response::text(412, "nothing is locked here: leave If away")),
+    }
+}
+
+/// Refuses what would not concern all of a collection (RFC 4918 sections 9.6.1 and 9.9.2).
+pub(super) fn whole(fields: &Fields) -> Result<(), Response> {
+    match fields.one("depth") {
+        None => Ok(()),
+        Some(depth) if depth.eq_ignore_ascii_case(b"infinity") => Ok(()),
+        Some(_) => Err(Response::text(400, "only all of it can be moved or deleted")),
+    }
 }
 
 /// The condition under which a title may get, or lose, its name.
@@ -286,7 +318,7 @@ pub(super) fn not_changed(error: &ChangeError) -> Response {
 fn bad_name(fault: NameFault) -> Response {
     let status = match fault {
         NameFault::Path(_) => 400,
-        NameFault::Reserved => 403,
+        NameFault::Reserved | NameFault::Itself => 403,
         NameFault::NoDirectory | NameFault::NoTitle => 409,
     };
     Response::text(status, fault.to_string())

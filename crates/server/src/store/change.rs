@@ -1,12 +1,19 @@
-//! Deleting and renaming titles (W10).
+//! Deleting and renaming (W10), and making directories.
 
 use std::sync::Arc;
 
 use super::Store;
 use super::fault::{ChangeError, UploadError};
-use super::names::{Changed, Names, Precondition, TitleName};
-use super::publish::Finished;
-use tactus_core::units::Bytes;
+use super::names::{AnyName, Changed, Names, Over, Precondition, TitleName};
+
+/// A renaming that is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Renamed {
+    /// Whether nothing had the new name before.
+    pub created: bool,
+    /// The title's entity tag; a directory has none.
+    pub etag: Option<String>,
+}
 
 impl Store {
     /// Takes a title's name away; its blocks follow in the background, when the last reader is done.
@@ -20,26 +27,47 @@ impl Store {
         self.change(discard).await.map(drop)
     }
 
-    /// Gives the title `from` the name `to`, when both preconditions hold. Directories of the new name
-    /// are made. Goes on to its end also when nobody waits any more.
+    /// Takes a title's or a directory's name away, with all that is in it; a path that ends with a slash
+    /// is a directory's. What it took follows in the background. Goes on to its end also when nobody
+    /// waits any more.
     ///
     /// # Errors
-    /// When the title has not, or not surely, the new name.
+    /// When it is not, or not surely, gone.
+    pub async fn remove(&self, path: &str, precondition: Precondition) -> Result<(), ChangeError> {
+        let name = AnyName::new(path)?;
+        let remove = move |names: &Names| names.remove(&name, &precondition);
+        self.change(remove).await.map(drop)
+    }
+
+    /// Makes a directory in one that is there. Goes on to its end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When it is not, or not surely, there; `Exists` when anything was.
+    pub async fn make_directory(&self, path: &str) -> Result<(), ChangeError> {
+        let name = AnyName::new(path)?;
+        self.change(move |names| names.make_directory(&name).map(Some)).await.map(drop)
+    }
+
+    /// Gives the title or the directory `from` the name `to`, when the precondition holds. Directories of
+    /// the new name are made. Goes on to its end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When it has not, or not surely, the new name.
     pub async fn rename(
         &self,
         from: &str,
         source: Precondition,
         to: &str,
-        target: Precondition,
-    ) -> Result<Finished, ChangeError> {
-        let (from, to) = (TitleName::new(from)?, TitleName::new(to)?);
-        self.change(move |names| names.rename(&from, &source, &to, &target)).await
+        over: Over,
+    ) -> Result<Renamed, ChangeError> {
+        let (from, to) = (AnyName::new(from)?, AnyName::new(to)?);
+        self.change(move |names| names.rename(&from, &source, &to, over)).await
     }
 
     async fn change(
         &self,
         change: impl FnOnce(&Names) -> Result<Option<Changed>, UploadError> + Send + 'static,
-    ) -> Result<Finished, ChangeError> {
+    ) -> Result<Renamed, ChangeError> {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         inner.counted().await;
@@ -51,7 +79,7 @@ impl Store {
             let changed = changed.ok_or(ChangeError::NotFound)?;
             let (etag, created) = (changed.etag.clone(), changed.created);
             inner.settle(changed).await?;
-            Ok(Finished { etag, created, len: Bytes::ZERO })
+            Ok(Renamed { created, etag })
         });
         let stopped = |_| ChangeError::Io(std::io::Error::other("the server stops"));
         work.await.map_err(stopped)?

@@ -58,6 +58,9 @@ pub enum NameFault {
     /// Something that is no title has the name.
     #[error("a directory or another thing that is no title has this name")]
     NoTitle,
+    /// A directory would be in itself.
+    #[error("a directory cannot be moved into itself, or over one that it is in")]
+    Itself,
 }
 
 /// Why an upload does not begin, go on or end.
@@ -137,7 +140,7 @@ pub enum ResumeError {
     Upload(#[from] UploadError),
 }
 
-/// Why a title is not deleted or renamed.
+/// Why a title or a directory is not deleted, renamed or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// Nothing has the name.
@@ -147,7 +150,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Name(#[from] NameFault),
     /// The new name is taken.
-    #[error("a title has this name already")]
+    #[error("something has this name already")]
     Exists,
     /// Not the version that was asked for has the name.
     #[error("the title is not the version that was asked for")]

@@ -4,10 +4,12 @@
 //! by the kernel at the moment of use (`openat2`). Changing a name is one step for every reader.
 //! Nothing here flushes: callers get the directories whose flush makes the change durable.
 
+mod directories;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -41,6 +43,69 @@ impl Precondition {
             (Self::Match(tags), Some(stat)) => tags.contains(&FileVersion::of(stat).etag()),
         };
         if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
+    }
+}
+
+/// What a new name may take the place of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// Of nothing.
+    Nothing,
+    /// Of a title, when it is a title's.
+    Titles,
+    /// Of whatever has it, a directory with all that is in it as well.
+    Everything,
+}
+
+/// A checked path of something that may be a directory, and is one where a slash follows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct AnyName {
+    name: TitleName,
+    directory: bool,
+}
+
+impl AnyName {
+    pub(super) fn new(path: &str) -> Result<Self, NameFault> {
+        let bare = path.strip_suffix('/');
+        let name = TitleName::new(bare.unwrap_or(path))?;
+        Ok(Self { name, directory: bare.is_some() })
+    }
+
+    /// Whether `other` is the same, or lies beneath it.
+    fn holds(&self, other: &Self) -> bool {
+        let rest = other.name.0.strip_prefix(&self.name.0);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// What has the name in its directory `parent`.
+    fn sight(&self, parent: &OwnedFd) -> Result<Option<Thing>, UploadError> {
+        let (_, last) = self.name.split();
+        let thing = thing_in(parent, last)?;
+        // `/film.ts/` is not the title `/film.ts`: one object has one name.
+        Ok(thing.filter(|thing| matches!(thing, Thing::Directory(_)) || !self.directory))
+    }
+}
+
+/// What can have a name.
+#[derive(Clone, Copy)]
+enum Thing {
+    Title(Stat),
+    Directory(Stat),
+}
+
+impl Thing {
+    fn inode(&self) -> u64 {
+        let (Self::Title(stat) | Self::Directory(stat)) = self;
+        stat.st_ino
+    }
+
+    /// A directory has no version that a condition could name.
+    fn check(&self, condition: &Precondition) -> Result<(), UploadError> {
+        match (self, condition) {
+            (Self::Title(stat), condition) => condition.check(Some(stat)),
+            (Self::Directory(_), Precondition::Any) => Ok(()),
+            (Self::Directory(_), _) => Err(NameFault::NoTitle.into()),
+        }
     }
 }
 
@@ -87,8 +152,24 @@ pub(super) struct Names {
     pub(super) own: Own,
     /// One change at a time: what has been checked still holds when the name changes.
     changing: Mutex<()>,
-    /// Directories whose own names are durable, with their inodes.
-    durable: Mutex<HashMap<String, u64>>,
+    /// Directories whose own names are durable.
+    durable: Mutex<Durable>,
+}
+
+/// Directories whose own names are durable, with their inodes.
+#[derive(Default, Debug)]
+struct Durable {
+    known: HashMap<String, u64>,
+    /// How often directories have lost their names. What was found out before may be of one that is gone,
+    /// and whose inode another has by now.
+    losses: u64,
+}
+
+/// Directories on a path, to be remembered when their own names are durable.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    found: Vec<(String, u64)>,
+    losses: u64,
 }
 
 /// Directories that are remembered; a flush too many for the others does no harm.
@@ -97,8 +178,8 @@ const DURABLE_MAX: usize = 4096;
 /// A change of names that has happened, and what makes it durable.
 #[derive(Debug)]
 pub(super) struct Changed {
-    /// The title's entity tag under its new name.
-    pub(super) etag: String,
+    /// The title's entity tag under its new name; a directory has none.
+    pub(super) etag: Option<String>,
     /// Whether nothing had the name before.
     pub(super) created: bool,
     /// The directories to be flushed.
@@ -106,15 +187,22 @@ pub(super) struct Changed {
     /// The version that has no name any more.
     pub(super) replaced: Option<Discarded>,
     /// The path's directories, to be remembered when they have been flushed.
-    pub(super) chain: Vec<(String, u64)>,
+    pub(super) chain: Chain,
 }
 
-/// A title without a name, in the trash or on the stage.
+/// What is without a name, in the trash or on the stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Discarded {
+    /// Of a title; what is in a directory counts until it is taken apart.
+    pub(super) counted: Option<Counted>,
+    pub(super) place: (Aside, StoreId),
+}
+
+/// What a title takes of whose quota.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Counted {
     pub(super) owner: Option<Principal>,
     pub(super) len: u64,
-    pub(super) place: (Aside, StoreId),
 }
 
 /// A directory of files that nobody can name.
@@ -169,7 +257,7 @@ impl Names {
         condition: &Precondition,
     ) -> Result<Changed, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (parent, chain, mut flush) = self.parents(name)?;
+        let (parent, chain, mut flush) = self.parents(name, Missing::Make)?;
         let (_, last) = name.split();
         let present = title_in(&parent, last)?;
         let inode = rustix::fs::fstat(file).map_err(failed)?.st_ino;
@@ -195,7 +283,7 @@ impl Names {
             rustix::fs::unlinkat(&self.own.stage, id.to_string(), AtFlags::empty()).ok();
         }
         // Last: each change of its names is part of a file's version.
-        let etag = FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag();
+        let etag = Some(FileVersion::of(&rustix::fs::fstat(file).map_err(failed)?).etag());
         Ok(Changed { etag, created: present.is_none(), flush, replaced, chain })
     }
 
@@ -249,55 +337,84 @@ impl Names {
             done => done.map_err(failed)?,
         }
         Ok(Some(Changed {
-            etag: FileVersion::of(&present).etag(),
+            etag: None,
             created: false,
             flush: vec![Arc::new(parent)],
             replaced: Some(replaced),
-            chain: Vec::new(),
+            chain: Chain::default(),
         }))
     }
 
     /// Gives what is called `from` the name `to`; none when there is nothing to rename.
     pub(super) fn rename(
         &self,
-        from: &TitleName,
+        from: &AnyName,
         source: &Precondition,
-        to: &TitleName,
-        target: &Precondition,
+        to: &AnyName,
+        over: Over,
     ) -> Result<Option<Changed>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (old_parent, old_last) = from.split();
+        let (old_parent, old_last) = from.name.split();
         let old_parent = match open_beneath(&self.root, old_parent, OFlags::DIRECTORY) {
             Ok(parent) => parent,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(path_fault(errno)),
         };
-        let Some(moved) = title_in(&old_parent, old_last)? else { return Ok(None) };
-        source.check(Some(&moved))?;
-        let (parent, chain, mut flush) = self.parents(to)?;
-        let (_, last) = to.split();
-        let present = title_in(&parent, last)?;
-        target.check(present.as_ref())?;
+        let Some(moved) = from.sight(&old_parent)? else { return Ok(None) };
+        moved.check(source)?;
+        let is_title = matches!(moved, Thing::Title(_));
+        if !is_title && (from.holds(to) || to.holds(from)) {
+            return Err(NameFault::Itself.into());
+        }
+        let (_, last) = to.name.split();
+        if is_title && to.directory && over != Over::Everything {
+            return Err(NameFault::NoTitle.into());
+        }
+        let (parent, chain, mut flush) = self.parents(&to.name, Missing::Make)?;
+        let present = thing_in(&parent, last)?;
+        match (over, &present) {
+            (_, None) | (Over::Everything, _) => {}
+            (Over::Titles, Some(Thing::Title(_))) if is_title => {}
+            (Over::Titles, _) => return Err(NameFault::NoTitle.into()),
+            (Over::Nothing, _) => return Err(UploadError::Exists),
+        }
         let mut replaced = None;
-        // To its own name, or to another link of itself: the kernel would do nothing either.
-        if present.as_ref().is_none_or(|present| present.st_ino != moved.st_ino) {
-            if present.is_some() {
+        match &present {
+            // To its own name, or to another link of itself: the kernel would do nothing either.
+            Some(present) if present.inode() == moved.inode() => {}
+            Some(Thing::Title(_)) if is_title => {
                 replaced = self.keep_in_trash(&parent, last)?;
+                let flags = RenameFlags::empty();
+                match rustix::fs::renameat_with(&old_parent, old_last, &parent, last, flags) {
+                    Err(Errno::NOENT) => return Ok(None),
+                    done => done.map_err(failed)?,
+                }
             }
-            let flags = match present {
-                Some(_) => RenameFlags::empty(),
-                None => RenameFlags::NOREPLACE,
-            };
-            match rustix::fs::renameat_with(&old_parent, old_last, &parent, last, flags) {
-                Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::EXIST) => return Err(UploadError::Exists),
-                done => done.map_err(failed)?,
+            Some(other) => {
+                if to.holds(from) {
+                    return Err(NameFault::Itself.into());
+                }
+                replaced = self.swap_away(&old_parent, old_last, &parent, last, other)?;
+            }
+            None => {
+                let flags = RenameFlags::NOREPLACE;
+                match rustix::fs::renameat_with(&old_parent, old_last, &parent, last, flags) {
+                    Err(Errno::NOENT) => return Ok(None),
+                    Err(Errno::EXIST) => return Err(UploadError::Exists),
+                    done => done.map_err(failed)?,
+                }
             }
         }
-        let stat = title_in(&parent, last)?.unwrap_or(moved);
+        let swept = present.is_some_and(|present| matches!(present, Thing::Directory(_)));
+        if !is_title || swept {
+            self.forget_durable();
+        }
+        let etag = match thing_in(&parent, last)?.unwrap_or(moved) {
+            Thing::Title(stat) => Some(FileVersion::of(&stat).etag()),
+            Thing::Directory(_) => None,
+        };
         flush.insert(0, Arc::new(parent));
         flush.push(Arc::new(old_parent));
-        let etag = FileVersion::of(&stat).etag();
         Ok(Some(Changed { etag, created: present.is_none(), flush, replaced, chain }))
     }
 
@@ -321,19 +438,20 @@ impl Names {
         }
     }
 
-    /// Opens the name's directory, making what is missing of it. Also tells the directories above
-    /// whose flush makes its own name durable, as far as that is not known.
-    #[expect(clippy::type_complexity, reason = "taken apart at once by the three callers")]
+    /// Opens the name's directory, making what is missing of it where it may. Also tells the directories
+    /// above whose flush makes its own name durable, as far as that is not known.
     fn parents(
         &self,
         name: &TitleName,
-    ) -> Result<(OwnedFd, Vec<(String, u64)>, Vec<Arc<OwnedFd>>), UploadError> {
+        missing: Missing,
+    ) -> Result<(OwnedFd, Chain, Vec<Arc<OwnedFd>>), UploadError> {
         let (path, _) = name.split();
         let mut directory = open_beneath(&self.root, "", OFlags::DIRECTORY).map_err(failed)?;
-        let (mut chain, mut flush) = (Vec::new(), Vec::new());
+        let losses = self.durable().losses;
+        let (mut chain, mut flush) = (Chain { losses, ..Chain::default() }, Vec::new());
         for (at, segment) in segments(path) {
             let below = match open_beneath(&directory, segment, OFlags::DIRECTORY) {
-                Err(Errno::NOENT) => {
+                Err(Errno::NOENT) if missing == Missing::Make => {
                     match rustix::fs::mkdirat(&directory, segment, DIRECTORY_MODE) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(errno) => return Err(failed(errno)),
@@ -345,9 +463,8 @@ impl Names {
             let inode = rustix::fs::fstat(&below).map_err(failed)?.st_ino;
             let above = std::mem::replace(&mut directory, below);
             let path = &path[..at + segment.len()];
-            let known = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.get(path) != Some(&inode) {
-                chain.push((path.to_owned(), inode));
+            if self.durable().known.get(path) != Some(&inode) {
+                chain.found.push((path.to_owned(), inode));
                 flush.push(Arc::new(above));
             }
         }
@@ -355,12 +472,26 @@ impl Names {
     }
 
     /// These directories' names have been flushed.
-    pub(super) fn remember(&self, chain: Vec<(String, u64)>) {
-        let mut known = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() + chain.len() > DURABLE_MAX {
-            known.clear();
+    pub(super) fn remember(&self, chain: Chain) {
+        let mut durable = self.durable();
+        if durable.losses != chain.losses {
+            return;
         }
-        known.extend(chain);
+        if durable.known.len() + chain.found.len() > DURABLE_MAX {
+            durable.known.clear();
+        }
+        durable.known.extend(chain.found);
+    }
+
+    /// A directory has lost its name.
+    fn forget_durable(&self) {
+        let mut durable = self.durable();
+        durable.known.clear();
+        durable.losses += 1;
+    }
+
+    fn durable(&self) -> MutexGuard<'_, Durable> {
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a file without a name; on file systems that have none, a name on the stage that goes
@@ -379,36 +510,65 @@ impl Names {
         }
     }
 
-    /// Takes away what lies aside, with its checksums, unless it is somebody's title under another
-    /// name.
-    pub(super) fn erase(&self, (aside, id): (Aside, StoreId)) -> io::Result<()> {
+    /// Takes away what lies aside: a title at once, with its checksums, unless it is somebody's title under
+    /// another name. A directory is left for [`Self::dismantle`].
+    pub(super) fn erase(&self, (aside, id): (Aside, StoreId)) -> io::Result<Erased> {
         self.erase_named(aside, &id.to_string())
     }
 
-    pub(super) fn erase_named(&self, aside: Aside, name: &str) -> io::Result<()> {
-        let directory = self.aside(aside);
+    pub(super) fn erase_named(&self, aside: Aside, name: &str) -> io::Result<Erased> {
+        self.erase_in(self.aside(aside), name)
+    }
+
+    fn erase_in(
+        &self,
+        directory: &OwnedFd,
+        name: impl rustix::path::Arg + Copy,
+    ) -> io::Result<Erased> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut counted = None;
         match rustix::fs::openat(directory, name, flags, Mode::empty()) {
             Ok(file) => {
-                let alone = rustix::fs::fstat(&file)?.st_nlink <= 1;
+                let stat = rustix::fs::fstat(&file)?;
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                    return Ok(Erased::Directory);
+                }
+                if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                    counted = Some(counted_of(&file, &stat)?);
+                }
                 // First the checksums: nothing would find them afterwards.
-                if alone && let Ok(Some(mark)) = sums::Mark::read(&file) {
-                    let inode = rustix::fs::fstat(&file)?.st_ino;
-                    if let Some(id) = mark.id().filter(|_| mark.inode == inode) {
-                        self.own.manifests.remove(id)?;
-                    }
+                if stat.st_nlink <= 1
+                    && let Ok(Some(mark)) = sums::Mark::read(&file)
+                    && let Some(id) = mark.id().filter(|_| mark.inode == stat.st_ino)
+                {
+                    self.own.manifests.remove(id)?;
                 }
             }
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(Erased::Gone(None)),
             // A link or a socket that somebody has put there: only its name goes.
             Err(Errno::LOOP | Errno::NXIO) => {}
             Err(errno) => return Err(errno.into()),
         }
         match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Ok(()) | Err(Errno::NOENT) => Ok(Erased::Gone(counted)),
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// What became of something aside.
+pub(super) enum Erased {
+    /// It is gone; if it was a title, that is what it took.
+    Gone(Option<Counted>),
+    /// It is a directory, and still there.
+    Directory,
+}
+
+/// What becomes of directories that are missing on a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Make,
+    Refuse,
 }
 
 /// Titles can be read by other programs of the host, as any file; the umask has the last word.
@@ -475,6 +635,19 @@ fn title_in(parent: &OwnedFd, last: &str) -> Result<Option<Stat>, UploadError> {
     }
 }
 
+/// The title or the directory of this name in `parent`.
+fn thing_in(parent: &OwnedFd, last: &str) -> Result<Option<Thing>, UploadError> {
+    match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some(Thing::Title(stat))),
+            FileType::Directory => Ok(Some(Thing::Directory(stat))),
+            _ => Err(NameFault::NoTitle.into()),
+        },
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(path_fault(errno)),
+    }
+}
+
 /// Gives an open file one more name.
 pub(super) fn link(file: &OwnedFd, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -494,8 +667,12 @@ fn discarded(
 ) -> Result<Discarded, UploadError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(parent, last, flags, Mode::empty()).map_err(failed)?;
-    let len = super::len_of(&rustix::fs::fstat(&file).map_err(failed)?).0;
-    Ok(Discarded { owner: owner_of(&file).map_err(failed)?, len, place })
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    Ok(Discarded { counted: Some(counted_of(&file, &stat).map_err(failed)?), place })
+}
+
+fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<Counted, Errno> {
+    Ok(Counted { owner: owner_of(file)?, len: super::len_of(stat).0 })
 }
 
 /// Whose quota a title counts against.

@@ -14,7 +14,7 @@ use super::fault::UploadError;
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
-use super::names::{self, Changed, Precondition, TitleName};
+use super::names::{self, Changed, Counted, Precondition, TitleName};
 use super::sums::{self, Held, Mark, Sums};
 
 /// A title that is stored for good.
@@ -109,7 +109,8 @@ impl Inner {
                 return Err(error);
             }
         };
-        let finished = Finished { etag: changed.etag.clone(), created: changed.created, len };
+        let etag = changed.etag.clone().expect("a title has a tag");
+        let finished = Finished { etag, created: changed.created, len };
         self.settle(changed).await?;
         Ok(finished)
     }
@@ -119,7 +120,9 @@ impl Inner {
         self.sync(&[], &changed.flush).await?;
         self.names.remember(changed.chain);
         if let Some(replaced) = changed.replaced {
-            self.ledger.remove_stored(replaced.owner.as_ref(), replaced.len);
+            if let Some(Counted { owner, len }) = &replaced.counted {
+                self.ledger.remove_stored(owner.as_ref(), *len);
+            }
             // Nobody takes them any more only when the store ends; then the next start does.
             self.discards.send(replaced.place).await.ok();
         }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -22,7 +23,7 @@ use super::joint::Joint;
 use super::journal::{self, Journal, Record, Table};
 use super::ledger::{Ledger, Principal};
 use super::medium::{Medium, blocking};
-use super::names::{Aside, Names, Own, list, open_beneath};
+use super::names::{Aside, Counted, Erased, Names, Own, list, open_beneath};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
@@ -139,7 +140,7 @@ impl Store {
         let store = Self { inner };
         let tasks = [
             tokio::spawn(keeper),
-            tokio::spawn(sweep(Arc::clone(&names), queue)),
+            tokio::spawn(sweep(Arc::clone(&names), Arc::clone(&ledger), queue)),
             tokio::spawn(super::census::take(names, ledger, counting)),
             tokio::spawn(store.clone().name(unnamed)),
         ];
@@ -389,26 +390,66 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
     Ok(strays.len())
 }
 
-/// Unlinks what has been discarded, one after the other: first what the last run has left.
-async fn sweep(names: Arc<Names>, mut queue: mpsc::Receiver<(Aside, StoreId)>) {
+/// Unlinks what has been discarded, one after the other: first what the last run has left. Directories
+/// are taken apart while nothing else waits.
+async fn sweep(
+    names: Arc<Names>,
+    ledger: Arc<Ledger>,
+    mut queue: mpsc::Receiver<(Aside, StoreId)>,
+) {
     let trash = Arc::clone(&names);
     let emptied = blocking(move || {
         let left = list(&trash.own.trash)?;
         if !left.is_empty() {
             rustix::fs::syncfs(&trash.root)?;
         }
+        let mut directories = Vec::new();
         for name in left {
-            trash.erase_named(Aside::Trash, &name)?;
+            if let Erased::Directory = trash.erase_named(Aside::Trash, &name)? {
+                directories.push(name);
+            }
         }
-        Ok(())
+        Ok(directories)
     });
-    if let Err(error) = emptied.await {
-        tracing::warn!(%error, "the trash cannot be emptied");
+    let mut directories = Vec::new();
+    match emptied.await {
+        // What they held was not counted.
+        Ok(left) => {
+            directories.extend(left.iter().filter_map(|name| Some((name.parse().ok()?, false))))
+        }
+        Err(error) => tracing::warn!(%error, "the trash cannot be emptied"),
     }
-    while let Some(place) = queue.recv().await {
+    loop {
+        let next = match directories.is_empty() {
+            true => queue.recv().await.ok_or(TryRecvError::Disconnected),
+            false => queue.try_recv(),
+        };
         let names = Arc::clone(&names);
-        if let Err(error) = blocking(move || names.erase(place)).await {
-            tracing::warn!(%error, "a deleted title cannot be unlinked; the next start tries again");
+        match next {
+            Ok(place) => match blocking(move || names.erase(place)).await {
+                Ok(Erased::Gone(_)) => {}
+                Ok(Erased::Directory) => directories.push((place.1, true)),
+                Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),
+            },
+            Err(TryRecvError::Empty) => {
+                let Some((id, is_counted)) = directories.pop() else { continue };
+                match blocking(move || names.dismantle(id)).await {
+                    Ok(done) => {
+                        for Counted { owner, len } in done.titles.iter().filter(|_| is_counted) {
+                            ledger.remove_stored(owner.as_ref(), *len);
+                        }
+                        if !done.is_gone {
+                            directories.push((id, is_counted));
+                        }
+                        directories.extend(done.directories.iter().map(|&id| (id, is_counted)));
+                    }
+                    Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),
+                }
+            }
+            // What is left is in the trash, where the next start finds it.
+            Err(TryRecvError::Disconnected) => return,
         }
     }
 }
+
+const NOT_UNLINKED: &str = "what was deleted cannot be unlinked; the next start tries again";

@@ -145,6 +145,11 @@ fn no_upload_crashes_it() {
 }
 
 #[test]
+fn no_question_about_properties_crashes_it() {
+    knock("properties");
+}
+
+#[test]
 fn no_transport_stream_crashes_it() {
     knock("transport_stream");
 }

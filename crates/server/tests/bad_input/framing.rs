@@ -195,7 +195,7 @@ fn h15_methods() {
     ] {
         let answer = house.client().ask(method, target, "");
         assert_eq!(answer.status, status, "{method}");
-        let allow = (status == 405).then_some("GET, HEAD, OPTIONS");
+        let allow = (status == 405).then_some("GET, HEAD, OPTIONS, PROPFIND");
         assert_eq!(answer.field("allow"), allow, "{method}");
     }
     assert_eq!(house.count(Abuse::BadMethod), 6);

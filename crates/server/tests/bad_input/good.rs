@@ -165,5 +165,6 @@ fn an_absolute_target_and_an_empty_line_before_a_request_are_understood() {
     let mut client: Client = house.client();
     client.send("\r\nGET http://any.example/dir/b.mp4 HTTP/1.1\r\nHost: other\r\n\r\n");
     assert_eq!(client.answer().unwrap().status, 200);
-    assert_eq!(client.ask("OPTIONS", "*", "").field("allow"), Some("GET, HEAD, OPTIONS"));
+    let allow = Some("GET, HEAD, OPTIONS, PROPFIND");
+    assert_eq!(client.ask("OPTIONS", "*", "").field("allow"), allow);
 }

@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) uploads: bool,
     /// Whether titles can be read while they come in.
     pub(crate) unfinished: Unfinished,
+    /// Whether directories are shown to everybody.
+    pub(crate) listing: bool,
 }
 
 pub(crate) struct House {
@@ -106,7 +108,8 @@ impl House {
         }
         let sendfile = Sendfile::Auto;
         let (uploads, unfinished) = (false, Unfinished::Hidden);
-        let mut plan = Plan { config, limits, root, sendfile, uploads, unfinished };
+        let listing = true;
+        let mut plan = Plan { config, limits, root, sendfile, uploads, unfinished, listing };
         change(&mut plan);
         plan.config.serve_only(&plan.root);
         plan.config.volumes[0].model = directory.path().join("disk-model.toml");
@@ -145,7 +148,7 @@ impl House {
             catalogue,
             broker: engine.broker.clone(),
             rates: plan.config.rate,
-            listing: true,
+            listing: plan.listing,
             uploads: uploads.clone(),
             pulse: engine.pulse.clone(),
             recorder: recorder.clone(),

@@ -12,7 +12,7 @@ use crate::house::{House, OTHER_TOKEN, TOKEN, content};
 
 const UPLOADS: &str = "/api/v1/uploads";
 
-fn auth() -> String {
+pub(crate) fn auth() -> String {
     format!("Authorization: Bearer {TOKEN}\r\n")
 }
 
@@ -29,12 +29,18 @@ fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-fn sent(client: &mut Client, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+pub(crate) fn sent(
+    client: &mut Client,
+    method: &str,
+    target: &str,
+    fields: &str,
+    body: &[u8],
+) -> Answer {
     client.send(request(method, target, fields, body));
     client.answer_to(method).expect("an answer")
 }
 
-fn put(house: &House, target: &str, fields: &str, body: &[u8]) -> Answer {
+pub(crate) fn put(house: &House, target: &str, fields: &str, body: &[u8]) -> Answer {
     sent(&mut house.client(), "PUT", target, &format!("{}{fields}", auth()), body)
 }
 
@@ -75,7 +81,7 @@ fn base64(text: &str) -> String {
 }
 
 /// Nothing is open and nothing is reserved.
-fn is_clean(house: &House) {
+pub(crate) fn is_clean(house: &House) {
     house.wait_until("nothing is reserved", |house| {
         let usage = house.store().usage();
         (usage.uploads, usage.reserved) == (0, 0)
@@ -617,7 +623,8 @@ fn u14_options_are_a_constant() {
         answer
     };
     let title = of(&mut client, "/a.ts");
-    assert_eq!(title.field("allow"), Some("GET, HEAD, OPTIONS, PUT, DELETE, MOVE"));
+    let all = "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, PROPFIND, PROPPATCH, MKCOL";
+    assert_eq!((title.field("allow"), title.field("dav")), (Some(all), Some("1")));
     assert_eq!(of(&mut client, "/none.ts"), title);
     let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
     let uploads = of(&mut client, UPLOADS);

@@ -15,9 +15,12 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
         name: (*name).to_owned(),
         kind: title,
         modified: Some(WallTime(1_700_000_000_000_000_000)),
+        created: None,
+        etag: None,
     };
     let mut entries: Vec<_> = names.iter().map(entry).collect();
-    entries.push(Entry { name: "sub".into(), kind: EntryKind::Directory, modified: None });
+    let (name, kind) = ("sub".into(), EntryKind::Directory);
+    entries.push(Entry { name, kind, modified: None, created: None, etag: None });
     let listing = Listing { entries, complete: false };
     let path = RequestPath::parse(path.as_bytes()).unwrap();
     let response = answer(&path, query, &fields(accept), &listing, path.name().starts_with("up"));

@@ -56,8 +56,7 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     assert_eq!(read, old, "who began with the old version ends with it");
     assert_eq!(volume.usage().stored, new.len() as u64);
 
-    let moved =
-        volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Precondition::CreateOnly);
+    let moved = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
     assert!(moved.await.unwrap().created);
     assert_eq!(house.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
     let title = std::fs::File::open(house.path("x/y/film.ts")).unwrap();
@@ -70,4 +69,58 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     for directory in ["sums", "stage", "trash"] {
         assert_eq!(house.own(directory), 0, "{directory}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
+    let house = House::new();
+    let volume = house.open().await;
+    volume.make_directory("films").await.unwrap();
+    assert!(matches!(volume.make_directory("films/").await, Err(ChangeError::Exists)));
+    assert!(matches!(volume.make_directory("none/films").await, Err(ChangeError::Name(_))));
+    let bytes = content(3, 200_000);
+    for number in 0..100 {
+        let name = format!("films/{}/{number}.ts", number % 7);
+        store(&volume, put(&name, None), &bytes).await.unwrap();
+    }
+    let any = || Precondition::Any;
+    volume.rename("films/", any(), "old/films", Over::Nothing).await.unwrap();
+    assert_eq!(house.titles().len(), 100);
+    // The same name again, perhaps with the same inodes: its own name is made durable anew.
+    store(&volume, put("films/0/new.ts", None), &bytes).await.unwrap();
+    volume.remove("old/", any()).await.unwrap();
+    assert_eq!(house.titles(), [("films/0/new.ts".to_owned(), 200_000)]);
+    // What is taken apart counts no more.
+    let left = || (house.own("trash"), house.own("sums"), volume.usage().stored);
+    for _ in 0..2000 {
+        if left() == (0, 1, 200_000) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(left(), (0, 1, 200_000));
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
+    let house = House::new();
+    let volume = house.open().await;
+    store(&volume, put("films/in/a.ts", None), &content(3, 200_000)).await.unwrap();
+    store(&volume, put("b.ts", None), &content(4, 5)).await.unwrap();
+    volume.close().await;
+    // As if the power had failed right after the answer.
+    let trash = house.path(".tactus/trash").join("0123456789abcdef0123456789abcdef");
+    std::fs::rename(house.path("films"), trash).unwrap();
+    let volume = house.open().await;
+    for _ in 0..2000 {
+        if house.own("trash") == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!((house.own("trash"), house.own("sums")), (0, 0));
+    volume.inner.counted().await;
+    assert_eq!(volume.usage().stored, 5);
+    volume.close().await;
 }

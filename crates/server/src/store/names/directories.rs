@@ -1,0 +1,159 @@
+//! Directories: making one, taking one away with all that is in it, and taking that apart afterwards.
+//!
+//! Promise: for every reader a directory goes in one step, with everything beneath it. What is left of
+//! it lies in the trash, however deep it is and whenever the server ends: no walk has to begin before
+//! the answer, and none has to end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
+
+use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::{
+    AnyName, Aside, Chain, Changed, Counted, DIRECTORY_MODE, Discarded, Erased, Missing, Names,
+    Precondition, Thing, discarded, failed, open_beneath, path_fault,
+};
+use crate::store::fault::UploadError;
+use crate::store::id::StoreId;
+
+/// What one step of taking a directory apart has done.
+#[derive(Default)]
+pub(in crate::store) struct Dismantled {
+    /// Titles that are gone.
+    pub(in crate::store) titles: Vec<Counted>,
+    /// Directories that were in it, and are in the trash by themselves now.
+    pub(in crate::store) directories: Vec<StoreId>,
+    /// Whether it is gone.
+    pub(in crate::store) is_gone: bool,
+}
+
+/// Entries of one step: some tens of milliseconds on a disk with an arm, so that a title that has been
+/// deleted meanwhile does not wait for a directory of thousands.
+const ENTRIES_PER_STEP: usize = 64;
+
+impl Names {
+    /// Makes a directory, in one that is there.
+    pub(in crate::store) fn make_directory(&self, name: &AnyName) -> Result<Changed, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, mut chain, mut flush) = self.parents(&name.name, Missing::Refuse)?;
+        let (_, last) = name.name.split();
+        match rustix::fs::mkdirat(&parent, last, DIRECTORY_MODE) {
+            Err(Errno::EXIST) => return Err(UploadError::Exists),
+            made => made.map_err(failed)?,
+        }
+        let made = open_beneath(&parent, last, OFlags::DIRECTORY).map_err(path_fault)?;
+        let inode = rustix::fs::fstat(&made).map_err(failed)?.st_ino;
+        chain.found.push((name.name.0.clone(), inode));
+        flush.insert(0, Arc::new(parent));
+        Ok(Changed { etag: None, created: true, flush, replaced: None, chain })
+    }
+
+    /// Takes away what has the name, a directory with all that is in it (W10); none when nothing has it.
+    pub(in crate::store) fn remove(
+        &self,
+        name: &AnyName,
+        condition: &Precondition,
+    ) -> Result<Option<Changed>, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, last) = name.name.split();
+        let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
+            Ok(parent) => parent,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        let Some(present) = name.sight(&parent)? else { return Ok(None) };
+        present.check(condition)?;
+        let Some(replaced) = self.bring_to_trash(&parent, last, &present)? else { return Ok(None) };
+        let flush = vec![Arc::new(parent)];
+        let (replaced, chain) = (Some(replaced), Chain::default());
+        Ok(Some(Changed { etag: None, created: false, flush, replaced, chain }))
+    }
+
+    /// Moves what has the name into the trash; none when it has gone.
+    fn bring_to_trash(
+        &self,
+        parent: &OwnedFd,
+        last: &str,
+        present: &Thing,
+    ) -> Result<Option<Discarded>, UploadError> {
+        let id = StoreId::random();
+        let place = (Aside::Trash, id);
+        let gone = match present {
+            Thing::Title(_) => discarded(parent, last, place)?,
+            Thing::Directory(_) => Discarded { counted: None, place },
+        };
+        match rustix::fs::renameat(parent, last, &self.own.trash, id.to_string()) {
+            Err(Errno::NOENT) => return Ok(None),
+            done => done.map_err(failed)?,
+        }
+        if matches!(present, Thing::Directory(_)) {
+            self.forget_durable();
+        }
+        Ok(Some(gone))
+    }
+
+    /// Gives something the name of `present`, which goes to the trash; one of the two is a directory.
+    /// First they are swapped: whenever the power fails, both are there.
+    pub(super) fn swap_away(
+        &self,
+        old_parent: &OwnedFd,
+        old_last: &str,
+        parent: &OwnedFd,
+        last: &str,
+        present: &Thing,
+    ) -> Result<Option<Discarded>, UploadError> {
+        let swap = RenameFlags::EXCHANGE;
+        match rustix::fs::renameat_with(old_parent, old_last, parent, last, swap) {
+            Ok(()) => self.bring_to_trash(old_parent, old_last, present),
+            // The file system cannot swap, or it has gone in the meantime.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let replaced = self.bring_to_trash(parent, last, present)?;
+                let flags = RenameFlags::NOREPLACE;
+                rustix::fs::renameat_with(old_parent, old_last, parent, last, flags)
+                    .map_err(failed)?;
+                Ok(replaced)
+            }
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Takes a directory in the trash apart, one step. Those in it are moved beside it: so no path gets
+    /// too long and no depth needs memory.
+    pub(in crate::store) fn dismantle(&self, id: StoreId) -> io::Result<Dismantled> {
+        let (trash, name) = (&self.own.trash, id.to_string());
+        let mut done = Dismantled::default();
+        let directory = match open_beneath(trash, &name, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(Dismantled { is_gone: true, ..done }),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut count = 0;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let entry = entry.file_name();
+            if matches!(entry.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if count == ENTRIES_PER_STEP {
+                return Ok(done);
+            }
+            count += 1;
+            match self.erase_in(&directory, entry)? {
+                Erased::Gone(counted) => done.titles.extend(counted),
+                Erased::Directory => {
+                    let id = StoreId::random();
+                    rustix::fs::renameat(&directory, entry, trash, id.to_string())?;
+                    done.directories.push(id);
+                }
+            }
+        }
+        match rustix::fs::unlinkat(trash, &name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        done.is_gone = true;
+        Ok(done)
+    }
+}
