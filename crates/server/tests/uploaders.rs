@@ -1,5 +1,5 @@
-//! Real clients upload to the real server: curl, tus-js-client, tuspy, Chromium through the page, and
-//! `tactus put`; some of them through cuts of the network and kills of the server.
+//! Real clients upload to the real server: curl, tus-js-client, tuspy, rclone, Chromium through the page,
+//! and `tactus put`; some of them through cuts of the network and kills of the server.
 //!
 //! Promise: whatever the client says is stored is there, byte for byte. A client that is not installed
 //! fails its test by name.
@@ -477,6 +477,135 @@ fn tuspy_goes_on_through_cuts_and_kills() {
     stage.kill_and_start();
     ended_well(running.wait_with_output().expect("it ends"));
     stage.has("py/film.ts", &bytes);
+}
+
+/// rclone by WebDAV; the remote is `:webdav:`.
+fn rclone(stage: &Stage, args: &[&str]) -> Command {
+    let place = ["--webdav-url", &stage.url("/"), "--webdav-bearer-token", &stage.token];
+    let mut command = begin("rclone", [args, &place].concat());
+    // None of its own, and nothing of whoever runs the tests.
+    command.env("RCLONE_CONFIG", "/dev/null").env("XDG_CACHE_HOME", stage.dir.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn rclone_copies_checks_moves_and_deletes_trees() {
+    let stage = Stage::new();
+    let tree = stage.dir.path().join("tree");
+    for directory in ["films/größe & <b>", "many", "void"] {
+        fs::create_dir_all(tree.join(directory)).expect("a directory");
+    }
+    let (_, film) = stage.file("tree/films/a.ts", 5_000_001);
+    let (_, odd) = stage.file("tree/films/größe & <b>/100%#?.ts", 70_000);
+    stage.file("tree/empty.ts", 0);
+    stage.file("tree/.hidden", 100);
+    for number in 0..30 {
+        stage.file(&format!("tree/many/{number}.ts"), number * 1000);
+    }
+    let said = |args: &[&str]| {
+        let ended = rclone(&stage, args).output().expect("it ends");
+        let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
+        ended_well(ended) + &complaints
+    };
+    let tree = text(&tree);
+    said(&["copy", tree, ":webdav:tree", "--create-empty-src-dirs"]);
+    stage.has("tree/films/größe & <b>/100%#?.ts", &odd);
+    assert!(stage.dir.path().join("titles/tree/void").is_dir());
+    let checked = said(&["check", "--download", tree, ":webdav:tree"]);
+    assert!(checked.contains("34 matching files"), "{checked}");
+    let again = said(&["copy", "-v", tree, ":webdav:tree"]);
+    assert!(again.contains("There was nothing to transfer"), "{again}");
+
+    said(&["moveto", ":webdav:tree/films", ":webdav:moved/deep/films"]);
+    said(&["moveto", ":webdav:tree/empty.ts", ":webdav:moved/e.ts"]);
+    stage.has("moved/deep/films/a.ts", &film);
+    let listed = said(&["lsjson", "-R", "--files-only", ":webdav:moved"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    let mut listed: Vec<_> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|file| (file["Path"].as_str().expect("a path"), file["Size"].as_u64()))
+        .collect();
+    listed.sort_unstable();
+    let of = |len: usize| Some(len as u64);
+    let expected = [
+        ("deep/films/a.ts", of(film.len())),
+        ("deep/films/größe & <b>/100%#?.ts", of(odd.len())),
+        ("e.ts", of(0)),
+    ];
+    assert_eq!(listed, expected);
+    said(&["delete", ":webdav:moved", "--include", "*.ts"]);
+    assert_eq!(said(&["lsf", "-R", "--files-only", ":webdav:moved"]), "");
+    said(&["purge", ":webdav:tree"]);
+    said(&["rmdirs", ":webdav:moved"]);
+    assert_eq!(said(&["lsf", "-R", ":webdav:"]), "");
+}
+
+#[test]
+fn rclone_goes_on_where_it_or_the_server_was_killed() {
+    let mut stage = Stage::new();
+    let tree = stage.dir.path().join("tree");
+    fs::create_dir(&tree).expect("a directory");
+    for number in 0..12 {
+        stage.file(&format!("tree/{number}.ts"), 4_000_000 + number);
+    }
+    let tree = text(&tree).to_owned();
+    let titles = stage.dir.path().join("titles/to");
+    let count = || fs::read_dir(&titles).map_or(0, Iterator::count);
+    let wait_for = |least: usize| {
+        for _ in 0..6000 {
+            if count() >= least {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("only {} titles came in half a minute", count());
+    };
+    let copy =
+        ["copy", &tree, ":webdav:to", "--transfers", "2", "--bwlimit", "10M", "--retries", "10"];
+    // `timeout` passes the signal on only if it can be caught.
+    let mut first = rclone(&stage, &copy[..]).spawn().expect("it starts");
+    wait_for(2);
+    let children = format!("/proc/{0}/task/{0}/children", first.id());
+    let child = fs::read_to_string(children).expect("it runs").trim().parse().expect("a number");
+    let child = rustix::process::Pid::from_raw(child).expect("a process has a number");
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it runs until now");
+    assert!(!first.wait().expect("it ends").success());
+    let came = count();
+    assert!(came < 12, "it is killed in the middle");
+    let second = rclone(&stage, &[&copy[..], &["--retries-sleep", "1s"]].concat());
+    let second = { second }.spawn().expect("it starts");
+    wait_for(came + 2);
+    stage.kill_and_start();
+    ended_well(second.wait_with_output().expect("it ends"));
+    let checked = rclone(&stage, &["check", "--download", &tree, ":webdav:to"]).output();
+    ended_well(checked.expect("it ends"));
+    assert_eq!(count(), 12, "nothing else has a name");
+}
+
+/// What a suite of litmus finds wrong.
+fn litmus(stage: &Stage, suite: &str) -> Vec<String> {
+    let user = ["--keep-going", &stage.url("/"), "anybody", &stage.token];
+    let mut command = begin("litmus", user);
+    // It leaves its logs where it runs.
+    let ended = command.env("TESTS", suite).current_dir(stage.dir.path()).output();
+    let said = String::from_utf8_lossy(&ended.expect("it ends").stdout).into_owned();
+    assert!(said.contains("summary for"), "{said}");
+    let lines = said.split(['\r', '\n']).filter(|line| line.contains("FAIL"));
+    let name = |line: &str| Some(line.split_once(". ")?.1.split_once('.')?.0.to_owned());
+    lines.filter_map(name).collect()
+}
+
+#[test]
+fn litmus_finds_nothing_but_that_nothing_is_copied() {
+    let stage = Stage::new();
+    assert_eq!(litmus(&stage, "basic"), [""; 0]);
+    assert_eq!(litmus(&stage, "http"), [""; 0]);
+    let copies = ["copy_simple", "copy_overwrite", "copy_coll", "copy_shallow"];
+    // The last one copies before it moves.
+    assert_eq!(litmus(&stage, "copymove"), [&copies[..], &["move_coll"]].concat());
 }
 
 #[test]

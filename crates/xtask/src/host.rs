@@ -80,6 +80,16 @@ const FOR_TESTS: &[Need] = &[
         why: "brings tus-js-client and the driver of the browser",
     },
     Need {
+        probe: &["rclone", "version"],
+        packages: &["rclone"],
+        why: "client of the tests: whole trees by WebDAV",
+    },
+    Need {
+        probe: &["litmus", "--version"],
+        packages: &["litmus"],
+        why: "judge of the tests: what WebDAV asks of a server",
+    },
+    Need {
         probe: &["chromium", "--version"],
         packages: &["chromium"],
         why: "browser of the tests: uploads through the page",
