@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 pub use change::Renamed;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
-pub use ledger::{Account, Limits, Principal};
+pub use ledger::{Account, Held, Limits, Principal, Purpose};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve};
 pub use names::{Over, Precondition};
 pub use publish::Finished;
@@ -157,6 +157,12 @@ impl Store {
     #[must_use]
     pub fn usage_of(&self, principal: &Principal) -> Account {
         self.inner.ledger.of(principal)
+    }
+
+    /// What a principal has, and for what room is held, the oldest first: one look at both.
+    #[must_use]
+    pub fn held(&self, principal: &Principal) -> (Account, Vec<Held>) {
+        self.inner.ledger.held(principal)
     }
 
     /// What uploads may take.

@@ -3,6 +3,7 @@
 //! Promise: the offset that is told is the journal's; what came before a cut is kept, unless its sum
 //! was promised and has not been seen; an upload is somebody's, and for everybody else there is none.
 
+mod account;
 mod fields;
 mod metadata;
 
@@ -27,7 +28,7 @@ const EXTENSIONS: &str = "creation,creation-with-upload,creation-defer-length,ex
                           termination,concatenation";
 
 /// Where uploads are created.
-const ALLOWED_ABOVE: &str = "OPTIONS, POST";
+const ALLOWED_ABOVE: &str = "OPTIONS, GET, POST";
 /// What can be done with one.
 const ALLOWED_BELOW: &str = "OPTIONS, HEAD, PATCH, DELETE";
 
@@ -91,14 +92,19 @@ struct Known<'a> {
 impl Asked<'_> {
     async fn act(&self, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
         let fields = &self.request.fields;
-        fields::version(fields)?;
         let name = below(self.path).unwrap_or_default();
+        if name.is_empty() && self.request.method == Method::Get {
+            // No part of tus, so it needs no version of it.
+            let response = account::told(self.uploads, self.catalogue, &self.principal);
+            return Ok(Taken::Answer(response));
+        }
+        fields::version(fields)?;
         match (name, self.method()?) {
             ("", Method::Post) => match fields::concat(fields)? {
                 Concat::Final(parts) => self.concat(&parts).await.map(Taken::Answer),
                 concat => self.create(concat == Concat::Partial, incoming).await,
             },
-            ("", _) => Err(Response::text(405, "uploads are created by POST")
+            ("", _) => Err(Response::text(405, "uploads are created by POST, listed by GET")
                 .with("Allow", ALLOWED_ABOVE)
                 .into()),
             (_, Method::Head) => self.tell(self.find(name)?).await.map(Taken::Answer),

@@ -4,13 +4,15 @@
 //! never exceeds a quota, however many ask at once. What is stored is counted from the disk when the
 //! volume is opened, and from then on by what the store does itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use tactus_core::units::{Bytes, MIB};
 
 use super::fault::{UploadError, too_large};
+use super::id::StoreId;
 
 /// On whose behalf something is stored. Anonymous is a principal, too.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -84,6 +86,26 @@ pub struct Account {
     pub uploads: u32,
 }
 
+/// What room is held for: so that nothing is held that nobody can name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Purpose {
+    /// The title that it becomes; none for a part of one.
+    pub path: Option<String>,
+    /// Under which it can be resumed; none for an upload in one go.
+    pub id: Option<StoreId>,
+}
+
+/// Room that is held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// For what.
+    pub purpose: Purpose,
+    /// Since when, and at most since the last start.
+    pub since: SystemTime,
+    /// Bytes.
+    pub reserved: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Ledger {
     limits: Limits,
@@ -95,6 +117,10 @@ pub(super) struct Ledger {
 struct Books {
     all: Account,
     each: HashMap<Principal, Account>,
+    /// All claims, in the order in which they came: at most as many as uploads may be open.
+    claims: BTreeMap<u64, (Principal, Held)>,
+    /// Claims so far.
+    numbers: u64,
     /// Promised, and not yet taken from the file system.
     unallocated: u64,
 }
@@ -121,8 +147,20 @@ impl Ledger {
         self.books().each.get(principal).copied().unwrap_or_default()
     }
 
+    /// What one principal has, and what is held of that, the oldest first.
+    pub(super) fn held(&self, principal: &Principal) -> (Account, Vec<Held>) {
+        let books = self.books();
+        let own = books.claims.values().filter(|(owner, _)| owner == principal);
+        let held = own.map(|(_, held)| held.clone()).collect();
+        (books.each.get(principal).copied().unwrap_or_default(), held)
+    }
+
     /// A claim to no bytes yet, for a new upload.
-    pub(super) fn open(self: &Arc<Self>, principal: &Principal) -> Result<Claim, UploadError> {
+    pub(super) fn open(
+        self: &Arc<Self>,
+        principal: &Principal,
+        purpose: Purpose,
+    ) -> Result<Claim, UploadError> {
         let mut books = self.books();
         let Limits { uploads_per_principal, uploads_max, .. } = self.limits;
         if books.all.uploads >= uploads_max {
@@ -134,9 +172,10 @@ impl Ledger {
         }
         account.uploads += 1;
         books.all.uploads += 1;
+        let number = books.enter(principal, purpose, 0);
         drop(books);
         let ledger = Arc::clone(self);
-        Ok(Claim { ledger, principal: principal.clone(), reserved: 0, unallocated: 0 })
+        Ok(Claim { ledger, number, principal: principal.clone(), reserved: 0, unallocated: 0 })
     }
 
     /// The claim of an upload that was open before the start: it is kept, whatever the limits say
@@ -144,6 +183,7 @@ impl Ledger {
     pub(super) fn restore(
         self: &Arc<Self>,
         principal: &Principal,
+        purpose: Purpose,
         reserved: u64,
         on_disk: u64,
     ) -> Claim {
@@ -154,9 +194,10 @@ impl Ledger {
             account.reserved += reserved;
         }
         books.unallocated += unallocated;
+        let number = books.enter(principal, purpose, reserved);
         drop(books);
         let ledger = Arc::clone(self);
-        Claim { ledger, principal: principal.clone(), reserved, unallocated }
+        Claim { ledger, number, principal: principal.clone(), reserved, unallocated }
     }
 
     /// Counts a title that lies on the disk.
@@ -192,6 +233,19 @@ impl Books {
         [&mut self.all, self.each.entry(principal.clone()).or_default()]
     }
 
+    /// Names a claim; the number is its own.
+    fn enter(&mut self, principal: &Principal, purpose: Purpose, reserved: u64) -> u64 {
+        let held = Held { purpose, since: SystemTime::now(), reserved };
+        self.numbers += 1;
+        self.claims.insert(self.numbers, (principal.clone(), held));
+        self.numbers
+    }
+
+    fn rewrite(&mut self, number: u64, reserved: u64) {
+        let (_, held) = self.claims.get_mut(&number).expect("a claim is named until it is dropped");
+        held.reserved = reserved;
+    }
+
     fn forget_empty(&mut self, principal: Option<&Principal>) {
         if let Some(principal) = principal
             && self.each.get(principal) == Some(&Account::default())
@@ -205,6 +259,7 @@ impl Books {
 #[derive(Debug)]
 pub(super) struct Claim {
     ledger: Arc<Ledger>,
+    number: u64,
     principal: Principal,
     reserved: u64,
     unallocated: u64,
@@ -245,6 +300,7 @@ impl Claim {
         all.reserved += more;
         own.reserved += more;
         books.unallocated += more;
+        books.rewrite(self.number, self.reserved + more);
         drop(books);
         self.reserved += more;
         self.unallocated += more;
@@ -260,6 +316,7 @@ impl Claim {
             account.reserved -= less;
         }
         books.unallocated -= freed;
+        books.rewrite(self.number, self.reserved - less);
         drop(books);
         self.reserved -= less;
         self.unallocated -= freed;
@@ -285,6 +342,7 @@ impl Drop for Claim {
         for account in books.accounts(&self.principal) {
             account.uploads -= 1;
         }
+        books.claims.remove(&self.number);
         books.forget_empty(Some(&self.principal));
     }
 }

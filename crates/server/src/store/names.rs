@@ -471,6 +471,13 @@ impl Names {
         Ok((directory, chain, flush))
     }
 
+    /// The directories whose flush makes a name durable.
+    pub(super) fn above(&self, name: &TitleName) -> Result<Vec<Arc<OwnedFd>>, UploadError> {
+        let (parent, _, mut above) = self.parents(name, Missing::Refuse)?;
+        above.insert(0, Arc::new(parent));
+        Ok(above)
+    }
+
     /// These directories' names have been flushed.
     pub(super) fn remember(&self, chain: Chain) {
         let mut durable = self.durable();

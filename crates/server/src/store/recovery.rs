@@ -20,10 +20,12 @@ use tokio::time::MissedTickBehavior;
 use super::fault::OpenError;
 use super::id::StoreId;
 use super::joint::Joint;
-use super::journal::{self, Journal, Record, Table};
-use super::ledger::{Ledger, Principal};
+use super::journal::{self, Created, Journal, Record, Table};
+use super::ledger::{Ledger, Principal, Purpose};
 use super::medium::{Medium, blocking};
-use super::names::{Aside, Counted, Erased, Names, Own, list, open_beneath};
+use super::names::{
+    Aside, Counted, Erased, Names, Own, Precondition, TitleName, list, open_beneath,
+};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
@@ -67,6 +69,16 @@ impl Store {
         root: &Path,
         medium: Arc<dyn Medium>,
         options: StoreOptions,
+    ) -> Result<(Self, Opened), OpenError> {
+        Self::open_and_count(root, medium, options, std::future::ready(())).await
+    }
+
+    /// The same; what is stored is counted after `count_after`.
+    pub(super) async fn open_and_count(
+        root: &Path,
+        medium: Arc<dyn Medium>,
+        options: StoreOptions,
+        count_after: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(Self, Opened), OpenError> {
         let begun = Instant::now();
         #[cfg(debug_assertions)]
@@ -115,8 +127,9 @@ impl Store {
             took: begun.elapsed(),
         };
         for upload in uploads {
-            let Kept { id, principal, reserved, on_disk } = upload;
-            sessions.add(id, ledger.restore(&principal, reserved, on_disk), false);
+            let Kept { id, path, principal, reserved, on_disk } = upload;
+            let purpose = Purpose { path, id: Some(id) };
+            sessions.add(id, ledger.restore(&principal, purpose, reserved, on_disk), false);
         }
         let (discards, queue) = mpsc::channel(DISCARDS_MAX);
         let (counting, counted) = watch::channel(false);
@@ -141,7 +154,10 @@ impl Store {
         let tasks = [
             tokio::spawn(keeper),
             tokio::spawn(sweep(Arc::clone(&names), Arc::clone(&ledger), queue)),
-            tokio::spawn(super::census::take(names, ledger, counting)),
+            tokio::spawn(async move {
+                count_after.await;
+                super::census::take(names, ledger, counting).await;
+            }),
             tokio::spawn(store.clone().name(unnamed)),
         ];
         super::lock(&store.inner.background).extend(tasks);
@@ -180,6 +196,7 @@ struct Left {
 /// An upload that goes on.
 struct Kept {
     id: StoreId,
+    path: Option<String>,
     principal: Principal,
     reserved: u64,
     on_disk: u64,
@@ -189,7 +206,7 @@ struct Kept {
 enum Fate {
     /// It goes on with this file, or without one yet.
     Goes(Option<Stat>),
-    /// It has its name, and its client may not know.
+    /// It has its name, and its client may not know. Names that have not been flushed have been since.
     Named,
     /// It is given up.
     Lost,
@@ -215,6 +232,11 @@ impl Left {
                 None if complete && offset > 0 => Fate::Named,
                 None if offset > 0 => Fate::Lost,
                 Some(stat) if super::len_of(&stat).0 < offset => Fate::Lost,
+                // Visible, hence whole, and perhaps replaced soon: it is not named again, and it counts as what
+                // is stored, which the walk finds, and not as an upload beside it.
+                Some(stat) if complete && has_its_name(names, &entry.created, &stat)? => {
+                    Fate::Named
+                }
                 // A title already: it is not to be cut, whatever the journal says.
                 Some(stat) if stat.st_nlink > 1 && !complete => Fate::Lost,
                 stat => Fate::Goes(stat),
@@ -236,7 +258,8 @@ impl Left {
                     if complete {
                         left.unnamed.push((id, principal.clone()));
                     }
-                    left.uploads.push(Kept { id, principal, reserved, on_disk });
+                    let path = entry.created.path.clone();
+                    left.uploads.push(Kept { id, path, principal, reserved, on_disk });
                 }
                 Fate::Named => verdicts.push(Record::Named { id, etag: String::new() }),
                 Fate::Lost => {
@@ -252,6 +275,20 @@ impl Left {
         }
         Ok(left)
     }
+}
+
+/// Whether the title that an upload becomes is this very file. If so, its name is durable afterwards.
+fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Result<bool> {
+    let name = created.path.as_deref().and_then(|path| TitleName::new(path).ok());
+    let Some(name) = name.filter(|_| data.st_nlink > 1) else { return Ok(false) };
+    let Ok(Some(title)) = names.look(&name, &Precondition::Any) else { return Ok(false) };
+    if title.st_ino != data.st_ino {
+        return Ok(false);
+    }
+    for directory in names.above(&name).map_err(std::io::Error::other)? {
+        rustix::fs::fsync(directory)?;
+    }
+    Ok(true)
 }
 
 /// Cuts off what was never acknowledged.

@@ -22,7 +22,7 @@ use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::journal::{Advanced, Created, Entry, Record};
-use super::ledger::{Claim, Principal};
+use super::ledger::{Claim, Principal, Purpose};
 use super::medium::{Flush, Memory, now, read_full};
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
@@ -89,7 +89,7 @@ const CHECKPOINT: u64 = 4 * MIB;
 pub(super) struct Sessions(Mutex<HashMap<StoreId, Arc<Session>>>);
 
 #[derive(Debug)]
-struct Session {
+pub(super) struct Session {
     turn: Arc<tokio::sync::Mutex<Hold>>,
     /// Counts the requests; the last one has the word.
     newest: watch::Sender<u64>,
@@ -116,7 +116,7 @@ impl Sessions {
         super::lock(&self.0).insert(id, Arc::new(session));
     }
 
-    fn find(&self, id: &StoreId) -> Option<Arc<Session>> {
+    pub(super) fn find(&self, id: &StoreId) -> Option<Arc<Session>> {
         super::lock(&self.0).get(id).cloned()
     }
 
@@ -182,9 +182,11 @@ impl Store {
             return Err(UploadError::PreconditionFailed.into());
         }
         inner.counted().await;
-        let mut claim = inner.ledger.open(&create.principal)?;
+        let id = StoreId::random();
+        let purpose = Purpose { path: create.path.clone(), id: Some(id) };
+        let mut claim = inner.ledger.open(&create.principal, purpose)?;
         claim.grow(create.len.unwrap_or(0))?;
-        let work = tokio::spawn(async move { inner.create(create, name, claim).await });
+        let work = tokio::spawn(async move { inner.create(id, create, name, claim).await });
         work.await.map_err(stopped)?
     }
 
@@ -414,6 +416,7 @@ impl Store {
 impl Inner {
     async fn create(
         self: Arc<Self>,
+        id: StoreId,
         create: Create,
         name: Option<TitleName>,
         mut claim: Claim,
@@ -425,7 +428,6 @@ impl Inner {
             let seen = seen.await.map_err(ResumeError::io)?;
             seen.map_err(|error| self.change_failed(error))?;
         }
-        let id = StoreId::random();
         let file = self.data(id, true).await?;
         let stored = async {
             self.allocate(&file, 0, len.unwrap_or(0), &mut claim).await?;
@@ -456,6 +458,8 @@ impl Inner {
         if let Some(finished) = finished(&entry) {
             return Ok(finished);
         }
+        // Else the walk of the start would count a title that is named beside it, and so would we.
+        self.counted().await;
         let session = self.sessions.find(&id).ok_or(ResumeError::NotFound)?;
         let mut hold = session.wait().await?;
         let entry = self.entry(&id, principal)?;

@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod kills;
 mod put;
 mod quota;
 mod resume;

@@ -12,7 +12,7 @@ use tactus_core::units::MIB;
 use super::fault::{UploadError, too_large};
 use super::feed::Feed;
 use super::id::StoreId;
-use super::ledger::{Claim, Principal};
+use super::ledger::{Claim, Principal, Purpose};
 use super::names::{Aside, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::tide::{Beginning, Tide};
@@ -59,7 +59,8 @@ impl Store {
         inner.writable()?;
         let name = TitleName::new(&put.path)?;
         inner.counted().await;
-        let mut claim = inner.ledger.open(&put.principal)?;
+        let purpose = Purpose { path: Some(put.path.clone()), id: None };
+        let mut claim = inner.ledger.open(&put.principal, purpose)?;
         claim.grow(put.len.unwrap_or(0))?;
         let (this, wanted, condition) = (Arc::clone(inner), name.clone(), put.precondition.clone());
         let made = inner.blocking(move || {

@@ -614,6 +614,39 @@ fn u13_somebody_elses_upload() {
 }
 
 #[test]
+fn u13_everybody_sees_for_what_his_own_room_is_held() {
+    let house = House::taking_uploads();
+    let url = create(&house, "?path=/x.ts", "Upload-Length: 1000\r\n");
+    assert_eq!(patch(&house, &url, 0, "", b"hello").status, 204);
+    let mut waits = house.client();
+    let head = format!("{}Content-Length: 70\r\nExpect: 100-continue\r\n\r\n", auth());
+    waits.send(format!("PUT /y.ts HTTP/1.1\r\nHost: localhost\r\n{head}"));
+    waits.head().expect("it may go on");
+    let told = |fields: &str| -> serde_json::Value {
+        let answer = house.client().ask("GET", UPLOADS, fields);
+        assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
+        serde_json::from_str(&answer.text()).expect("JSON")
+    };
+    let own = &told(&auth())["volumes"][0];
+    assert_eq!((own["reserved_bytes"].as_u64(), own["open"].as_u64()), (Some(1070), Some(2)));
+    let [first, second] = [0, 1].map(|at| &own["uploads"][at]);
+    assert_eq!((first["path"].as_str(), first["offset"].as_u64()), (Some("x.ts"), Some(5)));
+    assert!(url.ends_with(first["id"].as_str().expect("it can be resumed")));
+    assert_eq!(
+        (second["path"].as_str(), second["reserved_bytes"].as_u64()),
+        (Some("y.ts"), Some(70))
+    );
+    assert!(second.get("id").is_none());
+    let other = &told(&format!("Authorization: Bearer {OTHER_TOKEN}\r\n"))["volumes"][0];
+    assert_eq!((other["reserved_bytes"].as_u64(), other["open"].as_u64()), (Some(0), Some(0)));
+    assert_eq!(house.client().ask("GET", UPLOADS, "").status, 401);
+    // Who goes away before the body leaves nothing.
+    drop(waits);
+    house.wait_until("the claim goes", |house| house.store().usage().uploads == 1);
+    assert_eq!(house.store().usage().reserved, 1000);
+}
+
+#[test]
 fn u14_options_are_a_constant() {
     let house = House::taking_uploads();
     let mut client = house.client();

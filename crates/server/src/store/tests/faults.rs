@@ -78,8 +78,8 @@ impl Medium for Failing {
 }
 
 /// What has been answered.
-#[derive(Default)]
-struct Acked {
+#[derive(Clone, Default)]
+pub(super) struct Acked {
     /// Names and what they have at least been given.
     put: Option<u64>,
     replaced: Option<u64>,
@@ -96,13 +96,16 @@ fn bytes() -> [Vec<u8>; 3] {
 }
 
 /// Does a bit of everything until something fails.
-async fn live(volume: &Store, acked: &mut Acked) -> Result<(), Box<dyn std::error::Error>> {
+pub(super) async fn live(
+    volume: &Store,
+    acked: &Mutex<Acked>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let [old, new, live] = bytes();
     store(volume, put("a/film.ts", Some(old.len())), &old).await?;
-    acked.put = Some(1);
+    lock(acked).put = Some(1);
     store(volume, put("gone.ts", None), &old[..10]).await?;
     store(volume, put("a/film.ts", None), &new).await?;
-    acked.replaced = Some(2);
+    lock(acked).replaced = Some(2);
     let create = Create {
         path: Some("live.ts".into()),
         len: Some(live.len() as u64),
@@ -111,17 +114,18 @@ async fn live(volume: &Store, acked: &mut Acked) -> Result<(), Box<dyn std::erro
         metadata: Vec::new(),
     };
     let id = volume.create(create).await?;
-    acked.upload = Some(id);
+    lock(acked).upload = Some(id);
     let ann = Principal::new("ann");
     for ends in SENT.windows(2) {
         let mut appender = volume.append(&id, &ann, ends[0] as u64).await?;
         appender.append(&live[ends[0]..ends[1]]).await?;
-        acked.offset = appender.commit().await?;
+        let offset = appender.commit().await?;
+        lock(acked).offset = offset;
     }
     volume.delete("gone.ts", Precondition::Any).await?;
-    acked.deleted = true;
+    lock(acked).deleted = true;
     volume.finish(&id, &ann).await?;
-    acked.named = true;
+    lock(acked).named = true;
     Ok(())
 }
 
@@ -132,11 +136,11 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
         number += 1;
         let house = House::new();
         let medium = Failing::at(number);
-        let mut acked = Acked::default();
+        let acked = Mutex::default();
         match Store::open(house.0.path(), Arc::new(medium.clone()), options()).await {
             Err(error) => assert!(matches!(error, OpenError::Failed { .. }), "{error}"),
             Ok((volume, _)) => {
-                let lived = live(&volume, &mut acked).await;
+                let lived = live(&volume, &acked).await;
                 if !medium.has_failed() {
                     lived.unwrap();
                     volume.close().await;
@@ -159,6 +163,7 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
                 assert!(!clear_failed(house.0.path()).unwrap());
             }
         }
+        let acked = lock(&acked).clone();
         judge(&house, &acked, number).await;
     }
     assert!(number > 20, "only {number} operations");
@@ -166,8 +171,11 @@ async fn w9_a_failed_write_or_flush_ends_all_writing_and_loses_nothing() {
 
 /// After the next start, everything that was answered is there, and nothing is half there.
 async fn judge(house: &House, acked: &Acked, number: usize) {
+    judge_opened(house, house.open().await, acked, number).await;
+}
+
+pub(super) async fn judge_opened(house: &House, volume: Store, acked: &Acked, number: usize) {
     let [old, new, live] = bytes();
-    let volume = house.open().await;
     let film = std::fs::read(house.path("a/film.ts")).ok();
     match &film {
         None => assert!(acked.put.is_none(), "operation {number}"),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn limits(quota: u64) -> StoreOptions {
+pub(super) fn limits(quota: u64) -> StoreOptions {
     let limits = Limits {
         volume_quota: Some(Bytes(quota)),
         principal_quotas: [(put("", None).principal, Bytes(quota))].into(),
@@ -130,6 +130,7 @@ async fn live(acts: Vec<Act>) {
             }
         }
         compare(&house, &volume, &open);
+        assert!(volume.usage().stored + volume.usage().reserved <= QUOTA);
     }
     volume.close().await;
     for directory in ["stage", "trash"] {
@@ -140,7 +141,7 @@ async fn live(acts: Vec<Act>) {
     assert_eq!(house.own("uploads"), open.len());
 }
 
-fn compare(house: &House, volume: &Store, open: &[(StoreId, Principal, u64)]) {
+pub(super) fn compare(house: &House, volume: &Store, open: &[(StoreId, Principal, u64)]) {
     let root = &volume.inner.names.root;
     let census = census::Census::walk(root, std::time::Duration::ZERO, || false).unwrap().unwrap();
     let all: u64 = census.stored.values().sum();
@@ -151,7 +152,6 @@ fn compare(house: &House, volume: &Store, open: &[(StoreId, Principal, u64)]) {
     };
     let account = |stored, (reserved, uploads)| Account { stored, reserved, uploads };
     assert_eq!(volume.usage(), account(all, reserved(None)));
-    assert!(volume.usage().stored + volume.usage().reserved <= QUOTA);
     for who in PEOPLE.map(Principal::new) {
         let stored = census.stored.get(&Some(who.clone())).copied().unwrap_or(0);
         assert_eq!(volume.usage_of(&who), account(stored, reserved(Some(&who))));

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 
-fn create(path: &str, len: Option<usize>) -> Create {
+pub(super) fn create(path: &str, len: Option<usize>) -> Create {
     Create {
         path: Some(path.to_owned()),
         len: len.map(|len| len as u64),
@@ -14,11 +14,11 @@ fn create(path: &str, len: Option<usize>) -> Create {
     }
 }
 
-fn ann() -> Principal {
+pub(super) fn ann() -> Principal {
     Principal::new("ann")
 }
 
-async fn send(store: &Store, id: &StoreId, offset: usize, bytes: &[u8]) -> u64 {
+pub(super) async fn send(store: &Store, id: &StoreId, offset: usize, bytes: &[u8]) -> u64 {
     let mut appender = store.append(id, &ann(), offset as u64).await.unwrap();
     for piece in bytes.chunks(9_973) {
         appender.append(piece).await.unwrap();

@@ -1,0 +1,193 @@
+//! The process ends between two writes or flushes, and what the next start makes of it.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+use super::faults::{judge_opened, live};
+use super::quota::{compare, limits};
+use super::resume::{ann, create, send};
+use super::*;
+
+/// So many writes and flushes happen, and none after them: to those who wait it is as if the process had ended.
+#[derive(Clone)]
+struct Ending {
+    plain: PlainMedium,
+    left: Arc<AtomicUsize>,
+    over: Arc<Notify>,
+}
+
+impl Ending {
+    fn after(count: usize) -> Self {
+        let (left, over) = (Arc::new(AtomicUsize::new(count)), Arc::default());
+        Self { plain: PlainMedium::new(4, 128 * 1024), left, over }
+    }
+
+    fn next(&self, what: impl FnOnce() -> Begun) -> Begun {
+        let step = |left: usize| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step).is_ok() {
+            return what();
+        }
+        self.over.notify_one();
+        Box::pin(std::future::pending())
+    }
+}
+
+struct EndingPlace(Box<dyn Place>, Ending);
+
+impl Place for EndingPlace {
+    fn memory(&mut self) -> &mut [u8] {
+        self.0.memory()
+    }
+
+    fn write(self: Box<Self>, to: Extent) -> Begun {
+        let Self(place, ending) = *self;
+        ending.next(|| place.write(to))
+    }
+}
+
+impl Medium for Ending {
+    fn place_size(&self) -> usize {
+        self.plain.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        2
+    }
+
+    fn reserve(&self, _what: Reserve) -> Pending<Arc<dyn Medium>> {
+        let this = self.clone();
+        Box::pin(async move { Arc::new(this) as Arc<dyn Medium> })
+    }
+
+    fn place(&self) -> Pending<Box<dyn Place>> {
+        let (place, this) = (self.plain.place(), self.clone());
+        Box::pin(async move { Box::new(EndingPlace(place.await, this)) as Box<dyn Place> })
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
+        self.next(|| self.plain.sync(file, what))
+    }
+}
+
+/// All of it ends with the runtime: tasks where they wait, threads when they have done what they began.
+fn process() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// More than anybody stores here.
+const QUOTA: u64 = 4 << 20;
+
+/// Holds the books of a start against the disk, when it has counted and named what there is.
+async fn audit(house: &House, volume: &Store) {
+    settle(volume).await;
+    let open = volume.inner.journal.look(|table| {
+        let open = table.entries().filter(|(_, entry)| entry.named.is_none());
+        let open = open.map(|(id, entry)| {
+            (*id, entry.created.principal.clone(), entry.len.unwrap_or(entry.mark.len))
+        });
+        open.collect::<Vec<_>>()
+    });
+    compare(house, volume, &open);
+}
+
+/// Waits until what is stored has been counted, and what was complete has its name and is no upload any more.
+async fn settle(volume: &Store) {
+    volume.inner.counted().await;
+    let complete = volume.inner.journal.look(|table| {
+        let complete = table.entries().filter(|(_, entry)| entry.is_complete());
+        complete.map(|(id, _)| *id).collect::<Vec<_>>()
+    });
+    for id in complete {
+        volume.finish(&id, &ann()).await.unwrap();
+        // Its claim goes a moment after its record.
+        while volume.inner.sessions.find(&id).is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Lives until write or flush `number`, and judges what the next start finds; whether there are no more.
+fn killed_at(number: usize) -> bool {
+    let house = House::new();
+    let ending = Ending::after(number);
+    let acked = Arc::default();
+    let first = process();
+    let lived = first.block_on(async {
+        let (medium, told) = (Arc::new(ending.clone()), Arc::clone(&acked));
+        let path = house.0.path().to_owned();
+        let work = tokio::spawn(async move {
+            let (volume, _) = Store::open(&path, medium, limits(QUOTA)).await.unwrap();
+            live(&volume, &told).await.unwrap();
+            volume.close().await;
+        });
+        tokio::select! {
+            done = work => { done.unwrap(); true }
+            () = ending.over.notified() => false,
+        }
+    });
+    first.shutdown_timeout(END_WITHIN);
+    process().block_on(async {
+        let volume = house.open_with(limits(QUOTA)).await;
+        audit(&house, &volume).await;
+        let acked = lock(&acked).clone();
+        judge_opened(&house, volume, &acked, number).await;
+    });
+    lived
+}
+
+#[test]
+fn p4_p12_a_kill_at_any_write_or_flush_loses_nothing_and_keeps_no_room() {
+    let (next, last) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    // Most of a case is waiting for the disk.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    if number > last.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    if killed_at(number) {
+                        last.fetch_min(number, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    let last = last.into_inner();
+    assert!(last > 20, "only {last} operations");
+}
+
+/// The walk of a start sees a title that gets its name beside it, or does not: whoever names it cannot know.
+#[test]
+fn a_title_that_is_named_while_a_start_counts_is_counted_once() {
+    process().block_on(async {
+        let house = House::new();
+        let volume = house.open_with(limits(QUOTA)).await;
+        let bytes = content(12, 123_456);
+        let id = volume.create(create("a.ts", Some(bytes.len()))).await.unwrap();
+        send(&volume, &id, 0, &bytes).await;
+        volume.close().await;
+        let (may_count, counts) = tokio::sync::oneshot::channel::<()>();
+        let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
+        let path = house.0.path();
+        let after = async { drop(counts.await) };
+        let opening = Store::open_and_count(path, medium, limits(QUOTA), after);
+        let (volume, opened) = opening.await.unwrap();
+        assert_eq!(opened.unnamed, 1);
+        // Time enough for who does not wait.
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert!(!house.path("a.ts").exists(), "it is named beside the count");
+        }
+        may_count.send(()).unwrap();
+        settle(&volume).await;
+        compare(&house, &volume, &[]);
+        volume.close().await;
+    });
+}
