@@ -22,7 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::json;
@@ -30,6 +30,7 @@ use serde_json::json;
 use crate::benches::say;
 use crate::command;
 use crate::report::{Report, Table, number};
+use kills::Plan;
 use replay::{Outcome, Series};
 use subject::Subject;
 
@@ -51,6 +52,10 @@ pub struct Options {
     /// Instead of cutting the power, kill the server so many times.
     #[arg(long)]
     kills: Option<u64>,
+    /// With kills: within so many seconds it must be ready again, without those in which others had the
+    /// processors. The promise is two; where the disk is busy with something else it needs more.
+    #[arg(long, default_value_t = 2)]
+    ready: u64,
     /// The server; by default the binary `tactus` beside this one.
     #[arg(long)]
     tactus: Option<PathBuf>,
@@ -135,13 +140,14 @@ pub fn run(options: &Options) -> Result<()> {
 fn kill(tactus: &Path, kills: u64, options: &Options) -> Result<()> {
     let volume = tempfile::Builder::new().prefix("volume-").tempdir_in(&options.out)?;
     let root = volume.path().canonicalize()?;
-    let killed = kills::run(tactus, &root, kills, options.seed)?;
+    let ready = Duration::from_secs(options.ready);
+    let killed = kills::run(tactus, &root, Plan { kills, ready, seed: options.seed })?;
     let kills::Killed { kills, acks, deliveries, mut ready } = killed;
     ready.sort_unstable();
     let ready_seconds = |percent| {
         // Rounds down: of two the earlier is the median.
         let place = (ready.len().saturating_sub(1)) * percent / 100;
-        ready.get(place).map_or(0.0, std::time::Duration::as_secs_f64)
+        ready.get(place).map_or(0.0, Duration::as_secs_f64)
     };
     let [half, most, all] = [50, 99, 100].map(ready_seconds);
     println!(

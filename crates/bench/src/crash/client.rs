@@ -129,7 +129,8 @@ impl Client {
         connection.read_line(&mut line)?;
         match line.split(' ').nth(1) {
             Some("100") => Ok(true),
-            Some("413" | "507") => Ok(false),
+            Some("413") => Ok(false),
+            Some("507") => bail!("the disk beneath the volume is too full to tell"),
             _ => bail!("{line:?} for {length} bytes"),
         }
     }

@@ -19,6 +19,15 @@ use crate::benches::say;
 use crate::random::Random;
 use crate::{clock, interrupt};
 
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) kills: u64,
+    /// It must be ready again within so much.
+    pub(super) ready: Duration,
+    pub(super) seed: u64,
+}
+
 /// What came out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Killed {
@@ -31,8 +40,6 @@ pub(super) struct Killed {
 
 /// The server lives so long at most.
 const LIFE_MAX: Nanos = SECOND.times(2);
-/// It must be ready again within so much.
-const READY: Duration = Duration::from_secs(2);
 /// Who uploads.
 const CLIENTS: usize = 3;
 /// Who is delivered to.
@@ -46,8 +53,9 @@ const EXPIRY: Nanos = SECOND.times(60);
 const EXPIRED: Duration = Duration::from_secs(65);
 const SAY_EVERY: u64 = 50;
 
-/// Kills the server at `binary` so many times on a volume at `root`.
-pub(super) fn run(binary: &Path, root: &Path, kills: u64, seed: u64) -> Result<Killed> {
+/// Kills the server at `binary` on a volume at `root`.
+pub(super) fn run(binary: &Path, root: &Path, plan: Plan) -> Result<Killed> {
+    let Plan { kills, ready: ready_max, seed } = plan;
     let program = Program { binary: binary.to_owned(), wrong: None, expiry: EXPIRY };
     let mut random = Random::new(seed);
     let mut history = History::default();
@@ -74,7 +82,7 @@ pub(super) fn run(binary: &Path, root: &Path, kills: u64, seed: u64) -> Result<K
         let ready = started.elapsed();
         let starved = server.starved()?;
         ensure!(
-            ready.saturating_sub(starved) <= READY,
+            ready.saturating_sub(starved) <= ready_max,
             "ready {ready:?} after kill {number}, {starved:?} without a processor"
         );
         outcome.ready.push(ready);

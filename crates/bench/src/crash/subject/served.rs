@@ -116,9 +116,11 @@ pub(super) struct Uploads {
 
 impl Uploads {
     /// As the server takes them.
-    pub(super) const TITLES: Self = Self { at: "/api/v1/uploads", stay: false };
+    pub(super) const TITLES: Self = Self { at: OURS, stay: false };
 }
 
+/// Where the server takes uploads in parts, and tells what it holds for them.
+const OURS: &str = "/api/v1/uploads";
 /// Longer than any run takes.
 const EXPIRY: Nanos = SECOND.times(86_400);
 /// Clients at once: their flushes go together.
@@ -563,8 +565,15 @@ pub(in crate::crash) fn audit(server: &Server, root: &Path, history: &History) -
             return Ok(());
         }
         // What is unlinked, or was asked for just now, counts a moment longer.
-        let text = format!("{least} B to {free} B: {enough}; more: {more}");
-        ensure!(clock::now() < deadline, "the room is not what it should be: {text}");
+        if clock::now() >= deadline {
+            let holds = server.client().ask("GET", OURS, "", &[])?;
+            let holds = String::from_utf8_lossy(&holds.body).into_owned();
+            let text = format!("{least} B to {free} B: {enough}; more: {more}");
+            bail!(
+                "the room is not what it should be: {text}; the server holds {holds} and said: {}",
+                server.output()
+            );
+        }
         clock::sleep(Nanos::from_millis(200));
     }
 }
