@@ -98,7 +98,7 @@ impl Program {
              [admin]\n\
              address = \"off\"\n\n\
              [memory]\n\
-             arena = \"16 MiB\"\n\
+             arena = \"24 MiB\"\n\
              streams_max = 64\n\
              lock = \"off\"\n\n\
              [cores]\n\
@@ -110,7 +110,7 @@ impl Program {
              mount = \"/\"\n\
              model = \"disk-model.toml\"\n\
              cycle = \"50 ms\"\n\
-             write_share = \"8 MiB\"\n\
+             write_share = \"16 MiB\"\n\
              uploads = true\n\n\
              [upload]\n\
              open_per_principal_max = 10000\n\

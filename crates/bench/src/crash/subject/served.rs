@@ -79,15 +79,15 @@ impl Subject for Served {
                 load.fault = fault.filter(|_| number == 0);
                 scope.spawn(move || load.work(acts))
             };
-            let recording = Recording {
-                client: server.client(),
-                looks: server.client(),
-                recorder,
-                tolerant: self.faulty,
+            let record = |coming| {
+                let (client, looks) = (server.client(), server.client());
+                let recording =
+                    Recording { client, looks, recorder, coming, tolerant: self.faulty };
+                let seed = random.next();
+                scope.spawn(move || recording.work(seed))
             };
             let mut workers: Vec<_> = seeds.into_iter().enumerate().map(work).collect();
-            let seed = random.next();
-            workers.push(scope.spawn(move || recording.work(seed)));
+            workers.extend([QUICK, SLOW].map(record));
             for worker in workers {
                 worker.join().map_err(|_| anyhow!("a client panicked"))??;
             }
@@ -324,17 +324,26 @@ struct Recording<'a, 'b> {
     /// For looking how much is durable meanwhile.
     looks: Client,
     recorder: &'a Recorder<'b>,
+    coming: Coming,
     tolerant: bool,
+}
+
+/// How a recording comes.
+#[derive(Clone, Copy)]
+struct Coming {
+    /// Bytes in all.
+    len: u64,
+    /// Bytes each second.
+    rate: u64,
 }
 
 /// Recordings begin with it; each has a name of its own.
 const RECORDED: &str = "recording-";
-/// Of a recording: long enough to be told several times that it is durable, each second.
-const RECORDING_LEN: u64 = 2_500_000;
-/// In bytes each second.
-const RECORDING_RATE: u64 = 1_000_000;
+/// It fills the server's places, and hears each second how much is durable.
+const QUICK: Coming = Coming { len: 2_500_000, rate: 1_000_000 };
+/// It fills none: after four seconds its last sector is filled up, and written again with what follows.
+const SLOW: Coming = Coming { len: 330_000, rate: 60_000 };
 const PIECES: u64 = 50;
-const PIECE_EVERY: Nanos = Nanos(SECOND.0 * RECORDING_LEN / PIECES / RECORDING_RATE);
 
 impl Recording<'_, '_> {
     /// Records one title to its end; ends early when that is to be expected.
@@ -346,17 +355,18 @@ impl Recording<'_, '_> {
     }
 
     fn record(&mut self, seed: u64) -> Result<()> {
-        let version = Version::new(seed, RECORDING_LEN);
+        let Coming { len, rate } = self.coming;
+        let version = Version::new(seed, len);
         let name = format!("{RECORDED}{seed:x}");
-        let target = format!("/{name}?rate={}k", RECORDING_RATE * 8 / 1000);
+        let target = format!("/{name}?rate={}k", rate * 8 / 1000);
         let mut pieces = self.client.put_pieces(&target)?;
         let (mut sent, mut all) = (0, Vec::new());
         for piece in 1..=PIECES {
-            let to = RECORDING_LEN * piece / PIECES;
+            let to = len * piece / PIECES;
             all.push((to, self.recorder.begin_piece(&name, version, to)?));
             pieces.send(&version.bytes(sent, to))?;
             sent = to;
-            clock::sleep(PIECE_EVERY);
+            clock::sleep(Nanos(SECOND.0 * len / PIECES / rate));
             if piece.is_multiple_of(5) {
                 let durable = self.durable(&name)?;
                 for (_, begun) in all.iter().filter(|(to, _)| *to <= durable) {
@@ -484,7 +494,8 @@ fn recordings(
         };
         let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         let offset = bytes.len() as u64;
-        let mut wrong_at = version.differs(&bytes).or((offset > RECORDING_LEN).then_some(offset));
+        let too_long = (offset > version.length()).then_some(version.length());
+        let mut wrong_at = too_long.or_else(|| version.differs(&bytes));
         let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
         if !sent.is_ok_and(|answer| answer.status == 200 && answer.body == bytes) {
             // Its checksums are not those of its bytes.
