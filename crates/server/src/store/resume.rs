@@ -5,35 +5,39 @@
 //! time to make durable what it has. An upload is named only when all of it is durable, and its name
 //! is durable before anybody is told.
 
+mod appender;
 mod live;
+mod reel;
+mod session;
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
-use tactus_core::units::{BitRate, Bytes, MIB, SECTOR};
-use tokio::sync::{OwnedMutexGuard, watch};
-use tokio::task::JoinHandle;
+use tactus_core::units::{BitRate, Bytes, SECTOR};
 
 use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
 use super::id::StoreId;
-use super::journal::{Advanced, Created, Entry, Record};
+use super::journal::{Created, Entry, Record};
 use super::ledger::{Claim, Principal, Purpose};
-use super::medium::{Flush, Memory, now, read_full};
+use super::medium::{Memory, read_full};
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
 use super::tide::Beginning;
-use super::upload::room;
 use super::{Inner, Store};
-use crate::catalogue::Announced;
 
-use live::Reel;
-pub use live::{Left, Live};
+use appender::{Begun, Parts};
+use reel::Reel;
+use session::{Hold, Session};
+
+pub use appender::Appender;
+pub use live::Left;
+pub use reel::Live;
+pub(super) use session::Sessions;
 
 /// An upload that is to begin.
 #[derive(Clone, Debug)]
@@ -75,93 +79,6 @@ pub const PARTS_MAX: usize = 1000;
 /// Bytes of metadata, and of entity tags in a precondition: a record must fit into a place.
 const METADATA_MAX: usize = 8 * 1024;
 const TAGS_MAX: usize = 4 * 1024;
-
-/// How long a newer request waits for an older one.
-const TURN_WAIT: Duration = Duration::from_secs(2);
-
-/// While bytes come, what has come is made durable after so many. With what comes during the two
-/// flushes of that, about 8 MiB have to be sent again after a crash. To stop the client for them would
-/// cost it half of its rate.
-const CHECKPOINT: u64 = 4 * MIB;
-
-/// The open uploads, and who writes to each.
-#[derive(Default, Debug)]
-pub(super) struct Sessions(Mutex<HashMap<StoreId, Arc<Session>>>);
-
-#[derive(Debug)]
-pub(super) struct Session {
-    turn: Arc<tokio::sync::Mutex<Hold>>,
-    /// Counts the requests; the last one has the word.
-    newest: watch::Sender<u64>,
-}
-
-/// What belongs to whoever writes.
-#[derive(Debug)]
-struct Hold {
-    claim: Option<Claim>,
-    /// Whether the blocks that are claimed have been set aside since the start.
-    set_aside: bool,
-    /// The bytes since the last whole sector, and where they end.
-    tail: Option<(u64, Vec<u8>)>,
-    /// Who reads it meanwhile is told here, also between two requests.
-    announced: Option<Arc<Announced>>,
-}
-
-impl Sessions {
-    /// Adds an open upload.
-    pub(super) fn add(&self, id: StoreId, claim: Claim, set_aside: bool) {
-        let hold = Hold { claim: Some(claim), set_aside, tail: None, announced: None };
-        let turn = Arc::new(tokio::sync::Mutex::new(hold));
-        let session = Session { turn, newest: watch::channel(0).0 };
-        super::lock(&self.0).insert(id, Arc::new(session));
-    }
-
-    pub(super) fn find(&self, id: &StoreId) -> Option<Arc<Session>> {
-        super::lock(&self.0).get(id).cloned()
-    }
-
-    fn remove(&self, id: &StoreId) {
-        super::lock(&self.0).remove(id);
-    }
-}
-
-impl Session {
-    /// Waits until nobody writes, after telling whoever does to end.
-    async fn take_over(&self) -> Result<(OwnedMutexGuard<Hold>, Newest), ResumeError> {
-        let mut own = 0;
-        self.newest.send_modify(|newest| {
-            *newest += 1;
-            own = *newest;
-        });
-        let hold = self.wait().await?;
-        let newest = Newest { own, newest: self.newest.subscribe() };
-        if newest.is_over() { Err(ResumeError::Superseded) } else { Ok((hold, newest)) }
-    }
-
-    async fn wait(&self) -> Result<OwnedMutexGuard<Hold>, ResumeError> {
-        let turn = Arc::clone(&self.turn).lock_owned();
-        tokio::time::timeout(TURN_WAIT, turn).await.map_err(|_| ResumeError::Locked)
-    }
-}
-
-/// Whether a request is still the newest for its upload.
-#[derive(Clone, Debug)]
-struct Newest {
-    own: u64,
-    newest: watch::Receiver<u64>,
-}
-
-impl Newest {
-    fn is_over(&self) -> bool {
-        *self.newest.borrow() != self.own
-    }
-
-    async fn over(&mut self) {
-        let own = self.own;
-        // Without a sender the upload is gone: over, too.
-        self.newest.wait_for(|newest| *newest != own).await.ok();
-    }
-}
 
 impl Store {
     /// Begins an upload that can be resumed. When this returns, it survives a crash.
@@ -666,227 +583,4 @@ fn seconds(time: SystemTime) -> u64 {
 
 fn stopped(_: tokio::task::JoinError) -> ResumeError {
     ResumeError::io(std::io::Error::other("the server stops"))
-}
-
-/// An upload that goes on. Dropped, it keeps what was made durable on the way.
-pub struct Appender {
-    /// None only while it is being dropped.
-    parts: Option<Parts>,
-    newest: Newest,
-    declared: Option<u64>,
-    /// What is to be made durable when it has landed, and where it ends.
-    wanted: Option<(u64, Advanced)>,
-    checkpoints: bool,
-    /// It comes at a rate.
-    reel: Option<Reel>,
-}
-
-/// What must come to rest before the next request may write.
-struct Parts {
-    inner: Arc<Inner>,
-    id: StoreId,
-    hold: OwnedMutexGuard<Hold>,
-    feed: Feed,
-    begun: Begun,
-    checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
-    /// The file gets room ahead of what comes. It is not cut to its length before that has ended.
-    setting_aside: Option<JoinHandle<Result<bool, UploadError>>>,
-}
-
-/// Up to where records have been handed to the journal.
-#[derive(Clone, Copy)]
-struct Begun {
-    /// Units.
-    from: usize,
-    /// Their CRC32C.
-    prefix: u32,
-}
-
-impl Appender {
-    /// Bytes so far, durable or not.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> u64 {
-        self.parts().feed.len()
-    }
-
-    fn parts(&self) -> &Parts {
-        self.parts.as_ref().expect("only the end takes it apart")
-    }
-
-    /// Makes nothing durable before [`Self::commit`]: for bytes with a checksum that is known only at
-    /// their end.
-    pub fn hold_back(&mut self) {
-        self.checkpoints = false;
-    }
-
-    /// Resolves when a newer request wants to write. Then [`Self::commit`] what there is, at once.
-    pub async fn superseded(&mut self) {
-        self.newest.over().await;
-    }
-
-    /// Room for the next bytes, at least one, as [`Upload::space`](super::Upload::space).
-    ///
-    /// # Errors
-    /// As there; and when a newer request has taken over. After that one, `commit` still works.
-    pub async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
-        if self.newest.is_over() {
-            return Err(ResumeError::Superseded);
-        }
-        self.check()?;
-        let parts = self.parts.as_mut().expect("only the end takes it apart");
-        let Parts { inner, hold, feed, .. } = parts;
-        let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
-        let room = room(inner, claim, feed, self.declared).await?;
-        tokio::select! {
-            biased;
-            ready = feed.ready() => ready.map_err(|error| inner.write_failed(error))?,
-            () = self.newest.over() => return Err(ResumeError::Superseded),
-        }
-        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
-        let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        Ok(&mut space[..room])
-    }
-
-    /// The first `count` bytes of the space have been filled.
-    pub fn advance(&mut self, count: usize) {
-        let parts = self.parts.as_mut().expect("only the end takes it apart");
-        let Some(end) = parts.feed.advance(count) else { return };
-        let done = parts.begun.from as u64 * UNIT;
-        let is_time = self.reel.as_mut().is_some_and(Reel::handed_over);
-        let is_due = is_time || end >= done + CHECKPOINT;
-        if self.checkpoints && self.wanted.is_none() && is_due {
-            self.wanted = Some((end, parts.advanced()));
-        }
-    }
-
-    /// Takes `bytes` at once.
-    ///
-    /// # Errors
-    /// As [`Self::space`].
-    pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), ResumeError> {
-        while !bytes.is_empty() {
-            let space = self.space().await?;
-            let count = bytes.len().min(space.len());
-            space[..count].copy_from_slice(&bytes[..count]);
-            self.advance(count);
-            bytes = &bytes[count..];
-        }
-        Ok(())
-    }
-
-    /// Gives back the place that is being filled, as [`Upload::park`](super::Upload::park).
-    pub fn park(&mut self) {
-        self.parts.as_mut().expect("only the end takes it apart").feed.park();
-    }
-
-    /// Makes durable all that has come, and tells the offset that the journal has now. Goes on to its
-    /// end also when nobody waits any more.
-    ///
-    /// # Errors
-    /// When it is not, or not surely, durable.
-    pub async fn commit(mut self) -> Result<u64, ResumeError> {
-        let mut parts = self.parts.take().expect("only the end takes it apart");
-        let work = tokio::spawn(async move {
-            let result = parts.commit().await;
-            parts.rest().await;
-            result
-        });
-        Ok(work.await.map_err(stopped)??)
-    }
-
-    /// Begins a checkpoint when its bytes have landed, and hears how the one before has ended.
-    fn check(&mut self) -> Result<(), ResumeError> {
-        let parts = self.parts.as_mut().expect("only the end takes it apart");
-        if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished)
-            && let Some(ended) = now(parts.checkpointed())
-        {
-            ended?;
-        }
-        if parts.checkpoint.is_none()
-            && let Some((end, advanced)) = &self.wanted
-            && parts.feed.landed(*end)
-        {
-            parts.checkpoint(advanced.clone());
-            self.wanted = None;
-        }
-        Ok(())
-    }
-}
-
-impl Parts {
-    /// What the journal is to know of all bytes so far.
-    fn advanced(&self) -> Advanced {
-        let sums = self.feed.sums();
-        let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
-        let (mark, prefix, expires) = (sums.mark(), sums.prefix(), self.inner.expires());
-        Advanced { id: self.id, mark, prefix, from, units, expires }
-    }
-
-    /// Makes durable what has landed, while more comes.
-    fn checkpoint(&mut self, advanced: Advanced) {
-        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.feed.file()));
-        let (begun, announced) = (self.begun, self.hold.announced.clone());
-        let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
-        self.begun = Begun { from, prefix: advanced.prefix };
-        self.checkpoint = Some(tokio::spawn(async move {
-            let synced = inner.medium.sync(&file, Flush::Data).await;
-            synced.map_err(|error| inner.fail(error))?;
-            for part in advanced.split(begun.prefix) {
-                inner.commit(Record::Advanced(part)).await?;
-            }
-            if let Some(announced) = announced {
-                announced.advance(end);
-            }
-            Ok(())
-        }));
-    }
-
-    async fn checkpointed(&mut self) -> Result<(), UploadError> {
-        // Left in its place until it has ended, for who waits again after giving up.
-        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
-        let ended = checkpoint.await;
-        self.checkpoint = None;
-        ended.unwrap_or_else(|_| Err(UploadError::Io(std::io::Error::other("the server stops"))))
-    }
-
-    async fn commit(&mut self) -> Result<u64, UploadError> {
-        self.feed.settle().await.map_err(|error| self.inner.write_failed(error))?;
-        self.checkpointed().await?;
-        let advanced = self.advanced();
-        let len = advanced.mark.len;
-        self.checkpoint(advanced);
-        self.checkpointed().await?;
-        self.hold.tail = Some((len, self.feed.tail().to_vec()));
-        Ok(len)
-    }
-
-    /// Comes to rest: nothing is under way any more when the next one may write.
-    async fn rest(mut self) {
-        if let Err(error) = self.feed.land().await {
-            self.inner.write_failed(error);
-        }
-        // Who has failed has said so; whoever comes next finds the volume closed.
-        self.checkpointed().await.ok();
-        if let Some(setting) = self.setting_aside.take() {
-            // Too little room is no concern any more.
-            drop(setting.await);
-        }
-    }
-}
-
-impl Drop for Appender {
-    fn drop(&mut self) {
-        if let Some(parts) = self.parts.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(parts.rest());
-        }
-    }
-}
-
-impl std::fmt::Debug for Appender {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Appender").field("id", &self.parts().id).finish_non_exhaustive()
-    }
 }

@@ -7,22 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::units::{BitRate, MIB, Nanos};
-
+use super::reel::{AHEAD_MIN, Live};
 use super::{Appender, Principal, ResumeError, Store, StoreId};
 use crate::store::Inner;
-use crate::store::fault::{UploadError, too_large};
-use crate::store::medium::{Medium, now};
+use crate::store::fault::too_large;
+use crate::store::medium::now;
 use crate::store::upload::claim_more;
-
-/// How a title comes that is recorded.
-#[derive(Clone)]
-pub struct Live {
-    /// Its rate.
-    pub rate: BitRate,
-    /// Places of its own.
-    pub medium: Arc<dyn Medium>,
-}
 
 /// An upload that an earlier run has left.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,58 +27,11 @@ pub struct Left {
     pub len: u64,
 }
 
-/// What an upload at a rate needs besides.
-pub(super) struct Reel {
-    /// Bytes for which room is taken before they come.
-    ahead: u64,
-    /// Up to where the file has room.
-    room: u64,
-    /// Why there is no more room.
-    short: Option<UploadError>,
-    /// When the last place was handed over, or rounded off.
-    handed_over: Instant,
-    /// When the journal was last to be told of something.
-    told: Instant,
-    /// How much of it the journal knows, or will.
-    told_len: u64,
-    looked: Option<Instant>,
-}
-
-/// Room is taken for so much media time ahead, and asked for again at the half of it: a file system that
-/// is busy with its journal may take seconds.
-const AHEAD: Nanos = Nanos::from_millis(16_000);
-/// And at least for so much.
-const AHEAD_MIN: u64 = 16 * MIB;
-
-/// The journal is told at most so often. Each time costs two flushes, shared with all others who wait.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-
 /// What comes too slowly to fill a place is written after so long though it does not fill it.
 const ROUNDED_AFTER: Duration = Duration::from_secs(4);
 
 /// How often it is looked what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
-
-impl Reel {
-    pub(super) fn new(live: &Live) -> Self {
-        let begun = Instant::now();
-        Self {
-            ahead: live.rate.bytes_in(AHEAD).0.max(AHEAD_MIN),
-            room: 0,
-            short: None,
-            handed_over: begun,
-            told: begun,
-            told_len: 0,
-            looked: None,
-        }
-    }
-
-    /// A place has been handed over; whether the journal is to be told.
-    pub(super) fn handed_over(&mut self) -> bool {
-        self.handed_over = Instant::now();
-        self.told.elapsed() >= TOLD_EVERY
-    }
-}
 
 impl Store {
     /// Goes on with an upload from its beginning, of which nothing has come, at its rate.
@@ -260,7 +203,10 @@ impl Appender {
 
 #[cfg(test)]
 mod tests {
+    use tactus_core::units::BitRate;
+
     use super::*;
+    use crate::store::medium::Medium;
     use crate::store::{Create, PlainMedium, Precondition, StoreOptions, Verdict, verify};
 
     /// What is filled up to a sector is written again with what follows it; the two are never swapped.

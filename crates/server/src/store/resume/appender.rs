@@ -1,0 +1,253 @@
+//! An upload that goes on: bytes come in, and what has come is made durable beside them.
+//!
+//! Promise: what the journal is told has landed and been flushed before; whoever comes next finds nothing
+//! under way; dropped, it keeps what was made durable on the way.
+
+use std::sync::Arc;
+
+use tactus_core::units::{Bytes, MIB};
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
+
+use super::reel::Reel;
+use super::session::{Hold, Newest};
+use crate::store::Inner;
+use crate::store::fault::{ResumeError, UploadError};
+use crate::store::feed::Feed;
+use crate::store::id::StoreId;
+use crate::store::journal::{Advanced, Record};
+use crate::store::medium::{Flush, now};
+use crate::store::sums::UNIT;
+use crate::store::upload::room;
+
+/// While bytes come, what has come is made durable after so many. With what comes during the two
+/// flushes of that, about 8 MiB have to be sent again after a crash. To stop the client for them would
+/// cost it half of its rate.
+const CHECKPOINT: u64 = 4 * MIB;
+
+/// An upload that goes on. Dropped, it keeps what was made durable on the way.
+pub struct Appender {
+    /// None only while it is being dropped.
+    pub(super) parts: Option<Parts>,
+    pub(super) newest: Newest,
+    pub(super) declared: Option<u64>,
+    /// What is to be made durable when it has landed, and where it ends.
+    pub(super) wanted: Option<(u64, Advanced)>,
+    pub(super) checkpoints: bool,
+    /// It comes at a rate.
+    pub(super) reel: Option<Reel>,
+}
+
+/// What must come to rest before the next request may write.
+pub(super) struct Parts {
+    pub(super) inner: Arc<Inner>,
+    pub(super) id: StoreId,
+    pub(super) hold: OwnedMutexGuard<Hold>,
+    pub(super) feed: Feed,
+    pub(super) begun: Begun,
+    pub(super) checkpoint: Option<JoinHandle<Result<(), UploadError>>>,
+    /// The file gets room ahead of what comes. It is not cut to its length before that has ended.
+    pub(super) setting_aside: Option<JoinHandle<Result<bool, UploadError>>>,
+}
+
+/// Up to where records have been handed to the journal.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    /// Units.
+    pub(super) from: usize,
+    /// Their CRC32C.
+    pub(super) prefix: u32,
+}
+
+impl Appender {
+    /// Bytes so far, durable or not.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> u64 {
+        self.parts().feed.len()
+    }
+
+    pub(super) fn parts(&self) -> &Parts {
+        self.parts.as_ref().expect("only the end takes it apart")
+    }
+
+    /// Makes nothing durable before [`Self::commit`]: for bytes with a checksum that is known only at
+    /// their end.
+    pub fn hold_back(&mut self) {
+        self.checkpoints = false;
+    }
+
+    /// Resolves when a newer request wants to write. Then [`Self::commit`] what there is, at once.
+    pub async fn superseded(&mut self) {
+        self.newest.over().await;
+    }
+
+    /// Room for the next bytes, at least one, as [`Upload::space`](super::Upload::space).
+    ///
+    /// # Errors
+    /// As there; and when a newer request has taken over. After that one, `commit` still works.
+    pub async fn space(&mut self) -> Result<&mut [u8], ResumeError> {
+        if self.newest.is_over() {
+            return Err(ResumeError::Superseded);
+        }
+        self.check()?;
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        let Parts { inner, hold, feed, .. } = parts;
+        let claim = hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let room = room(inner, claim, feed, self.declared).await?;
+        tokio::select! {
+            biased;
+            ready = feed.ready() => ready.map_err(|error| inner.write_failed(error))?,
+            () = self.newest.over() => return Err(ResumeError::Superseded),
+        }
+        let space = feed.space().await.map_err(|error| inner.write_failed(error))?;
+        let room = space.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        Ok(&mut space[..room])
+    }
+
+    /// The first `count` bytes of the space have been filled.
+    pub fn advance(&mut self, count: usize) {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        let Some(end) = parts.feed.advance(count) else { return };
+        let done = parts.begun.from as u64 * UNIT;
+        let is_time = self.reel.as_mut().is_some_and(Reel::handed_over);
+        let is_due = is_time || end >= done + CHECKPOINT;
+        if self.checkpoints && self.wanted.is_none() && is_due {
+            self.wanted = Some((end, parts.advanced()));
+        }
+    }
+
+    /// Takes `bytes` at once.
+    ///
+    /// # Errors
+    /// As [`Self::space`].
+    pub async fn append(&mut self, mut bytes: &[u8]) -> Result<(), ResumeError> {
+        while !bytes.is_empty() {
+            let space = self.space().await?;
+            let count = bytes.len().min(space.len());
+            space[..count].copy_from_slice(&bytes[..count]);
+            self.advance(count);
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Gives back the place that is being filled, as [`Upload::park`](super::Upload::park).
+    pub fn park(&mut self) {
+        self.parts.as_mut().expect("only the end takes it apart").feed.park();
+    }
+
+    /// Makes durable all that has come, and tells the offset that the journal has now. Goes on to its
+    /// end also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When it is not, or not surely, durable.
+    pub async fn commit(mut self) -> Result<u64, ResumeError> {
+        let mut parts = self.parts.take().expect("only the end takes it apart");
+        let work = tokio::spawn(async move {
+            let result = parts.commit().await;
+            parts.rest().await;
+            result
+        });
+        Ok(work.await.map_err(stopped)??)
+    }
+
+    /// Begins a checkpoint when its bytes have landed, and hears how the one before has ended.
+    pub(super) fn check(&mut self) -> Result<(), ResumeError> {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        if parts.checkpoint.as_ref().is_some_and(JoinHandle::is_finished)
+            && let Some(ended) = now(parts.checkpointed())
+        {
+            ended?;
+        }
+        if parts.checkpoint.is_none()
+            && let Some((end, advanced)) = &self.wanted
+            && parts.feed.landed(*end)
+        {
+            parts.checkpoint(advanced.clone());
+            self.wanted = None;
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// What the journal is to know of all bytes so far.
+    pub(super) fn advanced(&self) -> Advanced {
+        let sums = self.feed.sums();
+        let (from, units) = (self.begun.from as u64, sums.units_from(self.begun.from).to_vec());
+        let (mark, prefix, expires) = (sums.mark(), sums.prefix(), self.inner.expires());
+        Advanced { id: self.id, mark, prefix, from, units, expires }
+    }
+
+    /// Makes durable what has landed, while more comes.
+    fn checkpoint(&mut self, advanced: Advanced) {
+        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(self.feed.file()));
+        let (begun, announced) = (self.begun, self.hold.announced.clone());
+        let (from, end) = (begun.from + advanced.units.len(), Bytes(advanced.mark.len));
+        self.begun = Begun { from, prefix: advanced.prefix };
+        self.checkpoint = Some(tokio::spawn(async move {
+            let synced = inner.medium.sync(&file, Flush::Data).await;
+            synced.map_err(|error| inner.fail(error))?;
+            for part in advanced.split(begun.prefix) {
+                inner.commit(Record::Advanced(part)).await?;
+            }
+            if let Some(announced) = announced {
+                announced.advance(end);
+            }
+            Ok(())
+        }));
+    }
+
+    async fn checkpointed(&mut self) -> Result<(), UploadError> {
+        // Left in its place until it has ended, for who waits again after giving up.
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        let ended = checkpoint.await;
+        self.checkpoint = None;
+        ended.unwrap_or_else(|_| Err(UploadError::Io(std::io::Error::other("the server stops"))))
+    }
+
+    async fn commit(&mut self) -> Result<u64, UploadError> {
+        self.feed.settle().await.map_err(|error| self.inner.write_failed(error))?;
+        self.checkpointed().await?;
+        let advanced = self.advanced();
+        let len = advanced.mark.len;
+        self.checkpoint(advanced);
+        self.checkpointed().await?;
+        self.hold.tail = Some((len, self.feed.tail().to_vec()));
+        Ok(len)
+    }
+
+    /// Comes to rest: nothing is under way any more when the next one may write.
+    async fn rest(mut self) {
+        if let Err(error) = self.feed.land().await {
+            self.inner.write_failed(error);
+        }
+        // Who has failed has said so; whoever comes next finds the volume closed.
+        self.checkpointed().await.ok();
+        if let Some(setting) = self.setting_aside.take() {
+            // Too little room is no concern any more.
+            drop(setting.await);
+        }
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(parts.rest());
+        }
+    }
+}
+
+impl std::fmt::Debug for Appender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Appender").field("id", &self.parts().id).finish_non_exhaustive()
+    }
+}
+
+fn stopped(_: tokio::task::JoinError) -> ResumeError {
+    ResumeError::io(std::io::Error::other("the server stops"))
+}
