@@ -268,7 +268,7 @@ impl DeliveryServer {
         } else {
             let outcome = match DiskFault(errno) {
                 DiskFault::DAMAGED => Outcome::Damaged { block },
-                DiskFault(errno) => Outcome::DiskFailed(errno),
+                DiskFault(errno) => Outcome::Unreadable { block, errno },
             };
             self.end(now, stream.index, outcome);
         }
@@ -410,7 +410,7 @@ impl DeliveryServer {
         let outcome = entry.outcome.expect("a stream ends with an outcome");
         let counter = match outcome {
             Outcome::Complete => Some(&self.counters.completed),
-            Outcome::DiskFailed(_) => Some(&self.counters.disk_failed),
+            Outcome::DiskFailed(_) | Outcome::Unreadable { .. } => Some(&self.counters.disk_failed),
             Outcome::Damaged { .. } => Some(&self.counters.damaged),
             Outcome::TooSlow => Some(&self.counters.too_slow),
             Outcome::PeerGone(_) => Some(&self.counters.peer_gone),

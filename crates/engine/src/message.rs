@@ -127,6 +127,14 @@ pub enum Outcome {
     TooSlow,
     /// The disk failed, with this error number.
     DiskFailed(i32),
+    /// The disk cannot read a block of the title. Nothing of it was sent; what was sent ends before it, or
+    /// earlier.
+    Unreadable {
+        /// Its number, counted in the volume's blocks.
+        block: u64,
+        /// Why not.
+        errno: i32,
+    },
     /// This block of the title is not what was stored. Nothing of it was sent.
     Damaged {
         /// Its number, counted in the volume's blocks.

@@ -6,6 +6,7 @@
 //! the engine until it reports the stream as finished.
 
 mod following;
+mod marks;
 mod popular;
 mod recording;
 mod running;
@@ -16,7 +17,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
@@ -30,9 +31,11 @@ use tactus_ring::spsc::{Consumer, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
 
+use crate::broker::marks::{Marks, Version};
 use crate::broker::popular::Popular;
 use crate::catalogue::{self, OpenTitle};
 
+pub use marks::BadPlace;
 pub use recording::RecordGrant;
 pub use running::Running;
 
@@ -74,15 +77,19 @@ struct Book {
     popular: Popular,
     /// Damaged blocks that have been logged.
     damaged: BTreeSet<(TitleId, u64)>,
+    /// Places that could not be read.
+    marks: Marks,
 }
 
 /// With more than these, some are logged again.
 const DAMAGED_MAX: usize = 1024;
 
-/// A block that is not what was stored.
+/// What nobody has been told of yet: a block that is not what was stored, or cannot be read.
 struct Damage {
     title: Arc<OpenTitle>,
     block: u64,
+    /// Why it cannot be read; none when it can.
+    errno: Option<i32>,
 }
 
 #[derive(Default)]
@@ -162,6 +169,14 @@ pub struct Delivered {
     pub outcome: Outcome,
     /// Bytes that the socket has taken.
     pub sent: u64,
+    /// Where the place begins that could not be read. The socket can still be given what lies before.
+    pub readable_to: Option<u64>,
+}
+
+impl Delivered {
+    fn without_socket(outcome: Outcome) -> Self {
+        Self { socket: None, outcome, sent: 0, readable_to: None }
+    }
 }
 
 /// Why a delivery was not admitted.
@@ -230,6 +245,7 @@ impl Broker {
             refusals: Refusals::default(),
             popular: Popular::default(),
             damaged: BTreeSet::new(),
+            marks: Marks::default(),
         };
         Self { shared: Arc::new(Shared { book: Mutex::new(book), rules, streams: counters }) }
     }
@@ -324,8 +340,7 @@ impl Broker {
         let source = match Source::open(title, &self.shared.rules) {
             Ok(source) => source,
             Err(errno) => {
-                let outcome = Outcome::DiskFailed(errno);
-                return Err(Delivered { socket: None, outcome, sent: 0 });
+                return Err(Delivered::without_socket(Outcome::DiskFailed(errno)));
             }
         };
         let (finished, delivered) = oneshot::channel();
@@ -356,6 +371,28 @@ impl Broker {
             book.command(Command::Start(start));
         }
         Ok(delivered)
+    }
+
+    /// How far `bytes` of a title can be read, as far as is known: to their end, or to a place that could
+    /// not be read a while ago, for which the disk is not asked again so soon.
+    pub fn readable(&self, title: &OpenTitle, bytes: &Range<u64>) -> u64 {
+        let book = self.shared.book();
+        let bad = book.marks.within(Instant::now(), &version_of(title), bytes.clone());
+        bad.map_or(bytes.end, |bad| bad.bytes.start.max(bytes.start))
+    }
+
+    /// Places that could not be read, and are not asked for meanwhile.
+    pub fn bad_places(&self) -> Vec<BadPlace> {
+        self.shared.book().marks.all(Instant::now())
+    }
+
+    /// Forgets bad places of titles that are gone or have been replaced; `is_current` may block.
+    pub fn forget_bad_places(&self, is_current: impl Fn(&BadPlace) -> bool) {
+        let gone: Vec<_> =
+            self.bad_places().into_iter().filter(|place| !is_current(place)).collect();
+        if !gone.is_empty() {
+            self.shared.book().marks.retain(|place| !gone.contains(place));
+        }
     }
 
     /// How full everything is.
@@ -408,12 +445,18 @@ impl Broker {
             match report {
                 Report::Finished { stream, outcome, sent } => {
                     let damaged = self.shared.book().finished(stream, outcome, sent);
-                    if let Some(Damage { title, block }) = damaged {
+                    if let Some(Damage { title, block, errno }) = damaged {
                         let name = catalogue::path_of(&title.file);
-                        tracing::error!(
-                            title = %name.display(), block,
-                            "a block is not what was stored, and was not sent; `tactus verify` says more"
-                        );
+                        match errno {
+                            None => tracing::error!(
+                                title = %name.display(), block,
+                                "a block is not what was stored, and was not sent; `tactus verify` says more"
+                            ),
+                            Some(errno) => tracing::error!(
+                                title = %name.display(), block, errno,
+                                "a block cannot be read; nobody asks for it again for ten minutes"
+                            ),
+                        }
                     }
                 }
                 Report::Held { stream } => self.shared.book().held(stream),
@@ -445,18 +488,36 @@ impl Book {
     fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) -> Option<Damage> {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");
-        let usable = matches!(outcome, Outcome::Complete);
+        let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
         let socket = place.socket.take().filter(|_| usable);
         let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
-        if let Some(finished) = place.finished.take() {
-            // Whoever asked may have gone; then the socket closes here.
-            drop(finished.send(Delivered { socket, outcome, sent: sent.0 }));
+        let finished = place.finished.take();
+        // Before anybody hears of it, and asks again.
+        let mut readable_to = None;
+        let mut found = None;
+        if let (Outcome::Unreadable { block, errno }, Some(title)) = (outcome, &title) {
+            let block_size = self.ledger.terms().disks[usize::from(title.volume.0)].block.0;
+            let start = block * block_size;
+            readable_to = Some(start);
+            // One that grows gets another tag when it is whole, and is not flushed where it fails.
+            if marks::is_of_a_place(errno) && title.following.is_none() {
+                let Version { volume, etag } = version_of(title);
+                let file = catalogue::path_of(&title.file);
+                let bytes = start..(start + block_size).min(title.len.0.max(start + 1));
+                let since = Instant::now();
+                self.marks.insert(BadPlace { volume, file, etag, bytes, errno, since });
+                found = Some(Damage { title: Arc::clone(title), block, errno: Some(errno) });
+            }
         }
-        let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return None };
+        if let Some(finished) = finished {
+            // Whoever asked may have gone; then the socket closes here.
+            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to }));
+        }
+        let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
         if self.damaged.len() >= DAMAGED_MAX {
             self.damaged.clear();
         }
-        self.damaged.insert((title.id, block)).then_some(Damage { title, block })
+        self.damaged.insert((title.id, block)).then_some(Damage { title, block, errno: None })
     }
 
     fn held(&mut self, stream: StreamId) {
@@ -525,6 +586,9 @@ impl Book {
 
     /// Reads `title` into memory, when half of the arena stays for everybody else.
     fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
+        if self.marks.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
+            return;
+        }
         let disk = u32::from(title.volume.0);
         let demand = self.ledger.demand(disk, Wish::Hold, Share::whole(title.len));
         let mut levels = self.ledger.levels();
@@ -595,8 +659,12 @@ impl Drop for Grant {
     }
 }
 
+fn version_of(title: &OpenTitle) -> Version {
+    Version { volume: title.volume, etag: title.etag.clone() }
+}
+
 fn ended(delivered: Result<Delivered, oneshot::error::RecvError>) -> Delivered {
-    delivered.unwrap_or(Delivered { socket: None, outcome: Outcome::Stopped, sent: 0 })
+    delivered.unwrap_or(Delivered::without_socket(Outcome::Stopped))
 }
 
 fn suited(pace: Pace) -> Pace {

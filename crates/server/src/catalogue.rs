@@ -589,6 +589,14 @@ impl Catalogue {
     }
 }
 
+/// Whether the file at `path` has this entity tag; one that cannot be looked at has it still. May block.
+pub(crate) fn is_version(path: &Path, etag: &str) -> bool {
+    match rustix::fs::lstat(path) {
+        Ok(stat) => FileVersion::of(&stat).etag() == etag,
+        Err(errno) => errno != rustix::io::Errno::NOENT,
+    }
+}
+
 /// The path of an open file, as the kernel knows it now; for logs.
 pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
     path_of_fd(file)

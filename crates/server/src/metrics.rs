@@ -8,6 +8,7 @@ mod capacity;
 mod exposition;
 mod status;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ use crate::catalogue::{self, Catalogue};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
-use crate::http::{self, Internal, Response};
+use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
 
@@ -39,6 +40,7 @@ pub struct Sources {
     degraded: Vec<String>,
     recordings: OnceLock<Recordings>,
     recorder: OnceLock<Recorder>,
+    uploads: OnceLock<Uploads>,
     started: Instant,
     config: Config,
 }
@@ -77,6 +79,7 @@ impl Figures {
             degraded: engine.degraded.clone(),
             recordings: OnceLock::new(),
             recorder: OnceLock::new(),
+            uploads: OnceLock::new(),
             started: Instant::now(),
             config: config.clone(),
         });
@@ -107,6 +110,12 @@ impl Figures {
     pub fn show_recorder(&self, recorder: Recorder) {
         // Told twice: the first one stays.
         drop(self.sources.recorder.set(recorder));
+    }
+
+    /// From now on it is told, too, whether volumes take uploads.
+    pub fn show_uploads(&self, uploads: Uploads) {
+        // Told twice: the first one stays.
+        drop(self.sources.uploads.set(uploads));
     }
 
     fn exposition(&self) -> Response {
@@ -188,12 +197,20 @@ impl Sources {
             return format!("{}{}", volume.mount, following.path);
         }
         let path = catalogue::path_of(&running.title.file);
-        let within = volume.and_then(|volume| {
-            let root = volume.facts.path.canonicalize().ok()?;
-            let name = path.strip_prefix(root).ok()?;
-            Some(format!("{}{}", volume.mount, name.display()))
-        });
+        let within = self.path_in_urls(running.title.volume, &path);
         within.unwrap_or_else(|| format!("title {}", running.title.id.0))
+    }
+
+    fn path_in_urls(&self, volume: VolumeId, path: &Path) -> Option<String> {
+        let volume = self.volumes.get(usize::from(volume.0))?;
+        let root = volume.facts.path.canonicalize().ok()?;
+        let name = path.strip_prefix(root).ok()?;
+        Some(format!("{}{}", volume.mount, name.display()))
+    }
+
+    /// Why a volume that is to take uploads takes none.
+    fn trouble(&self, index: usize) -> Option<String> {
+        self.uploads.get().and_then(|uploads| uploads.trouble(index))
     }
 
     /// The volumes that take uploads, by their numbers, and what has been recorded to each.

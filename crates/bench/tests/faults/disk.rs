@@ -39,14 +39,74 @@ fn f_05_a_read_error_ends_its_stream_and_no_other() {
         stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
         let (one, other) =
             (stage.server.watch("bad.ts", &bad), stage.server.watch("good.ts", &good));
+        // Of the same title, but of what lies before.
+        let before = stage.server.watch_part("bad.ts", &bad[..FIRST_BAD]);
         let ended = one.seen();
-        assert!(!ended.is_whole && ended.bytes() <= 3_000_000 / 262_144 * 262_144);
+        assert!(!ended.is_whole, "it cannot be read");
+        assert_eq!(ended.bytes(), FIRST_BAD as u64, "all that lies before, and no more");
         is_whole_and_on_time(&other.seen());
+        is_whole_and_on_time(&before.seen());
+        assert_eq!(stage.server.figure("tactus_underruns_total"), 0.0);
         let failed = "tactus_streams_ended_total{outcome=\"disk_failed\"}";
-        assert_eq!(stage.server.figure(failed), 1.0);
-        stage.disk().order(Order::FailReads { at: 0, len: 0 }).expect("the disk obeys");
+        // Two who watch a title have it held in memory, as far as it can be.
+        assert!((1.0..=2.0).contains(&stage.server.figure(failed)));
+
+        // From now on the disk is not asked for it.
+        let asked = stage.disk().order(Order::Count).expect("it answers").failed;
         let again = stage.server.get("bad.ts");
-        assert!(again.is_whole && again.body == bad, "a block that failed is not remembered");
+        assert_eq!((again.status, again.is_whole), (200, false), "it is marked");
+        assert!(again.body == bad[..FIRST_BAD], "{} bytes", again.body.len());
+        let beyond = format!("Range: bytes={}-\r\n", FIRST_BAD + 262_144);
+        let beyond = stage.server.ask("GET", "/bad.ts?rate=max", &beyond, b"");
+        assert!(beyond.is_whole && beyond.body == bad[FIRST_BAD + 262_144..]);
+        let within = "Range: bytes=3000000-3000100\r\n";
+        let within = stage.server.ask("GET", "/bad.ts?rate=max", within, b"");
+        assert_eq!(within.status, 500);
+        assert!(within.text().contains("store it again"), "{}", within.text());
+        if !sendfile {
+            // By way of the page cache the kernel reads ahead by itself.
+            assert_eq!(stage.disk().order(Order::Count).expect("it answers").failed, asked);
+        }
+        assert_eq!(stage.server.figure("tactus_blocks_unreadable{volume=\"/\"}"), 1.0);
+        let place = stage.server.status()["volumes"][0]["bad_places"][0].clone();
+        assert_eq!((&place["title"], &place["bytes"]), (&"/bad.ts".into(), &262_144.into()));
+        assert_eq!(place["first_byte"], FIRST_BAD);
+
+        // Another version has no bad places.
+        stage.disk().order(Order::FailReads { at: 0, len: 0 }).expect("the disk obeys");
+        let new = content("new", LEN);
+        assert_eq!(stage.server.put("bad.ts", &new), 204);
+        let again = stage.server.get("bad.ts");
+        assert!(again.is_whole && again.body == new);
+        wait_until("the mark is gone", Duration::from_secs(20), || {
+            stage.server.figure("tactus_blocks_unreadable{volume=\"/\"}") == 0.0
+        });
+    }
+}
+
+/// Where the block begins that holds the byte that cannot be read.
+const FIRST_BAD: usize = 3_000_000 / 262_144 * 262_144;
+
+#[test]
+fn f_05_verify_names_what_cannot_be_read() {
+    let mut stage = Stage::new(Plan::default());
+    stage.store("bad.ts", LEN);
+    std::fs::write(stage.path("not-uploaded.ts"), content("b", LEN)).expect("a file");
+    stage.settle();
+    let verify = |stage: &Stage| {
+        let ended = stage.tactus(&["verify", "--quiet"]);
+        (ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned())
+    };
+    let (code, said) = verify(&stage);
+    assert!(code == Some(0) && said.contains("1 whole"), "{said}");
+    for (name, first) in [("bad.ts", 45 * 65_536), ("not-uploaded.ts", 15 * 65_536)] {
+        let at = stage.disks[0].position(name, first + 4096).expect("it is stored");
+        stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
+        let (code, said) = verify(&stage);
+        let line = format!(
+            "{name}: 1 units of 64 KiB are damaged, the first at byte {first}, 1 of them cannot be read"
+        );
+        assert!(code == Some(1) && said.contains(&line), "{said}");
     }
 }
 
@@ -56,8 +116,13 @@ fn f_06_a_write_error_ends_uploads_and_no_stream() {
     let bytes = stage.store("a.ts", LEN);
     let watch = stage.server.watch("a.ts", &bytes);
     stage.disk().order(Order::FailTitleWrites(true)).expect("the disk obeys");
+    let takes = "tactus_volume_takes_uploads{volume=\"/\"}";
+    assert_eq!(stage.server.figure(takes), 1.0);
     assert_eq!(stage.server.put("b.ts", &content("b.ts", LEN)), 500, "{}", stage.server.said());
     stage.disk().order(Order::FailTitleWrites(false)).expect("the disk obeys");
+    assert_eq!(stage.server.figure(takes), 0.0);
+    let failed = stage.server.status()["volumes"][0]["uploads"]["failed"].clone();
+    assert!(failed.as_str().is_some_and(|why| !why.is_empty()), "{failed}");
     // It is not tried again, not for another title either.
     assert_eq!(stage.server.put("c.ts", &content("c.ts", 5000)), 503);
     is_whole_and_on_time(&watch.seen());

@@ -311,9 +311,18 @@ impl Server {
 
     /// Watches a title of which the content is known, at [`RATE`].
     pub(crate) fn watch(&self, name: &str, content: &[u8]) -> Watch {
+        self.watch_by(name, content, "")
+    }
+
+    /// Watches only the beginning of a title, of which the content is known.
+    pub(crate) fn watch_part(&self, name: &str, content: &[u8]) -> Watch {
+        self.watch_by(name, content, &format!("Range: bytes=0-{}\r\n", content.len() - 1))
+    }
+
+    fn watch_by(&self, name: &str, content: &[u8], fields: &str) -> Watch {
         let mut socket = self.connect();
-        let head =
-            format!("GET /{name}?rate={}k HTTP/1.1\r\nHost: localhost\r\n\r\n", RATE * 8 / 1000);
+        let rate = RATE * 8 / 1000;
+        let head = format!("GET /{name}?rate={rate}k HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
         socket.write_all(head.as_bytes()).expect("the head is taken");
         let content = content.to_vec();
         Watch(std::thread::spawn(move || {
@@ -422,7 +431,7 @@ impl Seen {
         let (mut arrivals, mut come) = (Vec::new(), 0);
         let mut buffer = vec![0; 64 * 1024];
         let mut begun = None;
-        while come < len && status == 200 {
+        while come < len && matches!(status, 200 | 206) {
             match socket.read(&mut buffer) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
@@ -434,7 +443,8 @@ impl Seen {
                 }
             }
         }
-        Self { status, arrivals, is_whole: status == 200 && come == len }
+        let is_whole = matches!(status, 200 | 206) && come == len;
+        Self { status, arrivals, is_whole }
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -39,7 +39,7 @@ impl Broker {
         socket: TcpStream,
     ) -> Delivered {
         let mut following = title.following.clone().expect("a title that grows is followed");
-        let nothing = |outcome| Delivered { socket: None, outcome, sent: 0 };
+        let nothing = Delivered::without_socket;
         // The engine has no word for a delivery of nothing.
         let mut edge = following.look();
         while edge.durable.0 <= first {

@@ -258,7 +258,7 @@ async fn a_title_that_cannot_be_read_is_not_held() {
     let _grants = (watch(&stage).expect("room"), watch(&stage).expect("room"));
     let Some(Command::Hold(hold)) = stage.commands.pop() else { panic!("nothing is held") };
     let before = stage.used(Resource::Arena);
-    let (stream, outcome) = (hold.stream, Outcome::DiskFailed(5));
+    let (stream, outcome) = (hold.stream, Outcome::Unreadable { block: 3, errno: 5 });
     stage.report(Report::Finished { stream, outcome, sent: Bytes(0) });
     stage.report(Report::Retired { stream, sums: None });
     assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));

@@ -14,7 +14,7 @@ use rustix::thread::CpuSet;
 use tokio::task::JoinSet;
 
 use crate::broker::Broker;
-use crate::catalogue::{Catalogue, CatalogueRules, Root};
+use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::config::{Config, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
@@ -121,8 +121,12 @@ impl House {
         if let Some(recorder) = &self.recorder {
             figures.show_recorder(recorder.clone());
         }
+        if let Some(uploads) = &self.uploads {
+            figures.show_uploads(uploads.clone());
+        }
         let figures: Arc<dyn Internal> = Arc::new(figures);
-        let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue)));
+        let broker = self.engine.broker.clone();
+        let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
             catalogue: self.catalogue,
             broker: self.engine.broker.clone(),
@@ -171,12 +175,16 @@ impl House {
 /// How long the room of a deleted title may stay taken though nobody sees it any more.
 const FORGET_EVERY: Duration = Duration::from_secs(3);
 
-async fn forget_changed(catalogue: Arc<Catalogue>) {
+async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
     loop {
         tokio::time::sleep(FORGET_EVERY).await;
-        let catalogue = Arc::clone(&catalogue);
+        let (catalogue, broker) = (Arc::clone(&catalogue), broker.clone());
+        let forget = move || {
+            catalogue.forget_changed();
+            broker.forget_bad_places(|place| catalogue::is_version(&place.file, &place.etag));
+        };
         // On a disk that hangs it waits, and is not begun again.
-        if tokio::task::spawn_blocking(move || catalogue.forget_changed()).await.is_err() {
+        if tokio::task::spawn_blocking(forget).await.is_err() {
             tracing::error!("deleted titles keep their room on the disk");
         }
     }

@@ -24,7 +24,7 @@ use crate::store::{Verdict, VerifyError, clear_failed, verify};
   tactus verify --clear /srv/media         after a write or flush failed and the disk was looked at
 
 It reads the files past the page cache and beside a running server, whose streams it may delay on a
-disk with an arm. Files that were not uploaded have no checksums; they are only counted.
+disk with an arm. Files that were not uploaded have no checksums; they are only read.
 
 Exit codes: 0 nothing is damaged; 1 something is damaged or cannot be read; 2 wrong arguments.")]
 pub(super) struct Verify {
@@ -109,8 +109,12 @@ fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found) {
             found.without += 1;
             return;
         }
-        Ok(Verdict::Damaged { first, units }) => {
-            format!("{units} units of 64 KiB are damaged, the first at byte {}", first.0)
+        Ok(Verdict::Damaged { first, units, unreadable }) => {
+            let unread = match unreadable {
+                0 => String::new(),
+                count => format!(", {count} of them cannot be read"),
+            };
+            format!("{units} units of 64 KiB are damaged, the first at byte {}{unread}", first.0)
         }
         Err(error) => error.to_string(),
     };

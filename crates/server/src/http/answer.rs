@@ -98,6 +98,14 @@ pub(super) fn not_served(fault: OpenFault) -> Response {
     }
 }
 
+/// The refusal of bytes that begin with some that the disk could not read a while ago.
+pub(super) fn unreadable(at: u64) -> Response {
+    let text = format!(
+        "the disk cannot read this title at byte {at}; store it again, or ask again in ten minutes"
+    );
+    Response::text(500, text)
+}
+
 /// 503, with the name of what is short for programs and a sentence for people.
 pub(super) fn refused(refusal: &Refusal) -> Response {
     let seconds = refusal.retry_after.as_secs().max(1);

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Answer, Delivery, Follows, refused};
+use super::answer::{Answer, Delivery, Follows, refused, unreadable};
 use super::change::{self, Done};
 use super::counters::Abuse;
 use super::fault::Fault;
@@ -182,6 +182,11 @@ impl Connection {
         manner: Manner,
     ) -> Option<TcpStream> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
+        if let Some((_, first)) = delivery.parts.first()
+            && broker.readable(&delivery.title, first) == first.start
+        {
+            return self.send(socket, &unreadable(first.start), manner).await;
+        }
         let (pace, len) = (delivery.pace, Bytes(delivery.len()));
         let mut grant = match broker.admit_title(&delivery.title, pace, len) {
             Ok(grant) => grant,
@@ -219,16 +224,30 @@ impl Connection {
                 return None;
             }
             words.clear();
-            let engines = prepare(socket, pace).ok()?;
-            let delivered = broker.deliver(&mut grant, &delivery.title, part, engines).await;
-            if delivered.outcome == Outcome::TooSlow {
-                self.abused(Abuse::SlowReader);
+            let mut left = part.start..broker.readable(&delivery.title, &part);
+            while !left.is_empty() {
+                let engines = prepare(socket, pace).ok()?;
+                let title = &delivery.title;
+                let delivered = broker.deliver(&mut grant, title, left.clone(), engines).await;
+                if delivered.outcome == Outcome::TooSlow {
+                    self.abused(Abuse::SlowReader);
+                }
+                left = match (delivered.outcome, delivered.readable_to) {
+                    (Outcome::Complete, _) => left.end..left.end,
+                    // What lies before is sent all the same. It ends, as each place is before the last.
+                    (Outcome::Unreadable { .. }, Some(end)) if end < left.end => {
+                        let at = left.start + delivered.sent;
+                        at..end.max(at)
+                    }
+                    // The announced length is not reached: closing is how HTTP/1.1 says so.
+                    _ => return None,
+                };
+                socket = TcpStream::from_std(delivered.socket?).ok()?;
             }
-            socket = match (delivered.outcome, delivered.socket) {
-                (Outcome::Complete, Some(socket)) => TcpStream::from_std(socket).ok()?,
-                // The announced length is not reached: closing is how HTTP/1.1 says so.
-                _ => return None,
-            };
+            if left.end < part.end {
+                linger(socket, &self.site).await;
+                return None;
+            }
         }
         drop(grant);
         words.extend(delivery.tail);

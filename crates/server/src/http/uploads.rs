@@ -142,6 +142,18 @@ impl Uploads {
         !self.principals.is_empty()
     }
 
+    /// Why a volume that is to take uploads takes none; nothing while all is well.
+    #[must_use]
+    pub fn trouble(&self, index: usize) -> Option<String> {
+        if self.unchecked.get(index) == Some(&true) {
+            return Some(
+                "nobody has checked it since a write or flush failed, or it is read-only".into(),
+            );
+        }
+        let store = self.volumes.get(index)?.as_ref()?;
+        store.broken().map(str::to_owned)
+    }
+
     /// Lets the volumes go, when nobody can change anything any more.
     pub async fn close(self) {
         let volumes: Vec<_> = self.volumes.iter().flatten().cloned().collect();

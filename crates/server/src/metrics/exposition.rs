@@ -160,6 +160,13 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     let refused = [(vec![], sources.catalogue.damaged())];
     let help = "Requests for titles that do not fit their checksums, answered with 500";
     page.counter("tactus_titles_damaged", help, None, refused)?;
+    let bad = sources.broker.bad_places();
+    let each = disks().map(|(index, _)| {
+        let here = bad.iter().filter(|place| usize::from(place.volume.0) == index).count();
+        (vec![volume(index)], here as f64)
+    });
+    let help = "Places that could not be read, and that nobody asks the disk for meanwhile";
+    page.gauge("tactus_blocks_unreadable", help, None, each)?;
     let each = blocks().flat_map(|(index, block)| {
         let labels = |state: &str| vec![volume(index), ("state", state.to_owned())];
         let leased = block.leased.value();
@@ -181,6 +188,11 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
         let (all, floor) = (disk.written_bytes.value(), disk.floor_bytes.value());
         [(labels("spare"), all.saturating_sub(floor)), (labels("floor"), floor)]
     });
+    let help = "1 while the volume takes uploads, 0 since a write or flush has failed";
+    let takes = open().map(|(index, ..)| {
+        (vec![volume(index)], f64::from(u8::from(sources.trouble(index).is_none())))
+    });
+    page.gauge("tactus_volume_takes_uploads", help, None, takes)?;
     let help = "Bytes written to the disk, in time that was left over or that is kept for uploads";
     page.counter("tactus_disk_written", help, Some(Unit::Bytes), each)?;
     let each = open().flat_map(|(index, disk, _)| {

@@ -44,13 +44,27 @@ struct OneVolume {
     /// Whether blocks are sent by reference from the page cache.
     sendfile: bool,
     model: Model,
+    /// What could not be read, and is not asked for meanwhile.
+    bad_places: Vec<OneBadPlace>,
     /// Absent where no uploads are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     uploads: Option<Uploads>,
 }
 
 #[derive(Serialize)]
+struct OneBadPlace {
+    title: String,
+    first_byte: u64,
+    bytes: u64,
+    error: String,
+    marked_seconds_ago: u64,
+}
+
+#[derive(Serialize)]
 struct Uploads {
+    /// Why nothing is taken any more; absent while all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
     write_share: String,
     places: u32,
     places_used: u32,
@@ -165,8 +179,25 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
             flush: exact(flush),
             depth,
         },
+        bad_places: bad_places(sources, at),
         uploads: uploads(sources, at),
     }
+}
+
+fn bad_places(sources: &Sources, at: usize) -> Vec<OneBadPlace> {
+    let places = sources.broker.bad_places().into_iter();
+    let here = places.filter(|place| usize::from(place.volume.0) == at);
+    let told = here.map(|place| {
+        let title = sources.path_in_urls(place.volume, &place.file);
+        OneBadPlace {
+            title: title.unwrap_or_else(|| place.file.display().to_string()),
+            first_byte: place.bytes.start,
+            bytes: place.len().0,
+            error: std::io::Error::from_raw_os_error(place.errno).to_string(),
+            marked_seconds_ago: place.age().as_secs(),
+        }
+    });
+    told.collect()
 }
 
 fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
@@ -174,6 +205,7 @@ fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
     let disk = &sources.counters.disks[at];
     let flush = disk.sync_time.snapshot();
     Some(Uploads {
+        failed: sources.trouble(at),
         write_share: exact(sources.volumes[at].facts.write_share()?),
         places: levels.places,
         places_used: levels.places_used,

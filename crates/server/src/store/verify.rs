@@ -1,6 +1,6 @@
 //! Reads a title and compares it with its checksums, without a running store.
 //!
-//! Promise: it changes nothing, and finds every byte that is not what was stored.
+//! Promise: it changes nothing, and finds every byte that is not what was stored, or that cannot be read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,14 +20,16 @@ use super::sums::{Damaged, Manifests, UNIT};
 pub enum Verdict {
     /// All of its bytes are as they came.
     Whole(Bytes),
-    /// Nobody has summed it up: it was not uploaded, or is a copy.
+    /// Nobody has summed it up: it was not uploaded, or is a copy. All of it can be read.
     NoSums,
-    /// Some of it is not what came.
+    /// Some of it is not what came, or cannot be read.
     Damaged {
         /// Where the first damaged unit begins.
         first: Bytes,
         /// How many units of 64 KiB are damaged.
         units: u64,
+        /// How many of them the disk cannot read.
+        unreadable: u64,
     },
 }
 
@@ -68,22 +70,35 @@ pub fn verify(
         Err(errno) => return Err(VerifyError::Io(errno.into())),
     };
     let sums = Manifests::of_title(root.as_fd(), title.as_fd())?;
-    let Some(sums) = sums else { return Ok(Verdict::NoSums) };
-    let (mut first, mut damaged) = (None, 0);
+    let whole = match &sums {
+        Some(sums) => sums.len(),
+        None => super::len_of(&rustix::fs::fstat(&title).map_err(io::Error::from)?),
+    };
+    let (mut first, mut damaged, mut unreadable) = (None, 0, 0);
     let mut read = Units { title: &title, memory: Memory::new(MIB as usize), at: 0, end: 0 };
-    for (index, &expected) in sums.table().units().iter().enumerate() {
-        let offset = index as u64 * UNIT;
-        let len = UNIT.min(sums.len().0 - offset);
-        let unit = read.unit(offset, len as usize)?;
-        if unit.len() as u64 != len || crc32c::crc32c(unit) != expected {
+    for index in 0..whole.0.div_ceil(UNIT) {
+        let offset = index * UNIT;
+        let len = UNIT.min(whole.0 - offset);
+        let expected = sums.as_ref().map(|sums| sums.table().units()[index as usize]);
+        let is_right = match read.unit(offset, len as usize) {
+            Ok(unit) => expected.is_none_or(|expected| {
+                unit.len() as u64 == len && crc32c::crc32c(unit) == expected
+            }),
+            Err(_) => {
+                unreadable += 1;
+                false
+            }
+        };
+        if !is_right {
             first.get_or_insert(Bytes(offset));
             damaged += 1;
         }
         progress(len);
     }
-    Ok(match first {
-        None => Verdict::Whole(sums.len()),
-        Some(first) => Verdict::Damaged { first, units: damaged },
+    Ok(match (first, sums) {
+        (None, Some(_)) => Verdict::Whole(whole),
+        (None, None) => Verdict::NoSums,
+        (Some(first), _) => Verdict::Damaged { first, units: damaged, unreadable },
     })
 }
 
@@ -99,7 +114,14 @@ struct Units<'a> {
 impl Units<'_> {
     fn unit(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         if offset >= self.end {
-            let count = super::medium::read_full(self.title, self.memory.bytes(), offset)?;
+            let memory = self.memory.bytes();
+            let count = match super::medium::read_full(self.title, memory, offset) {
+                Ok(count) => count,
+                // One sector fails all that is asked for with it.
+                Err(_) => {
+                    super::medium::read_full(self.title, &mut memory[..UNIT as usize], offset)?
+                }
+            };
             (self.at, self.end) = (offset, offset + count as u64);
         }
         let begin = (offset - self.at) as usize;

@@ -453,7 +453,7 @@ fn is_true(outcome: Outcome, received: &Received, live: &Live, damaged: bool) ->
         Outcome::Complete => received.sent == live.len,
         Outcome::PeerGone(_) => received.is_broken,
         Outcome::TooSlow => received.ever_blocked,
-        Outcome::DiskFailed(_) | Outcome::Damaged { .. } => damaged,
+        Outcome::DiskFailed(_) | Outcome::Unreadable { .. } | Outcome::Damaged { .. } => damaged,
         Outcome::Stopped => live.stopped.is_some(),
     }
 }

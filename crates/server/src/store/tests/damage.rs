@@ -39,7 +39,7 @@ async fn p7_every_flipped_bit_of_a_title_and_its_checksums_is_found() {
         title.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).unwrap();
         let first = Bytes(at as u64 / UNIT * UNIT);
         let verdict = verify(house.0.path(), "a.ts", &mut |_| {}).unwrap();
-        assert_eq!(verdict, Verdict::Damaged { first, units: 1 });
+        assert_eq!(verdict, Verdict::Damaged { first, units: 1, unreadable: 0 });
         title.write_all_at(&[bytes[at]], at as u64).unwrap();
     }
     let whole = verify(house.0.path(), "a.ts", &mut |_| {}).unwrap();
