@@ -24,6 +24,8 @@ pub mod phase;
 
 pub mod report;
 
+pub mod classes;
+
 pub mod disk;
 pub mod group;
 pub mod netns;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{faulty, interrupt, netns, report};
+use tactus_bench::{classes, faulty, interrupt, netns, report};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -23,6 +23,8 @@ struct Cli {
 enum Task {
     #[command(flatten)]
     Bench(Bench),
+    /// What the pacer costs with ten to ten thousand classes, by itself.
+    Classes(classes::Options),
     /// Mounts an emulated disk and serves it until ctrl-c.
     Disk(DiskOptions),
     /// Reads an emulated disk and prints its rates beside those of its model.
@@ -77,6 +79,7 @@ fn main() -> Result<()> {
     interrupt::listen()?;
     match cli.task {
         Task::Bench(bench) => benches::run_bench(bench),
+        Task::Classes(options) => classes::run(&options),
         Task::Disk(options) => disk::daemon::serve(&options.shape(), options.commanded),
         Task::DiskCheck(options) => {
             let table = disk::check::check(options.shape(), SECOND.times(8))?;
