@@ -20,6 +20,8 @@ pub mod sums;
 pub mod rtp;
 pub mod ts;
 
+pub mod datagrams;
+
 pub mod cycle;
 pub mod disk_model;
 pub mod ledger;

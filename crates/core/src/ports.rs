@@ -3,6 +3,8 @@
 //! `sys` implements them on the kernel, `sim` on a simulated world. A port never waits: it takes
 //! work, and later gives back what has been done.
 
+use core::net::SocketAddr;
+
 use crate::units::{Bytes, MonoTime};
 
 /// An open file that a volume's device reads from; what the number means is the port's business
@@ -179,6 +181,60 @@ pub trait LinkPort {
 
     /// Offers a part of a file to `socket`, which the page cache must hold. Never waits.
     fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent;
+}
+
+/// Datagrams of one stream that leave together: all of `segment` bytes, but the last may be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Whereto.
+    pub to: SocketAddr,
+    /// Bytes of each datagram, headers of its own included.
+    pub segment: u16,
+    /// In how many parts it lies, one after the other.
+    pub parts: u16,
+}
+
+/// Messages and the parts in which they lie, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// At least one.
+    pub messages: &'a [Message],
+    /// The parts of the first message, those of the second, and so on.
+    pub parts: &'a [&'a [u8]],
+}
+
+/// How far a port has come with a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone {
+    /// So many messages were taken, from the first on.
+    pub messages: usize,
+    /// Why not the next one; none when that was all.
+    pub stop: Option<Stop>,
+}
+
+/// Why a port has not taken a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// There is no room for it now.
+    Full,
+    /// It cannot be sent, by this error number; the next one may.
+    Refused(i32),
+}
+
+/// A network path for datagrams. Its sockets are outlets: of one outlet all datagrams leave from the same
+/// address in the same way.
+pub trait PacketPort: Send {
+    /// Most datagrams of one message; 1 where the kernel cuts none.
+    fn segments_max(&self) -> u32;
+
+    /// Offers messages to an outlet, in order. Never waits.
+    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone;
+
+    /// Copies a part of a file, which the page cache must hold, into memory of the same length.
+    ///
+    /// # Errors
+    /// The error number, when the file has not got these bytes any more.
+    fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 
 /// Wakes whoever waits on the other side of a ring, when it sleeps.

@@ -31,6 +31,10 @@ pub struct ReadAhead {
     window: u32,
     /// The end is not known yet.
     grows: bool,
+    /// After the end comes the beginning.
+    repeats: bool,
+    /// Bytes of the turns before this one.
+    turned: Bytes,
 }
 
 /// The part of one block that a stream sends.
@@ -52,13 +56,21 @@ impl ReadAhead {
     pub fn new(extent: Extent, window: u32) -> Self {
         assert!(extent.first < extent.end, "an empty extent is never delivered");
         assert!(window > 0, "the ledger grants at least one block");
-        Self { extent, next: extent.first.0 / extent.block.0, out: 0, window, grows: false }
+        let next = extent.first.0 / extent.block.0;
+        let turned = Bytes(0);
+        Self { extent, next, out: 0, window, grows: false, repeats: false, turned }
     }
 
     /// Of a title of which what lies before the end is there, and more will come.
     #[must_use]
     pub fn growing(self) -> Self {
         Self { grows: true, ..self }
+    }
+
+    /// Again and again, without end.
+    #[must_use]
+    pub fn repeating(self) -> Self {
+        Self { repeats: true, ..self }
     }
 
     /// More of the title is there; all of it when it `is_whole`.
@@ -88,12 +100,17 @@ impl ReadAhead {
         let piece = self.piece(self.next);
         self.next += 1;
         self.out += 1;
+        if self.repeats && self.next * self.extent.block.0 >= self.extent.end.0 {
+            self.next = self.extent.first.0 / self.extent.block.0;
+            self.turned += self.extent.end - self.extent.first;
+        }
         Some(piece)
     }
 
     /// When the first byte of the next block is due.
     pub fn due(&self, clock: &ByteClock) -> MonoTime {
-        clock.due(Bytes(self.next * self.extent.block.0).saturating_sub(self.extent.first))
+        let begins = Bytes(self.next * self.extent.block.0);
+        clock.due(self.turned + begins.saturating_sub(self.extent.first))
     }
 
     /// Notes that a block is no longer held.
@@ -167,6 +184,26 @@ mod tests {
                 at += u64::from(piece.len);
             }
             prop_assert_eq!(at, first + len);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_repeats_is_the_extent_again_and_again_each_block_due_when_its_turn_comes(
+            first in 0u64..1_000_000, len in 1u64..1_000_000, rate in 100_000u64..100_000_000,
+        ) {
+            let block = Bytes(256 * KIB);
+            let extent = Extent { first: Bytes(first), end: Bytes(first + len), block };
+            let clock = ByteClock::new(MonoTime(5), BitRate(rate));
+            let mut read = ReadAhead::new(extent, 1000).repeating();
+            let mut sent = 0;
+            for _ in 0..100 {
+                prop_assert!(!read.is_complete());
+                prop_assert_eq!(read.due(&clock), clock.due(Bytes(sent)));
+                let piece = read.poll(None, MonoTime(0)).unwrap();
+                prop_assert_eq!(piece.block * block.0 + u64::from(piece.at), first + sent % len);
+                sent += u64::from(piece.len);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! RTP (RFC 3550): the header of a packet, and packets put back into their order.
+//! RTP (RFC 3550): the header of a packet, read and written, and packets put back into their order.
 //!
 //! Promise: a packet is understood as the RFC has it or refused with the rule that it breaks; nothing
 //! is read beyond the datagram. It sends nothing, and knows no payload.
@@ -10,7 +10,33 @@ pub use order::{Counts, Order, Verdict, WINDOW};
 /// Payload type of MPEG-2 transport streams (RFC 3551, table 5).
 pub const MP2T: u8 = 33;
 /// The fixed header, in bytes.
-const HEADER: usize = 12;
+pub const HEADER: usize = 12;
+
+/// The header of a packet without contributing sources, extension and padding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Something begins here; what is the payload's business.
+    pub marker: bool,
+    /// What is carried: seven bits.
+    pub payload_type: u8,
+    /// Its place among the others, modulo 2^16.
+    pub sequence: u16,
+    /// When it was sampled, in units of the payload.
+    pub timestamp: u32,
+    /// Who sends it.
+    pub source: u32,
+}
+
+impl Header {
+    /// As it stands in front of the payload (RFC 3550, section 5.1).
+    pub const fn write(self) -> [u8; HEADER] {
+        let [s0, s1] = self.sequence.to_be_bytes();
+        let [t0, t1, t2, t3] = self.timestamp.to_be_bytes();
+        let [i0, i1, i2, i3] = self.source.to_be_bytes();
+        let kind = (self.marker as u8) << 7 | self.payload_type & 0x7f;
+        [2 << 6, kind, s0, s1, t0, t1, t2, t3, i0, i1, i2, i3]
+    }
+}
 
 /// A packet, read in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +176,18 @@ mod tests {
             if let Ok(packet) = Packet::read(&bytes) {
                 prop_assert!(packet.payload.len() + HEADER <= bytes.len());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_that_is_written_is_read(
+            marker: bool, payload_type in 0u8..128, sequence: u16, timestamp: u32, source: u32,
+        ) {
+            let bytes = Header { marker, payload_type, sequence, timestamp, source }.write();
+            let payload = &[][..];
+            let read = Packet { marker, payload_type, sequence, timestamp, source, payload };
+            prop_assert_eq!(Packet::read(&bytes), Ok(read));
         }
     }
 
