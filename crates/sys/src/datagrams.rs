@@ -184,9 +184,9 @@ pub fn interface(name: &str) -> io::Result<u32> {
     Ok(rustix::net::netdevice::name_to_index(&socket, name)?)
 }
 
-const ADDRESS: usize = size_of::<libc::sockaddr_storage>();
+pub(crate) const ADDRESS: usize = size_of::<libc::sockaddr_storage>();
 
-const EMPTY: libc::msghdr = libc::msghdr {
+pub(crate) const EMPTY: libc::msghdr = libc::msghdr {
     msg_name: ptr::null_mut(),
     msg_namelen: 0,
     msg_iov: ptr::null_mut(),
@@ -199,7 +199,7 @@ const EMPTY: libc::msghdr = libc::msghdr {
 /// A `sockaddr_storage`, as bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Address([u8; ADDRESS]);
+pub(crate) struct Address(pub(crate) [u8; ADDRESS]);
 
 impl Address {
     /// As the kernel has it (ip(7), ipv6(7)): the family in the host's order, the port in the network's.
@@ -217,6 +217,23 @@ impl Address {
         };
         bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
         Self(bytes)
+    }
+
+    pub(crate) fn with_port(to: SocketAddr) -> Self {
+        let mut address = Self::of(to.ip());
+        address.0[2..4].copy_from_slice(&to.port().to_be_bytes());
+        if let SocketAddr::V6(to) = to {
+            address.0[24..28].copy_from_slice(&to.scope_id().to_ne_bytes());
+        }
+        address
+    }
+
+    /// How much of it the kernel reads.
+    pub(crate) const fn len_of(to: SocketAddr) -> usize {
+        match to {
+            SocketAddr::V4(_) => size_of::<libc::sockaddr_in>(),
+            SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
+        }
     }
 
     fn read(&self) -> Option<SocketAddr> {
@@ -281,7 +298,7 @@ fn join(socket: &OwnedFd, group: IpAddr, source: Option<IpAddr>, interface: u32)
     }
 }
 
-fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+pub(crate) fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value is readable for its size; the kernel copies it.
     let done = unsafe {

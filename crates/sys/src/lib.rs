@@ -16,6 +16,7 @@ pub mod region;
 
 pub mod datagrams;
 pub mod file;
+pub mod outlet;
 pub mod tcp;
 
 mod progress;

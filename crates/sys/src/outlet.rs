@@ -1,0 +1,459 @@
+//! Outlets: the sockets that datagrams leave by, and the packet port over them.
+//!
+//! Promise: a send never waits; messages of one call leave in their order; where one stops, those before it
+//! have left and none behind it. Several datagrams of one message are cut by the kernel (`UDP_SEGMENT`)
+//! where it does that, or given to it one by one. It knows no pace.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::units::MonoTime;
+
+use crate::datagrams::{ADDRESS, Address, EMPTY, set};
+
+/// What all datagrams of an outlet have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Way {
+    /// The address that they leave from; of the family that they are sent in, unspecified for any.
+    pub from: IpAddr,
+    /// The interface by its number: for groups, and for addresses of one link.
+    pub interface: Option<u32>,
+    /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets no
+    /// group out of its link.
+    pub hops: Option<u8>,
+    /// The class of the network (RFC 2474): six bits.
+    pub dscp: u8,
+    /// Whether members of a group on this host get them too.
+    pub heard_here: bool,
+    /// Bytes that the kernel may hold until they have left; it may give fewer.
+    pub buffer: usize,
+}
+
+/// Opens the socket of an outlet.
+///
+/// # Errors
+/// What the kernel says.
+pub fn open(way: &Way) -> io::Result<OwnedFd> {
+    let is_v4 = way.from.is_ipv4();
+    let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+    grow(&socket, way.buffer);
+    let traffic_class = i32::from(way.dscp) << 2;
+    let heard_here = i32::from(way.heard_here);
+    if is_v4 {
+        set(&socket, libc::IPPROTO_IP, libc::IP_TOS, &traffic_class)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, &heard_here)?;
+        if let Some(hops) = way.hops {
+            set(&socket, libc::IPPROTO_IP, libc::IP_TTL, &i32::from(hops))?;
+            set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, &i32::from(hops))?;
+        }
+        if let Some(index) = way.interface {
+            let any = libc::in_addr { s_addr: libc::INADDR_ANY };
+            let through = libc::ip_mreqn {
+                imr_multiaddr: any,
+                imr_address: any,
+                imr_ifindex: index as libc::c_int,
+            };
+            set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &through)?;
+        }
+    } else {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &traffic_class)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &heard_here)?;
+        if let Some(hops) = way.hops {
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &i32::from(hops))?;
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &i32::from(hops))?;
+        }
+        if let Some(index) = way.interface {
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &(index as libc::c_int))?;
+        }
+    }
+    bind(&socket, &SocketAddr::new(way.from, 0))?;
+    Ok(socket)
+}
+
+/// Where an outlet's datagrams come from.
+///
+/// # Errors
+/// What the kernel says.
+pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(rustix::net::getsockname(outlet)?.try_into()?)
+}
+
+/// As much room as may be had: beyond `net.core.wmem_max` only with a right.
+fn grow(socket: &OwnedFd, bytes: usize) {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
+    if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted).is_err() {
+        drop(set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted));
+    }
+}
+
+/// How messages of several datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cutting {
+    /// The kernel, or the device, cuts them (`UDP_SEGMENT`).
+    Kernel,
+    /// They are given to it one by one.
+    Ours,
+}
+
+/// The packet port over `sendmmsg`; its handles are file descriptors of outlets.
+pub struct UdpLink {
+    cutting: Cutting,
+    tables: Box<Tables>,
+}
+
+/// What a call describes its messages with.
+struct Tables {
+    heads: [libc::mmsghdr; MESSAGES_MAX],
+    parts: [libc::iovec; PARTS_MAX],
+    names: [Address; MESSAGES_MAX],
+    controls: [Control; MESSAGES_MAX],
+}
+
+// SAFETY: the pointers within the tables are written before each call and not read after it; between calls
+// they mean nothing to anybody, whichever thread has the tables.
+unsafe impl Send for Tables {}
+
+/// Most messages of one call.
+pub const MESSAGES_MAX: usize = 64;
+/// Most parts of one call.
+pub const PARTS_MAX: usize = 512;
+
+/// A control message that holds the length of a segment (udp(7)): header, two bytes, and what aligns it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control {
+    len: usize,
+    level: i32,
+    kind: i32,
+    segment: u16,
+    padding: [u8; 6],
+}
+
+const CONTROL: usize = size_of::<Control>();
+/// As `CMSG_LEN(2)` has it.
+const CONTROL_LEN: usize = 16 + 2;
+/// linux/udp.h
+const UDP_SEGMENT: i32 = 103;
+
+impl Control {
+    const fn of(segment: u16) -> Self {
+        let level = libc::IPPROTO_UDP;
+        Self { len: CONTROL_LEN, level, kind: UDP_SEGMENT, segment, padding: [0; 6] }
+    }
+}
+
+impl UdpLink {
+    /// The port; tries whether the kernel cuts messages.
+    pub fn new() -> Self {
+        Self::with(if kernel_cuts() { Cutting::Kernel } else { Cutting::Ours })
+    }
+
+    /// A port that leaves the cutting to whom it is told.
+    pub fn with(cutting: Cutting) -> Self {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let tables = Tables {
+            heads: [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; MESSAGES_MAX],
+            parts: [empty; PARTS_MAX],
+            names: [Address([0; ADDRESS]); MESSAGES_MAX],
+            controls: [Control::of(0); MESSAGES_MAX],
+        };
+        Self { cutting, tables: Box::new(tables) }
+    }
+
+    /// Who cuts messages.
+    pub fn cutting(&self) -> Cutting {
+        self.cutting
+    }
+}
+
+impl Default for UdpLink {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether a message of two datagrams can be sent to ourselves.
+fn kernel_cuts() -> bool {
+    let tries = || -> io::Result<bool> {
+        let from = Ipv4Addr::LOCALHOST.into();
+        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let outlet = open(&way)?;
+        let to = address(&outlet)?;
+        let message = Message { to, segment: 2, parts: 1 };
+        let batch = Batch { messages: &[message], parts: &[b"word"] };
+        let mut link = UdpLink::with(Cutting::Kernel);
+        let gone = link.send(MonoTime(0), SocketHandle(outlet.as_raw_fd()), batch);
+        Ok(gone == Gone { messages: 1, stop: None })
+    };
+    tries().unwrap_or(false)
+}
+
+impl PacketPort for UdpLink {
+    fn segments_max(&self) -> u32 {
+        match self.cutting {
+            Cutting::Kernel => tactus_core::datagrams::SEGMENTS_MAX,
+            Cutting::Ours => 1,
+        }
+    }
+
+    fn send(&mut self, _now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        let mut done = 0;
+        let mut parts = batch.parts;
+        while done < batch.messages.len() {
+            let (count, used) = self.tables.describe(&batch.messages[done..], parts);
+            assert!(count > 0, "a message has at most {PARTS_MAX} parts");
+            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of ours, which
+            // outlive the call, and to parts that the caller lends for longer; the call only reads
+            // them, besides the lengths in the heads, which are ours.
+            let taken = unsafe {
+                libc::sendmmsg(
+                    outlet.0,
+                    self.tables.heads.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            match usize::try_from(taken) {
+                Ok(taken) if taken == count => {
+                    done += count;
+                    parts = &parts[used..];
+                }
+                // The kernel tells what is wrong with a message only when it is the first.
+                Ok(taken) => {
+                    let skipped: u32 =
+                        batch.messages[done..done + taken].iter().map(|m| u32::from(m.parts)).sum();
+                    done += taken;
+                    parts = &parts[skipped as usize..];
+                }
+                Err(_) => {
+                    let stop = match io::Error::last_os_error().raw_os_error() {
+                        // The buffer is full, or the device's queue, or a signal came first.
+                        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                            Stop::Full
+                        }
+                        errno => Stop::Refused(errno.unwrap_or(libc::EIO)),
+                    };
+                    return Gone { messages: done, stop: Some(stop) };
+                }
+            }
+        }
+        Gone { messages: done, stop: None }
+    }
+
+    fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        assert!(part.len as usize == into.len(), "a part is read whole");
+        let mut done = 0;
+        while done < into.len() {
+            let rest = &mut into[done..];
+            let offset = (part.offset.0 + done as u64) as i64;
+            // SAFETY: the slice is writable for its length; a wrong descriptor is an error, not a danger.
+            let got =
+                unsafe { libc::pread(part.file.0, rest.as_mut_ptr().cast(), rest.len(), offset) };
+            match usize::try_from(got) {
+                // The file has become shorter than the title was.
+                Ok(0) => return Err(libc::ENODATA),
+                Ok(got) => done += got,
+                Err(_) => match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    errno => return Err(errno.unwrap_or(libc::EIO)),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tables {
+    /// Describes as many messages as there is room for; how many, and how many parts they have.
+    fn describe(&mut self, messages: &[Message], parts: &[&[u8]]) -> (usize, usize) {
+        let (mut count, mut used) = (0, 0);
+        for message in messages.iter().take(MESSAGES_MAX) {
+            let next = used + usize::from(message.parts);
+            let Some(own) = self.parts.get_mut(used..next) else { break };
+            let mut len = 0;
+            for (vector, part) in own.iter_mut().zip(&parts[used..next]) {
+                let iov_base = part.as_ptr().cast_mut().cast();
+                *vector = libc::iovec { iov_base, iov_len: part.len() };
+                len += part.len();
+            }
+            self.names[count] = Address::with_port(message.to);
+            let head = &mut self.heads[count].msg_hdr;
+            head.msg_name = self.names[count].0.as_mut_ptr().cast();
+            head.msg_namelen = Address::len_of(message.to) as libc::socklen_t;
+            head.msg_iov = own.as_mut_ptr();
+            head.msg_iovlen = own.len();
+            let is_one = len <= usize::from(message.segment);
+            self.controls[count] = Control::of(message.segment);
+            head.msg_control = match is_one {
+                true => ptr::null_mut(),
+                false => (&raw mut self.controls[count]).cast(),
+            };
+            head.msg_controllen = if is_one { 0 } else { CONTROL };
+            (count, used) = (count + 1, next);
+        }
+        (count, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    const NOW: MonoTime = MonoTime(0);
+    const LOCAL: [&str; 2] = ["127.0.0.1", "::1"];
+
+    fn way(from: &str) -> Way {
+        let from = from.parse().unwrap();
+        Way { from, interface: None, hops: Some(3), dscp: 34, heard_here: true, buffer: 1 << 20 }
+    }
+
+    fn receiver(at: &str) -> (UdpSocket, SocketAddr) {
+        let socket = UdpSocket::bind((at.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    }
+
+    fn take(socket: &UdpSocket) -> Vec<u8> {
+        let mut bytes = [0; 2000];
+        let len = socket.recv(&mut bytes).unwrap();
+        bytes[..len].to_vec()
+    }
+
+    #[test]
+    fn messages_leave_in_order_each_to_its_own_address() {
+        for local in LOCAL {
+            let outlet = open(&way(local)).unwrap();
+            let ((one, to_one), (other, to_other)) = (receiver(local), receiver(local));
+            let message = |to, parts| Message { to, segment: 1500, parts };
+            let messages = [message(to_one, 2), message(to_other, 1), message(to_one, 3)];
+            let parts: [&[u8]; 6] = [b"he", b"ad", b"other", b"a", b"", b"bc"];
+            let batch = Batch { messages: &messages, parts: &parts };
+            let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
+            assert_eq!(gone, Gone { messages: 3, stop: None });
+            assert_eq!((take(&one), take(&one)), (b"head".to_vec(), b"abc".to_vec()));
+            assert_eq!(take(&other), b"other");
+        }
+    }
+
+    #[test]
+    fn the_kernel_cuts_messages_of_several_datagrams_where_it_can() {
+        let mut link = UdpLink::new();
+        if link.cutting() == Cutting::Ours {
+            println!("skipped: this kernel has no UDP_SEGMENT");
+            return;
+        }
+        assert!(link.segments_max() > 1);
+        for local in LOCAL {
+            let outlet = open(&way(local)).unwrap();
+            let (one, to) = receiver(local);
+            let head = [1; 12];
+            let body: Vec<u8> = (0..3000u32).map(|at| (at % 251) as u8).collect();
+            let chunks: Vec<&[u8]> = body.chunks(1316).collect();
+            let parts: Vec<&[u8]> = chunks.iter().flat_map(|chunk| [&head[..], chunk]).collect();
+            let messages = [Message { to, segment: 1328, parts: parts.len() as u16 }];
+            let batch = Batch { messages: &messages, parts: &parts };
+            let gone = link.send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
+            assert_eq!(gone, Gone { messages: 1, stop: None });
+            for chunk in chunks {
+                assert_eq!(take(&one), [&head[..], chunk].concat());
+            }
+        }
+    }
+
+    #[test]
+    fn more_messages_than_one_call_describes_all_leave() {
+        let outlet = open(&way(LOCAL[0])).unwrap();
+        let (one, to) = receiver(LOCAL[0]);
+        let messages = [Message { to, segment: 8, parts: 5 }; 150];
+        let bytes: Vec<[u8; 1]> = (0..750u32).map(|at| [(at / 5) as u8]).collect();
+        let parts: Vec<&[u8]> = bytes.iter().map(|byte| &byte[..]).collect();
+        let batch = Batch { messages: &messages, parts: &parts };
+        let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
+        assert_eq!(gone, Gone { messages: 150, stop: None });
+        for nth in 0..150 {
+            assert_eq!(take(&one), [nth; 5]);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_and_those_before_it_have_left() {
+        let outlet = open(&way(LOCAL[0])).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let (one, to) = receiver(LOCAL[0]);
+        // Longer than any datagram.
+        let huge = vec![0; 70_000];
+        let messages = [1, 1, 1].map(|parts| Message { to, segment: u16::MAX, parts });
+        let parts = [&b"first"[..], &huge, b"last"];
+        let mut link = UdpLink::with(Cutting::Ours);
+        let gone = link.send(NOW, handle, Batch { messages: &messages, parts: &parts });
+        assert_eq!(gone.messages, 1);
+        assert!(matches!(gone.stop, Some(Stop::Refused(_))), "{gone:?}");
+        let rest = Batch { messages: &messages[2..], parts: &parts[2..] };
+        assert_eq!(link.send(NOW, handle, rest), Gone { messages: 1, stop: None });
+        assert_eq!((take(&one), take(&one)), (b"first".to_vec(), b"last".to_vec()));
+        let gone = link.send(NOW, SocketHandle(-1), rest);
+        assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
+    }
+
+    #[test]
+    fn a_group_is_heard_on_the_interface_that_it_is_sent_by() {
+        let lo = crate::datagrams::interface("lo").unwrap();
+        for (group, from) in [("239.255.77.2", "127.0.0.1"), ("ff01::77:2", "::1")] {
+            let to = SocketAddr::new(group.parse().unwrap(), 0);
+            let wanted =
+                crate::datagrams::Wanted { to, source: None, interface: Some(lo), buffer: 1 << 20 };
+            let Ok(mut inbox) = crate::datagrams::Datagrams::open(&wanted) else {
+                println!("skipped: {group} cannot be joined on lo");
+                continue;
+            };
+            let mut to = inbox.address().unwrap();
+            to.set_ip(group.parse().unwrap());
+            let outlet = open(&Way { interface: Some(lo), ..way(from) }).unwrap();
+            let messages = [Message { to, segment: 100, parts: 1 }];
+            let batch = Batch { messages: &messages, parts: &[b"word"] };
+            let gone = UdpLink::new().send(NOW, SocketHandle(outlet.as_raw_fd()), batch);
+            if to.is_ipv6() && gone.stop == Some(Stop::Refused(libc::ENETUNREACH)) {
+                println!("left out: the loopback of this host has no route for groups of IPv6");
+                continue;
+            }
+            assert_eq!(gone, Gone { messages: 1, stop: None }, "{group}");
+            let came = (0..2000).find_map(|_| {
+                let mut came = None;
+                let each = |d: crate::datagrams::Datagram<'_>| came = Some(d.bytes.to_vec());
+                if inbox.receive(each).is_err() {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                came
+            });
+            assert_eq!(came.as_deref(), Some(&b"word"[..]), "{group}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_read_whole_or_not_at_all() {
+        use std::io::Write;
+        use tactus_core::ports::FileHandle;
+        use tactus_core::units::Bytes;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let handle = FileHandle(file.as_raw_fd());
+        let mut link = UdpLink::new();
+        let mut into = [0; 4];
+        let mut read = |offset| {
+            let part = FilePart { file: handle, offset: Bytes(offset), len: 4 };
+            (link.read(NOW, part, &mut into), into)
+        };
+        assert_eq!(read(3), (Ok(()), *b"3456"));
+        assert_eq!(read(8).0, Err(libc::ENODATA));
+    }
+}
