@@ -184,7 +184,7 @@ pub fn phase(place: u32, gap: Nanos) -> Nanos {
     /// 2^64 divided by the golden ratio.
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let part = u64::from(place).wrapping_mul(GOLDEN);
-    Nanos((u128::from(gap.0) * u128::from(part) >> 64) as u64)
+    Nanos(((u128::from(gap.0) * u128::from(part)) >> 64) as u64)
 }
 
 #[cfg(test)]

@@ -91,6 +91,17 @@ pub enum Wish {
         /// As above, as far as its leases go.
         burst: Bytes,
     },
+    /// At an exact rate, out as datagrams.
+    Datagrams {
+        /// Payload rate.
+        rate: BitRate,
+        /// Rate of what is on the wire.
+        wire: BitRate,
+        /// Time of the cores that sending them takes in each second, besides what reading costs.
+        sending: Nanos,
+        /// Of a title that is held in memory.
+        is_held: bool,
+    },
     /// In the time left over: needs memory and a place, no rate.
     BestEffort,
     /// A whole title kept in memory.
@@ -271,6 +282,17 @@ impl Ledger {
                     cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
                     ..stream
                 }
+            }
+            Wish::Datagrams { rate, wire, sending, is_held } => {
+                // No datagram waits for the shortest tick of a connection.
+                let (tick, burst) = (Tick::Ms10, Bytes(0));
+                let paced = match is_held {
+                    true => Wish::Resident { rate, tick, burst },
+                    false => Wish::Paced { rate, tick, burst },
+                };
+                let paced = self.demand(disk, paced, share);
+                let sends = terms.cost.per_send.times(SECOND.0.div_ceil(tick.span().0));
+                Demand { link: wire, cpu: paced.cpu.saturating_sub(sends) + sending, ..paced }
             }
             Wish::Record { rate } => {
                 let written = rate.bytes_in(terms.cycle) + Bytes(1);
@@ -518,6 +540,31 @@ mod tests {
         let mut short = terms_with_uploads();
         short.disks[0].cycle = Nanos::from_millis(20);
         assert_eq!(of(short), 20_000_000 / 1000 * 900 - 10_000_000);
+    }
+
+    #[test]
+    fn datagrams_are_counted_on_the_wire_and_one_by_one() {
+        let mut ledger = Ledger::new(terms());
+        let sending = Nanos::from_millis(3);
+        let (rate, wire) = (BitRate(8_000_000), BitRate(8_400_000));
+        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
+        let demand = ledger.demand(0, wish(false), ENDLESS);
+        let paced = Wish::Paced { rate, tick: Tick::Ms10, burst: Bytes(0) };
+        let connected = ledger.demand(0, paced, ENDLESS);
+        assert_eq!((demand.link, demand.window), (wire, connected.window));
+        // 400 us for each MiB that is read, and not 100 sends.
+        assert_eq!(demand.cpu, Nanos(381_469) + sending);
+        assert_eq!(Demand { link: rate, cpu: connected.cpu, ..demand }, connected);
+        let held = ledger.demand(0, wish(true), ENDLESS);
+        assert_eq!((held.per_cycle, held.blocks, held.link), (Moved::NOTHING, 0, wire));
+        for demand in [demand, held] {
+            ledger.admit(demand).expect("an empty house has room");
+        }
+        assert_eq!(level(&ledger, Resource::Link).used, 2 * wire.0);
+        for demand in [demand, held] {
+            ledger.release(demand);
+        }
+        assert!(ledger.levels().all(|level| level.used == 0));
     }
 
     #[test]

@@ -9,20 +9,22 @@ use std::sync::Arc;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::RESIDENT_WINDOW;
-use tactus_core::ports::{Bell, DiskPort, LinkPort};
-use tactus_core::units::{Bytes, Nanos, SECOND};
+use tactus_core::ports::{Bell, DiskPort, LinkPort, PacketPort};
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::Keeper;
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::block::{BlockRings, BlockServer};
 use crate::cores::Core;
 use crate::counters::{
-    BlockCounters, DeliveryCounters, DiskCounters, LinkCounters, StreamCounters,
+    BlockCounters, DeliveryCounters, DiskCounters, LinkCounters, PacketCounters, StreamCounters,
 };
-use crate::delivery::{DeliveryParts, DeliveryServer, VolumeParts, VolumeTerms};
+use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts, VolumeTerms};
 use crate::disk::{self, DiskRings, DiskServer};
+use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Memory, Patience};
 use crate::message::{Command, IntakeAnswer, IntakeRequest, Report};
+use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
 /// One volume: its device, its memory, and how its disk turns.
@@ -75,6 +77,8 @@ pub struct Placement {
     pub delivery: usize,
     /// The link server.
     pub link: usize,
+    /// The packet server, where there is one.
+    pub packets: usize,
 }
 
 impl Placement {
@@ -87,12 +91,13 @@ impl Placement {
             _ => 1 + volume % (cores - 1),
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
-        Self { blocks: disks.clone(), disks, delivery: 0, link: 0 }
+        Self { blocks: disks.clone(), disks, delivery: 0, link: 0, packets: 0 }
     }
 
     /// How many cores are used.
     pub fn cores(&self) -> usize {
-        let all = self.disks.iter().chain(&self.blocks).chain([&self.delivery, &self.link]);
+        let single = [&self.delivery, &self.link, &self.packets];
+        let all = self.disks.iter().chain(&self.blocks).chain(single);
         all.max().map_or(0, |last| last + 1)
     }
 }
@@ -103,6 +108,8 @@ pub struct Setup<D, L> {
     pub volumes: Vec<VolumeSetup<D>>,
     /// The network path.
     pub link: L,
+    /// The way of datagrams; none where none are sent.
+    pub packets: Option<PacketSetup>,
     /// Places of the delivery table.
     pub streams: u32,
     /// When a peer counts as too slow.
@@ -111,6 +118,16 @@ pub struct Setup<D, L> {
     pub placement: Placement,
     /// Rung when there are reports.
     pub report_bell: Box<dyn Bell>,
+}
+
+/// A network path for datagrams.
+pub struct PacketSetup {
+    /// What sends them.
+    pub port: Box<dyn PacketPort>,
+    /// What it carries, with all that is on the wire.
+    pub rate: BitRate,
+    /// How finely it divides time.
+    pub tick: Nanos,
 }
 
 /// The control side's end of the engine.
@@ -136,6 +153,8 @@ pub struct Counters {
     pub delivery: Arc<DeliveryCounters>,
     /// The link server.
     pub link: Arc<LinkCounters>,
+    /// The packet server.
+    pub packets: Arc<PacketCounters>,
     /// Each place of the delivery table.
     pub streams: Arc<[StreamCounters]>,
 }
@@ -149,7 +168,7 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, link, streams, patience, placement, report_bell } = setup;
+    let Setup { volumes, link, packets, streams, patience, placement, report_bell } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of titles that are held share blocks, so there may be more leases than places.
@@ -163,6 +182,7 @@ where
         blocks: vec![],
         delivery: Arc::clone(&delivery_counters),
         link: Arc::clone(&link_counters),
+        packets: Arc::default(),
         streams: Arc::clone(&stream_counters),
     };
     let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
@@ -185,8 +205,24 @@ where
     // A start, the stop of its grant, one stop of all, and what a growing title has become.
     let (commands, delivery_commands) = ring(4 * streams + 1);
     let (delivery_reports, reports) = ring(3 * streams + 1);
-    let (to_link, link_requests) = ring(leases + 3 * streams + 1);
-    let (link_answers, from_link) = ring(leases + 3 * streams + 1);
+    let (sockets, link_requests, link_answers) = link_rings(leases, streams);
+    let packet_server = packets.map(|PacketSetup { port, rate, tick }| {
+        let (end, requests, answers) = link_rings(leases, streams);
+        let server = PacketServer::new(PacketParts {
+            port,
+            rate,
+            tick,
+            memories: memories.clone(),
+            requests,
+            answers,
+            leases,
+            counters: Arc::clone(&counters.packets),
+            streams: Arc::clone(&stream_counters),
+        });
+        // Polled before all others: it has the least time.
+        placed.insert(0, (placement.packets, Box::new(server)));
+        end
+    });
     let delivery = DeliveryServer::new(DeliveryParts {
         streams,
         wants: leases,
@@ -194,8 +230,7 @@ where
         commands: delivery_commands,
         reports: delivery_reports,
         bell: report_bell,
-        to_link,
-        from_link,
+        links: Links { sockets, datagrams: packet_server },
         counters: delivery_counters,
     });
     let link = LinkServer::new(
@@ -221,6 +256,13 @@ where
         }
     }
     (cores, Control { commands, reports, intakes, counters })
+}
+
+/// The rings between the delivery server and one link: its end, and the link's.
+fn link_rings(leases: usize, streams: usize) -> (LinkEnd, Consumer<ToLink>, Producer<FromLink>) {
+    let (requests, link_requests) = ring(leases + 3 * streams + 1);
+    let (link_answers, answers) = ring(leases + 3 * streams + 1);
+    (LinkEnd { requests, answers }, link_requests, link_answers)
 }
 
 struct Made {

@@ -92,6 +92,34 @@ pub struct LinkCounters {
     pub deviation: Histogram,
 }
 
+/// One packet server.
+#[derive(Default)]
+pub struct PacketCounters {
+    /// Payload bytes taken by outlets.
+    pub bytes: Counter,
+    /// Datagrams.
+    pub datagrams: Counter,
+    /// Messages that they left in.
+    pub messages: Counter,
+    /// Calls of the port.
+    pub calls: Counter,
+    /// Turns in which the pacer went on to a later tick.
+    pub turns: Counter,
+    /// Datagrams that the kernel would not send.
+    pub refused: Counter,
+    /// Calls after which an outlet was full.
+    pub full: Counter,
+    /// Messages whose bytes were not there in time.
+    pub underruns: Counter,
+    /// Moments in which the machine or the link stood still and all clocks were moved.
+    pub stalls: Counter,
+    /// How late the turn began in which each message left, in ns after it was due.
+    pub lateness: Histogram,
+    /// How far each whole second of each stream was from its rate, in millionths. The mean is the
+    /// figure J over one second.
+    pub deviation: Histogram,
+}
+
 /// One place of the delivery table, as the link sees it. All is zero from a stream's end to the first
 /// visit of the next.
 #[derive(Default)]

@@ -23,7 +23,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
-use crate::message::{Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId};
+use crate::message::{Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -48,9 +48,21 @@ pub struct DeliveryServer {
     /// Wakes the control side when there are reports.
     bell: Box<dyn Bell>,
     reported: bool,
-    to_link: Producer<ToLink>,
-    from_link: Consumer<FromLink>,
+    links: Links,
     counters: Arc<DeliveryCounters>,
+}
+
+/// The link servers, by what they send.
+pub(crate) struct Links {
+    pub(crate) sockets: LinkEnd,
+    /// None where no datagrams are sent.
+    pub(crate) datagrams: Option<LinkEnd>,
+}
+
+/// The rings of one link server.
+pub(crate) struct LinkEnd {
+    pub(crate) requests: Producer<ToLink>,
+    pub(crate) answers: Consumer<FromLink>,
 }
 
 struct Volume {
@@ -79,8 +91,7 @@ pub(crate) struct DeliveryParts {
     pub(crate) commands: Consumer<Command>,
     pub(crate) reports: Producer<Report>,
     pub(crate) bell: Box<dyn Bell>,
-    pub(crate) to_link: Producer<ToLink>,
-    pub(crate) from_link: Consumer<FromLink>,
+    pub(crate) links: Links,
     pub(crate) counters: Arc<DeliveryCounters>,
 }
 
@@ -102,8 +113,7 @@ impl DeliveryServer {
             reports: parts.reports,
             bell: parts.bell,
             reported: false,
-            to_link: parts.to_link,
-            from_link: parts.from_link,
+            links: parts.links,
             counters: parts.counters,
         }
     }
@@ -172,7 +182,7 @@ impl DeliveryServer {
         if is_fed || is_ahead {
             entry.is_open_ended = false;
             let (stream, len) = (entry.start.stream, entry.start.end - entry.start.first);
-            give(&mut self.to_link, ToLink::Settle { stream, len });
+            self.links.give(entry.start.sink, ToLink::Settle { stream, len });
         }
     }
 
@@ -302,19 +312,18 @@ impl DeliveryServer {
                 });
                 let Some(pace) = entry.pace_to_begin(cycle, blocks, bytes) else { return };
                 entry.phase = Phase::Running;
+                let turn = entry.start.end - entry.start.first;
                 let open = Open {
                     stream: entry.start.stream,
                     volume: entry.start.origin.volume,
-                    socket: entry.start.socket,
+                    sink: entry.start.sink,
                     file: entry.start.origin.file,
                     first: entry.start.first,
                     pace,
-                    len: match entry.is_open_ended {
-                        true => None,
-                        false => Some(entry.start.end - entry.start.first),
-                    },
+                    len: (!entry.is_open_ended && !entry.start.repeats).then_some(turn),
+                    turn: entry.start.repeats.then_some(turn),
                 };
-                give(&mut self.to_link, ToLink::Open(open));
+                self.links.give(entry.start.sink, ToLink::Open(open));
             }
             Phase::Running => {}
             Phase::Free | Phase::Draining => return,
@@ -327,7 +336,7 @@ impl DeliveryServer {
             entry.at_link += 1;
             let stream = entry.start.stream;
             let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len };
-            give(&mut self.to_link, feed);
+            self.links.give(entry.start.sink, feed);
         }
     }
 
@@ -395,7 +404,7 @@ impl DeliveryServer {
             self.finish(index);
         } else if !entry.link_closed {
             let stream = entry.start.stream;
-            give(&mut self.to_link, ToLink::Close(stream));
+            self.links.give(entry.start.sink, ToLink::Close(stream));
         }
         self.retire_if_done(index);
     }
@@ -460,9 +469,21 @@ impl DeliveryServer {
     }
 }
 
-fn give(to_link: &mut Producer<ToLink>, message: ToLink) {
-    let pushed = to_link.push(message);
-    assert!(pushed.is_ok(), "the ring holds every lease and two messages for every stream");
+impl Links {
+    /// Says something about a stream to the server that sends it.
+    fn give(&mut self, sink: Sink, message: ToLink) {
+        let link = match sink {
+            Sink::Socket(_) => &mut self.sockets,
+            Sink::Datagrams(_) => self.datagrams.as_mut().expect("there is a server for them"),
+        };
+        let pushed = link.requests.push(message);
+        assert!(pushed.is_ok(), "the ring holds every lease and two messages for every stream");
+    }
+
+    fn pop(&mut self) -> Option<FromLink> {
+        let datagrams = self.datagrams.as_mut();
+        self.sockets.answers.pop().or_else(|| datagrams?.answers.pop())
+    }
 }
 
 fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: MonoTime) -> Want {
@@ -484,7 +505,7 @@ fn want_of(start: &Start, block: Bytes, piece: Piece, token: u32, deadline: Mono
 impl Server for DeliveryServer {
     fn poll(&mut self, now: MonoTime) -> bool {
         let mut any = false;
-        while let Some(message) = self.from_link.pop() {
+        while let Some(message) = self.links.pop() {
             any = true;
             self.handle_link(now, message);
         }

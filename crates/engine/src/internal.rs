@@ -3,11 +3,11 @@
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::cycle::Job;
-use tactus_core::ports::{FileHandle, SocketHandle, Sum};
+use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Outcome, Pace, StreamId, TitleId, VolumeId};
+use crate::message::{Outcome, Pace, Sink, StreamId, TitleId, VolumeId};
 
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
@@ -103,13 +103,15 @@ pub(crate) enum ToLink {
 pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) volume: VolumeId,
-    pub(crate) socket: SocketHandle,
+    pub(crate) sink: Sink,
     /// The title's file, and where in it the first byte is.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
     pub(crate) pace: Pace,
-    /// Bytes to send in all; none while the title grows.
+    /// Bytes to send in all; none while the title grows, or when it repeats.
     pub(crate) len: Option<Bytes>,
+    /// After how many it begins again; none when it does not.
+    pub(crate) turn: Option<Bytes>,
 }
 
 /// From a link server to a delivery server.

@@ -18,5 +18,7 @@ pub mod delivery;
 pub mod disk;
 pub mod link;
 
+pub mod packets;
+
 pub mod assembly;
 pub mod cores;

@@ -23,13 +23,15 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::{LinkCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
-use crate::link::entry::{Entry, Fed};
-use crate::link::moved::Moved;
+use crate::link::entry::Entry;
 use crate::link::roster::Roster;
-use crate::link::window::Second;
 use crate::message::{Outcome, Pace, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
+
+pub(crate) use crate::link::entry::Fed;
+pub(crate) use crate::link::moved::Moved;
+pub(crate) use crate::link::window::{Second, Window};
 
 /// When a peer counts as too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +55,7 @@ impl Default for Patience {
 }
 
 /// Where the bytes of a volume's blocks are, as long as they are leased.
+#[derive(Clone)]
 pub enum Memory {
     /// In an arena, sent by a copy.
     Arena(View),

@@ -4,12 +4,14 @@
 //! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
 //! uploads it says *write* and *sync*, and hears of each once.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tactus_core::datagrams::Form;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
-use tactus_core::units::{BitRate, Bytes, MonoTime};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 
 /// One running delivery: a place in the delivery table, and the life it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -44,6 +46,28 @@ pub enum Pace {
     BestEffort,
 }
 
+/// Where a stream goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sink {
+    /// Into a connection; the engine's until `Report::Finished`.
+    Socket(SocketHandle),
+    /// Out as datagrams; only at a pace.
+    Datagrams(Datagrams),
+}
+
+/// How datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagrams {
+    /// Through which socket, which others may share; open until `Report::Finished`.
+    pub outlet: SocketHandle,
+    /// Whereto.
+    pub to: SocketAddr,
+    /// What stands in front of each.
+    pub form: Form,
+    /// How long the first of several may wait for the last of them.
+    pub burst: Nanos,
+}
+
 /// What is read, and where it lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
@@ -76,12 +100,14 @@ pub struct Start {
     pub end: Bytes,
     /// The title grows, and what comes is sent too: the end moves by [`Command::Extend`].
     pub grows: bool,
+    /// After the end comes the beginning, until it is stopped.
+    pub repeats: bool,
     /// How fast.
     pub pace: Pace,
     /// Most blocks the stream may hold or wait for at once, as reserved in the ledger.
     pub window: u32,
-    /// Where it is sent; the engine's until `Report::Finished`.
-    pub socket: SocketHandle,
+    /// Where it is sent.
+    pub sink: Sink,
 }
 
 /// Asks to keep a whole title in memory, read in the time left over. It does not grow.

@@ -3,6 +3,9 @@
 
 mod stage;
 
+#[path = "promises/packets.rs"]
+mod packets;
+
 use std::sync::Arc;
 
 use stage::{BLOCK, BOTH, CYCLE, Memory, PLACES, Room, Stage, TITLE, content};

@@ -25,7 +25,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{
-    Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Consumer, Producer};
 use tactus_sys::file;
@@ -362,9 +362,10 @@ impl Broker {
                 first: Bytes(range.start),
                 end: Bytes(range.end),
                 grows,
+                repeats: false,
                 pace: grant.pace,
                 window: grant.demand.window(),
-                socket: handle,
+                sink: Sink::Socket(handle),
             };
             grant.in_engine = true;
             grant.retiring = Some(retiring);

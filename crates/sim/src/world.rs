@@ -253,6 +253,7 @@ impl World {
                 devices: devices.clone(),
                 titles: Arc::clone(&titles),
             },
+            packets: None,
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
@@ -558,6 +559,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         blocks: (0..volumes).map(|_| any()).collect(),
         delivery: any(),
         link: any(),
+        packets: 0,
     }
 }
 

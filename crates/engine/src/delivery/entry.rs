@@ -7,7 +7,7 @@ use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Hold, Origin, Outcome, Pace, Start, StreamId, TitleId, VolumeId};
+use crate::message::{Hold, Origin, Outcome, Pace, Sink, Start, StreamId, TitleId, VolumeId};
 use crate::pool::List;
 
 /// Where a stream stands.
@@ -79,9 +79,10 @@ impl Entry {
             first: Bytes(0),
             end: Bytes(1),
             grows: false,
+            repeats: false,
             pace: Pace::BestEffort,
             window: 1,
-            socket: SocketHandle(-1),
+            sink: NOWHERE,
         };
         Self { phase: Phase::Free, ..Self::new(nobody, Bytes(1), 0) }
     }
@@ -90,6 +91,7 @@ impl Entry {
         let extent = Extent { first: start.first, end: start.end, block };
         let read = ReadAhead::new(extent, start.window);
         let is_open_ended = start.grows;
+        let read = if start.repeats { read.repeating() } else { read };
         Self {
             start,
             phase: Phase::Priming,
@@ -115,9 +117,10 @@ impl Entry {
             end: hold.origin.len,
             origin: hold.origin,
             grows: false,
+            repeats: false,
             pace: Pace::BestEffort,
             window: hold.window,
-            socket: SocketHandle(-1),
+            sink: NOWHERE,
         };
         Self { held: Some(0), ..Self::new(start, block, active_at) }
     }
@@ -152,3 +155,6 @@ impl Entry {
         Some(Pace::Paced { rate, burst, tick })
     }
 }
+
+/// Where nothing is sent.
+const NOWHERE: Sink = Sink::Socket(SocketHandle(-1));

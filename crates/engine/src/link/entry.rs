@@ -8,14 +8,14 @@ use tactus_ring::arena::Lease;
 
 use crate::internal::Open;
 use crate::link::window::Window;
-use crate::message::StreamId;
+use crate::message::{Sink, StreamId};
 use crate::pool::List;
 
 /// A part of a block that is to be sent.
-pub(super) struct Fed {
-    pub(super) lease: Lease,
-    pub(super) at: u32,
-    pub(super) len: u32,
+pub(crate) struct Fed {
+    pub(crate) lease: Lease,
+    pub(crate) at: u32,
+    pub(crate) len: u32,
 }
 
 /// A place of the link's table.
@@ -71,10 +71,13 @@ impl Entry {
     }
 
     pub(super) fn new(open: Open, now: MonoTime) -> Self {
+        let Sink::Socket(socket) = open.sink else {
+            unreachable!("datagrams have a server of their own");
+        };
         Self {
             stream: Some(open.stream),
             volume: usize::from(open.volume.0),
-            socket: Some(open.socket),
+            socket: Some(socket),
             file: open.file,
             first_byte: open.first,
             len: open.len,

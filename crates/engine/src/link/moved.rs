@@ -4,23 +4,23 @@
 //! in the ring than one message for each stream.
 
 /// A list of streams without repeats.
-pub(super) struct Moved {
+pub(crate) struct Moved {
     streams: Vec<u32>,
     is_listed: Vec<bool>,
 }
 
 impl Moved {
-    pub(super) fn new(streams: usize) -> Self {
+    pub(crate) fn new(streams: usize) -> Self {
         Self { streams: Vec::with_capacity(streams), is_listed: vec![false; streams] }
     }
 
-    pub(super) fn add(&mut self, stream: u32) {
+    pub(crate) fn add(&mut self, stream: u32) {
         if !std::mem::replace(&mut self.is_listed[stream as usize], true) {
             self.streams.push(stream);
         }
     }
 
-    pub(super) fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         let stream = self.streams.pop()?;
         self.is_listed[stream as usize] = false;
         Some(stream)

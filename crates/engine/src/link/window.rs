@@ -8,7 +8,7 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, SECOND};
 
 /// The running window of one stream.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// None before the first visit.
     second: Option<u64>,
     /// Whether it began at a whole second.
@@ -19,15 +19,15 @@ pub(super) struct Window {
 
 /// A whole second of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Second {
-    pub(super) bytes: Bytes,
+pub(crate) struct Second {
+    pub(crate) bytes: Bytes,
     /// The peer did not take all: an uneven second is its own doing.
-    pub(super) was_blocked: bool,
+    pub(crate) was_blocked: bool,
 }
 
 impl Window {
     /// Notes a visit at `now` before which `sent` bytes had been sent; gives the second that it ends.
-    pub(super) fn visit(&mut self, now: MonoTime, sent: Bytes, is_blocked: bool) -> Option<Second> {
+    pub(crate) fn visit(&mut self, now: MonoTime, sent: Bytes, is_blocked: bool) -> Option<Second> {
         let second = now.0 / SECOND.0;
         self.was_blocked |= is_blocked;
         if self.second == Some(second) {
@@ -49,7 +49,7 @@ impl Window {
 
 impl Second {
     /// How far the second is from `rate`, in millionths of it.
-    pub(super) fn deviation(self, rate: BitRate) -> u64 {
+    pub(crate) fn deviation(self, rate: BitRate) -> u64 {
         let expected = rate.bytes_in(SECOND).0.max(1);
         let off = u128::from(self.bytes.0.abs_diff(expected));
         (off * 1_000_000 / u128::from(expected)) as u64

@@ -8,22 +8,25 @@
 mod pages;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ports::{
-    self, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, LinkPort, Reach, Sent,
-    SocketHandle, Sync, Synced, Transfer,
+    self, Batch, Bell, Completion, DiskFault, DiskPort, FileHandle, FilePart, Gone, LinkPort,
+    PacketPort, Reach, Sent, SocketHandle, Stop, Sync, Synced, Transfer,
 };
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
-use tactus_engine::assembly::{Control, IntakeSetup, Placement, Setup, VolumeSetup, assemble};
+use tactus_engine::assembly::{
+    Control, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
+};
 use tactus_engine::cores::Core;
 use tactus_engine::link::{self, Patience};
 use tactus_engine::message::{
-    Command, IntakeAnswer, IntakeRequest, Origin, Pace, Report, Start, StreamId, TitleId, VolumeId,
-    WriteClass,
+    Command, IntakeAnswer, IntakeRequest, Origin, Pace, Report, Sink, Start, StreamId, TitleId,
+    VolumeId, WriteClass,
 };
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
 
@@ -31,6 +34,8 @@ use pages::Pages;
 
 pub(crate) const BLOCK: u32 = 65536;
 pub(crate) const CYCLE: Nanos = Nanos::from_millis(100);
+/// The tick of datagrams.
+pub(crate) const TICK: Nanos = Nanos::from_micros(100);
 /// Time of a transfer.
 const READ: Nanos = MILLISECOND;
 /// Time of a flush.
@@ -96,6 +101,23 @@ pub(crate) struct Network {
     pub(crate) broken: Vec<i32>,
     /// Titles whose file has not got its bytes any more, by which error.
     pub(crate) lost: BTreeMap<i32, i32>,
+    /// Each datagram that was taken, in order.
+    pub(crate) datagrams: Vec<Datagram>,
+    /// Calls of the packet port.
+    pub(crate) calls: u64,
+    /// Messages that outlets still take; none for any number.
+    pub(crate) takes: Option<u64>,
+    /// Where no datagram can be sent to.
+    pub(crate) unreachable: Vec<SocketAddr>,
+}
+
+/// A datagram that has left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Datagram {
+    pub(crate) at: MonoTime,
+    pub(crate) outlet: i32,
+    pub(crate) to: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
 }
 
 struct DiskEnd(Arc<Mutex<Disk>>);
@@ -207,7 +229,50 @@ impl LinkPort for NetworkEnd {
             Blocks::PageCache(pages) => pages.bytes(part),
             Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
         };
-        self.send(now, socket, &[&bytes])
+        LinkPort::send(self, now, socket, &[&bytes])
+    }
+}
+
+impl PacketPort for NetworkEnd {
+    fn segments_max(&self) -> u32 {
+        64
+    }
+
+    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        let mut network = self.0.lock().expect("one thread plays");
+        network.calls += 1;
+        let mut parts = batch.parts.iter();
+        let mut messages = 0;
+        for message in batch.messages {
+            let parts: Vec<_> = parts.by_ref().take(usize::from(message.parts)).collect();
+            assert!(parts.iter().all(|part| !part.is_empty()), "a part of nothing costs something");
+            if network.takes == Some(0) {
+                return Gone { messages, stop: Some(Stop::Full) };
+            }
+            if network.unreachable.contains(&message.to) {
+                return Gone { messages, stop: Some(Stop::Refused(101)) };
+            }
+            network.takes = network.takes.map(|takes| takes - 1);
+            messages += 1;
+            let bytes: Vec<u8> = parts.into_iter().copied().flatten().copied().collect();
+            for own in bytes.chunks(usize::from(message.segment)) {
+                let (to, outlet, bytes) = (message.to, outlet.0, own.to_vec());
+                network.datagrams.push(Datagram { at: now, outlet, to, bytes });
+            }
+        }
+        assert_eq!(parts.next(), None, "each part belongs to a message");
+        Gone { messages, stop: None }
+    }
+
+    fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        if let Some(&errno) = self.0.lock().expect("one thread plays").lost.get(&part.file.0) {
+            return Err(errno);
+        }
+        match &self.1.lock().expect("one thread plays").blocks {
+            Blocks::PageCache(pages) => into.copy_from_slice(&pages.bytes(part)),
+            Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
+        }
+        Ok(())
     }
 }
 
@@ -306,6 +371,11 @@ impl Stage {
                 }),
             }],
             link: NetworkEnd(Arc::clone(&network), Arc::clone(&disk)),
+            packets: Some(PacketSetup {
+                port: Box::new(NetworkEnd(Arc::clone(&network), Arc::clone(&disk))),
+                rate: BitRate(1_000_000_000),
+                tick: TICK,
+            }),
             streams: 8,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
             placement: Placement::sensible(1, 1),
@@ -382,9 +452,10 @@ impl Stage {
             first: Bytes(range.start),
             end: Bytes(range.end),
             grows: false,
+            repeats: false,
             pace,
             window: self.window,
-            socket: SocketHandle(stream.index as i32),
+            sink: Sink::Socket(SocketHandle(stream.index as i32)),
         }
     }
 

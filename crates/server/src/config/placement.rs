@@ -15,8 +15,10 @@ pub enum Job {
     Block,
     /// Keeps the delivery table.
     Delivery,
-    /// Sends.
+    /// Sends into connections.
     Link,
+    /// Sends datagrams.
+    Packets,
 }
 
 /// One server: its job, and which one of those with this job.
@@ -42,22 +44,23 @@ pub fn servers(volumes: u16) -> Vec<ServerName> {
     let named = |job, index| ServerName { job, index };
     let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
     let of_volumes = (0..volumes).flat_map(of_volume);
-    of_volumes.chain([named(Job::Delivery, 0), named(Job::Link, 0)]).collect()
+    let senders = [Job::Delivery, Job::Link, Job::Packets].map(|job| named(job, 0));
+    of_volumes.chain(senders).collect()
 }
 
 /// The default for a machine whose usable processors are `cpus`, in ascending order.
 ///
 /// - one: everything on it, beside the control side;
 /// - two or three: all servers on the last, so that no work of the control side is in their way;
-/// - four or more: sending (delivery, link) on the last, reading (disks, blocks) on the one before;
+/// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks) on the one before;
 ///   the control side has all others. The first is left alone because it takes most interrupts.
 pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
     let all = servers(volumes);
     match cpus {
         [] => vec![CorePlan { cpu: 0, servers: all }],
         [.., reading, sending] if cpus.len() >= 4 => {
-            let (send, read) =
-                all.into_iter().partition(|s| matches!(s.job, Job::Delivery | Job::Link));
+            let sends = |s: &ServerName| !matches!(s.job, Job::Disk | Job::Block);
+            let (send, read) = all.into_iter().partition(sends);
             vec![
                 CorePlan { cpu: *reading, servers: read },
                 CorePlan { cpu: *sending, servers: send },
@@ -92,6 +95,15 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
             return Err(format!("`{name}` is placed twice; leave one of them"));
         }
     }
+    let packets = ServerName { job: Job::Packets, index: 0 };
+    let link = ServerName { job: Job::Link, index: 0 };
+    if !written.contains(&packets)
+        && let Some(core) = placement.iter_mut().find(|core| core.servers.contains(&link))
+    {
+        // A file from before there was one: it sits where all else is sent.
+        core.servers.push(packets);
+    }
+    let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
     if let Some(missing) = all.iter().find(|name| !written.contains(name)) {
         return Err(format!("`{missing}` has no core; add it to the servers of one"));
     }
@@ -111,6 +123,7 @@ impl fmt::Display for ServerName {
             Job::Block => "block",
             Job::Delivery => return f.write_str("delivery"),
             Job::Link => return f.write_str("link"),
+            Job::Packets => return f.write_str("packets"),
         };
         write!(f, "{job}.{}", self.index)
     }
@@ -129,6 +142,7 @@ impl FromStr for ServerName {
             "block" => Job::Block,
             "delivery" => Job::Delivery,
             "link" => Job::Link,
+            "packets" => Job::Packets,
             _ => return Err(unknown(text)),
         };
         let index = index.filter(|&index| index == 0 || matches!(job, Job::Disk | Job::Block));
@@ -137,7 +151,7 @@ impl FromStr for ServerName {
 }
 
 fn unknown(text: &str) -> String {
-    format!("`{text}` is not a server; write disk.0, block.0, delivery or link")
+    format!("`{text}` is not a server; write disk.0, block.0, delivery, link or packets")
 }
 
 #[cfg(test)]

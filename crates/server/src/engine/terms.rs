@@ -186,7 +186,7 @@ pub(super) fn of(
 }
 
 /// What the link carries: as configured, or the fastest interface that is up and tells its speed.
-fn link_rate(config: &Config) -> BitRate {
+pub(super) fn link_rate(config: &Config) -> BitRate {
     config.link.rate.or_else(|| {
         let interfaces = probe::network().interfaces;
         let speeds = interfaces.iter().filter(|each| each.up).filter_map(|each| each.speed);

@@ -7,7 +7,7 @@ use tactus_core::ports::FileHandle;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    Command, Hold, Origin, Outcome, Pace, Report, Start, StreamId, TitleId, VolumeId,
+    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId, VolumeId,
 };
 
 use super::schedule::Event;
@@ -206,6 +206,7 @@ impl World {
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
             Wish::BestEffort | Wish::Hold | Wish::Record { .. } => (Pace::BestEffort, None),
+            Wish::Datagrams { .. } => unreachable!("clients of these worlds are connected"),
             Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (
                 Pace::Paced { rate, burst, tick },
                 Some(Paced {
@@ -227,8 +228,9 @@ impl World {
         let socket = open(&self.net).connect(self.now, stream.index, delivery, spec.receiver);
         self.starting.push(grant.volume);
         let origin = self.origin(&grant, title);
-        let start =
-            Start { stream, origin, first, end, grows, pace, window: grant.window(), socket };
+        let (repeats, sink) = (false, Sink::Socket(socket));
+        let window = grant.window();
+        let start = Start { stream, origin, first, end, grows, repeats, pace, window, sink };
         self.note_live(client, grant, title, stream, last - first, parts_left);
         self.command(Command::Start(start));
         if grows {

@@ -1,0 +1,395 @@
+//! The packet server: a link server whose streams leave as datagrams, each at its own time.
+//!
+//! Promise: no datagram leaves before it is due; what is due in a tick leaves in one turn; a full socket
+//! loses nothing, and a message that the kernel refuses costs its stream nothing else; when the machine
+//! stood still, or a disk did, clocks are moved instead of sending a burst. It knows no titles and no disks: it is fed
+//! leases in order, and returns each. The argument: `docs/design/packets.md`.
+
+mod batch;
+mod entry;
+
+use std::sync::Arc;
+
+use tactus_core::datagrams::Cutter;
+use tactus_core::pacer::{Class, LINK, Limits, Pacer, Packet, STALL_MAX};
+use tactus_core::ports::{FilePart, Gone, PacketPort, Stop};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_ring::spsc::{Consumer, Producer};
+
+use crate::counters::{PacketCounters, StreamCounters};
+use crate::internal::{FromLink, Open, ToLink};
+use crate::link::{Fed, Memory, Moved, Second};
+use crate::message::{Outcome, Pace, Sink, StreamId};
+use crate::packets::batch::Batch;
+use crate::packets::entry::Entry;
+use crate::pool::Pool;
+use crate::server::Server;
+
+/// A network path for datagrams and the streams on it.
+pub(crate) struct PacketServer {
+    port: Box<dyn PacketPort>,
+    tick: Nanos,
+    memories: Vec<Memory>,
+    requests: Consumer<ToLink>,
+    answers: Producer<FromLink>,
+    entries: Vec<Option<Entry>>,
+    fed: Pool<Fed>,
+    pacer: Pacer,
+    /// Which stream a class is.
+    streams_of: Vec<u32>,
+    batch: Batch,
+    /// Since when a socket has been full, and when it is offered the rest.
+    full: Option<Full>,
+    moved: Moved,
+    /// Room in the ring of answers that moved clocks leave to all others.
+    reserved: usize,
+    counters: Arc<PacketCounters>,
+    streams: Arc<[StreamCounters]>,
+}
+
+#[derive(Clone, Copy)]
+struct Full {
+    since: MonoTime,
+    again: MonoTime,
+}
+
+/// What a packet server is made of.
+pub(crate) struct PacketParts {
+    pub(crate) port: Box<dyn PacketPort>,
+    /// What the link carries, with all that is on the wire.
+    pub(crate) rate: BitRate,
+    pub(crate) tick: Nanos,
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) requests: Consumer<ToLink>,
+    pub(crate) answers: Producer<FromLink>,
+    /// Most leases that can be held at once.
+    pub(crate) leases: usize,
+    pub(crate) counters: Arc<PacketCounters>,
+    pub(crate) streams: Arc<[StreamCounters]>,
+}
+
+impl PacketServer {
+    pub(crate) fn new(parts: PacketParts) -> Self {
+        let streams = parts.streams.len();
+        let limits = Limits { classes: streams, parents: 0, tick: parts.tick };
+        Self {
+            port: parts.port,
+            tick: parts.tick,
+            memories: parts.memories,
+            requests: parts.requests,
+            answers: parts.answers,
+            entries: (0..streams).map(|_| None).collect(),
+            fed: Pool::new(parts.leases),
+            pacer: Pacer::new(limits, parts.rate, MonoTime(0)),
+            streams_of: vec![0; streams + 1],
+            batch: Batch::new(),
+            full: None,
+            moved: Moved::new(streams),
+            reserved: parts.leases + 2 * streams,
+            counters: parts.counters,
+            streams: parts.streams,
+        }
+    }
+
+    fn take_requests(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(request) = self.requests.pop() {
+            any = true;
+            match request {
+                ToLink::Open(open) => self.open(now, &open),
+                ToLink::Feed { stream, lease, at, len } => {
+                    self.feed(now, stream, Fed { lease, at, len });
+                }
+                ToLink::Settle { stream, len } => self.settle(now, stream, len),
+                ToLink::Close(stream) => {
+                    if self.find(stream).is_some() {
+                        self.close(stream.index, Outcome::Stopped);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    fn open(&mut self, now: MonoTime, open: &Open) {
+        let index = open.stream.index;
+        let (Sink::Datagrams(sink), Pace::Paced { rate, .. }) = (open.sink, open.pace) else {
+            unreachable!("only paced datagrams come here");
+        };
+        let class = Class::stream(entry::wire_rate(&sink, rate));
+        let class = self.pacer.add(LINK, class).expect("there is a class for each stream");
+        self.streams_of[class.index as usize] = index;
+        let clock = entry::clock_for(index, rate, now);
+        // What is due within a tick leaves back to back anyway.
+        let burst = sink.burst.max(self.tick);
+        let cutter = Cutter::new(sink.form, clock, burst, self.port.segments_max());
+        let entry = &mut self.entries[index as usize];
+        assert!(entry.is_none(), "a place is opened when it is free");
+        *entry = Some(Entry::new(open, sink, class, cutter));
+        self.streams[index as usize].rate.set(rate.0);
+        self.answer(FromLink::Clock { stream: open.stream, clock });
+    }
+
+    fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {
+        if self.find(stream).is_none() {
+            // Closed while the lease was on its way.
+            self.answer(FromLink::Returned { stream, lease: fed.lease });
+            return;
+        }
+        let entry = entry_of(&mut self.entries, stream.index);
+        entry.available += Bytes(u64::from(fed.len));
+        self.fed.push_back(&mut entry.fed, fed);
+        self.offer(now, stream.index);
+    }
+
+    /// The length of a stream is known now.
+    fn settle(&mut self, now: MonoTime, stream: StreamId, len: Bytes) {
+        let Some(entry) = self.find(stream) else { return };
+        entry.len = Some(len);
+        if entry.is_complete() {
+            self.close(stream.index, Outcome::Complete);
+        } else {
+            self.offer(now, stream.index);
+        }
+    }
+
+    /// Gives the pacer a stream's next message, if it has none and the message is in memory.
+    fn offer(&mut self, now: MonoTime, index: u32) {
+        let entry = entry_of(&mut self.entries, index);
+        if entry.offered.is_some() {
+            return;
+        }
+        let was_starved = entry.is_starved;
+        let Some(mut message) = entry.next() else { return };
+        if was_starved && message.due < now {
+            if !entry.is_growing() {
+                self.counters.underruns.add(1);
+                self.streams[index as usize].underruns.add(1);
+            }
+            // What was missing is not owed at once.
+            entry.delay(now.since(message.due));
+            self.moved.add(index);
+            message = entry.next().expect("it is in memory");
+        }
+        entry.offered = Some(message);
+        let packet = Packet { due: message.due, bytes: entry.wire(&message) };
+        self.pacer.offer(now, entry.class, packet);
+    }
+
+    /// Sends what is due in this tick.
+    fn turn(&mut self, now: MonoTime) -> bool {
+        if self.full.is_some_and(|full| now < full.again) {
+            return false;
+        }
+        let mut any = false;
+        loop {
+            if !self.batch.is_empty() && !self.flush(now) {
+                return true;
+            }
+            self.gather(now);
+            if self.batch.is_empty() {
+                return any;
+            }
+            any = true;
+        }
+    }
+
+    fn gather(&mut self, now: MonoTime) {
+        while self.batch.has_room() {
+            let Some(departure) = self.pacer.poll_send(now) else { return };
+            let index = self.streams_of[departure.class.index as usize];
+            let entry = entry_of(&mut self.entries, index);
+            let message = entry.offered.take().expect("the pacer sends what it was offered");
+            if let Some(second) = entry.window.visit(now, message.at, false) {
+                self.count_second(index, second);
+            }
+            let lateness = now.since(message.due);
+            self.counters.lateness.record(lateness.0);
+            self.streams[index as usize].lateness_max.raise(lateness.0);
+            let entry = entry_of(&mut self.entries, index);
+            self.batch.add(index, entry, message);
+            entry.cutter.advance(&message);
+            let is_copied = matches!(self.memories[entry.volume], Memory::PageCache);
+            if is_copied && let Err(errno) = self.copy(now, index, message.at) {
+                self.close(index, Outcome::DiskFailed(errno));
+                continue;
+            }
+            self.offer(now, index);
+        }
+    }
+
+    /// Copies the bytes of the message that was gathered last out of the page cache.
+    fn copy(&mut self, now: MonoTime, index: u32, at: Bytes) -> Result<(), i32> {
+        let entry = entry_of(&mut self.entries, index);
+        let mut into = self.batch.stage();
+        let mut at = at.0;
+        while !into.is_empty() {
+            let turn = entry.turn.map_or(u64::MAX, |turn| turn.0);
+            let here = at % turn;
+            let len = (turn - here).min(into.len() as u64);
+            let (own, behind) = into.split_at_mut(len as usize);
+            let offset = entry.first_byte + Bytes(here);
+            self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, own)?;
+            (into, at) = (behind, at + len);
+        }
+        Ok(())
+    }
+
+    /// Offers what was gathered to the port; whether all of it has left.
+    fn flush(&mut self, now: MonoTime) -> bool {
+        while let Some(outlet) = self.batch.outlet() {
+            let described = self.batch.describe(&self.entries, &self.fed, &self.memories);
+            let Gone { messages, stop } = self.port.send(now, outlet, described.batch());
+            self.counters.calls.add(1);
+            for _ in 0..messages {
+                self.leave(true);
+            }
+            match stop {
+                None => {}
+                Some(Stop::Refused(_)) => self.leave(false),
+                Some(Stop::Full) => {
+                    self.counters.full.add(1);
+                    let since = self.full.map_or(now, |full| full.since);
+                    self.full = Some(Full { since, again: now + self.tick });
+                    return false;
+                }
+            }
+        }
+        if let Some(full) = self.full.take() {
+            let pause = now.since(full.since);
+            if pause > STALL_MAX {
+                self.pause(now, pause);
+            }
+        }
+        true
+    }
+
+    /// The first gathered message has left, or was refused.
+    fn leave(&mut self, was_taken: bool) {
+        let gathered = self.batch.take();
+        let (index, message) = (gathered.index, gathered.message);
+        if was_taken {
+            self.counters.messages.add(1);
+            self.counters.datagrams.add(u64::from(message.datagrams));
+            self.counters.bytes.add(message.bytes.0);
+            self.streams[index as usize].bytes.add(message.bytes.0);
+        } else {
+            self.counters.refused.add(u64::from(message.datagrams));
+        }
+        self.use_up(index, message.bytes);
+        if entry_of(&mut self.entries, index).is_complete() {
+            self.close(index, Outcome::Complete);
+        }
+    }
+
+    /// Counts bytes as sent and gives back the leases that they used up.
+    fn use_up(&mut self, index: u32, bytes: Bytes) {
+        let entry = entry_of(&mut self.entries, index);
+        entry.sent += bytes;
+        entry.available -= bytes;
+        let mut left = bytes.0 as u32;
+        while let Some(at) = self.fed.front(&entry.fed) {
+            let fed = self.fed.get_mut(at);
+            let used = fed.len.min(left);
+            fed.at += used;
+            fed.len -= used;
+            left -= used;
+            if fed.len > 0 {
+                break;
+            }
+            let fed = self.fed.pop_front(&mut entry.fed).expect("the front is there");
+            give(&mut self.answers, FromLink::Returned { stream: entry.stream, lease: fed.lease });
+        }
+        assert!(left == 0, "only what was fed is sent");
+    }
+
+    fn close(&mut self, index: u32, outcome: Outcome) {
+        let mut entry = self.entries[index as usize].take().expect("a stream is closed once");
+        let stream = entry.stream;
+        self.batch.cancel(index);
+        self.pacer.remove(entry.class);
+        while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
+            self.answer(FromLink::Returned { stream, lease: fed.lease });
+        }
+        self.streams[index as usize].clear();
+        self.answer(FromLink::Closed { stream, outcome, sent: entry.sent });
+    }
+
+    /// Moves all clocks when the machine itself stood still.
+    fn watch_stall(&mut self, now: MonoTime) {
+        let Some(expected) = self.pacer.poll_timeout() else { return };
+        let pause = now.since(expected);
+        // A link that takes nothing is seen to when it takes something again.
+        if self.full.is_none() && pause > STALL_MAX {
+            self.pause(now, pause);
+        }
+    }
+
+    fn pause(&mut self, now: MonoTime, pause: Nanos) {
+        self.counters.stalls.add(1);
+        for index in 0..self.entries.len() as u32 {
+            let Some(entry) = &mut self.entries[index as usize] else { continue };
+            entry.delay(pause);
+            self.pacer.withdraw(entry.class);
+            entry.offered = None;
+            self.moved.add(index);
+            self.offer(now, index);
+        }
+    }
+
+    /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.
+    fn tell_moved(&mut self) {
+        while self.answers.free() > self.reserved
+            && let Some(index) = self.moved.take()
+        {
+            if let Some(entry) = &self.entries[index as usize] {
+                let (stream, clock) = (entry.stream, entry.clock());
+                self.answer(FromLink::Clock { stream, clock });
+            }
+        }
+    }
+
+    fn count_second(&self, index: u32, second: Second) {
+        let stream = &self.streams[index as usize];
+        stream.second_bytes.set(second.bytes.0);
+        let deviation = second.deviation(BitRate(stream.rate.value()));
+        stream.deviation.set(deviation);
+        self.counters.deviation.record(deviation);
+    }
+
+    fn find(&mut self, stream: StreamId) -> Option<&mut Entry> {
+        self.entries[stream.index as usize].as_mut().filter(|entry| entry.stream == stream)
+    }
+
+    fn answer(&mut self, answer: FromLink) {
+        give(&mut self.answers, answer);
+    }
+}
+
+fn entry_of(entries: &mut [Option<Entry>], index: u32) -> &mut Entry {
+    entries[index as usize].as_mut().expect("who is sent for is open")
+}
+
+fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
+    let pushed = answers.push(answer);
+    assert!(pushed.is_ok(), "the ring holds an answer for every lease and stream");
+}
+
+impl Server for PacketServer {
+    fn poll(&mut self, now: MonoTime) -> bool {
+        self.watch_stall(now);
+        let mut any = self.take_requests(now);
+        let turns = self.pacer.work().turns;
+        any |= self.turn(now);
+        self.counters.turns.add(self.pacer.work().turns - turns);
+        self.tell_moved();
+        any
+    }
+
+    fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
+        match self.full {
+            Some(full) => Some(full.again),
+            None => self.pacer.poll_timeout(),
+        }
+    }
+}

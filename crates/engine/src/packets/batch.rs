@@ -1,0 +1,231 @@
+//! What leaves in one call: messages whose time has come, what stands in front of their datagrams, and where
+//! their bytes are.
+//!
+//! Promise: nothing is allocated after the start; what was gathered is described again, the same, until it
+//! has left or its stream is closed.
+
+use tactus_core::datagrams::{Message, PAYLOAD, SEGMENTS_MAX};
+use tactus_core::ports::{self, SocketHandle};
+use tactus_core::rtp;
+use tactus_ring::arena::View;
+
+use super::entry::Entry;
+use crate::link::{Fed, Memory};
+use crate::pool::Pool;
+
+/// Most messages gathered at once: what one call takes.
+pub(super) const MESSAGES: usize = 64;
+/// Most parts of a call: four for each of that many, which is a header, a payload and two more where
+/// blocks meet; or nearly three of the longest messages.
+pub(super) const PARTS: usize = 256;
+/// Memory for what lies in the page cache: nine of the longest messages.
+const STAGE: usize = 512 * 1024;
+const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * PAYLOAD.0 as usize;
+
+/// Messages that leave as soon as the port takes them.
+pub(super) struct Batch {
+    gathered: Vec<Gathered>,
+    /// How many of them have left.
+    gone: usize,
+    headers: Vec<[u8; rtp::HEADER]>,
+    stage: Vec<u8>,
+    staged: usize,
+}
+
+/// A message whose time has come.
+#[derive(Clone, Copy)]
+pub(super) struct Gathered {
+    /// The place of its stream.
+    pub(super) index: u32,
+    pub(super) message: Message,
+    outlet: SocketHandle,
+    /// The first of its headers.
+    header: usize,
+    /// Where its bytes are, when they have been copied.
+    staged: Option<usize>,
+}
+
+/// A batch as the port wants it: messages of one outlet.
+pub(super) struct Described<'a> {
+    messages: [ports::Message; MESSAGES],
+    count: usize,
+    parts: [&'a [u8]; PARTS],
+    used: usize,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self {
+            gathered: Vec::with_capacity(MESSAGES),
+            gone: 0,
+            headers: Vec::with_capacity(MESSAGES * SEGMENTS_MAX as usize),
+            stage: vec![0; STAGE],
+            staged: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+    }
+
+    /// Whether any message may be added.
+    pub(super) fn has_room(&self) -> bool {
+        self.gathered.len() < MESSAGES && self.staged + MESSAGE_MAX <= STAGE
+    }
+
+    /// Adds the message that `entry` has offered.
+    pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
+        let header = self.headers.len();
+        self.headers.extend((0..message.datagrams).filter_map(|nth| entry.cutter.header(nth)));
+        let outlet = entry.sink.outlet;
+        self.gathered.push(Gathered { index, message, outlet, header, staged: None });
+    }
+
+    /// Memory for the bytes of the message that was added last.
+    pub(super) fn stage(&mut self) -> &mut [u8] {
+        let last = self.gathered.last_mut().expect("a message was added");
+        let (from, len) = (self.staged, last.message.bytes.0 as usize);
+        last.staged = Some(from);
+        self.staged += len;
+        &mut self.stage[from..from + len]
+    }
+
+    /// The outlet of the first message.
+    pub(super) fn outlet(&self) -> Option<SocketHandle> {
+        self.gathered.get(self.gone).map(|first| first.outlet)
+    }
+
+    /// Takes out the first message.
+    pub(super) fn take(&mut self) -> Gathered {
+        let first = self.gathered[self.gone];
+        self.gone += 1;
+        self.clear_if_empty();
+        first
+    }
+
+    /// Takes out what a stream has that is closed.
+    pub(super) fn cancel(&mut self, index: u32) {
+        self.gathered.drain(..self.gone);
+        self.gone = 0;
+        self.gathered.retain(|gathered| gathered.index != index);
+        self.clear_if_empty();
+    }
+
+    fn clear_if_empty(&mut self) {
+        if self.gone == self.gathered.len() {
+            self.gathered.clear();
+            self.gone = 0;
+            self.headers.clear();
+            self.staged = 0;
+        }
+    }
+
+    /// Describes the first messages, all of one outlet, as many as there is room for.
+    pub(super) fn describe<'a>(
+        &'a self,
+        entries: &[Option<Entry>],
+        fed: &'a Pool<Fed>,
+        memories: &'a [Memory],
+    ) -> Described<'a> {
+        let nothing = ports::Message { to: NOWHERE, segment: 0, parts: 0 };
+        let mut described =
+            Described { messages: [nothing; MESSAGES], count: 0, parts: [&[]; PARTS], used: 0 };
+        let outlet = self.outlet();
+        let left = &self.gathered[self.gone..];
+        for gathered in left.iter().take_while(|each| Some(each.outlet) == outlet) {
+            let entry = entries[gathered.index as usize].as_ref();
+            let entry = entry.expect("what a stream has gathered goes when it is closed");
+            let before = described.used;
+            let is_whole = match (gathered.staged, &memories[entry.volume]) {
+                (Some(from), _) => {
+                    let bytes = &self.stage[from..from + gathered.message.bytes.0 as usize];
+                    described.add_datagrams(self.headers_of(gathered, entry), gathered, [bytes])
+                }
+                (None, Memory::Arena(view)) => {
+                    let pieces = pieces(view, fed, entry, gathered);
+                    described.add_datagrams(self.headers_of(gathered, entry), gathered, pieces)
+                }
+                (None, Memory::PageCache) => unreachable!("what lies there was copied"),
+            };
+            if is_whole.is_none() {
+                described.used = before;
+                break;
+            }
+            let parts = (described.used - before) as u16;
+            let segment = entry.segment();
+            described.messages[described.count] =
+                ports::Message { to: entry.sink.to, segment, parts };
+            described.count += 1;
+        }
+        assert!(described.count > 0, "any message alone has fewer parts than there is room for");
+        described
+    }
+
+    fn headers_of(&self, gathered: &Gathered, entry: &Entry) -> &[[u8; rtp::HEADER]] {
+        let count = if entry.has_header() { gathered.message.datagrams as usize } else { 0 };
+        &self.headers[gathered.header..gathered.header + count]
+    }
+}
+
+/// The bytes of a message, block by block.
+fn pieces<'a>(
+    view: &'a View,
+    fed: &'a Pool<Fed>,
+    entry: &Entry,
+    gathered: &Gathered,
+) -> impl Iterator<Item = &'a [u8]> {
+    let mut skip = (gathered.message.at - entry.sent).0 as usize;
+    fed.iter(&entry.fed).map(move |fed| {
+        let bytes = &view.bytes(&fed.lease)[fed.at as usize..][..fed.len as usize];
+        let skipped = skip.min(bytes.len());
+        skip -= skipped;
+        &bytes[skipped..]
+    })
+}
+
+impl<'a> Described<'a> {
+    pub(super) fn batch(&self) -> ports::Batch<'_> {
+        ports::Batch { messages: &self.messages[..self.count], parts: &self.parts[..self.used] }
+    }
+
+    /// Adds the parts of all datagrams of a message; none when there is no room for them.
+    fn add_datagrams(
+        &mut self,
+        headers: &'a [[u8; rtp::HEADER]],
+        gathered: &Gathered,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Option<()> {
+        let mut pieces = pieces.into_iter();
+        let mut rest: &'a [u8] = &[];
+        let mut left = gathered.message.bytes.0 as usize;
+        let mut headers = headers.iter();
+        while left > 0 {
+            if let Some(header) = headers.next() {
+                self.add(header)?;
+            }
+            let mut own = left.min(PAYLOAD.0 as usize);
+            left -= own;
+            while own > 0 {
+                if rest.is_empty() {
+                    rest = pieces.next().expect("only what was fed is offered");
+                    continue;
+                }
+                let (part, behind) = rest.split_at(own.min(rest.len()));
+                self.add(part)?;
+                own -= part.len();
+                rest = behind;
+            }
+        }
+        Some(())
+    }
+
+    fn add(&mut self, part: &'a [u8]) -> Option<()> {
+        *self.parts.get_mut(self.used)? = part;
+        self.used += 1;
+        Some(())
+    }
+}
+
+/// For places of the array that are not used.
+const NOWHERE: std::net::SocketAddr =
+    std::net::SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));

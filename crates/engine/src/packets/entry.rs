@@ -1,0 +1,116 @@
+//! One stream as the packet server sees it.
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::{Cutter, Form, Ip, Message};
+use tactus_core::pacer::ClassId;
+use tactus_core::ports::FileHandle;
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+
+use crate::internal::Open;
+use crate::link::Window;
+use crate::message::{Datagrams, StreamId};
+use crate::pool::List;
+
+/// A stream that is sent.
+pub(super) struct Entry {
+    pub(super) stream: StreamId,
+    pub(super) volume: usize,
+    pub(super) sink: Datagrams,
+    pub(super) class: ClassId,
+    pub(super) cutter: Cutter,
+    /// What the pacer has of it.
+    pub(super) offered: Option<Message>,
+    /// Its next message was not in memory when it could have been offered.
+    pub(super) is_starved: bool,
+    /// What it is sent from where the page cache holds the blocks.
+    pub(super) file: FileHandle,
+    /// Where in the file the first byte is, and how many come before it comes again.
+    pub(super) first_byte: Bytes,
+    pub(super) turn: Option<Bytes>,
+    pub(super) fed: List,
+    /// Bytes fed and not sent; some of them may be gathered.
+    pub(super) available: Bytes,
+    pub(super) sent: Bytes,
+    /// None while the title grows, and when it repeats.
+    pub(super) len: Option<Bytes>,
+    /// The running second.
+    pub(super) window: Window,
+}
+
+impl Entry {
+    pub(super) fn new(open: &Open, sink: Datagrams, class: ClassId, cutter: Cutter) -> Self {
+        Self {
+            stream: open.stream,
+            volume: usize::from(open.volume.0),
+            sink,
+            class,
+            cutter,
+            offered: None,
+            is_starved: false,
+            file: open.file,
+            first_byte: open.first,
+            turn: open.turn,
+            fed: List::default(),
+            available: Bytes(0),
+            sent: Bytes(0),
+            len: open.len,
+            window: Window::default(),
+        }
+    }
+
+    /// The next message, when all of it is in memory; none also when there will be no more.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        let message = self.cutter.next(self.len)?;
+        let ready = self.sent + self.available - self.cutter.at();
+        self.is_starved = ready < message.bytes;
+        (!self.is_starved).then_some(message)
+    }
+
+    /// What a message is on the wire.
+    pub(super) fn wire(&self, message: &Message) -> Bytes {
+        self.sink.form.wire(message.bytes, message.datagrams, ip_of(&self.sink))
+    }
+
+    /// The size of its whole datagrams.
+    pub(super) fn segment(&self) -> u16 {
+        (tactus_core::datagrams::PAYLOAD + self.sink.form.header()).0 as u16
+    }
+
+    pub(super) fn has_header(&self) -> bool {
+        matches!(self.sink.form, Form::Rtp(_))
+    }
+
+    /// Whether every byte has been sent, and there will be no more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.len == Some(self.sent)
+    }
+
+    /// Whether nobody knows when its next bytes come.
+    pub(super) fn is_growing(&self) -> bool {
+        self.len.is_none() && self.turn.is_none()
+    }
+
+    /// Moves what is to come.
+    pub(super) fn delay(&mut self, by: Nanos) {
+        self.cutter.delay(by);
+    }
+
+    pub(super) fn clock(&self) -> ByteClock {
+        *self.cutter.clock()
+    }
+}
+
+/// The rate of a stream on the wire.
+pub(super) fn wire_rate(sink: &Datagrams, rate: BitRate) -> BitRate {
+    sink.form.wire_rate(rate, ip_of(sink))
+}
+
+/// The clock of a stream in `place` that is opened at `now`.
+pub(super) fn clock_for(place: u32, rate: BitRate, now: MonoTime) -> ByteClock {
+    let gap = rate.time_for(tactus_core::datagrams::PAYLOAD);
+    ByteClock::new(now + tactus_core::datagrams::phase(place, gap), rate)
+}
+
+fn ip_of(sink: &Datagrams) -> Ip {
+    if sink.to.is_ipv4() { Ip::V4 } else { Ip::V6 }
+}

@@ -1,0 +1,312 @@
+//! Streams that leave as datagrams: each at its own time, whatever becomes of the others.
+
+use std::net::SocketAddr;
+
+use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::ports::SocketHandle;
+use tactus_core::rtp;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Datagrams, Outcome, Pace, Sink, StreamId};
+
+use crate::stage::{BOTH, CYCLE, Datagram, Stage, TICK, TITLE, content};
+use crate::{RATE, finished, retired};
+
+const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
+const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Tick::Ms10 };
+
+/// Two outlets, and an address for each stream.
+fn sink(number: u32, form: Form, burst: Nanos) -> Datagrams {
+    let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
+    Datagrams { outlet: SocketHandle(70 + number as i32 % 2), to, form, burst }
+}
+
+struct Wish {
+    title: i32,
+    pace: Pace,
+    form: Form,
+    burst: Nanos,
+    repeats: bool,
+}
+
+impl Wish {
+    fn rtp(title: i32) -> Self {
+        let form = Form::Rtp(SESSION);
+        Self { title, pace: PACED, form, burst: Nanos(0), repeats: false }
+    }
+}
+
+fn start(stage: &mut Stage, wish: Wish) -> StreamId {
+    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+    let stream = start.stream;
+    start.sink = Sink::Datagrams(sink(stream.index, wish.form, wish.burst));
+    start.repeats = wish.repeats;
+    stage.command(Command::Start(start));
+    stream
+}
+
+/// What has left for a stream.
+fn left(stage: &Stage, stream: StreamId) -> Vec<Datagram> {
+    let to = sink(stream.index, Form::Udp, Nanos(0)).to;
+    let network = stage.network();
+    network.datagrams.iter().filter(|datagram| datagram.to == to).cloned().collect()
+}
+
+fn payload(datagrams: &[Datagram]) -> Vec<u8> {
+    datagrams.iter().flat_map(|datagram| &datagram.bytes[rtp::HEADER..]).copied().collect()
+}
+
+/// When datagram `nth` of a stream of [`RATE`] is due after the first.
+fn due(nth: usize) -> Nanos {
+    BitRate(RATE).time_for(Bytes(PAYLOAD.0 * nth as u64))
+}
+
+/// The first tick at or after a time.
+fn tick_of(time: MonoTime) -> MonoTime {
+    MonoTime(time.0.div_ceil(TICK.0) * TICK.0)
+}
+
+/// How late each datagram left after the first, at the earliest moment that the first can have been due.
+fn lateness(datagrams: &[Datagram]) -> Vec<u64> {
+    let begin = datagrams[0].at.before(TICK);
+    (0..).zip(datagrams).map(|(nth, each)| each.at.since(begin + due(nth)).0).collect()
+}
+
+#[test]
+fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = start(&mut stage, Wish::rtp(3));
+        stage.pass(SECOND.times(11));
+        let datagrams = left(&stage, stream);
+        assert_eq!(payload(&datagrams), content(3, 0, TITLE.0));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&stage, stream));
+        // The first was due within the tick before it left: that leaves one law for all others.
+        let possible = (0..TICK.0).map(|ago| datagrams[0].at.before(Nanos(ago)));
+        let fits = |begin: &MonoTime| {
+            (0..).zip(&datagrams).all(|(nth, each)| each.at == tick_of(*begin + due(nth)))
+        };
+        assert!(possible.into_iter().any(|begin| fits(&begin)));
+        for (nth, each) in datagrams.iter().enumerate() {
+            let packet = rtp::Packet::read(&each.bytes).unwrap();
+            assert_eq!((packet.source, packet.payload_type), (SESSION.source, rtp::MP2T));
+            assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(nth as u16));
+            let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
+            assert_eq!(u64::from(ticks), due(nth).0 * 9 / 100_000);
+        }
+        let counters = &stage.control.counters;
+        assert_eq!(counters.packets.underruns.value(), 0);
+        assert_eq!(counters.packets.datagrams.value(), datagrams.len() as u64);
+        assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_ticks() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let streams: Vec<_> = (0..8).map(|_| start(&mut stage, Wish::rtp(1))).collect();
+        stage.pass(SECOND.times(4));
+        // A gap is 50 ticks: eight streams find seven of them empty between each other, or nearly.
+        let phases: Vec<_> = streams.iter().map(|&each| left(&stage, each)[0].at).collect();
+        let gap = due(1);
+        let mut within: Vec<_> = phases.iter().map(|at| at.0 % gap.0).collect();
+        within.sort_unstable();
+        assert!(within.windows(2).all(|pair| pair[1] - pair[0] > 2 * TICK.0), "{within:?}");
+        let counters = &stage.control.counters.packets;
+        assert!(counters.turns.value() <= 8 * 4 * RATE / 8 / PAYLOAD.0 + 1000);
+        for stream in streams {
+            let datagrams = left(&stage, stream);
+            assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
+            assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
+        }
+        let blocks = &stage.control.counters.blocks[0];
+        assert!(blocks.hits.value() >= 6 * blocks.misses.value(), "eight streams, one reading");
+    }
+}
+
+#[test]
+fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = start(&mut stage, Wish { repeats: true, ..Wish::rtp(2) });
+        stage.pass(SECOND.times(25));
+        let datagrams = left(&stage, stream);
+        let bytes = payload(&datagrams);
+        assert!(bytes.len() as u64 > TITLE.0 * 2);
+        assert!(
+            bytes.chunks(TITLE.0 as usize).all(|turn| content(2, 0, turn.len() as u64) == turn)
+        );
+        assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
+        assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+        assert_eq!(finished(&stage, stream), None);
+        stage.command(Command::Stop(stream));
+        stage.pass(SECOND);
+        assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, Bytes(bytes.len() as u64))));
+        assert!(retired(&stage, stream));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn a_full_socket_makes_late_and_loses_nothing() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let streams = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
+        stage.pass(SECOND);
+        stage.network().takes = Some(3);
+        stage.pass(MILLISECOND.times(40));
+        stage.network().takes = None;
+        stage.pass(SECOND);
+        for (stream, title) in streams.into_iter().zip([1, 2]) {
+            let datagrams = left(&stage, stream);
+            assert_eq!(payload(&datagrams), content(title, 0, payload(&datagrams).len() as u64));
+            let late = lateness(&datagrams);
+            let latest = *late.iter().max().unwrap();
+            assert!((25_000_000..41_000_000).contains(&latest), "{latest}");
+            // Nobody after it.
+            let over = late.iter().rposition(|&late| late > 2 * TICK.0).unwrap();
+            assert!(over < late.len() - 100);
+        }
+        assert_eq!(stage.control.counters.packets.stalls.value(), 0);
+    }
+}
+
+#[test]
+fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
+    for memory in BOTH {
+        for is_link in [true, false] {
+            let mut stage = Stage::new(memory);
+            let stream = start(&mut stage, Wish::rtp(1));
+            stage.pass(SECOND);
+            let before = left(&stage, stream).len();
+            if is_link {
+                stage.network().takes = Some(0);
+                stage.pass(SECOND.times(2));
+                stage.network().takes = None;
+            } else {
+                stage.stand_still(SECOND.times(2));
+            }
+            stage.pass(SECOND);
+            let datagrams = left(&stage, stream);
+            assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
+            let after = &datagrams[before..];
+            assert!(after.len().abs_diff((RATE / 8 / PAYLOAD.0) as usize) < 5, "{}", after.len());
+            let gaps = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
+            // What was gathered when the link stopped, and then one by one.
+            assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+            assert_eq!(stage.control.counters.packets.stalls.value(), 1);
+            assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let [gone, other] = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
+        stage.pass(SECOND);
+        let before = left(&stage, gone).len();
+        stage.network().unreachable.push(sink(gone.index, Form::Udp, Nanos(0)).to);
+        stage.pass(SECOND);
+        stage.network().unreachable.clear();
+        stage.pass(SECOND);
+        let datagrams = left(&stage, gone);
+        let lost = stage.control.counters.packets.refused.value();
+        assert!(lost.abs_diff(RATE / 8 / PAYLOAD.0) <= 1, "a second of them");
+        // Those after the gap are those of their time.
+        let next = rtp::Packet::read(&datagrams[before].bytes).unwrap().sequence;
+        assert_eq!(u64::from(next.wrapping_sub(SESSION.sequence)), before as u64 + lost);
+        let others = left(&stage, other);
+        assert_eq!(payload(&others), content(2, 0, payload(&others).len() as u64));
+        assert!(lateness(&others).iter().all(|&late| late <= 2 * TICK.0));
+    }
+}
+
+#[test]
+fn what_a_slow_disk_has_not_brought_is_an_underrun_and_not_owed_at_once() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = start(&mut stage, Wish::rtp(1));
+        stage.pass(SECOND);
+        stage.disk().holds = true;
+        stage.pass(SECOND.times(2));
+        stage.disk().holds = false;
+        stage.pass(SECOND.times(2));
+        let datagrams = left(&stage, stream);
+        assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
+        let gaps: Vec<_> =
+            datagrams.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect();
+        let long = gaps.iter().filter(|&&gap| gap > due(1).0 + TICK.0).count();
+        assert_eq!(long, 1, "one gap");
+        // Anything closer than a gap would be a burst.
+        assert!(gaps.iter().all(|&gap| gap + TICK.0 >= due(1).0));
+        assert_eq!(stage.control.counters.packets.underruns.value(), 1);
+    }
+}
+
+#[test]
+fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        // A gap is 5.02 ms.
+        let burst = MILLISECOND.times(16);
+        let stream = start(&mut stage, Wish { burst, ..Wish::rtp(1) });
+        let plain = start(&mut stage, Wish { form: Form::Udp, burst, ..Wish::rtp(1) });
+        stage.pass(SECOND.times(11));
+        let datagrams = left(&stage, stream);
+        assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
+        let plainly: Vec<u8> = left(&stage, plain).into_iter().flat_map(|d| d.bytes).collect();
+        assert_eq!(plainly, content(1, 0, TITLE.0));
+        let messages: Vec<_> = datagrams.chunk_by(|one, next| one.at == next.at).collect();
+        assert!(messages[..messages.len() - 1].iter().all(|message| message.len() == 3));
+        let begin = datagrams[0].at.before(due(2)).before(TICK);
+        for (nth, message) in messages.iter().enumerate() {
+            let last = nth * 3 + message.len() - 1;
+            let late = message[0].at.since(begin + due(last));
+            assert!(message[0].at >= begin + due(last) && late <= TICK.times(2));
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_is_stopped_while_its_socket_is_full_gives_everything_back() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let [stopped, other] = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
+        stage.pass(SECOND);
+        stage.network().takes = Some(0);
+        stage.pass(MILLISECOND.times(20));
+        stage.command(Command::Stop(stopped));
+        stage.network().takes = None;
+        stage.pass(SECOND.times(11));
+        assert!(retired(&stage, stopped));
+        assert!(matches!(finished(&stage, stopped), Some((Outcome::Stopped, _))));
+        let others = left(&stage, other);
+        assert_eq!(payload(&others), content(2, 0, TITLE.0));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn connections_and_datagrams_share_blocks_and_do_not_disturb_each_other() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let socket = stage.start(1, RATE);
+        let stream = start(&mut stage, Wish::rtp(1));
+        stage.disk().failing.insert(2, 5);
+        let fails = start(&mut stage, Wish::rtp(2));
+        stage.pass(CYCLE.times(120));
+        assert_eq!(stage.received(socket), content(1, 0, TITLE.0));
+        assert_eq!(payload(&left(&stage, stream)), content(1, 0, TITLE.0));
+        assert!(matches!(finished(&stage, fails), Some((Outcome::DiskFailed(5), _))));
+        let blocks = TITLE.0 / u64::from(crate::stage::BLOCK);
+        let read = stage.disk().reads.iter().filter(|&&(title, _)| title == 1).count();
+        assert_eq!(read as u64, blocks, "each block is read once");
+        for each in [socket, stream, fails] {
+            assert!(retired(&stage, each));
+        }
+    }
+}
