@@ -5,6 +5,7 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod datagrams;
 mod following;
 mod marks;
 mod popular;
@@ -13,7 +14,7 @@ mod running;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,7 @@ use crate::broker::marks::{Marks, Version};
 use crate::broker::popular::Popular;
 use crate::catalogue::{self, OpenTitle};
 
+pub use datagrams::{Outlet, Target};
 pub use marks::BadPlace;
 pub use recording::RecordGrant;
 pub use running::Running;
@@ -99,8 +101,8 @@ struct Place {
     finished: Option<oneshot::Sender<Delivered>>,
     /// Who waits for the place to be used again for the same grant.
     retired: Option<oneshot::Sender<()>>,
-    /// The socket, while the engine sends on it.
-    socket: Option<TcpStream>,
+    /// What the engine sends on, while it does.
+    way: Option<Way>,
     /// Keeps the file open until no read of it is under way.
     title: Option<Source>,
     /// The grant is gone: returned when the stream retires.
@@ -110,6 +112,35 @@ struct Place {
     watches: Option<(TitleId, bool)>,
     /// The place keeps this title in memory.
     holds: Option<TitleId>,
+}
+
+/// What a stream goes out by.
+enum Way {
+    Socket(TcpStream),
+    Outlet(Target),
+}
+
+impl Way {
+    fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(socket) => socket.peer_addr().ok(),
+            Self::Outlet(target) => Some(target.to),
+        }
+    }
+
+    fn sink(&self) -> Sink {
+        match self {
+            Self::Socket(socket) => Sink::Socket(SocketHandle(socket.as_raw_fd())),
+            Self::Outlet(target) => Sink::Datagrams(target.sink()),
+        }
+    }
+}
+
+/// What a delivery sends of its title.
+struct Part {
+    range: Range<u64>,
+    grows: bool,
+    repeats: bool,
 }
 
 /// A title, and the file that the engine reads.
@@ -282,7 +313,8 @@ impl Broker {
         // Best effort neither makes a title popular nor relies on it.
         let title = title.filter(|_| pace != Pace::BestEffort);
         let mut book = self.shared.book();
-        let admitted = book.admit(wanted.volume, pace, share, title.map(|title| title.id), rules);
+        let wish = |is_held| wish_of(pace, is_held);
+        let admitted = book.admit(wanted.volume, wish, share, title.map(|title| title.id), rules);
         let (place, demand) = match admitted {
             Ok(admitted) => admitted,
             Err(short) => {
@@ -291,13 +323,7 @@ impl Broker {
                 return Err(refusal(short, &what(wanted.pace), rules.retry_after));
             }
         };
-        if let Some(title) = title {
-            let relies = book.popular.is_held(title.id);
-            book.places[place as usize].watches = Some((title.id, relies));
-            if book.popular.enter(title.id, relies) {
-                book.hold(title, rules);
-            }
-        }
+        book.watch(place, title, rules);
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
@@ -316,7 +342,8 @@ impl Broker {
         socket: TcpStream,
     ) -> Delivered {
         assert!(range.start < range.end, "an empty range is answered without the engine");
-        let delivered = self.start(grant, title, range, false, socket).await;
+        let part = Part { range, grows: false, repeats: false };
+        let delivered = self.start(grant, title, part, Way::Socket(socket)).await;
         match delivered {
             Ok(delivered) => ended(delivered.await),
             Err(ended) => ended,
@@ -329,10 +356,10 @@ impl Broker {
         &self,
         grant: &mut Grant,
         title: &Arc<OpenTitle>,
-        range: Range<u64>,
-        grows: bool,
-        socket: TcpStream,
+        part: Part,
+        way: Way,
     ) -> Result<oneshot::Receiver<Delivered>, Delivered> {
+        let Part { range, grows, repeats } = part;
         if let Some(retiring) = grant.retiring.take() {
             // A closed channel says the same: the place is empty.
             drop(retiring.await);
@@ -354,18 +381,18 @@ impl Broker {
             let mut origin = source.origin();
             origin.len = origin.len.max(Bytes(range.end));
             place.title = Some(source);
-            let handle = SocketHandle(socket.as_raw_fd());
-            place.socket = Some(socket);
+            let sink = way.sink();
+            place.way = Some(way);
             let start = Start {
                 stream: StreamId { index: grant.place, generation: place.generation },
                 origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
                 grows,
-                repeats: false,
+                repeats,
                 pace: grant.pace,
                 window: grant.demand.window(),
-                sink: Sink::Socket(handle),
+                sink,
             };
             grant.in_engine = true;
             grant.retiring = Some(retiring);
@@ -433,7 +460,7 @@ impl Broker {
         let mut book = self.shared.book();
         for index in 0..book.places.len() as u32 {
             let place = &book.places[index as usize];
-            if place.finished.is_some() || place.socket.is_some() {
+            if place.finished.is_some() || place.way.is_some() {
                 let stream = StreamId { index, generation: place.generation };
                 book.command(Command::Stop(stream));
             }
@@ -479,6 +506,16 @@ impl Shared {
 }
 
 impl Book {
+    /// Counts a viewer of `title`, which is read into memory when it is not the first.
+    fn watch(&mut self, place: u32, title: Option<&Arc<OpenTitle>>, rules: &BrokerRules) {
+        let Some(title) = title else { return };
+        let relies = self.popular.is_held(title.id);
+        self.places[place as usize].watches = Some((title.id, relies));
+        if self.popular.enter(title.id, relies) {
+            self.hold(title, rules);
+        }
+    }
+
     fn command(&mut self, command: Command) {
         let pushed = self.commands.push(command);
         assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
@@ -490,7 +527,10 @@ impl Book {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");
         let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
-        let socket = place.socket.take().filter(|_| usable);
+        let socket = match place.way.take() {
+            Some(Way::Socket(socket)) if usable => Some(socket),
+            _ => None,
+        };
         let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = place.finished.take();
         // Before anybody hears of it, and asks again.
@@ -554,18 +594,18 @@ impl Book {
     fn admit(
         &mut self,
         volume: VolumeId,
-        pace: Pace,
+        wish: impl Fn(bool) -> Wish,
         share: Share,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<(u32, Demand), Short> {
-        let is_best_effort = pace == Pace::BestEffort;
+        let is_held = title.is_some_and(|title| self.popular.is_held(title));
+        let wish = wish(is_held);
+        let is_best_effort = wish == Wish::BestEffort;
         let limit = u64::from(rules.best_effort_max);
         if is_best_effort && self.best_effort >= rules.best_effort_max {
             return Err(Short { resource: Resource::Streams, needed: limit + 1, limit });
         }
-        let is_held = title.is_some_and(|title| self.popular.is_held(title));
-        let wish = wish_of(pace, is_held);
         let demand = self.ledger.demand(u32::from(volume.0), wish, share);
         loop {
             match self.ledger.check(demand) {
@@ -650,7 +690,7 @@ impl Drop for Grant {
         if self.in_engine && place.title.is_some() {
             // Not retired yet: the engine may still send or read for it.
             place.release = Some(self.demand);
-            if place.socket.is_some() {
+            if place.way.is_some() {
                 let stream = StreamId { index: self.place, generation: place.generation };
                 book.command(Command::Stop(stream));
             }

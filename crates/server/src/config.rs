@@ -12,6 +12,8 @@ pub mod units;
 
 pub mod recording;
 
+pub mod channel;
+
 pub mod raw;
 
 mod check;
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
+use channel::Channel;
 pub use error::ConfigError;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
@@ -74,6 +77,8 @@ pub struct Config {
     pub upload: Upload,
     /// Live inputs that are recorded from the start.
     pub recordings: Vec<Recording>,
+    /// Titles that are sent as datagrams from the start.
+    pub channels: Vec<Channel>,
 }
 
 /// Listening, and the limits of requests.

@@ -22,6 +22,8 @@ pub mod recording;
 
 pub mod ingest;
 
+pub mod channels;
+
 pub mod doctor;
 
 pub mod http;

@@ -17,9 +17,11 @@ use prometheus_client::registry::Registry;
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
+use tactus_sys::outlet::Cutting;
 
 use crate::broker::{Broker, Running};
 use crate::catalogue::{self, Catalogue};
+use crate::channels::Channels;
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
@@ -41,6 +43,8 @@ pub struct Sources {
     recordings: OnceLock<Recordings>,
     recorder: OnceLock<Recorder>,
     uploads: OnceLock<Uploads>,
+    channels: OnceLock<Channels>,
+    packet_cutting: Cutting,
     started: Instant,
     config: Config,
 }
@@ -80,6 +84,8 @@ impl Figures {
             recordings: OnceLock::new(),
             recorder: OnceLock::new(),
             uploads: OnceLock::new(),
+            channels: OnceLock::new(),
+            packet_cutting: engine.packet_cutting,
             started: Instant::now(),
             config: config.clone(),
         });
@@ -102,6 +108,24 @@ impl Figures {
             (recordings, name) => match recordings.and_then(|all| all.one(name)) {
                 Some(status) => Response::json(200, &status),
                 None => Response::text(404, "no recording has this name"),
+            },
+        }
+    }
+
+    /// From now on channels are told, too.
+    pub fn show_channels(&self, channels: Channels) {
+        // Told twice: the first ones stay.
+        drop(self.sources.channels.set(channels));
+    }
+
+    fn channels(&self, name: &str) -> Response {
+        let channels = self.sources.channels.get();
+        match (channels, name) {
+            (None, "") => Response::json(200, &[(); 0]),
+            (Some(channels), "") => Response::json(200, &channels.all()),
+            (channels, name) => match channels.and_then(|all| all.one(name)) {
+                Some(status) => Response::json(200, &status),
+                None => Response::text(404, "no channel has this name"),
             },
         }
     }
@@ -138,6 +162,7 @@ impl Figures {
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const RECORDINGS: &str = "/api/v1/recordings/";
+const CHANNELS: &str = "/api/v1/channels/";
 
 impl Internal for Figures {
     fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
@@ -147,9 +172,11 @@ impl Internal for Figures {
             "/api/v1/status" => Response::json(200, &status::Status::now(&self.sources)),
             "/api/v1/recordings" => self.recordings(""),
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
+            "/api/v1/channels" => self.channels(""),
+            _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
-                "there are /metrics, /api/v1/status, /api/v1/capacity and /api/v1/recordings",
+                "there are /metrics and, below /api/v1/, status, capacity, recordings and channels",
             ),
             _ => return None,
         };

@@ -301,7 +301,7 @@ fn connections_and_datagrams_share_blocks_and_do_not_disturb_each_other() {
         stage.pass(CYCLE.times(120));
         assert_eq!(stage.received(socket), content(1, 0, TITLE.0));
         assert_eq!(payload(&left(&stage, stream)), content(1, 0, TITLE.0));
-        assert!(matches!(finished(&stage, fails), Some((Outcome::DiskFailed(5), _))));
+        assert!(matches!(finished(&stage, fails), Some((Outcome::Unreadable { errno: 5, .. }, _))));
         let blocks = TITLE.0 / u64::from(crate::stage::BLOCK);
         let read = stage.disk().reads.iter().filter(|&&(title, _)| title == 1).count();
         assert_eq!(read as u64, blocks, "each block is read once");

@@ -12,7 +12,7 @@ use tactus_core::units::Bytes;
 use tactus_engine::message::{Command, Outcome, StreamId};
 use tokio::time::timeout;
 
-use super::{Broker, Delivered, Grant, ended};
+use super::{Broker, Delivered, Grant, Part, Way, ended};
 use crate::catalogue::{Edge, Following, Growth, OpenTitle};
 
 /// Who has had all of a title for so long, and it has not grown, waits no more. A recording's source may
@@ -57,7 +57,8 @@ impl Broker {
             }
         }
         let grows = edge.state == Growth::Growing;
-        let begun = self.start(grant, title, first..edge.durable.0, grows, socket).await;
+        let part = Part { range: first..edge.durable.0, grows, repeats: false };
+        let begun = self.start(grant, title, part, Way::Socket(socket)).await;
         let mut delivered = match begun {
             Ok(delivered) => delivered,
             Err(ended) => return ended,

@@ -25,11 +25,11 @@ impl Broker {
         let book = self.shared.book();
         let places = (0u32..).zip(&book.places);
         let running = places.filter_map(|(place, at)| {
-            let socket = at.socket.as_ref()?;
+            let way = at.way.as_ref()?;
             Some(Running {
                 place,
                 title: Arc::clone(&at.title.as_ref()?.title),
-                peer: socket.peer_addr().ok(),
+                peer: way.peer(),
                 best_effort: at.best_effort,
             })
         });

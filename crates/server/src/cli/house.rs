@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
+use crate::channels::Channels;
 use crate::config::{Config, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
@@ -124,6 +125,9 @@ impl House {
         if let Some(uploads) = &self.uploads {
             figures.show_uploads(uploads.clone());
         }
+        let (channels, mut sending) =
+            Channels::begin(&self.config, &self.catalogue, &self.engine.broker);
+        figures.show_channels(channels);
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
@@ -158,6 +162,7 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
+        sending.shutdown().await;
         forgetting.abort();
         drop((open, local, admin));
         if let Some(recordings) = recordings {

@@ -12,6 +12,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
+use super::channel::{Channel, Output};
 use super::error::Mistake;
 use super::pattern::Pattern;
 use super::placement::{self, CorePlan};
@@ -36,6 +37,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         return Err(Mistake::at(principal.name.span(), message));
     }
     let recordings = recordings(raw.recording, &volumes)?;
+    let channels = channels(raw.channel)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
@@ -52,6 +54,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         slow_reader: slow_reader(raw.slow_reader)?,
         upload: upload(raw.upload, base)?,
         recordings,
+        channels,
         volumes,
     })
 }
@@ -397,17 +400,7 @@ pub(super) fn recording(raw: raw::Recording) -> Checked<Recording> {
         return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
     }
     let from = Input::parse(raw.from.get_ref()).map_err(said(&raw.from))?;
-    let interface = match or_auto(raw.interface)? {
-        Auto::Auto => None,
-        // IFNAMSIZ with its closing zero.
-        Auto::Set((name, _)) if (1..16).contains(&name.len()) => Some(name),
-        Auto::Set((name, span)) => {
-            return Err(Mistake::at(
-                span,
-                format!("{name:?} is no interface; write it like \"eth0\""),
-            ));
-        }
-    };
+    let interface = interface(raw.interface)?;
     if interface.is_none() && from.needs_interface() {
         let message = "this address is that of one link; say which by `interface`";
         return Err(Mistake::at(raw.from.span(), message));
@@ -438,6 +431,76 @@ pub(super) fn recording(raw: raw::Recording) -> Checked<Recording> {
     let name = raw.name.into_inner();
     Ok(Recording { name, from, interface, to, rate, rotate, keep, silence })
 }
+
+fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
+    match or_auto(written)? {
+        Auto::Auto => Ok(None),
+        // IFNAMSIZ with its closing zero.
+        Auto::Set((name, _)) if (1..16).contains(&name.len()) => Ok(Some(name)),
+        Auto::Set((name, span)) => {
+            Err(Mistake::at(span, format!("{name:?} is no interface; write it like \"eth0\"")))
+        }
+    }
+}
+
+fn channels(raw: Vec<raw::Channel>) -> Checked<Vec<Channel>> {
+    let mut all: Vec<Channel> = Vec::with_capacity(raw.len());
+    for written in raw {
+        let (name, to) = (written.name.span(), written.to.span());
+        let next = channel(written)?;
+        if all.iter().any(|known| known.name == next.name) {
+            let message = format!("there is another channel {:?}; name each once", next.name);
+            return Err(Mistake::at(name, message));
+        }
+        if all.iter().any(|known| known.to.to == next.to.to) {
+            return Err(Mistake::at(to, "another channel goes there; give each its own address"));
+        }
+        all.push(next);
+    }
+    Ok(all)
+}
+
+fn channel(raw: raw::Channel) -> Checked<Channel> {
+    if !is_plain_name(raw.name.get_ref()) {
+        return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
+    }
+    if !raw.title.get_ref().starts_with('/') {
+        let message = "write the title's path as in a URL, like \"/films/loop.ts\"";
+        return Err(Mistake::at(raw.title.span(), message));
+    }
+    let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
+    let interface = interface(raw.interface)?;
+    if interface.is_none() && to.needs_interface() {
+        let message = "this address is that of one link; say which by `interface`";
+        return Err(Mistake::at(raw.to.span(), message));
+    }
+    let source = match or_auto(raw.source)? {
+        Auto::Auto => None,
+        Auto::Set((text, span)) => match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_ipv4() == to.to.is_ipv4() => Some(ip),
+            _ => {
+                let message = "write one of this host's addresses, of the family of `to`";
+                return Err(Mistake::at(span, message));
+            }
+        },
+    };
+    let fits = |rate: BitRate| RATES.contains(&rate);
+    Ok(Channel {
+        name: raw.name.into_inner(),
+        title: raw.title.into_inner(),
+        to,
+        interface,
+        source,
+        hops: number(raw.hops, 1, 1..=255)? as u8,
+        dscp: number(raw.dscp, 0, 0..=63)? as u8,
+        rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
+        burst: quantity(raw.burst, Nanos(0), Nanos(0)..=BURST_MAX)?,
+        repeats: raw.repeat.unwrap_or(true),
+    })
+}
+
+/// Admission counts on no datagram waiting for the shortest tick, which is 10 ms.
+const BURST_MAX: Nanos = Nanos::from_millis(8);
 
 /// What was written and where; none for `"off"`, which is also the default.
 fn unless_off<T>(

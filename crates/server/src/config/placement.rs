@@ -184,6 +184,16 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_that_does_not_name_packets_has_them_where_the_link_is() {
+        let plan = |names: &[&str]| CorePlan {
+            cpu: 3,
+            servers: names.iter().map(|name| name.parse().unwrap()).collect(),
+        };
+        let without = vec![plan(&["disk", "block", "delivery", "link"])];
+        assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: servers(1) }]));
+    }
+
+    #[test]
     fn names_round_trip() {
         for name in servers(3) {
             assert_eq!(name.to_string().parse(), Ok(name));

@@ -40,6 +40,8 @@ pub struct Raw {
     pub upload: Upload,
     /// `[[recording]]`
     pub recording: Vec<Recording>,
+    /// `[[channel]]`
+    pub channel: Vec<Channel>,
 }
 
 /// A key whose place is needed for messages.
@@ -257,6 +259,30 @@ pub struct Recording {
     pub keep_age: Placed<Switch<Value<Nanos>>>,
     #[serde(default)]
     pub silence: Placed<Value<Nanos>>,
+}
+
+/// `[[channel]]`: a title that is sent as datagrams from the start.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Channel {
+    pub name: Spanned<String>,
+    pub title: Spanned<String>,
+    pub to: Spanned<String>,
+    #[serde(default)]
+    pub interface: Placed<Switch<String>>,
+    #[serde(default)]
+    pub source: Placed<Switch<String>>,
+    #[serde(default)]
+    pub hops: Placed<u32>,
+    #[serde(default)]
+    pub dscp: Placed<u32>,
+    #[serde(default)]
+    pub rate: Placed<Switch<Value<BitRate>>>,
+    #[serde(default)]
+    pub burst: Placed<Value<Nanos>>,
+    #[serde(default)]
+    pub repeat: Option<bool>,
 }
 
 /// One string, or a list of them.

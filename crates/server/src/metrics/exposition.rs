@@ -32,6 +32,7 @@ impl prometheus_client::collector::Collector for Collector {
         let sources = &*self.0;
         server(&mut page, sources)?;
         link(&mut page, sources)?;
+        packets(&mut page, sources)?;
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
         recordings(&mut page, sources)?;
@@ -86,6 +87,37 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     let unit = Some(ratio_unit());
     let deviation = link.deviation.snapshot();
     page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
+}
+
+/// Datagrams.
+fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let packets = &sources.counters.packets;
+    let one = |value: u64| [(vec![], value)];
+    let help = "Payload bytes that left as datagrams";
+    page.counter("tactus_packets_sent", help, Some(Unit::Bytes), one(packets.bytes.value()))?;
+    page.counter("tactus_packets", "Datagrams that left", None, one(packets.datagrams.value()))?;
+    let help = "Messages that they left in, of one datagram or several";
+    page.counter("tactus_packet_messages", help, None, one(packets.messages.value()))?;
+    let help = "Calls to send datagrams";
+    page.counter("tactus_packet_calls", help, None, one(packets.calls.value()))?;
+    let help = "Ticks in which there was something to do for datagrams";
+    page.counter("tactus_packet_turns", help, None, one(packets.turns.value()))?;
+    let help = "Datagrams that the kernel would not send: no route, or an interface that is down";
+    page.counter("tactus_packets_refused", help, None, one(packets.refused.value()))?;
+    let help = "Calls after which a socket was full: the link is slower than configured";
+    page.counter("tactus_packet_calls_full", help, None, one(packets.full.value()))?;
+    let help = "Messages whose bytes were not there in time: a broken promise";
+    page.counter("tactus_packet_underruns", help, None, one(packets.underruns.value()))?;
+    let help = "Moments in which the machine or the link stood still and all datagrams were moved";
+    page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
+    let help = "How late the turn began in which each message left";
+    let unit = Some(Unit::Seconds);
+    let lateness = packets.lateness.snapshot();
+    page.histogram("tactus_packet_lateness", help, unit, &LATENESS, 1e9, [(vec![], lateness)])?;
+    let help = "How far each second of each stream of datagrams was from its rate";
+    let unit = Some(ratio_unit());
+    let deviation = packets.deviation.snapshot();
+    page.histogram("tactus_packet_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
 }
 
 /// Bounds of lateness in ns: a slot is 1.25 ms, the promise 5 ms at p99.9.

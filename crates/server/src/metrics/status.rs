@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
+use tactus_sys::outlet::Cutting;
 
 use super::{Sources, Stream, Volume, ratio, seconds};
+use crate::channels::{self, Channels};
 use crate::config::units::exact;
 use crate::recording::{Figures, LossKind, Recorder};
 
@@ -21,9 +23,33 @@ pub(super) struct Status {
     placement: Vec<Core>,
     volumes: Vec<OneVolume>,
     totals: Totals,
+    packets: Packets,
     streams: Vec<OneStream>,
     /// Titles that come in at a rate that is promised.
     recordings: Vec<OneRecording>,
+    /// Titles that are sent as datagrams.
+    channels: Vec<channels::Status>,
+}
+
+/// Datagrams of all streams since the start.
+#[derive(Serialize)]
+struct Packets {
+    /// How they leave: what was tried at the start.
+    back_end: &'static str,
+    sent_bytes: u64,
+    datagrams: u64,
+    messages: u64,
+    calls: u64,
+    turns: u64,
+    refused: u64,
+    full: u64,
+    underruns: u64,
+    stalls: u64,
+    lateness_p50_seconds: f64,
+    lateness_p99_seconds: f64,
+    lateness_p999_seconds: f64,
+    deviation_mean_ratio: f64,
+    deviation_p99_ratio: f64,
 }
 
 #[derive(Serialize)]
@@ -153,8 +179,10 @@ impl Status {
                 .map(|(at, one)| volume(sources, at, one))
                 .collect(),
             totals: totals(sources),
+            packets: packets(sources),
             streams: sources.streams().iter().map(stream).collect(),
             recordings: recordings(sources),
+            channels: sources.channels.get().map(Channels::all).unwrap_or_default(),
         }
     }
 }
@@ -227,6 +255,31 @@ fn totals(sources: &Sources) -> Totals {
         underruns: link.underruns.value(),
         stalls: link.stalls.value(),
         cycles_missed: sources.counters.disks.iter().map(|disk| disk.cycles_missed.value()).sum(),
+        lateness_p50_seconds: seconds(lateness.quantile(0.5)),
+        lateness_p99_seconds: seconds(lateness.quantile(0.99)),
+        lateness_p999_seconds: seconds(lateness.quantile(0.999)),
+        deviation_mean_ratio: ratio(deviation.sum()) / deviation.count().max(1) as f64,
+        deviation_p99_ratio: ratio(deviation.quantile(0.99)),
+    }
+}
+
+fn packets(sources: &Sources) -> Packets {
+    let packets = &sources.counters.packets;
+    let (lateness, deviation) = (packets.lateness.snapshot(), packets.deviation.snapshot());
+    Packets {
+        back_end: match sources.packet_cutting {
+            Cutting::Kernel => "sendmmsg, UDP_SEGMENT",
+            Cutting::Ours => "sendmmsg",
+        },
+        sent_bytes: packets.bytes.value(),
+        datagrams: packets.datagrams.value(),
+        messages: packets.messages.value(),
+        calls: packets.calls.value(),
+        turns: packets.turns.value(),
+        refused: packets.refused.value(),
+        full: packets.full.value(),
+        underruns: packets.underruns.value(),
+        stalls: packets.stalls.value(),
         lateness_p50_seconds: seconds(lateness.quantile(0.5)),
         lateness_p99_seconds: seconds(lateness.quantile(0.99)),
         lateness_p999_seconds: seconds(lateness.quantile(0.999)),

@@ -56,6 +56,8 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_recorded_bytes_total{volume=\"/\"} 0",
         "tactus_recorded_gaps_total{volume=\"/\",cause=\"disk\"} 0",
         "tactus_recorded_lost_bytes_total{volume=\"/\",cause=\"rate\"} 0",
+        "tactus_packets_total 0",
+        "tactus_packet_lateness_seconds_count 0",
         "tactus_promised_ratio{resource=\"disk\",volume=\"/\"} 0",
         "tactus_refusals_total{resource=\"cpu\"} 0",
         "tactus_http_abuse_total{kind=\"slow_header\"} 0",
@@ -67,11 +69,13 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["streams"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["recordings"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["channels"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["packets"]["datagrams"], 0);
     assert_eq!(status["volumes"][0]["arena"], "16 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
     let servers = status["placement"].as_array().unwrap().iter();
-    assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 4);
+    assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 5);
 }
 
 #[test]

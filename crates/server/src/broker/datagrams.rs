@@ -1,0 +1,126 @@
+//! Deliveries that leave as datagrams.
+//!
+//! Promise: they are admitted by the same ledger as those into connections, with what is on the wire and
+//! what datagrams cost; an outlet stays open until the engine has finished with it.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use tactus_core::datagrams::{Form, Ip, PAYLOAD};
+use tactus_core::ledger::{Share, Wish};
+use tactus_core::ports::SocketHandle;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_engine::counters::StreamCounters;
+use tactus_engine::message::{Datagrams, Outcome, Pace};
+
+use super::{Broker, Delivered, Grant, Part, Refusal, Way, ended, refusal};
+use crate::catalogue::OpenTitle;
+
+/// A socket that datagrams leave by; any number of streams may share it.
+pub type Outlet = Arc<OwnedFd>;
+
+/// Where a stream of datagrams goes, and how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// By which socket.
+    pub outlet: Outlet,
+    /// Whereto.
+    pub to: SocketAddr,
+    /// What stands in front of each.
+    pub form: Form,
+    /// How long the first of several may wait for the last of them.
+    pub burst: Nanos,
+}
+
+impl Target {
+    pub(super) fn sink(&self) -> Datagrams {
+        let Self { ref outlet, to, form, burst } = *self;
+        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst }
+    }
+
+    /// What its packets of `rate` are on the wire.
+    fn wire(&self, rate: BitRate) -> BitRate {
+        let ip = if self.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
+        self.form.wire_rate(rate, ip)
+    }
+}
+
+/// What a datagram costs the core that sends it, with a margin of a tenth over what was measured with a
+/// receiver on the same host (`docs/benchmarks.md`).
+const PER_DATAGRAM: Nanos = Nanos::from_micros(3);
+
+impl Broker {
+    /// Reserves what `title` needs to leave at `rate` as datagrams to `target`, as often as it likes.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_datagrams(
+        &self,
+        title: &Arc<OpenTitle>,
+        rate: BitRate,
+        target: &Target,
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
+        let per_second = (rate.0 / 8).div_ceil(PAYLOAD.0);
+        let (wire, sending) = (target.wire(rate), PER_DATAGRAM.times(per_second));
+        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
+        // Of a title that repeats the same block may be needed twice at once.
+        let share = Share::whole(Bytes(u64::MAX));
+        let mut book = self.shared.book();
+        let (place, demand) = match book.admit(title.volume, wish, share, Some(title.id), rules) {
+            Ok(admitted) => admitted,
+            Err(short) => {
+                book.refusals.count(short.resource);
+                drop(book);
+                let what = format!("a channel of {rate}");
+                return Err(refusal(short, &what, rules.retry_after));
+            }
+        };
+        book.watch(place, Some(title), rules);
+        drop(book);
+        let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+        let shared = Arc::clone(&self.shared);
+        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
+    }
+
+    /// Sends `range` of `title` to `target`, once or again and again; until it ends, or the future is
+    /// dropped.
+    ///
+    /// # Panics
+    /// When the range is empty, or the title grows.
+    pub async fn send(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        repeats: bool,
+        target: Target,
+    ) -> (Outcome, u64) {
+        assert!(range.start < range.end, "there is something to send");
+        assert!(title.following.is_none(), "only what is whole is sent");
+        let part = Part { range, grows: false, repeats };
+        let delivered = match self.start(grant, title, part, Way::Outlet(target)).await {
+            Ok(delivered) => ended(delivered.await),
+            Err(ended) => ended,
+        };
+        let Delivered { outcome, sent, .. } = delivered;
+        (outcome, sent)
+    }
+}
+
+impl Broker {
+    /// What the engine counts for a place of the delivery table.
+    pub fn counters_of(&self, place: u32) -> Option<&StreamCounters> {
+        self.shared.streams.get(place as usize)
+    }
+}
+
+impl Grant {
+    /// The place in the delivery table, by which the engine counts.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+}
