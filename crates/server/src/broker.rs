@@ -8,6 +8,7 @@
 mod datagrams;
 mod following;
 mod marks;
+mod planned;
 mod popular;
 mod recording;
 mod running;
@@ -38,6 +39,7 @@ use crate::catalogue::{self, OpenTitle};
 
 pub use datagrams::{Outlet, Target};
 pub use marks::BadPlace;
+pub use planned::Planned;
 pub use recording::RecordGrant;
 pub use running::Running;
 

@@ -549,6 +549,34 @@ impl Catalogue {
         }
     }
 
+    /// A file that need not have a name, as a title that only its holder knows.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn unnamed(
+        &self,
+        volume: VolumeId,
+        file: &OwnedFd,
+        len: Bytes,
+    ) -> io::Result<Arc<OpenTitle>> {
+        let (file, id) = (file.try_clone()?, self.number());
+        let direct = volume::read_past_cache(&file).map_err(|_| rustix::io::Errno::IO)?;
+        Ok(Arc::new(OpenTitle {
+            id,
+            volume,
+            position: volume::sweep_key(&file),
+            direct,
+            file,
+            len,
+            modified: WallTime(0),
+            etag: format!("\"u{}\"", id.0),
+            media_type: media_type::of(""),
+            sums: None,
+            media: OnceCell::new_with(Some(None)),
+            following: None,
+        }))
+    }
+
     /// A number that no other title has.
     fn number(&self) -> TitleId {
         TitleId(self.next_title.fetch_add(1, Ordering::Relaxed))

@@ -17,6 +17,7 @@ mod names;
 mod publish;
 mod recovery;
 mod resume;
+mod source;
 mod sums;
 mod tide;
 mod upload;
@@ -43,6 +44,7 @@ pub use names::{Over, Precondition};
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
 pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};
+pub use source::{Busy, Reading, Source};
 pub use sums::{ATTRIBUTE_UNITS_MAX, Damaged, Manifests, Sums, UNIT};
 pub use upload::{Put, Upload};
 pub use verify::{Verdict, VerifyError, verify};
@@ -97,6 +99,8 @@ struct Inner {
     turns: Arc<Semaphore>,
     /// Who may read titles that come in; nobody: nobody.
     audience: OnceLock<Audience>,
+    /// How what is stored is read; none: at once.
+    source: OnceLock<Arc<dyn Source>>,
     /// Why nothing is written any more (W9).
     broken: OnceLock<String>,
     /// Whether what is stored has been counted.
@@ -140,6 +144,12 @@ impl Store {
     pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
         // Told twice: the first one has it.
         self.inner.audience.set(Audience { catalogue, volume }).ok();
+    }
+
+    /// From now on what has to be read of it is read by `source`.
+    pub fn read_by(&self, source: Arc<dyn Source>) {
+        // Told twice: the first one has it.
+        self.inner.source.set(source).ok();
     }
 
     /// So many places of its own for a recording, whose writes have deadlines.

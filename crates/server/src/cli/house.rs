@@ -68,6 +68,7 @@ impl House {
         let catalogue = Arc::new(catalogue);
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
+            uploads.read_by_plan(&engine.broker, &catalogue);
         }
         let recorder = uploads.as_ref().map(|uploads| {
             let recorder = Recorder::new(engine.broker.clone(), Arc::clone(&uploads.volumes));

@@ -15,6 +15,7 @@ use super::counters::Abuse;
 use super::fields::Fields;
 use super::principals::{Principals, Who};
 use super::response::Response;
+use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
@@ -160,6 +161,16 @@ impl Uploads {
         drop(self);
         for store in volumes {
             store.close().await;
+        }
+    }
+
+    /// Lets what is read of the volumes be read as the disks' plans have time for it.
+    pub fn read_by_plan(&self, broker: &Broker, catalogue: &Arc<Catalogue>) {
+        for (index, store) in self.volumes.iter().enumerate() {
+            let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
+            if let Some(store) = store {
+                store.read_by(Arc::new(Planned::new(broker.clone(), catalogue, volume)));
+            }
         }
     }
 
@@ -310,6 +321,7 @@ pub(super) fn not_resumed(error: &ResumeError) -> Response {
             Response::text(400, text)
         }
         ResumeError::Damaged => Response::text(410, text),
+        ResumeError::Busy(_) => Response::text(503, text).with("Retry-After", "5"),
         ResumeError::Upload(error) => not_stored(error),
     }
 }

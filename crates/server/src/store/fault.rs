@@ -135,6 +135,9 @@ pub enum ResumeError {
     /// What is stored of it is not what came.
     #[error("what is stored of this upload is damaged; begin it anew")]
     Damaged,
+    /// The parts cannot be read now.
+    #[error("the parts cannot be joined now: {0}")]
+    Busy(super::source::Busy),
     /// As for any upload.
     #[error(transparent)]
     Upload(#[from] UploadError),

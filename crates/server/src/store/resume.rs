@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, SECTOR};
+use tokio::io::AsyncReadExt;
 
 use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
@@ -304,10 +305,24 @@ impl Store {
         }
     }
 
-    /// Copies a part, comparing what is read with what came.
+    /// Copies a part, as the disk has time for it where that is planned, comparing what is read with what came.
     async fn copy(&self, entry: &Entry, appender: &mut Appender) -> Result<(), ResumeError> {
         let file = self.inner.data(entry.created.id, false).await?;
         let (mut at, mut sum, len) = (0, 0, entry.mark.len);
+        if let Some(source) = self.inner.source.get().filter(|_| len > 0) {
+            let mut from = source.read(file, len).await.map_err(ResumeError::Busy)?;
+            let mut memory = vec![0; COPIED_AT_ONCE];
+            while at < len {
+                let count = from.read(&mut memory).await.map_err(ResumeError::io)?;
+                if count == 0 {
+                    return Err(ResumeError::io(std::io::ErrorKind::UnexpectedEof.into()));
+                }
+                sum = crc32c::crc32c_append(sum, &memory[..count]);
+                appender.append(&memory[..count]).await?;
+                at += count as u64;
+            }
+            return if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) };
+        }
         let mut memory = Memory::new(self.inner.medium.place_size());
         while at < len {
             let file = Arc::clone(&file);
@@ -329,6 +344,9 @@ impl Store {
         if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) }
     }
 }
+
+/// As much as the way from the disk holds at once.
+const COPIED_AT_ONCE: usize = 256 * 1024;
 
 impl Inner {
     async fn create(

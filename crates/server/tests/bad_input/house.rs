@@ -131,6 +131,7 @@ impl House {
         let catalogue = Arc::new(Catalogue::new(&plan.root, rules).unwrap());
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&plan.config, &catalogue);
+            uploads.read_by_plan(&engine.broker, &catalogue);
         }
         let within = runtime.enter();
         let recorder = uploads.as_ref().map(|uploads| {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
+use tactus::config::Sendfile;
 use tactus::http::Abuse;
 use tactus_core::units::{Bytes, KIB, MIB};
 
@@ -664,6 +665,39 @@ fn u14_options_are_a_constant() {
     assert_eq!(of(&mut client, &url), uploads);
     assert_eq!(of(&mut client, &format!("{UPLOADS}/none")), uploads);
     assert!(title.field("access-control-allow-origin").is_none());
+}
+
+#[test]
+fn parts_are_joined_when_the_disk_has_time_for_it() {
+    for sendfile in [Sendfile::Off, Sendfile::On] {
+        let house = House::with(|plan| (plan.uploads, plan.sendfile) = (true, sendfile));
+        let body = content(3_000_000);
+        let part = |bytes: &[u8]| {
+            let fields = format!("Upload-Length: {}\r\nUpload-Concat: partial\r\n", bytes.len());
+            let url = create(&house, "", &fields);
+            assert_eq!(patch(&house, &url, 0, "", bytes).status, 204);
+            url
+        };
+        let (one, none, two) = (part(&body[..1_000_001]), part(b""), part(&body[1_000_001..]));
+        let read = || house.engine.counters.disks[0].best_effort_bytes.value();
+        let before = read();
+        let parts = format!("Upload-Concat: final;{one} {none} {two}\r\n");
+        let answer = created(&house, "?path=/joined.ts", &parts);
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        assert!(stored(&house, "joined.ts").unwrap() == body);
+        assert!(read() - before >= body.len() as u64, "{} by plan", read() - before);
+        house.wait_until("the readers have gone", |house| house.engine.broker.streams() == 0);
+    }
+    let full = House::with(|plan| {
+        plan.uploads = true;
+        plan.config.best_effort_streams_max = 0;
+    });
+    let url = create(&full, "", "Upload-Length: 5\r\nUpload-Concat: partial\r\n");
+    assert_eq!(patch(&full, &url, 0, "", b"hello").status, 204);
+    let answer = created(&full, "?path=/x.ts", &format!("Upload-Concat: final;{url}\r\n"));
+    assert!(answer.status == 503 && answer.field("retry-after").is_some(), "{}", answer.text());
+    assert_eq!(stored(&full, "x.ts"), None);
+    assert_eq!(full.store().usage().uploads, 1, "only the part is left");
 }
 
 #[test]
