@@ -1,8 +1,8 @@
-//! MPEG transport streams (ISO/IEC 13818-1): packets, clocks, rates and seamless repetition.
+//! MPEG transport streams (ISO/IEC 13818-1): packets, clocks, rates, indexes and seamless repetition.
 //!
 //! Promise: reads any bytes without a panic and in time linear in their number, and restamps exactly:
 //! a PCR written here is the byte's position at the multiplex rate, rounded down to one tick of
-//! 27 MHz. It does no I/O, keeps no programme tables and decodes no pictures.
+//! 27 MHz. It does no I/O and decodes no pictures: of those it reads what kind they are.
 
 mod clock;
 mod continuity;
@@ -16,9 +16,14 @@ mod sections;
 
 mod sieve;
 
+mod index;
+
 pub use clock::{Pcr, Pts};
 pub use continuity::{Continuity, ContinuityFault};
 pub use framing::{Framing, Packets};
+pub use index::{
+    Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
+};
 pub use packet::{Packet, Pid, set_continuity, set_pcr};
 pub use pes::{PesTimes, add_to_pes_times, pes_times};
 pub use rate::{Mux, PcrSpan, Stamp, measure};

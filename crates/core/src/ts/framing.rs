@@ -34,6 +34,11 @@ impl Framing {
         Packets { bytes, framing: self, at: 0, locked: false }
     }
 
+    /// Whether `bytes` begin with packets in a row.
+    pub(super) fn locks_at_start(self, bytes: &[u8]) -> bool {
+        self.locks(bytes, 0)
+    }
+
     fn locks(self, bytes: &[u8], at: usize) -> bool {
         (0..LOCK).all(|nth| bytes.get(at + nth * self.stride) == Some(&SYNC))
     }

@@ -52,6 +52,11 @@ impl<'a> Packet<'a> {
         self.0[3] & 0x0f
     }
 
+    /// Its payload is scrambled: what it carries cannot be read.
+    pub fn is_scrambled(&self) -> bool {
+        self.0[3] & 0xc0 != 0
+    }
+
     /// It has payload, so its counter counts.
     pub fn has_payload(&self) -> bool {
         self.0[3] & 0x10 != 0

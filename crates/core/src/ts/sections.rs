@@ -1,5 +1,5 @@
-//! Programme tables as far as a recorder looks at them: whether the sections of PAT and PMTs fit into
-//! their packets and are whole (ISO/IEC 13818-1, 2.4.4).
+//! The sections of programme tables: whether those of PAT and PMTs fit into their packets and are whole
+//! (ISO/IEC 13818-1, 2.4.4).
 //!
 //! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
 //! [`PROGRAMMES_MAX`] programmes are followed. It finds out where PMTs are and nothing else of what
@@ -43,6 +43,15 @@ impl Default for Sections {
 impl Sections {
     /// Takes the next packet of the stream.
     pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Misfit> {
+        self.each_section(packet, |_, _| {})
+    }
+
+    /// The same; `each` gets the sections that are whole with this packet: PID and bytes.
+    pub(super) fn each_section(
+        &mut self,
+        packet: &Packet<'_>,
+        mut each: impl FnMut(Pid, &[u8]),
+    ) -> Result<(), Misfit> {
         let pid = packet.pid();
         let Some(at) = self.tables.iter().position(|table| table.pid == pid) else { return Ok(()) };
         if !packet.has_payload() {
@@ -54,6 +63,7 @@ impl Sections {
             if pid == PAT && section[0] == 0 {
                 programmes = Some(pmt_pids(section));
             }
+            each(pid, section);
         });
         if took.is_err() {
             table.part.clear();

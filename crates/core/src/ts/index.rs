@@ -1,0 +1,628 @@
+//! The index of a transport stream: when each byte is due, where decoders can begin, what programmes there
+//! are, and what is wrong with it. `docs/design/index.md` has the model.
+//!
+//! Promise: the same bytes give the same index, however they are cut; any bytes end in an index or in an
+//! [`IndexFault`]; memory is bounded ([`Indexer::MEMORY_MAX`]) and time is linear in the bytes. Times are
+//! exact to the index's own tolerance.
+
+mod line;
+mod pictures;
+mod tables;
+
+mod form;
+
+use alloc::vec::Vec;
+
+use super::framing::Framing;
+use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp};
+use crate::units::{BitRate, MediaTime};
+
+use line::{Drawing, Line};
+use pictures::{Codec, Picture, Pictures};
+use tables::{LastCounts, Watched};
+
+pub use line::Run;
+pub use pictures::AccessKind;
+pub use tables::{Programme, Stream, Tables};
+
+/// Where a decoder can begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The packet with which its PES packet begins.
+    pub at: u64,
+    /// When it is shown, on the title's line of time; never before the one in front of it.
+    pub shown: MediaTime,
+    /// What can be done with it.
+    pub kind: AccessKind,
+    counts: LastCounts,
+}
+
+/// What is wrong with a title.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Flaws {
+    /// Bytes that belong to no packet.
+    pub skipped_bytes: u64,
+    /// Times that the lock was lost.
+    pub sync_losses: u64,
+    /// Packets that their sender had marked as damaged.
+    pub marked: u64,
+    /// Packets whose adaptation field does not fit.
+    pub malformed: u64,
+    /// Sections of tables that do not fit.
+    pub bad_sections: u64,
+    /// Breaks of the continuity counters.
+    pub gaps: u64,
+}
+
+/// Rates of a title, rounded up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rates {
+    /// Of the slowest whole second.
+    pub min: BitRate,
+    /// Of all that lies between the clock's stamps: exact for a constant rate.
+    pub mean: BitRate,
+    /// Of the fastest whole second.
+    pub max: BitRate,
+}
+
+/// Why a title has no index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexFault {
+    /// There are no transport packets in it.
+    NotTransport,
+    /// It has no clock that moves.
+    NoClock,
+    /// Its clock jumps so often that it is none.
+    Restless,
+}
+
+/// What has been found out about a title.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Index {
+    stride: u16,
+    len: u64,
+    packets: u64,
+    clock: Pid,
+    flaws: Flaws,
+    line: Line,
+    accesses: Vec<Access>,
+    tables: Vec<Tables>,
+    programmes: Vec<Programme>,
+}
+
+/// Makes an index of bytes as they come.
+#[derive(Clone, Debug)]
+pub struct Indexer {
+    /// Bytes of which it is not known yet what they are: fewer than [`LOOK`].
+    carry: Vec<u8>,
+    /// Where the next byte lies that has not been looked at.
+    at: u64,
+    framing: Option<Framing>,
+    locked: bool,
+    packets: u64,
+    flaws: Flaws,
+    continuity: Continuity,
+    clock: Option<Pid>,
+    /// The clock's PID has announced a jump.
+    announced: bool,
+    /// Another clock, and its first stamp since the last one of ours.
+    other: Option<(Pid, Pcr)>,
+    drawing: Drawing,
+    watched: Watched,
+    pictures: Option<(Pid, Pictures)>,
+    accesses: Vec<Access>,
+    /// Pictures that came before the clock did.
+    early: Vec<(Picture, LastCounts)>,
+    /// Accesses that are passed over for one that is kept, since there were too many.
+    thinning: Thinning,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Thinning {
+    every: u64,
+    seen: u64,
+}
+
+/// A lock needs so many bytes: five packets of the longest kind (TR 101 290, 1.1).
+const LOOK: usize = 4 * 204 + PACKET;
+/// How far into a title the first lock may lie.
+const REACH: u64 = 64 << 10;
+/// Accesses that are kept; of more, every second one goes. Nine hours at two a second.
+const ACCESSES_MAX: usize = 1 << 16;
+/// Pictures that may come before the clock.
+const EARLY_MAX: usize = 16;
+/// The clock has gone when another one has come for so long instead.
+const CLOCK_GONE: MediaTime = MediaTime(27_000_000);
+/// A picture is shown within this of when its bytes come, or its time stamp is of another clock.
+const SHOWN_MAX: u64 = 10 * 27_000_000;
+/// Without pictures any sound will do, but two a second are enough.
+const SOUND_EACH: u64 = 27_000_000 / 2;
+const SECOND: u64 = 27_000_000;
+
+impl Default for Indexer {
+    fn default() -> Self {
+        Self {
+            carry: Vec::new(),
+            at: 0,
+            framing: None,
+            locked: false,
+            packets: 0,
+            flaws: Flaws::default(),
+            continuity: Continuity::default(),
+            clock: None,
+            announced: false,
+            other: None,
+            drawing: Drawing::default(),
+            watched: Watched::default(),
+            pictures: None,
+            accesses: Vec::new(),
+            early: Vec::new(),
+            thinning: Thinning { every: 1, seen: 0 },
+        }
+    }
+}
+
+impl Indexer {
+    /// What one takes at most, and a finished index as well: points, accesses, runs, tables, counters.
+    pub const MEMORY_MAX: usize = line::POINTS_MAX * size_of::<line::Point>()
+        + ACCESSES_MAX * size_of::<Access>()
+        + line::RUNS_MAX * size_of::<Run>()
+        + (512 << 10);
+
+    /// Bytes so far.
+    pub fn len(&self) -> u64 {
+        self.at + self.carry.len() as u64
+    }
+
+    /// Nothing has come yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What comes makes no difference any more: there will be no index.
+    pub fn is_hopeless(&self) -> bool {
+        self.framing.is_none() && self.at > REACH || self.drawing.is_restless()
+    }
+
+    /// Takes the next bytes of the title.
+    pub fn add(&mut self, mut bytes: &[u8]) {
+        if !self.carry.is_empty() {
+            // As much as decides what the carried bytes are.
+            let before = self.carry.len();
+            let (now, _) = bytes.split_at(bytes.len().min(LOOK));
+            let mut carry = core::mem::take(&mut self.carry);
+            carry.extend(now);
+            let used = self.walk(&carry, false);
+            if let Some(of_new) = used.checked_sub(before) {
+                carry.clear();
+                self.carry = carry;
+                bytes = &bytes[of_new..];
+            } else {
+                carry.drain(..used);
+                self.carry = carry;
+                return;
+            }
+        }
+        let used = self.walk(bytes, false);
+        self.carry.extend(&bytes[used..]);
+    }
+
+    /// All bytes have come.
+    ///
+    /// # Errors
+    /// When they make no index.
+    pub fn finish(mut self) -> Result<Index, IndexFault> {
+        let len = self.len();
+        let carry = core::mem::take(&mut self.carry);
+        self.walk(&carry, true);
+        let framing = self.framing.ok_or(IndexFault::NotTransport)?;
+        if self.drawing.is_restless() {
+            return Err(IndexFault::Restless);
+        }
+        let (line, lead) = self.drawing.finish(len).ok_or(IndexFault::NoClock)?;
+        let mut shown_last = MediaTime(0);
+        for access in &mut self.accesses {
+            access.shown = MediaTime(access.shown.0.saturating_add(lead.0)).max(shown_last);
+            shown_last = access.shown;
+        }
+        Ok(Index {
+            stride: framing.stride as u16,
+            len,
+            packets: self.packets,
+            clock: self.clock.ok_or(IndexFault::NoClock)?,
+            flaws: self.flaws,
+            line,
+            accesses: self.accesses,
+            tables: self.watched.tables,
+            programmes: self.watched.programmes.into_iter().map(|(programme, _)| programme).collect(),
+        })
+    }
+
+    /// Takes what can be taken of `bytes`, and tells how many of them; all of them at the `end`.
+    fn walk(&mut self, bytes: &[u8], end: bool) -> usize {
+        let mut used = 0;
+        while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
+            let count = match self.framing.filter(|_| self.locked) {
+                Some(framing) => {
+                    if rest.len() < if end { PACKET } else { framing.stride } {
+                        if end {
+                            self.flaws.skipped_bytes += rest.len() as u64;
+                            return bytes.len();
+                        }
+                        return used;
+                    }
+                    match Packet::first_of(rest) {
+                        Some(packet) => {
+                            self.packet(&packet);
+                            framing.stride.min(rest.len())
+                        }
+                        None => {
+                            self.flaws.sync_losses += 1;
+                            self.locked = false;
+                            0
+                        }
+                    }
+                }
+                None if rest.len() < LOOK && !end => return used,
+                None if self.is_hopeless() => rest.len(),
+                None => {
+                    // Behind that there may be the beginning of a lock that needs more bytes.
+                    let sure = if end { rest.len() } else { rest.len() - LOOK + 1 };
+                    let skip = self.lock(rest, sure);
+                    self.flaws.skipped_bytes += skip as u64;
+                    skip
+                }
+            };
+            used += count;
+            self.at += count as u64;
+        }
+        used
+    }
+
+    /// Looks for a lock that begins in the first `sure` of `bytes`: where it is, or how many may be skipped.
+    fn lock(&mut self, bytes: &[u8], sure: usize) -> usize {
+        let sure = match self.framing {
+            Some(_) => sure,
+            None => usize::try_from(REACH + 1 - self.at).map_or(sure, |reach| sure.min(reach)),
+        };
+        for (at, _) in bytes[..sure].iter().enumerate().filter(|(_, byte)| **byte == SYNC) {
+            let window = &bytes[at..];
+            let found = match self.framing {
+                Some(framing) => framing.locks_at_start(window).then_some(framing),
+                None => Framing::find(window, 1),
+            };
+            if found.is_some() {
+                self.framing = found;
+                self.locked = true;
+                return at;
+            }
+        }
+        sure
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) {
+        let at = self.at;
+        self.packets += 1;
+        if packet.has_error() {
+            self.flaws.marked += 1;
+            return;
+        }
+        if !packet.is_whole() {
+            self.flaws.malformed += 1;
+            return;
+        }
+        let pid = packet.pid();
+        if pid == Pid::NULL {
+            return;
+        }
+        if self.continuity.handle_packet(packet).is_some() {
+            self.flaws.gaps += 1;
+        }
+        let clock = self.clock;
+        if let Some(pcr) = packet.pcr() {
+            self.stamp(pid, Stamp { at: at + PCR_BYTE, pcr }, packet.is_discontinuous());
+        } else if Some(pid) == self.clock {
+            self.announced |= packet.is_discontinuous();
+        }
+        match self.watched.handle_packet(at, packet, self.clock) {
+            Ok(changed) => {
+                if changed || clock != self.clock {
+                    if clock != self.clock {
+                        self.watched.keep(at, self.clock);
+                    }
+                    self.watch_pictures();
+                }
+            }
+            Err(()) => self.flaws.bad_sections += 1,
+        }
+        let found = match &mut self.pictures {
+            Some((wanted, pictures)) if *wanted == pid => pictures.handle_packet(at, packet),
+            _ => None,
+        };
+        if let Some(picture) = found {
+            self.access(picture, self.watched.counts);
+        }
+    }
+
+    fn stamp(&mut self, pid: Pid, stamp: Stamp, announced: bool) {
+        match self.clock {
+            Some(clock) if clock == pid => {
+                self.drawing.handle_stamp(stamp, announced || self.announced);
+                self.announced = false;
+                self.other = None;
+            }
+            None => {
+                self.clock = Some(pid);
+                self.drawing.handle_stamp(stamp, announced);
+                self.announced = false;
+                for (picture, counts) in core::mem::take(&mut self.early) {
+                    self.access(picture, counts);
+                }
+            }
+            Some(_) => match self.other {
+                Some((other, first)) if other == pid => {
+                    let span = stamp.pcr.since(first);
+                    if span > CLOCK_GONE && span < MediaTime(2 * CLOCK_GONE.0) {
+                        self.clock = Some(pid);
+                        self.drawing.handle_stamp(stamp, true);
+                        self.other = None;
+                    } else if span > CLOCK_GONE {
+                        self.other = Some((pid, stamp.pcr));
+                    }
+                }
+                Some(_) => {}
+                None => self.other = Some((pid, stamp.pcr)),
+            },
+        }
+    }
+
+    /// Looks at the pictures of the programme that the clock is of, or at its sound when it has none.
+    fn watch_pictures(&mut self) {
+        let Some((programme, _)) = self.watched.timing(self.clock) else { return };
+        let codecs = || {
+            programme.streams.iter().filter_map(|stream| Some((stream.pid, Codec::of(stream.kind)?)))
+        };
+        let chosen = codecs().find(|(_, codec)| *codec != Codec::Sound).or_else(|| codecs().next());
+        let Some((pid, codec)) = chosen else { return };
+        if !self.pictures.as_ref().is_some_and(|(known, pictures)| {
+            (*known, pictures.codec()) == (pid, codec)
+        }) {
+            self.pictures = Some((pid, Pictures::new(codec)));
+        }
+    }
+
+    fn access(&mut self, picture: Picture, counts: LastCounts) {
+        let Some((time, pcr)) = self.drawing.last() else {
+            if self.early.len() < EARLY_MAX {
+                self.early.push((picture, counts));
+            }
+            return;
+        };
+        let shown = picture.shown.and_then(|shown| moved(time, pcr, shown)).unwrap_or(time);
+        let is_sound = self.pictures.as_ref().is_some_and(|(_, pictures)| {
+            pictures.codec() == Codec::Sound
+        });
+        if is_sound
+            && let Some(last) = self.accesses.last()
+            && shown.0.saturating_sub(last.shown.0) < SOUND_EACH
+        {
+            return;
+        }
+        self.thinning.seen += 1;
+        if !self.thinning.seen.is_multiple_of(self.thinning.every) {
+            return;
+        }
+        self.accesses.push(Access { at: picture.at, shown, kind: picture.kind, counts });
+        if self.accesses.len() == ACCESSES_MAX {
+            let mut nth = 0usize;
+            self.accesses.retain(|_| {
+                nth += 1;
+                !nth.is_multiple_of(2)
+            });
+            self.thinning.every = self.thinning.every.saturating_mul(2);
+        }
+    }
+}
+
+/// The time at which `shown` comes, when the clock is `pcr` at `time`; none when it is of another clock.
+fn moved(time: MediaTime, pcr: Pcr, shown: Pts) -> Option<MediaTime> {
+    let ahead = shown.as_pcr().since(pcr).0;
+    let behind = pcr.since(shown.as_pcr()).0;
+    if ahead <= SHOWN_MAX {
+        Some(MediaTime(time.0 + ahead))
+    } else if behind <= SHOWN_MAX {
+        Some(MediaTime(time.0.saturating_sub(behind)))
+    } else {
+        None
+    }
+}
+
+impl Index {
+    /// Bytes of the title.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// An index is of some packets at least.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes from packet to packet.
+    pub fn stride(&self) -> usize {
+        usize::from(self.stride)
+    }
+
+    /// Packets of the title.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Whose clock it goes by: the first one in the title, and another one where that has gone.
+    pub fn clock(&self) -> Pid {
+        self.clock
+    }
+
+    /// What is wrong with the title.
+    pub fn flaws(&self) -> Flaws {
+        self.flaws
+    }
+
+    /// How far a stamp of the clock may lie off the index's times, in ticks of 27 MHz.
+    pub fn tolerance(&self) -> MediaTime {
+        MediaTime(self.line.tolerance + 1)
+    }
+
+    /// How long it lasts: when the byte behind its last one would be due.
+    pub fn duration(&self) -> MediaTime {
+        self.line.points.last().map_or(MediaTime(0), |last| MediaTime(last.time))
+    }
+
+    /// Bytes and their times, ascending; between two of them time passes evenly. The first is byte 0 at time
+    /// 0, the last the title's end.
+    pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, MediaTime)> + '_ {
+        self.line.points.iter().map(|point| (point.at, MediaTime(point.time)))
+    }
+
+    /// The stretches in which the clock runs without a jump; at least one.
+    pub fn runs(&self) -> &[Run] {
+        &self.line.runs
+    }
+
+    /// When byte `at` is due, from the title's beginning. Rounds down to a tick.
+    pub fn time_at(&self, at: u64) -> MediaTime {
+        self.line.time_at(at)
+    }
+
+    /// The first byte that is due at `time` or later.
+    pub fn position_at(&self, time: MediaTime) -> u64 {
+        self.line.position_at(time)
+    }
+
+    /// The stream's own clock at byte `at`.
+    pub fn pcr_at(&self, at: u64) -> Pcr {
+        let time = self.time_at(at);
+        let nth = self.line.runs.partition_point(|run| run.at <= at).saturating_sub(1);
+        let run = self.line.runs[nth];
+        match time.0.checked_sub(run.time.0) {
+            Some(span) => run.pcr.after(MediaTime(span)),
+            None => run.pcr.before(MediaTime(run.time.0 - time.0)),
+        }
+    }
+
+    /// Where decoders can begin, ascending.
+    pub fn accesses(&self) -> &[Access] {
+        &self.accesses
+    }
+
+    /// The programmes, as their newest tables have them.
+    pub fn programmes(&self) -> &[Programme] {
+        &self.programmes
+    }
+
+    /// When the first picture is shown: where a player's time begins.
+    pub fn origin(&self) -> MediaTime {
+        self.accesses.first().map_or(MediaTime(0), |first| first.shown)
+    }
+
+    /// Where to begin so that what is shown at `time` of the player's time can be seen: the last entry at or
+    /// before it, or the first one.
+    pub fn entry_at(&self, time: MediaTime) -> Option<&Access> {
+        let time = MediaTime(self.origin().0.saturating_add(time.0));
+        let after = self.accesses.partition_point(|access| access.shown <= time);
+        let mut before = self.accesses[..after].iter().rev();
+        before
+            .find(|access| access.kind == AccessKind::Entry)
+            .or_else(|| self.accesses.iter().find(|access| access.kind == AccessKind::Entry))
+    }
+
+    /// The first entry that is shown at `time` of the player's time or later.
+    pub fn entry_after(&self, time: MediaTime) -> Option<&Access> {
+        let time = MediaTime(self.origin().0.saturating_add(time.0));
+        let from = self.accesses.partition_point(|access| access.shown < time);
+        self.accesses[from..].iter().find(|access| access.kind == AccessKind::Entry)
+    }
+
+    /// An entry's time for a player.
+    pub fn played(&self, access: &Access) -> MediaTime {
+        MediaTime(access.shown.0.saturating_sub(self.origin().0))
+    }
+
+    /// Where the packet of `access` begins in the file: with its arrival time, where it has one.
+    pub fn start_of(&self, access: &Access) -> u64 {
+        access.at.saturating_sub(if self.stride == 192 { 4 } else { 0 })
+    }
+
+    /// The packets of the tables in force at `access`, framed as the title is, with the counts of the
+    /// packets that came last: sent in front of it they break no counter. Empty when they are not known.
+    pub fn tables_before(&self, access: &Access) -> Vec<u8> {
+        let after = self.tables.partition_point(|tables| tables.at <= access.at);
+        let mut out = Vec::new();
+        let Some(tables) = after.checked_sub(1).map(|nth| &self.tables[nth]) else { return out };
+        if !tables.pat.is_empty() && !tables.pmt.is_empty() {
+            tables::packets(&tables.pat, Pid(0), access.counts.pat, self.stride(), &mut out);
+            let pmt = access.counts.pmt;
+            tables::packets(&tables.pmt, tables.pmt_pid, pmt, self.stride(), &mut out);
+        }
+        out
+    }
+
+    /// Whether the rate is one and the same all along: every stamp of each run lies on one line, and these
+    /// lines agree.
+    pub fn is_constant(&self) -> bool {
+        let Some(Rates { min, max, .. }) = self.rates() else { return false };
+        let inner = |run: &[Run]| {
+            let (from, to) = (run[0].at, run.get(1).map_or(self.len, |next| next.at));
+            self.line.points.iter().filter(|point| (from..to).contains(&point.at)).count()
+        };
+        let mut runs: Vec<&[Run]> = self.line.runs.windows(2).collect();
+        runs.extend(self.line.runs.last().map(core::slice::from_ref));
+        // A whole second is cut at bytes: some bits more or less are no other rate.
+        runs.iter().all(|run| inner(run) <= 2) && max.0 - min.0 <= 16 + max.0 / 10_000
+    }
+
+    /// The rates; none for what lasts no time.
+    pub fn rates(&self) -> Option<Rates> {
+        let (mut bytes, mut ticks) = (0u64, 0u64);
+        for (nth, run) in self.line.runs.iter().enumerate() {
+            // From its first stamp to its last: the point before the next run's first.
+            let next = self.line.runs.get(nth + 1).map_or(self.len, |next| next.at);
+            let behind = self.line.points.partition_point(|point| point.at < next);
+            let last = self.line.points[..behind].last()?;
+            bytes += last.at.saturating_sub(run.at);
+            ticks += last.time.saturating_sub(run.time.0);
+        }
+        // The stamps are whole ticks: the least rate that they allow.
+        let mean = rate(bytes, ticks.checked_add(1).filter(|_| ticks > 0)?);
+        let (mut min, mut max) = (mean, mean);
+        let seconds = self.duration().0 / SECOND;
+        let mut from = 0;
+        for second in 1..=seconds {
+            let to = self.position_at(MediaTime(second * SECOND));
+            let rate = rate(to - from, SECOND);
+            min = if second == 1 { rate } else { min.min(rate) };
+            max = if second == 1 { rate } else { max.max(rate) };
+            from = to;
+        }
+        Some(Rates { min, mean, max })
+    }
+
+    /// Bytes that it takes in memory.
+    pub fn size(&self) -> usize {
+        size_of::<Self>()
+            + self.line.points.len() * size_of::<line::Point>()
+            + self.line.runs.len() * size_of::<Run>()
+            + self.accesses.len() * size_of::<Access>()
+            + self.tables.iter().map(|tables| tables.pat.len() + tables.pmt.len() + 64).sum::<usize>()
+            + self.programmes.iter().map(|one| one.streams.len() * 4 + 40).sum::<usize>()
+    }
+}
+
+/// Rounds up.
+fn rate(bytes: u64, ticks: u64) -> BitRate {
+    let rate = (u128::from(bytes) * 8 * u128::from(SECOND)).div_ceil(u128::from(ticks));
+    BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! Bytes and times: the clock of a title as a broken line through as few of its stamps as will do.
+//!
+//! Promise: every stamp that came in lies within the line's tolerance, and there are never more than
+//! [`POINTS_MAX`] points and [`RUNS_MAX`] runs, whatever came in. Positions and times are inverse: the
+//! position of a time is the first byte that is not before it.
+//!
+//! The line is found as the stamps come: from the last point a cone is kept in which every line passes
+//! all stamps since within the tolerance. A stamp inside the cone narrows it; for one outside, the stamp
+//! before it becomes a point. Exact fractions in 128 bits: nothing is rounded on the way.
+
+use alloc::vec::Vec;
+
+use super::super::{Pcr, Stamp};
+use crate::units::MediaTime;
+
+/// How far a stamp may lie off the line to begin with, in ticks. With the tick that [`Line::time_at`] rounds
+/// off it is 481 ns: within the 500 ns that a clock may err by the standard (2.4.2.2).
+pub(super) const TOLERANCE: u64 = 12;
+/// Points of a line; when there are more, tolerance is given up for room. Two hours of a variable-rate
+/// title with a stamp each 30 ms.
+pub(super) const POINTS_MAX: usize = 1 << 18;
+/// Runs of the clock. What jumps more often is no clock.
+pub(super) const RUNS_MAX: usize = 4096;
+/// Neighbouring stamps further apart than this are a jump, as in [`super::super::measure`].
+const GAP_MAX: MediaTime = MediaTime(27_000_000);
+
+/// Times stop here: five thousand years.
+const TIME_MAX: u64 = 1 << 62;
+
+/// A byte and its time since the title's beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Point {
+    pub(super) at: u64,
+    pub(super) time: u64,
+}
+
+/// A stretch in which the clock runs without a jump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Where its first stamp lies.
+    pub at: u64,
+    /// The title's time there.
+    pub time: MediaTime,
+    /// The stream's clock there.
+    pub pcr: Pcr,
+    /// Whether the stream has announced the jump before it.
+    pub announced: bool,
+}
+
+/// The line as stamps come in. Times count from the first stamp.
+#[derive(Clone, Debug)]
+pub(super) struct Drawing {
+    points: Vec<Point>,
+    runs: Vec<Run>,
+    last: Option<(Point, Pcr)>,
+    cone: Cone,
+    tolerance: u64,
+    overflown: bool,
+}
+
+/// The slopes, in ticks per byte, of lines from the last point that pass all stamps since.
+#[derive(Clone, Copy, Debug)]
+struct Cone {
+    low: Slope,
+    high: Slope,
+}
+
+/// A fraction with a denominator above zero.
+#[derive(Clone, Copy, Debug)]
+struct Slope {
+    ticks: i128,
+    bytes: i128,
+}
+
+/// What stamps have made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    /// At least two: the title's beginning and its end.
+    pub(super) points: Vec<Point>,
+    pub(super) runs: Vec<Run>,
+    pub(super) tolerance: u64,
+}
+
+impl Default for Drawing {
+    fn default() -> Self {
+        Self {
+            points: Vec::new(),
+            runs: Vec::new(),
+            last: None,
+            cone: Cone::OPEN,
+            tolerance: TOLERANCE,
+            overflown: false,
+        }
+    }
+}
+
+impl Drawing {
+    /// Takes the next stamp of the clock; `announced` when the stream says that its clock is another.
+    pub(super) fn handle_stamp(&mut self, stamp: Stamp, announced: bool) {
+        let Some((last, pcr)) = self.last else {
+            self.begin_run(Point { at: stamp.at, time: 0 }, stamp.pcr, announced);
+            return;
+        };
+        let span = stamp.pcr.since(pcr);
+        if announced || span > GAP_MAX {
+            // Over the jump time goes on as the bytes do.
+            let more = self.slope().map_or(0, |slope| slope.over(stamp.at - last.at));
+            let time = later(last.time, more);
+            self.point(last);
+            self.begin_run(Point { at: stamp.at, time }, stamp.pcr, announced);
+        } else if span.0 > 0 && stamp.at > last.at {
+            // A packet that came twice has moved nothing.
+            let now = Point { at: stamp.at, time: later(last.time, span.0) };
+            self.go_on(last, now);
+            self.last = Some((now, stamp.pcr));
+        }
+    }
+
+    /// The last stamp: its time since the first one, and its clock.
+    pub(super) fn last(&self) -> Option<(MediaTime, Pcr)> {
+        self.last.map(|(point, pcr)| (MediaTime(point.time), pcr))
+    }
+
+    /// The clock jumps too often to be one.
+    pub(super) fn is_restless(&self) -> bool {
+        self.overflown
+    }
+
+    /// The line of a title of `len` bytes, and the time of the first stamp; none when the clock has not moved.
+    pub(super) fn finish(mut self, len: u64) -> Option<(Line, MediaTime)> {
+        let (last, _) = self.last?;
+        let end = self.slope();
+        self.point(last);
+        let first = *self.points.first()?;
+        let begin = self.points.windows(2).find_map(|pair| Slope::between(pair[0], pair[1]))?;
+        let end = end.unwrap_or(begin);
+        let lead = begin.over(first.at);
+        for point in &mut self.points {
+            point.time = later(point.time, lead);
+        }
+        for run in &mut self.runs {
+            run.time.0 = later(run.time.0, lead);
+        }
+        if first.at > 0 {
+            self.points.insert(0, Point { at: 0, time: 0 });
+        }
+        if len > last.at {
+            let time = later(later(last.time, lead), end.over(len - last.at));
+            self.points.push(Point { at: len, time });
+        }
+        let Self { points, runs, tolerance, .. } = self;
+        Some((Line { points, runs, tolerance }, MediaTime(lead)))
+    }
+
+    fn begin_run(&mut self, point: Point, pcr: Pcr, announced: bool) {
+        if self.runs.len() == RUNS_MAX {
+            self.overflown = true;
+            return;
+        }
+        self.point(point);
+        let time = MediaTime(point.time);
+        self.runs.push(Run { at: point.at, time, pcr, announced });
+        self.last = Some((point, pcr));
+    }
+
+    fn go_on(&mut self, last: Point, now: Point) {
+        if !self.cone.holds(self.anchor(), now) {
+            self.point(last);
+        }
+        self.cone.narrow(self.anchor(), now, self.tolerance);
+    }
+
+    fn anchor(&self) -> Point {
+        *self.points.last().expect("a run begins with a point")
+    }
+
+    /// How time passes with bytes by what came last.
+    fn slope(&self) -> Option<Slope> {
+        let (last, _) = self.last?;
+        let anchor = *self.points.last()?;
+        Slope::between(anchor, last).or_else(|| {
+            self.points.windows(2).rev().find_map(|pair| Slope::between(pair[0], pair[1]))
+        })
+    }
+
+    /// Makes a point, from which a new cone opens.
+    fn point(&mut self, point: Point) {
+        if self.points.last().is_none_or(|last| last.at < point.at) {
+            self.points.push(point);
+            self.cone = Cone::OPEN;
+            if self.points.len() >= POINTS_MAX {
+                self.coarsen(POINTS_MAX / 2);
+            }
+        }
+    }
+
+    /// Gives up tolerance until at most `wanted` points are left.
+    fn coarsen(&mut self, wanted: usize) {
+        while self.points.len() > wanted && self.tolerance < u64::MAX / 4 {
+            // Points that go are off by what their stamps were, and by as much again.
+            let more = self.tolerance;
+            self.points = thinned(&self.points, &self.runs, more);
+            self.tolerance += more;
+        }
+    }
+}
+
+/// A line through some of `points`, with all of them within `tolerance`. Where runs begin and end stays.
+fn thinned(points: &[Point], runs: &[Run], tolerance: u64) -> Vec<Point> {
+    let mut kept: Vec<Point> = Vec::new();
+    let mut cone = Cone::OPEN;
+    let mut starts = runs.iter().map(|run| run.at).peekable();
+    for (nth, &point) in points.iter().enumerate() {
+        let begins = starts.next_if_eq(&point.at).is_some();
+        let Some(&anchor) = kept.last() else {
+            kept.push(point);
+            continue;
+        };
+        let before = points[nth - 1];
+        let anchor = if !begins && cone.holds(anchor, point) {
+            anchor
+        } else {
+            if before.at > anchor.at {
+                kept.push(before);
+            }
+            cone = Cone::OPEN;
+            before
+        };
+        if begins {
+            kept.push(point);
+            cone = Cone::OPEN;
+        } else {
+            cone.narrow(anchor, point, tolerance);
+        }
+    }
+    kept.extend(points.last().filter(|last| kept.last().is_some_and(|kept| kept.at < last.at)));
+    kept
+}
+
+impl Line {
+    /// When byte `at` is due, from the beginning. Rounds down to a tick.
+    pub(super) fn time_at(&self, at: u64) -> MediaTime {
+        let after = self.points.partition_point(|point| point.at <= at);
+        let Some(to) = self.points.get(after) else {
+            return MediaTime(self.points.last().map_or(0, |last| last.time));
+        };
+        let Some(from) = after.checked_sub(1).map(|nth| self.points[nth]) else {
+            return MediaTime(0);
+        };
+        let slope = Slope::between(from, *to);
+        MediaTime(from.time + slope.map_or(0, |slope| slope.over(at - from.at)))
+    }
+
+    /// The first byte that is due at `time` or later; the end when there is none.
+    pub(super) fn position_at(&self, time: MediaTime) -> u64 {
+        let after = self.points.partition_point(|point| point.time < time.0);
+        let Some(to) = self.points.get(after) else {
+            return self.points.last().map_or(0, |last| last.at);
+        };
+        let Some(from) = after.checked_sub(1).map(|nth| self.points[nth]) else { return to.at };
+        let bytes = u128::from(to.at - from.at) * u128::from(time.0 - from.time);
+        // Here time passes, as `to` is the first point that is not before `time`. Rounds up: never early.
+        from.at + bytes.div_ceil(u128::from(to.time - from.time)) as u64
+    }
+}
+
+impl Cone {
+    /// Any line that does not go back in time.
+    const OPEN: Self =
+        Self { low: Slope { ticks: 0, bytes: 1 }, high: Slope { ticks: i128::MAX >> 64, bytes: 1 } };
+
+    fn holds(&self, from: Point, to: Point) -> bool {
+        Slope::from(from, to, 0).is_some_and(|slope| {
+            self.low.is_at_most(slope) && slope.is_at_most(self.high)
+        })
+    }
+
+    fn narrow(&mut self, from: Point, to: Point, tolerance: u64) {
+        let tolerance = i128::from(tolerance);
+        if let Some(low) = Slope::from(from, to, -tolerance).filter(|&low| self.low.is_at_most(low))
+        {
+            self.low = low;
+        }
+        if let Some(high) = Slope::from(from, to, tolerance).filter(|&h| h.is_at_most(self.high)) {
+            self.high = high;
+        }
+    }
+}
+
+impl Slope {
+    fn from(from: Point, to: Point, more: i128) -> Option<Self> {
+        let bytes = i128::from(to.at) - i128::from(from.at);
+        let ticks = i128::from(to.time) - i128::from(from.time) + more;
+        (bytes > 0).then_some(Self { ticks, bytes })
+    }
+
+    /// Between points that time and bytes lie between.
+    fn between(from: Point, to: Point) -> Option<Self> {
+        Self::from(from, to, 0).filter(|slope| slope.ticks > 0)
+    }
+
+    /// Both terms of a slope are below 2^63, so the products fit.
+    fn is_at_most(self, other: Self) -> bool {
+        self.ticks * other.bytes <= other.ticks * self.bytes
+    }
+
+    /// Ticks over `bytes`. Rounds down; as many as there are when they are more.
+    fn over(self, bytes: u64) -> u64 {
+        let ticks = i128::from(bytes) * self.ticks / self.bytes;
+        u64::try_from(ticks).map_or(TIME_MAX, |ticks| ticks.min(TIME_MAX))
+    }
+}
+
+fn later(time: u64, span: u64) -> u64 {
+    time.saturating_add(span).min(TIME_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn drawn(stamps: &[(u64, u64)]) -> Drawing {
+        let mut drawing = Drawing::default();
+        for &(at, time) in stamps {
+            drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, false);
+        }
+        drawing
+    }
+
+    /// Stamps of a title whose rate changes at every one of them, and their own line of time.
+    fn varied() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let step = (1u64..200_000, 1u64..1_000_000);
+        (0u64..Pcr::WRAP.0, proptest::collection::vec(step, 2..200)).prop_map(|(base, steps)| {
+            let (mut at, mut time) = (10, base);
+            let mut stamps = Vec::new();
+            for (bytes, ticks) in steps {
+                stamps.push((at, time));
+                (at, time) = (at + bytes, time + ticks);
+            }
+            stamps
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_stamp_lies_within_the_tolerance(stamps in varied()) {
+            let (line, lead) = drawn(&stamps).finish(stamps.last().unwrap().0 + 5000).unwrap();
+            prop_assert_eq!(line.tolerance, TOLERANCE);
+            for &(at, time) in &stamps {
+                let found = line.time_at(at).0;
+                prop_assert!(found.abs_diff(time - stamps[0].1 + lead.0) <= TOLERANCE + 1);
+            }
+        }
+
+        #[test]
+        fn the_position_of_a_time_is_the_first_byte_not_before_it(
+            stamps in varied(), wanted in proptest::collection::vec(0u64..1 << 26, 20),
+        ) {
+            let (line, _) = drawn(&stamps).finish(stamps.last().unwrap().0 + 5000).unwrap();
+            let end = line.points.last().unwrap();
+            for time in wanted {
+                let time = MediaTime(time % (end.time + 1));
+                let at = line.position_at(time);
+                prop_assert!(line.time_at(at) >= time);
+                prop_assert!(at == 0 || line.time_at(at - 1) < time);
+            }
+            for at in 0..end.at.min(3000) {
+                prop_assert!(line.position_at(line.time_at(at)) <= at);
+            }
+        }
+
+        #[test]
+        fn a_constant_rate_needs_two_points_and_those_of_the_ends(
+            rate in 100_000u64..200_000_000, base in 0u64..Pcr::WRAP.0, gap in 1u64..400,
+        ) {
+            let law = |at: u64| base + (u128::from(at) * 216_000_000 / u128::from(rate)) as u64;
+            let stamps: Vec<_> = (0..500).map(|nth| nth * gap * 188 + 198)
+                .take_while(|&at| law(at) - law(198) < 400 * 20_000_000)
+                .map(|at| (at, law(at))).collect();
+            prop_assume!(stamps.len() > 2 && law(gap * 188) - base < 27_000_000);
+            prop_assume!(law(gap * 188) > base);
+            let (line, _) = drawn(&stamps).finish(stamps.last().unwrap().0 + 1).unwrap();
+            prop_assert!(line.points.len() <= 4, "{:?}", line.points);
+        }
+
+        #[test]
+        fn too_many_points_cost_tolerance_and_no_more(stamps in varied(), wanted in 4usize..50) {
+            let mut drawing = drawn(&stamps);
+            drawing.point(drawing.last.unwrap().0);
+            drawing.coarsen(wanted);
+            prop_assert!(drawing.points.len() <= wanted);
+            let tolerance = drawing.tolerance;
+            let (line, lead) = drawing.finish(stamps.last().unwrap().0).unwrap();
+            for &(at, time) in &stamps {
+                let found = line.time_at(at).0;
+                // The lead is as good as the first slope is.
+                let due = time - stamps[0].1 + lead.0;
+                prop_assert!(found.abs_diff(due) <= tolerance + 1, "{found} {due} {tolerance}");
+            }
+        }
+
+        #[test]
+        fn no_stamps_are_hostile_enough(
+            stamps in proptest::collection::vec((0u64..1 << 40, 0u64..Pcr::WRAP.0, any::<bool>()), 0..300),
+        ) {
+            let mut drawing = Drawing::default();
+            let mut at = 0;
+            for (bytes, time, announced) in stamps {
+                at += bytes;
+                drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, announced);
+            }
+            if let Some((line, _)) = drawing.finish(at + 1) {
+                let ascend = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].time <= pair[1].time;
+                prop_assert!(line.points.windows(2).all(ascend));
+                prop_assert!(line.time_at(u64::MAX) >= line.time_at(0));
+            }
+        }
+    }
+
+    #[test]
+    fn over_a_jump_time_goes_on_with_the_bytes() {
+        let stamps = [(0, 0), (1000, 27_000), (2000, 54_000), (3000, 90 << 30), (4000, (90 << 30) + 27_000)];
+        let (line, _) = drawn(&stamps).finish(5000).unwrap();
+        assert_eq!(line.time_at(3000), MediaTime(81_000));
+        assert_eq!(line.time_at(5000), MediaTime(135_000));
+        assert_eq!(line.runs.len(), 2);
+        assert_eq!(line.runs[1].pcr, Pcr::at(MediaTime(90 << 30)));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_is_no_line() {
+        assert!(drawn(&[(0, 7), (1000, 7), (2000, 7)]).finish(3000).is_none());
+        assert!(drawn(&[(0, 7)]).finish(3000).is_none());
+        assert!(drawn(&[]).finish(3000).is_none());
+    }
+
+    #[test]
+    fn what_jumps_all_the_time_is_no_clock() {
+        let stamps: Vec<_> = (0..RUNS_MAX as u64 + 2).map(|nth| (nth * 1000, (nth % 2) << 40)).collect();
+        assert!(drawn(&stamps).is_restless());
+    }
+}

@@ -1,0 +1,246 @@
+//! The programmes of a title, and the tables that a player needs in front of a part of it.
+//!
+//! Promise: at most [`PROGRAMMES_MAX`] programmes of [`STREAMS_MAX`] streams and [`TABLES_MAX`] versions of
+//! tables are kept. What it hands out are sections as they came, whose sums were right.
+
+use alloc::vec::Vec;
+
+use super::super::sections::Sections;
+use super::super::{PACKET, Packet, Pid, SYNC};
+
+/// Programmes whose streams are told.
+pub(super) const PROGRAMMES_MAX: usize = 64;
+/// Streams of a programme that are told.
+pub(super) const STREAMS_MAX: usize = 32;
+/// Versions of the tables; of what comes after more changes parts begin without tables.
+pub(super) const TABLES_MAX: usize = 16;
+const PAT: Pid = Pid(0);
+
+/// One programme, as its newest table has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Programme {
+    /// Its number.
+    pub number: u16,
+    /// Where its table comes.
+    pub table: Pid,
+    /// Whose clock it goes by.
+    pub clock: Pid,
+    /// What it consists of.
+    pub streams: Vec<Stream>,
+}
+
+/// One stream of a programme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    /// Where it comes.
+    pub pid: Pid,
+    /// What it is (ISO/IEC 13818-1, table 2-34).
+    pub kind: u8,
+}
+
+/// The tables from one place of the title on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tables {
+    /// The packet with which they were whole.
+    pub at: u64,
+    /// The association table's section.
+    pub pat: Vec<u8>,
+    /// Where the programme's table comes.
+    pub pmt_pid: Pid,
+    /// The section of the programme that the index goes by.
+    pub pmt: Vec<u8>,
+}
+
+/// The last counts of the packets with tables.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct LastCounts {
+    pub(super) pat: u8,
+    pub(super) pmt: u8,
+}
+
+impl Programme {
+    /// The stream type's name, for people.
+    #[must_use]
+    pub fn kind_name(kind: u8) -> &'static str {
+        match kind {
+            0x01 => "MPEG-1 video",
+            0x02 => "MPEG-2 video",
+            0x03 | 0x04 => "MPEG audio",
+            0x06 => "private data",
+            0x0f => "AAC",
+            0x10 => "MPEG-4 video",
+            0x11 => "AAC (LATM)",
+            0x15 => "metadata",
+            0x1b => "H.264",
+            0x24 => "H.265",
+            0x33 => "H.266",
+            0x42 => "AVS",
+            0x81 => "AC-3",
+            0x86 => "splice information",
+            0x87 => "E-AC-3",
+            _ => "other",
+        }
+    }
+}
+
+/// Watches the tables of a title.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    sections: Sections,
+    pat: Vec<u8>,
+    /// By programme: its table as it came.
+    pub(super) programmes: Vec<(Programme, Vec<u8>)>,
+    pub(super) tables: Vec<Tables>,
+    pub(super) counts: LastCounts,
+    /// More versions than are kept.
+    lost: bool,
+}
+
+impl Watched {
+    /// Takes the next packet, at byte `at`; `clock` is whose clock counts. Answers whether a table has
+    /// changed; an error is a section that does not fit.
+    pub(super) fn handle_packet(
+        &mut self,
+        at: u64,
+        packet: &Packet<'_>,
+        clock: Option<Pid>,
+    ) -> Result<bool, ()> {
+        let pid = packet.pid();
+        if packet.has_payload() {
+            if pid == PAT {
+                self.counts.pat = packet.continuity();
+            } else if self.tables.last().is_some_and(|tables| tables.pmt_pid == pid) {
+                self.counts.pmt = packet.continuity();
+            }
+        }
+        let Self { sections, pat, programmes, .. } = self;
+        let mut changed = false;
+        let fits = sections.each_section(packet, |pid, section| {
+            changed |= match (pid, section[0]) {
+                (PAT, 0) => take_pat(pat, programmes, section),
+                (_, 2) => take_pmt(programmes, pid, section),
+                _ => false,
+            };
+        });
+        if changed {
+            self.keep(at, clock);
+            if self.tables.last().is_some_and(|tables| tables.pmt_pid == pid) {
+                self.counts.pmt = packet.continuity();
+            }
+        }
+        fits.map(|()| changed).map_err(|_| ())
+    }
+
+    /// The programme that goes by `clock`: of several, the first; the first of all while no clock has come.
+    pub(super) fn timing(&self, clock: Option<Pid>) -> Option<&(Programme, Vec<u8>)> {
+        let goes_by = |programme: &Programme| clock.is_none_or(|clock| programme.clock == clock);
+        self.programmes.iter().find(|(programme, _)| goes_by(programme))
+    }
+
+    /// The tables are these from byte `at` on.
+    pub(super) fn keep(&mut self, at: u64, clock: Option<Pid>) {
+        let Some((programme, pmt)) = self.timing(clock) else { return };
+        let tables =
+            Tables { at, pat: self.pat.clone(), pmt_pid: programme.table, pmt: pmt.clone() };
+        let is_new = self.tables.last().is_none_or(|last| {
+            (&last.pat, last.pmt_pid, &last.pmt) != (&tables.pat, tables.pmt_pid, &tables.pmt)
+        });
+        if !is_new || self.lost {
+            return;
+        }
+        if self.tables.len() == TABLES_MAX {
+            self.lost = true;
+            // Whoever begins behind this place gets none.
+            self.tables.push(Tables { at, pat: Vec::new(), pmt_pid: PAT, pmt: Vec::new() });
+        } else {
+            self.tables.push(tables);
+        }
+    }
+}
+
+/// Whether the table is to be used now.
+fn is_current(section: &[u8]) -> bool {
+    section[5] & 1 == 1
+}
+
+fn take_pat(pat: &mut Vec<u8>, programmes: &mut Vec<(Programme, Vec<u8>)>, new: &[u8]) -> bool {
+    // One of several sections cannot be handed out as the whole table.
+    if !is_current(new) || pat == new || new[7] != 0 {
+        return false;
+    }
+    pat.clear();
+    pat.extend(new);
+    programmes.retain(|(programme, _)| {
+        programmes_of(new).any(|(number, pid)| (number, pid) == (programme.number, programme.table))
+    });
+    true
+}
+
+fn programmes_of(pat: &[u8]) -> impl Iterator<Item = (u16, Pid)> {
+    let entries = pat.get(8..pat.len().saturating_sub(4)).unwrap_or(&[]).chunks_exact(4);
+    entries.filter_map(|entry| {
+        let number = u16::from_be_bytes([entry[0], entry[1]]);
+        (number != 0).then_some((number, pid_of(entry[2], entry[3])))
+    })
+}
+
+fn take_pmt(programmes: &mut Vec<(Programme, Vec<u8>)>, table: Pid, new: &[u8]) -> bool {
+    let Some(programme) = programme_of(table, new).filter(|_| is_current(new)) else { return false };
+    let known = programmes.iter().position(|(known, _)| {
+        (known.number, known.table) == (programme.number, programme.table)
+    });
+    match known {
+        Some(at) if programmes[at].1 == new => return false,
+        Some(at) => programmes[at] = (programme, new.to_vec()),
+        None if programmes.len() < PROGRAMMES_MAX => programmes.push((programme, new.to_vec())),
+        None => return false,
+    }
+    true
+}
+
+/// What a programme's table says (2.4.4.8).
+fn programme_of(table: Pid, section: &[u8]) -> Option<Programme> {
+    let body = section.get(..section.len().checked_sub(4)?)?;
+    let [_, _, _, high, low, _, _, _, clock_high, clock_low, info_high, info_low] =
+        *body.first_chunk()?;
+    let mut rest = body.get(12 + length_of(info_high, info_low)..)?;
+    let mut streams = Vec::new();
+    while let Some((&[kind, pid_high, pid_low, len_high, len_low], more)) = rest.split_first_chunk()
+    {
+        if streams.len() == STREAMS_MAX {
+            break;
+        }
+        streams.push(Stream { pid: pid_of(pid_high, pid_low), kind });
+        rest = more.get(length_of(len_high, len_low)..)?;
+    }
+    let number = u16::from_be_bytes([high, low]);
+    Some(Programme { number, table, clock: pid_of(clock_high, clock_low), streams })
+}
+
+fn pid_of(high: u8, low: u8) -> Pid {
+    Pid(u16::from_be_bytes([high, low]) & 0x1fff)
+}
+
+fn length_of(high: u8, low: u8) -> usize {
+    usize::from(u16::from_be_bytes([high, low]) & 0x0fff)
+}
+
+/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride` bytes each.
+pub(super) fn packets(section: &[u8], pid: Pid, last: u8, stride: usize, into: &mut Vec<u8>) {
+    let room = PACKET - 4;
+    // The pointer before the section: it begins at once.
+    let bytes: Vec<u8> = core::iter::once(0).chain(section.iter().copied()).collect();
+    let count = bytes.len().div_ceil(room);
+    for (nth, part) in bytes.chunks(room).enumerate() {
+        let before = (count - 1 - nth) as u8;
+        let starts = if nth == 0 { 0x40 } else { 0 };
+        // Times before packets (192) are zero, and so is parity behind them (204).
+        into.extend(core::iter::repeat_n(0, if stride == 192 { 4 } else { 0 }));
+        let [high, low] = pid.0.to_be_bytes();
+        let counter = last.wrapping_sub(before) & 0x0f;
+        into.extend([SYNC, high & 0x1f | starts, low, 0x10 | counter]);
+        into.extend(part);
+        into.extend(core::iter::repeat_n(0xff, room - part.len()));
+        into.extend(core::iter::repeat_n(0, if stride == 204 { 16 } else { 0 }));
+    }
+}

@@ -1,0 +1,313 @@
+use super::super::packet::tests::packet;
+use super::super::sections::crc;
+use super::super::{Framing, Mux, PcrSpan, measure};
+use super::*;
+use proptest::prelude::*;
+
+const RATE: u64 = 3_760_000;
+const VIDEO: u16 = 0x100;
+const TABLE: u16 = 0x1000;
+
+fn section(bytes: &[u8]) -> Vec<u8> {
+    let mut section = bytes.to_vec();
+    let len = section.len() - 3 + 4;
+    section[1] = 0xb0 | (len >> 8) as u8;
+    section[2] = len as u8;
+    let sum = crc(&section);
+    section.extend(sum.to_be_bytes());
+    section
+}
+
+fn pat() -> Vec<u8> {
+    section(&[0, 0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (TABLE >> 8) as u8, TABLE as u8])
+}
+
+fn pmt(version: u8) -> Vec<u8> {
+    let [high, low] = VIDEO.to_be_bytes();
+    let video = [2, 0xe0 | high, low, 0xf0, 0];
+    let sound = [3, 0xe1, 1, 0xf0, 0];
+    let version = 0xc1 | version << 1;
+    let head = [2, 0, 0, 0, 1, version, 0, 0, 0xe0 | high, low, 0xf0, 0];
+    section(&[&head[..], &video, &sound].concat())
+}
+
+fn law(base: u64, at: u64) -> Pcr {
+    let ticks = u128::from(at) * 8 * u128::from(SECOND) / u128::from(RATE);
+    Pcr::at(MediaTime(base + ticks as u64))
+}
+
+/// A constant-rate title of MPEG-2: tables each 50 packets, a clock each 10, an I picture each 100.
+fn title(base: u64, packets: u64) -> Vec<u8> {
+    let (mut bytes, mut counts) = (Vec::new(), [0u8; 3]);
+    for nth in 0..packets {
+        let mut count = |which: usize| {
+            counts[which] = counts[which].wrapping_add(1);
+            counts[which].wrapping_sub(1)
+        };
+        let mut one = Vec::new();
+        match nth % 50 {
+            0 => tables::packets(&pat(), Pid(0), count(0), 188, &mut one),
+            1 => tables::packets(&pmt(0), Pid(TABLE), count(1), 188, &mut one),
+            place => {
+                let pcr = (nth % 10 == 3).then(|| law(base, nth * 188 + PCR_BYTE));
+                let mut packet = packet(VIDEO, count(2), pcr);
+                if place % 25 == 3 {
+                    let kind = if nth % 100 == 3 { 1 << 3 } else { 2 << 3 };
+                    picture(&mut packet, law(base + SECOND, nth * 188), kind);
+                }
+                one.extend(packet);
+            }
+        }
+        bytes.extend(one);
+    }
+    bytes
+}
+
+/// A PES packet begins in `packet`: a sequence header and a picture.
+fn picture(packet: &mut [u8; PACKET], shown: Pcr, kind: u8) {
+    packet[1] |= 0x40;
+    let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
+    let bytes = [0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1];
+    packet[at..at + 14].copy_from_slice(&bytes);
+    packet[at + 14..at + 28].copy_from_slice(&[
+        0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind, 0xff, 0xf8,
+    ]);
+    assert!(super::super::add_to_pes_times(packet, shown.ticks()));
+}
+
+fn index(bytes: &[u8]) -> Result<Index, IndexFault> {
+    let mut indexer = Indexer::default();
+    indexer.add(bytes);
+    indexer.finish()
+}
+
+fn framed(bytes: &[u8], stride: usize) -> Vec<u8> {
+    let (before, behind) = match stride {
+        192 => (4, 0),
+        204 => (0, 16),
+        _ => (0, 0),
+    };
+    let packets = bytes.chunks(PACKET);
+    packets.flat_map(|one| [vec![9; before], one.to_vec(), vec![9; behind]].concat()).collect()
+}
+
+use alloc::vec;
+
+#[test]
+fn a_constant_title_is_known_exactly() {
+    let bytes = title(77, 5000);
+    let index = index(&bytes).unwrap();
+    let Rates { min, mean, max } = index.rates().unwrap();
+    assert_eq!(mean, BitRate(RATE));
+    assert!(min.0 >= RATE - 8 && max.0 <= RATE + 8, "{min:?} {max:?}");
+    assert!(index.is_constant());
+    assert_eq!(index.points().len(), 4);
+    assert_eq!(index.duration().0, bytes.len() as u64 * 8 * SECOND / RATE - 1);
+    for at in (0..bytes.len() as u64).step_by(1711) {
+        assert!(index.time_at(at).0.abs_diff(at * 8 * SECOND / RATE) <= 2);
+        assert!(index.pcr_at(at).ticks().0.abs_diff(law(77, at).ticks().0) <= 2);
+    }
+    assert_eq!(index.flaws(), Flaws::default());
+    assert_eq!(index.packets(), 5000);
+}
+
+#[test]
+fn entries_are_where_the_pictures_begin_and_tables_go_before_them() {
+    let bytes = title(77, 5000);
+    let index = index(&bytes).unwrap();
+    let places: Vec<_> = index.accesses().iter().map(|access| access.at).collect();
+    assert_eq!(places, (0..50).map(|nth| (nth * 100 + 3) * 188).collect::<Vec<_>>());
+    assert!(index.accesses().iter().all(|access| access.kind == AccessKind::Entry));
+    // A picture is shown a second after its bytes: for a player the first one is at zero.
+    let third = index.entry_at(MediaTime(SECOND * 13 / 100)).unwrap();
+    assert_eq!(third.at, 303 * 188);
+    let played = index.played(third).0;
+    assert!(played.abs_diff(300 * 188 * 8 * SECOND / RATE) <= 300, "{played}");
+    assert_eq!(index.entry_at(MediaTime(0)).unwrap().at, 3 * 188);
+    assert_eq!(index.entry_after(MediaTime(1)).unwrap().at, 103 * 188);
+    assert_eq!(index.entry_after(MediaTime(1 << 50)), None);
+    assert_eq!(index.entry_at(MediaTime(1 << 50)).unwrap().at, 4903 * 188);
+    assert_eq!(index.programmes()[0].streams.len(), 2);
+
+    // A part with its tables is a title of its own: no counter breaks.
+    let from = index.start_of(third) as usize;
+    let part = [index.tables_before(third), bytes[from..].to_vec()].concat();
+    let mut watch = Continuity::default();
+    let packets = Framing::PLAIN.packets(&part).map(|(_, packet)| packet);
+    for packet in packets {
+        assert_eq!(watch.handle_packet(&packet), None);
+    }
+    let again = super::tests::index(&part).unwrap();
+    assert_eq!(again.accesses()[0].at, 2 * 188);
+    assert_eq!(again.accesses().len(), index.accesses().len() - 3);
+}
+
+#[test]
+fn other_framings_are_as_good() {
+    for stride in [192, 204] {
+        let plain = title(5, 1000);
+        let index = index(&framed(&plain, stride)).unwrap();
+        assert_eq!(index.stride(), stride);
+        assert_eq!(index.packets(), 1000);
+        let before = if stride == 192 { 4 } else { 0 };
+        let first = index.accesses()[0];
+        assert_eq!((first.at, index.start_of(&first)), (3 * stride as u64 + before, 3 * stride as u64));
+        assert_eq!(index.tables_before(&first).len(), 2 * stride);
+    }
+}
+
+#[test]
+fn where_two_recordings_were_joined_there_are_two_runs() {
+    let (one, other) = (title(5, 1000), title(1 << 40, 1000));
+    let index = index(&[one.clone(), other].concat()).unwrap();
+    let runs = index.runs();
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[1].at, one.len() as u64 + 3 * 188 + PCR_BYTE);
+    assert!(index.duration().0.abs_diff(2000 * 188 * 8 * SECOND / RATE) <= 8);
+    assert!(index.is_constant());
+    assert_eq!(index.rates().unwrap().mean, BitRate(RATE));
+}
+
+#[test]
+fn the_wrap_of_the_clock_is_no_jump() {
+    let index = index(&title(Pcr::WRAP.0 - SECOND, 1000)).unwrap();
+    assert_eq!(index.runs().len(), 1);
+    assert!(index.is_constant());
+}
+
+#[test]
+fn a_clock_that_has_gone_is_followed_by_another() {
+    let mut other = title(1 << 40, 4000);
+    for packet in other.chunks_mut(PACKET) {
+        if packet[1] & 0x1f == 1 && packet[2] == 0 {
+            packet[2] = 7;
+        }
+    }
+    let joined = [title(5, 1000), other].concat();
+    let index = index(&joined).unwrap();
+    assert_eq!(index.clock(), Pid(0x107));
+    assert_eq!(index.runs().len(), 2);
+    assert!(index.duration().0.abs_diff(5000 * 188 * 8 * SECOND / RATE) <= 30);
+}
+
+#[test]
+fn what_is_no_transport_stream_or_has_no_clock_has_no_index() {
+    assert_eq!(index(&[]), Err(IndexFault::NotTransport));
+    assert_eq!(index(&vec![7; 200_000]), Err(IndexFault::NotTransport));
+    assert_eq!(index(&vec![SYNC; 4 * 188]), Err(IndexFault::NotTransport));
+    assert_eq!(index(&title(5, 4)), Err(IndexFault::NotTransport));
+    let silent: Vec<u8> = (0..100).flat_map(|nth| packet(VIDEO, nth, None)).collect();
+    assert_eq!(index(&silent), Err(IndexFault::NoClock));
+    let late = [vec![0; REACH as usize + 1], title(5, 1000)].concat();
+    assert_eq!(index(&late), Err(IndexFault::NotTransport));
+    let soon = [vec![0; REACH as usize], title(5, 1000)].concat();
+    assert_eq!(index(&soon).unwrap().flaws().skipped_bytes, REACH);
+}
+
+#[test]
+fn what_is_cut_off_or_cut_out_costs_no_more() {
+    let bytes = title(5, 2000);
+    let cut = index(&bytes[..bytes.len() - 100]).unwrap();
+    assert_eq!((cut.packets(), cut.flaws().skipped_bytes), (1999, 88));
+    let mut hole = bytes.clone();
+    hole.drain(700 * 188 + 20..702 * 188 + 90);
+    let hole = index(&hole).unwrap();
+    assert_eq!(hole.flaws().sync_losses, 1);
+    assert!(hole.flaws().gaps >= 1);
+    assert_eq!(hole.runs().len(), 1);
+    let mut marked = bytes;
+    marked[500 * 188 + 1] |= 0x80;
+    assert_eq!(index(&marked).unwrap().flaws().marked, 1);
+}
+
+proptest! {
+    #[test]
+    fn however_bytes_are_cut_the_index_is_the_same(
+        base in 0u64..Pcr::WRAP.0, stride in prop_oneof![Just(188usize), Just(192), Just(204)],
+        cuts in proptest::collection::vec(1usize..3000, 1..100),
+        damage in proptest::collection::vec((0usize..110_000, any::<u8>()), 0..30),
+        lost in 0usize..400, before in 0usize..3000,
+    ) {
+        let mut bytes = vec![SYNC; before];
+        bytes.extend(framed(&title(base, 500), stride));
+        for (at, byte) in damage {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        bytes.drain(40_000..40_000 + lost);
+        let whole = index(&bytes);
+        let mut indexer = Indexer::default();
+        let mut rest = &bytes[..];
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (now, then) = rest.split_at(rest.len().min(*cut));
+            indexer.add(now);
+            rest = then;
+        }
+        prop_assert_eq!(indexer.len(), bytes.len() as u64);
+        prop_assert_eq!(&indexer.finish(), &whole);
+        if let Ok(index) = whole {
+            prop_assert_eq!(Index::decode(&index.encode()), Some(index));
+        }
+    }
+
+    #[test]
+    fn no_bytes_are_hostile_enough(
+        bytes in proptest::collection::vec(prop_oneof![4 => Just(SYNC), 1 => any::<u8>()], 0..8000),
+    ) {
+        if let Ok(index) = index(&bytes) {
+            prop_assert!(index.duration().0 > 0);
+            index.rates();
+            index.is_constant();
+            prop_assert_eq!(Index::decode(&index.encode()), Some(index));
+        }
+    }
+
+    #[test]
+    fn a_damaged_index_is_refused_or_keeps_the_rules(
+        at in 0usize..2000, byte: u8, cut in 0usize..2000,
+    ) {
+        let mut bytes = index(&title(9, 1500)).unwrap().encode();
+        let len = bytes.len();
+        bytes[at % len] = byte;
+        prop_assert!(Index::decode(&bytes[..cut % len]).is_none());
+        if let Some(index) = Index::decode(&bytes) {
+            let end = index.duration();
+            prop_assert!(index.time_at(index.position_at(end)) <= end);
+            index.rates();
+            index.is_constant();
+            for access in index.accesses() {
+                prop_assert!(index.start_of(access) <= index.len());
+                index.tables_before(access);
+                index.pcr_at(access.at);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_index_says_the_same_rate_as_the_probe() {
+    let bytes = title(5, 3000);
+    let span = PcrSpan::in_window(&bytes, 0, Framing::PLAIN, None).unwrap();
+    let Mux { rate, broken } = measure(&[span]).unwrap();
+    assert!(!broken);
+    assert_eq!(index(&bytes).unwrap().rates().unwrap().mean, rate);
+}
+
+#[test]
+fn more_accesses_than_are_kept_are_thinned() {
+    let mut indexer = Indexer::default();
+    indexer.add(&title(5, 1000));
+    indexer.accesses.clear();
+    indexer.thinning.seen = 0;
+    for at in 0..2 * ACCESSES_MAX as u64 {
+        let picture = Picture { at, shown: None, kind: AccessKind::Entry };
+        indexer.access(picture, LastCounts::default());
+        assert!(indexer.accesses.len() < ACCESSES_MAX);
+    }
+    assert!(indexer.accesses.len() > ACCESSES_MAX / 3);
+    assert!(indexer.accesses.windows(2).all(|pair| pair[0].at < pair[1].at));
+}
