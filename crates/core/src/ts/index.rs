@@ -12,6 +12,7 @@ mod tables;
 mod form;
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::framing::Framing;
 use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp};
@@ -75,6 +76,18 @@ pub enum IndexFault {
     /// Its clock jumps so often that it is none.
     Restless,
 }
+
+impl fmt::Display for IndexFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotTransport => "it is no MPEG transport stream",
+            Self::NoClock => "its programme has no clock that moves",
+            Self::Restless => "its clock jumps too often to tell any time",
+        })
+    }
+}
+
+impl core::error::Error for IndexFault {}
 
 /// What has been found out about a title.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -234,7 +247,12 @@ impl Indexer {
             line,
             accesses: self.accesses,
             tables: self.watched.tables,
-            programmes: self.watched.programmes.into_iter().map(|(programme, _)| programme).collect(),
+            programmes: self
+                .watched
+                .programmes
+                .into_iter()
+                .map(|(programme, _)| programme)
+                .collect(),
         })
     }
 
@@ -380,13 +398,18 @@ impl Indexer {
     fn watch_pictures(&mut self) {
         let Some((programme, _)) = self.watched.timing(self.clock) else { return };
         let codecs = || {
-            programme.streams.iter().filter_map(|stream| Some((stream.pid, Codec::of(stream.kind)?)))
+            programme
+                .streams
+                .iter()
+                .filter_map(|stream| Some((stream.pid, Codec::of(stream.kind)?)))
         };
         let chosen = codecs().find(|(_, codec)| *codec != Codec::Sound).or_else(|| codecs().next());
         let Some((pid, codec)) = chosen else { return };
-        if !self.pictures.as_ref().is_some_and(|(known, pictures)| {
-            (*known, pictures.codec()) == (pid, codec)
-        }) {
+        if !self
+            .pictures
+            .as_ref()
+            .is_some_and(|(known, pictures)| (*known, pictures.codec()) == (pid, codec))
+        {
             self.pictures = Some((pid, Pictures::new(codec)));
         }
     }
@@ -399,9 +422,8 @@ impl Indexer {
             return;
         };
         let shown = picture.shown.and_then(|shown| moved(time, pcr, shown)).unwrap_or(time);
-        let is_sound = self.pictures.as_ref().is_some_and(|(_, pictures)| {
-            pictures.codec() == Codec::Sound
-        });
+        let is_sound =
+            self.pictures.as_ref().is_some_and(|(_, pictures)| pictures.codec() == Codec::Sound);
         if is_sound
             && let Some(last) = self.accesses.last()
             && shown.0.saturating_sub(last.shown.0) < SOUND_EACH
@@ -613,7 +635,11 @@ impl Index {
             + self.line.points.len() * size_of::<line::Point>()
             + self.line.runs.len() * size_of::<Run>()
             + self.accesses.len() * size_of::<Access>()
-            + self.tables.iter().map(|tables| tables.pat.len() + tables.pmt.len() + 64).sum::<usize>()
+            + self
+                .tables
+                .iter()
+                .map(|tables| tables.pat.len() + tables.pmt.len() + 64)
+                .sum::<usize>()
             + self.programmes.iter().map(|one| one.streams.len() * 4 + 40).sum::<usize>()
     }
 }

@@ -23,7 +23,8 @@ impl Index {
         for number in [u64::from(self.stride), self.len, self.packets, u64::from(self.clock.0)] {
             out.number(number);
         }
-        let Flaws { skipped_bytes, sync_losses, marked, malformed, bad_sections, gaps } = self.flaws;
+        let Flaws { skipped_bytes, sync_losses, marked, malformed, bad_sections, gaps } =
+            self.flaws;
         for number in [skipped_bytes, sync_losses, marked, malformed, bad_sections, gaps] {
             out.number(number);
         }
@@ -100,7 +101,12 @@ impl Index {
             let at = last.at.checked_add(step >> 1).filter(|&at| at <= len)?;
             let shown = MediaTime(from.after(last.shown.0, MAX)?);
             let counts = from.byte()?;
-            Some(Access { at, shown, kind, counts: LastCounts { pat: counts >> 4, pmt: counts & 15 } })
+            Some(Access {
+                at,
+                shown,
+                kind,
+                counts: LastCounts { pat: counts >> 4, pmt: counts & 15 },
+            })
         })?;
         let mut at = 0;
         let mut tables = Vec::new();

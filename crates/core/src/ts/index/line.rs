@@ -266,13 +266,14 @@ impl Line {
 
 impl Cone {
     /// Any line that does not go back in time.
-    const OPEN: Self =
-        Self { low: Slope { ticks: 0, bytes: 1 }, high: Slope { ticks: i128::MAX >> 64, bytes: 1 } };
+    const OPEN: Self = Self {
+        low: Slope { ticks: 0, bytes: 1 },
+        high: Slope { ticks: i128::MAX >> 64, bytes: 1 },
+    };
 
     fn holds(&self, from: Point, to: Point) -> bool {
-        Slope::from(from, to, 0).is_some_and(|slope| {
-            self.low.is_at_most(slope) && slope.is_at_most(self.high)
-        })
+        Slope::from(from, to, 0)
+            .is_some_and(|slope| self.low.is_at_most(slope) && slope.is_at_most(self.high))
     }
 
     fn narrow(&mut self, from: Point, to: Point, tolerance: u64) {
@@ -420,7 +421,8 @@ mod tests {
 
     #[test]
     fn over_a_jump_time_goes_on_with_the_bytes() {
-        let stamps = [(0, 0), (1000, 27_000), (2000, 54_000), (3000, 90 << 30), (4000, (90 << 30) + 27_000)];
+        let stamps =
+            [(0, 0), (1000, 27_000), (2000, 54_000), (3000, 90 << 30), (4000, (90 << 30) + 27_000)];
         let (line, _) = drawn(&stamps).finish(5000).unwrap();
         assert_eq!(line.time_at(3000), MediaTime(81_000));
         assert_eq!(line.time_at(5000), MediaTime(135_000));
@@ -437,7 +439,8 @@ mod tests {
 
     #[test]
     fn what_jumps_all_the_time_is_no_clock() {
-        let stamps: Vec<_> = (0..RUNS_MAX as u64 + 2).map(|nth| (nth * 1000, (nth % 2) << 40)).collect();
+        let stamps: Vec<_> =
+            (0..RUNS_MAX as u64 + 2).map(|nth| (nth * 1000, (nth % 2) << 40)).collect();
         assert!(drawn(&stamps).is_restless());
     }
 }

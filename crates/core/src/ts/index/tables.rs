@@ -185,10 +185,12 @@ fn programmes_of(pat: &[u8]) -> impl Iterator<Item = (u16, Pid)> {
 }
 
 fn take_pmt(programmes: &mut Vec<(Programme, Vec<u8>)>, table: Pid, new: &[u8]) -> bool {
-    let Some(programme) = programme_of(table, new).filter(|_| is_current(new)) else { return false };
-    let known = programmes.iter().position(|(known, _)| {
-        (known.number, known.table) == (programme.number, programme.table)
-    });
+    let Some(programme) = programme_of(table, new).filter(|_| is_current(new)) else {
+        return false;
+    };
+    let known = programmes
+        .iter()
+        .position(|(known, _)| (known.number, known.table) == (programme.number, programme.table));
     match known {
         Some(at) if programmes[at].1 == new => return false,
         Some(at) => programmes[at] = (programme, new.to_vec()),

@@ -1,3 +1,7 @@
+//! Whole indexes: of titles made here, of damaged ones, and of anything.
+
+use alloc::vec;
+
 use super::super::packet::tests::packet;
 use super::super::sections::crc;
 use super::super::{Framing, Mux, PcrSpan, measure};
@@ -69,9 +73,8 @@ fn picture(packet: &mut [u8; PACKET], shown: Pcr, kind: u8) {
     let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
     let bytes = [0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1];
     packet[at..at + 14].copy_from_slice(&bytes);
-    packet[at + 14..at + 28].copy_from_slice(&[
-        0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind, 0xff, 0xf8,
-    ]);
+    packet[at + 14..at + 28]
+        .copy_from_slice(&[0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind, 0xff, 0xf8]);
     assert!(super::super::add_to_pes_times(packet, shown.ticks()));
 }
 
@@ -91,7 +94,6 @@ fn framed(bytes: &[u8], stride: usize) -> Vec<u8> {
     packets.flat_map(|one| [vec![9; before], one.to_vec(), vec![9; behind]].concat()).collect()
 }
 
-use alloc::vec;
 
 #[test]
 fn a_constant_title_is_known_exactly() {
@@ -151,7 +153,10 @@ fn other_framings_are_as_good() {
         assert_eq!(index.packets(), 1000);
         let before = if stride == 192 { 4 } else { 0 };
         let first = index.accesses()[0];
-        assert_eq!((first.at, index.start_of(&first)), (3 * stride as u64 + before, 3 * stride as u64));
+        assert_eq!(
+            (first.at, index.start_of(&first)),
+            (3 * stride as u64 + before, 3 * stride as u64)
+        );
         assert_eq!(index.tables_before(&first).len(), 2 * stride);
     }
 }
