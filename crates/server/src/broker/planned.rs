@@ -14,7 +14,7 @@ use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::{Pace, VolumeId};
 
 use super::Broker;
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, OpenTitle};
 use crate::store::{Busy, Pending, Reading, Source};
 
 /// Reads files of one volume.
@@ -45,16 +45,28 @@ impl Source for Planned {
             let open = move || catalogue.unnamed(volume, &file, Bytes(len));
             let opened = tokio::task::spawn_blocking(open).await;
             let title = opened.map_err(|error| Busy(error.to_string()))?.map_err(busy)?;
-            let grant = broker.admit_title(&title, Pace::BestEffort, Bytes(len));
-            let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
-            let (ours, engines) = pair().map_err(busy)?;
-            // It ends when all has been sent, when it cannot be read, or when nobody reads any more; each
-            // is the end of the connection.
-            tokio::spawn(async move {
-                drop(broker.deliver(&mut grant, &title, 0..len, engines).await);
-            });
-            Ok(Box::new(ours) as Reading)
+            broker.read(title)
         })
+    }
+}
+
+impl Broker {
+    /// All of a title, which is not empty, for somebody here.
+    ///
+    /// # Errors
+    /// When there is no room for one more reader.
+    pub fn read(&self, title: Arc<OpenTitle>) -> Result<Reading, Busy> {
+        let grant = self.admit_title(&title, Pace::BestEffort, title.len);
+        let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
+        let (ours, engines) = pair().map_err(|error| Busy(error.to_string()))?;
+        let broker = self.clone();
+        // It ends when all has been sent, when it cannot be read, or when nobody reads any more; each is
+        // the end of the connection.
+        tokio::spawn(async move {
+            let all = 0..title.len.0;
+            drop(broker.deliver(&mut grant, &title, all, engines).await);
+        });
+        Ok(Box::new(ours))
     }
 }
 

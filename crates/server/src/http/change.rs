@@ -46,7 +46,7 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         Method::Propfind => uploads.is_some() || store.listing,
         _ if uploads.is_none() => false,
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
-        Method::Mkcol | Method::Proppatch => true,
+        Method::Copy | Method::Mkcol | Method::Proppatch => true,
         // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
         Method::Head | Method::Get => tus::is_here(path) || recordings::is_here(path),
         Method::Options | Method::Other | Method::Unknown => false,
@@ -110,6 +110,7 @@ impl Change<'_> {
             }
             Method::Proppatch => return dav::set(store, request, path, incoming).await,
             Method::Mkcol => dav::make(uploads, store, request, path).await?,
+            Method::Copy => put::duplicate(store, uploads, principal, request, path).await?,
             Method::Delete => put::delete(uploads, catalogue, request, path).await?,
             Method::Move => put::relocate(uploads, catalogue, request, path).await?,
             _ => {

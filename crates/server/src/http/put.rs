@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::BitRate;
+use tokio::io::AsyncReadExt;
 
-use super::answer::refused;
+use super::Store;
+use super::answer::{not_served, refused, unreadable};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
@@ -18,9 +20,11 @@ use super::target::{self, Target};
 use super::uploads::{
     Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
 };
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Found};
 use crate::recording::{Begin, BeginError, Recorder, Recording};
-use crate::store::{Finished, Over, Principal, Put, ResumeError, Upload, UploadError};
+use crate::store::{
+    Busy, Finished, Over, Precondition, Principal, Put, ResumeError, Upload, UploadError,
+};
 
 /// Something that takes the bytes of a body.
 pub(super) trait Sink {
@@ -299,6 +303,85 @@ pub(super) async fn relocate(
         Some(etag) => response.with("ETag", etag),
         None => response,
     })
+}
+
+/// COPY: stores what the title `path` holds under another name, on this volume or another. It is read as
+/// the disk has time for it, compared with its checksums, and stored like any upload.
+pub(super) async fn duplicate(
+    store: &Store,
+    uploads: &Uploads,
+    principal: Principal,
+    request: &Request,
+    path: &RequestPath,
+) -> Result<Response, Refused> {
+    let (catalogue, fields) = (&store.catalogue, &request.fields);
+    unlocked(fields)?;
+    let source = precondition(fields)?;
+    let target = match fields.one("overwrite") {
+        None | Some(b"T" | b"t") => Precondition::Any,
+        Some(b"F" | b"f") => Precondition::CreateOnly,
+        Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
+    };
+    let to = destination(fields)?;
+    if to.name() == path.name() {
+        return Err(Response::text(403, "a title is not copied to itself").into());
+    }
+    if let Some(volume) = catalogue.volume_at(path) {
+        uploads.if_down(catalogue, volume)?;
+    }
+    let title = match catalogue.find(path).await.map_err(not_served)? {
+        Found::Title(title) if title.following.is_none() => title,
+        Found::Title(_) => return Err(Response::text(409, "the title still comes in").into()),
+        Found::Directory(_) => {
+            let text = "a directory is copied by copying what is in it";
+            return Err(Response::text(403, text).into());
+        }
+    };
+    let holds = match &source {
+        Precondition::Any | Precondition::Exists => true,
+        Precondition::CreateOnly => false,
+        Precondition::Match(tags) => tags.contains(&title.etag),
+    };
+    if !holds {
+        return Err(Response::text(412, "the title is not the version that was asked for").into());
+    }
+    let spot = uploads.spot(catalogue, &to)?;
+    // RFC 4918 section 9.8.5: unlike by PUT, no directory is made.
+    let above = location(&to);
+    let above = above.rsplit_once('/').map_or("/", |(above, _)| above);
+    let above = RequestPath::parse(format!("{above}/").as_bytes());
+    let above = above.map_err(|fault| Response::text(400, fault.to_string()))?;
+    if catalogue.look(&above, None).await.is_err() {
+        return Err(Response::text(409, "the directory of the destination is missing").into());
+    }
+    let mut left = title.len.0;
+    let readable = store.broker.readable(&title, &(0..left));
+    if readable < left {
+        return Err(unreadable(readable).into());
+    }
+    let put = Put { path: spot.path, len: Some(left), precondition: target, principal };
+    let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
+    if left > 0 {
+        let busy = |busy: Busy| Response::text(503, busy.to_string()).with("Retry-After", "5");
+        let mut from = store.broker.read(title).map_err(busy)?;
+        while left > 0 {
+            let space = tokio::time::timeout(SPACE_TIME, upload.space()).await;
+            let space = space.map_err(|_| no_space())?.map_err(|error| not_stored(&error))?;
+            let most = space.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match from.read(&mut space[..most]).await {
+                Ok(count @ 1..) => {
+                    upload.advance(count);
+                    left -= count as u64;
+                }
+                Ok(0) | Err(_) => {
+                    let text = "the title cannot be read to its end; the log says why";
+                    return Err(Response::text(500, text).into());
+                }
+            }
+        }
+    }
+    let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
+    Ok(stored(&finished, &to))
 }
 
 /// Refuses what would take other volumes away, or move them.

@@ -24,6 +24,7 @@ pub(super) enum Method {
     Patch,
     Delete,
     Move,
+    Copy,
     Propfind,
     Proppatch,
     Mkcol,
@@ -104,7 +105,8 @@ impl Method {
             "PROPFIND" => Self::Propfind,
             "PROPPATCH" => Self::Proppatch,
             "MKCOL" => Self::Mkcol,
-            "TRACE" | "CONNECT" | "COPY" | "LOCK" | "UNLOCK" => Self::Other,
+            "COPY" => Self::Copy,
+            "TRACE" | "CONNECT" | "LOCK" | "UNLOCK" => Self::Other,
             _ => Self::Unknown,
         }
     }

@@ -66,7 +66,7 @@ impl From<Response> for Refused {
 
 /// The methods where something can be changed.
 pub(super) const ALLOWED: &str =
-    "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, PROPFIND, PROPPATCH, MKCOL";
+    "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
 
 /// The challenges of a 401 (RFC 9110 section 11.6.1): programs use the first, browsers the second.
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";

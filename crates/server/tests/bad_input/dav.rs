@@ -92,6 +92,45 @@ fn directories_are_made_moved_and_deleted() {
 }
 
 #[test]
+fn titles_are_copied_when_the_disk_has_time_for_it() {
+    let house = House::taking_uploads();
+    let body = content(3_000_001);
+    let tag = put(&house, "/b.ts", "", &body).field("etag").unwrap().to_owned();
+    let copy = |target: &str, to: &str, more: &str| {
+        dav(&house, "COPY", target, &format!("Destination: {to}\r\n{more}"), b"")
+    };
+    let read = || house.engine.counters.disks[0].best_effort_bytes.value();
+    let before = read();
+    let answer = copy("/b.ts", "/dir/c.ts", &format!("If-Match: {tag}\r\n"));
+    assert_eq!((answer.status, answer.field("location")), (201, Some("/dir/c.ts")));
+    assert!(read() - before >= body.len() as u64, "{} by plan", read() - before);
+    assert!(fs::read(house.root().join("dir/c.ts")).unwrap() == body);
+    assert_eq!(house.client().ask("HEAD", "/b.ts?rate=max", "").field("etag"), Some(&*tag));
+    for (target, to, more, status) in [
+        ("/empty.ts", "/empty-too.ts", "", 201),
+        ("/b.ts", "/dir/c.ts", "Overwrite: F\r\n", 412),
+        ("/b.ts", "/d.ts", "If-Match: \"x\"\r\n", 412),
+        ("/empty.ts", "/dir/c.ts", "", 204),
+        ("/b.ts", "/b.ts", "", 403),
+        ("/b.ts", "/none/d.ts", "", 409),
+        ("/b.ts", "/dir", "", 409),
+        ("/b.ts", "/dir/", "", 409),
+        ("/dir/", "/dir2/", "", 403),
+        ("/none.ts", "/d.ts", "", 404),
+        ("/b.ts", "/.tactus/d.ts", "", 403),
+        ("/b.ts", "http://other.example/d.ts", "", 502),
+        ("/b.ts", "/d.ts", "If: (<urn:x>)\r\n", 412),
+    ] {
+        let answer = copy(target, to, more);
+        assert_eq!(answer.status, status, "{target} {to} {more}: {}", answer.text());
+    }
+    let to = "Destination: /d.ts\r\n";
+    assert_eq!(sent(&mut house.client(), "COPY", "/b.ts", to, b"").status, 401);
+    is_clean(&house);
+    assert_eq!(fs::read(house.root().join("dir/c.ts")).unwrap(), b"");
+}
+
+#[test]
 fn u20_whole_trees_are_not_listed() {
     let house = House::new();
     for fields in ["", "Depth: infinity\r\n", "Depth: Infinity\r\n"] {
@@ -287,9 +326,9 @@ fn u27_no_property_is_set() {
 }
 
 #[test]
-fn u28_nothing_is_locked_or_copied() {
+fn u28_nothing_is_locked() {
     let house = House::taking_uploads();
-    for method in ["LOCK", "UNLOCK", "COPY"] {
+    for method in ["LOCK", "UNLOCK"] {
         let answer = dav(&house, method, "/a.ts", "Destination: /b.ts\r\n", b"");
         assert_eq!(answer.status, 405, "{method}");
         assert!(!answer.field("allow").unwrap().contains(method));

@@ -657,7 +657,7 @@ fn u14_options_are_a_constant() {
         answer
     };
     let title = of(&mut client, "/a.ts");
-    let all = "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, PROPFIND, PROPPATCH, MKCOL";
+    let all = "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
     assert_eq!((title.field("allow"), title.field("dav")), (Some(all), Some("1")));
     assert_eq!(of(&mut client, "/none.ts"), title);
     let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
