@@ -48,8 +48,9 @@ impl Target {
     }
 }
 
-/// What a datagram costs the core that sends it, with a margin of a tenth over what was measured with a
-/// receiver on the same host (`docs/benchmarks.md`).
+/// What a datagram costs the core that sends it: a send of its own through the network stack takes up to
+/// 1 us, and twice that with few streams, when each wake-up is for one or two. A cautious half more, until it is
+/// measured by `tactus-bench udp-many` on a quiet machine.
 const PER_DATAGRAM: Nanos = Nanos::from_micros(3);
 
 impl Broker {
