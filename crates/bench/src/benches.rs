@@ -9,6 +9,7 @@ mod hog;
 mod http_cold;
 mod http_hot;
 mod memory;
+mod recordings;
 mod small_acks;
 mod stretches;
 mod uploads;
@@ -49,6 +50,8 @@ pub enum Bench {
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
     Uploads(Options),
+    /// As many live inputs as are admitted beside deliveries from an emulated 7200 rpm disk, and greedy uploads.
+    Recordings(Options),
     /// A full server and 100 uploads of 64 KiB a second, each of them acknowledged.
     SmallAcks(Options),
 }
@@ -126,6 +129,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Hog(options) => (options, hog::bench),
         Bench::Memory(options) => (options, memory::bench),
         Bench::Uploads(options) => (options, uploads::bench),
+        Bench::Recordings(options) => (options, recordings::bench),
         Bench::SmallAcks(options) => (options, small_acks::bench),
     };
     let stage = Stage::set(options)?;

@@ -129,7 +129,7 @@ fn on_disk(
         let name = format!("{disk_name}: {}", peer.name());
         report.settings.push((name, peer.settings(&scene.setting_with_uploads())?));
     }
-    let load = Load { kind: SMALL, calm: CALM, patience: PATIENCE };
+    let load = Load { kind: SMALL, calm: CALM, patience: PATIENCE, beside: None };
     let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
     let mut admitted = fill;
     let rounds = stage.rounds(ROUNDS);

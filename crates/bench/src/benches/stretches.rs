@@ -26,15 +26,20 @@ use crate::run::{Extra, Scene};
 use crate::uploader::{self, Harvest, Pace, Plan};
 use crate::{clock, command, interrupt};
 
+/// What runs beside both stretches; it is told where the server is and when they are.
+pub(super) type Beside<'a> = &'a (dyn Fn(SocketAddrV4, Span) -> Result<()> + Sync);
+
 /// The second stretch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+#[derive(Clone, Copy)]
+pub(super) struct Load<'a> {
     /// How uploads come.
     pub(super) kind: Kind,
     /// The length of the first stretch.
     pub(super) calm: Nanos,
     /// How long acknowledgements are waited for at the end.
     pub(super) patience: Nanos,
+    /// Begun when all deliveries run.
+    pub(super) beside: Option<Beside<'a>>,
 }
 
 /// How uploads come.
@@ -77,7 +82,7 @@ impl Stretches {
         stage: &Stage,
         peer: &dyn Peer,
         scene: &Scene<'_>,
-        load: &Load,
+        load: &Load<'_>,
         cycle: Nanos,
         disk: Disk<'_>,
         report: &mut Report,
@@ -87,8 +92,17 @@ impl Stretches {
         let found = Mutex::new(None);
         let server = SocketAddrV4::new(*address(scene.wire).ip(), peer.upload_port());
         let uploads = |from: MonoTime| {
-            let second = Span { from: from + load.calm, to: from + scene.length };
-            let done = upload(server, scene, load, second, disk)?;
+            let whole = Span { from, to: from + scene.length };
+            let second = Span { from: from + load.calm, to: whole.to };
+            let done = std::thread::scope(|scope| {
+                let beside = load.beside.map(|act| scope.spawn(move || act(server, whole)));
+                let done = upload(server, scene, load, second, disk)?;
+                match beside.map(std::thread::ScopedJoinHandle::join) {
+                    Some(Err(_)) => Err(anyhow!("what ran beside the uploads panicked")),
+                    Some(Ok(Err(error))) => Err(error),
+                    Some(Ok(Ok(()))) | None => Ok(done),
+                }
+            })?;
             *found.lock().map_err(|_| anyhow!("an uploader panicked"))? = Some(done);
             Ok(())
         };
@@ -167,7 +181,7 @@ impl Stretches {
 fn upload(
     server: SocketAddrV4,
     scene: &Scene<'_>,
-    load: &Load,
+    load: &Load<'_>,
     second: Span,
     disk: Disk<'_>,
 ) -> Result<(Harvest, Option<(Asked, Nanos)>)> {

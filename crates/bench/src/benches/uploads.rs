@@ -156,7 +156,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             |place, round, report| {
                 let Candidate { peer, queue, load, .. } = &all[place];
                 disk.set_queue(queue)?;
-                let load = Load { kind: *load, calm: CALM, patience: Nanos::ZERO };
+                let load = Load { kind: *load, calm: CALM, patience: Nanos::ZERO, beside: None };
                 let disk = Mutex::new(&mut disk);
                 let disk = Some(&disk);
                 let result =
