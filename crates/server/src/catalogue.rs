@@ -13,6 +13,8 @@ mod media_type;
 mod version;
 mod volume;
 
+mod indexes;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,11 +31,13 @@ use tokio::sync::OnceCell;
 use crate::media::MediaFacts;
 
 pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
+pub use indexes::Indexed;
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
 pub(crate) use volume::is_reserved;
 
 use growing::GrowingTitles;
+use indexes::Indexes;
 use known::KnownTitles;
 use listing::Reading;
 use volume::{Opened, Volume, Wait};
@@ -213,6 +217,7 @@ pub struct Catalogue {
     next_title: AtomicU64,
     damaged: AtomicU64,
     growing: Arc<GrowingTitles>,
+    indexes: Indexes,
 }
 
 impl Catalogue {
@@ -244,6 +249,7 @@ impl Catalogue {
             next_title: AtomicU64::new(1),
             damaged: AtomicU64::new(0),
             growing: Arc::default(),
+            indexes: Indexes::default(),
         })
     }
 

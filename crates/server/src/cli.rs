@@ -11,6 +11,7 @@ mod house;
 mod ls;
 mod manual;
 mod measure;
+mod probe;
 mod put;
 mod record;
 mod rename;
@@ -62,6 +63,8 @@ enum Command {
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
+    Probe(probe::Probe),
+    Index(probe::MakeIndex),
     Doctor(doctor::Doctor),
     Completions(manual::Completions),
     Man(manual::Man),
@@ -125,6 +128,8 @@ pub fn main() -> ExitCode {
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Probe(probe) => probe.run(),
+        Command::Index(index) => index.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(&mut Cli::command()),
         Command::Man(man) => man.run(Cli::command()),

@@ -7,7 +7,7 @@
 //!
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
 //! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
-//! `rate`, `multipart`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
+//! `rate`, `multipart`, `seek`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
 //! (`principals`) → `put`, `tus`, `recordings` or `dav`, with its body from `incoming`.
 
 mod addresses;
@@ -40,6 +40,7 @@ mod rate;
 mod answer;
 
 mod listing;
+mod seek;
 mod title;
 
 mod incoming;
@@ -83,6 +84,7 @@ pub use limits::Limits;
 pub use principals::Principals;
 pub(crate) use principals::token_in;
 pub use response::Response;
+pub(crate) use seek::facts;
 pub use uploads::Uploads;
 
 use addresses::{AddressRules, Addresses};

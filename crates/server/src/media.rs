@@ -6,6 +6,7 @@
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 pub mod demo;
+pub mod index;
 pub mod probe;
 pub mod sample;
 

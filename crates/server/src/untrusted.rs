@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tactus_core::disk_model::MilliVisits;
+use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, MIB};
 
 use crate::config::Config;
@@ -23,7 +24,7 @@ use crate::media::probe::probe;
 pub type Door = fn(&[u8]) -> bool;
 
 /// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 12] = [
+pub const DOORS: [(&str, Door); 13] = [
     ("request", request),
     ("chunked", chunked),
     ("range", range),
@@ -33,6 +34,7 @@ pub const DOORS: [(&str, Door); 12] = [
     ("properties", properties),
     ("transport_stream", transport_stream),
     ("movie", movie),
+    ("index", index),
     ("configuration", configuration),
     ("disk_model", disk_model),
     ("datagrams", datagrams),
@@ -41,6 +43,31 @@ pub const DOORS: [(&str, Door); 12] = [
 /// A file that is called a transport stream.
 pub fn transport_stream(bytes: &[u8]) -> bool {
     probed(bytes, "title.ts")
+}
+
+/// A transport stream to index, in two pieces; and the same bytes as an index that was kept.
+pub fn index(bytes: &[u8]) -> bool {
+    let whole = indexed(&[bytes]);
+    let (one, other) = bytes.split_at(bytes.len() / 2);
+    assert_eq!(indexed(&[one, other]), whole, "it does not matter how the bytes arrive");
+    let kept = crate::media::index::untrusted::kept(bytes);
+    let Ok(index) = whole else { return kept };
+    assert_eq!(Index::decode(&index.encode()).as_ref(), Some(&index));
+    for access in index.accesses() {
+        assert!(index.start_of(access) < index.len());
+        index.tables_before(access);
+        index.pcr_at(access.at);
+    }
+    index.rates();
+    true
+}
+
+fn indexed(pieces: &[&[u8]]) -> Result<Index, IndexFault> {
+    let mut indexer = Indexer::default();
+    for piece in pieces {
+        indexer.add(piece);
+    }
+    indexer.finish()
 }
 
 /// A file that is called a movie.

@@ -30,6 +30,8 @@ mod ranges;
 mod recording;
 #[path = "bad_input/slow.rs"]
 mod slow;
+#[path = "bad_input/times.rs"]
+mod times;
 #[path = "bad_input/uploads.rs"]
 mod uploads;
 

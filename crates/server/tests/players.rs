@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus::media::sample;
-use tactus_core::ts::{Continuity, Framing};
+use tactus_core::ts::{Continuity, Framing, Indexer};
 use tactus_core::units::{Nanos, SECOND};
 
 /// Enough for a slow machine; what hangs ends here.
@@ -426,5 +426,60 @@ fn gstreamer_gets_every_byte_and_decodes_every_frame() {
         // Decoders leave out the encoder's delay: less than one frame, or exactly the priming one.
         let missing = (title.sound * frame * 4).checked_sub(size(&sound));
         assert!(missing.is_some_and(|missing| missing <= frame * 4), "{}: {missing:?}", title.name);
+    }
+}
+
+/// Titles of eight seconds, as ffmpeg makes them: how their pictures are coded, and at which rate.
+const CODED: [(&str, &[&str]); 5] = [
+    (
+        "MPEG-2, constant",
+        &["-c:v", "mpeg2video", "-b:v", "2M", "-maxrate", "2M", "-bufsize", "1M", "-muxrate", "3M"],
+    ),
+    ("MPEG-2, variable", &["-c:v", "mpeg2video", "-q:v", "5", "-g", "15"]),
+    ("H.264", &["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-bf", "2"]),
+    (
+        "H.264, open groups",
+        &[
+            "-c:v",
+            "libx264",
+            "-preset",
+            "veryfast",
+            "-x264-params",
+            "open-gop=1:keyint=25:scenecut=0",
+        ],
+    ),
+    (
+        "H.265",
+        &["-c:v", "libx265", "-preset", "ultrafast", "-x265-params", "keyint=25:log-level=none"],
+    ),
+];
+
+#[test]
+fn an_index_finds_the_key_pictures_that_ffprobe_finds() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let path = dir.path().join("coded.ts");
+    for (name, coded) in CODED {
+        let more = [&["-y", "-threads", "1"], coded, &["-f", "mpegts", text(&path)]].concat();
+        let picture = "testsrc2=size=320x240:rate=25:duration=8";
+        ffmpeg(&["-f", "lavfi"], picture, &more);
+        let entries = "packet=pts,flags";
+        let args = ["-v", "error", "-select_streams", "v", "-show_entries", entries];
+        let args = [&args[..], &["-of", "csv=p=0", text(&path)]].concat();
+        let said = run("ffprobe", "ffmpeg", args).out;
+        let keys: Vec<u64> = said
+            .lines()
+            .filter_map(|line| line.split_once(','))
+            .filter(|(_, flags)| flags.starts_with('K'))
+            .map(|(time, _)| time.parse().expect("ticks of 90 kHz"))
+            .collect();
+        let keys: Vec<_> = keys.iter().map(|time| time - keys[0]).collect();
+
+        let mut indexer = Indexer::default();
+        indexer.add(&fs::read(&path).expect("a title"));
+        let index = indexer.finish().expect("an index");
+        let found = index.accesses().iter().map(|access| (index.played(access).0 + 150) / 300);
+        assert_eq!(found.collect::<Vec<_>>(), keys, "{name}");
+        assert!(keys.len() >= 7, "{name}: {keys:?}");
+        assert_eq!(index.is_constant(), name.ends_with("constant"), "{name}: {:?}", index.rates());
     }
 }

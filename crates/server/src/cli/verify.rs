@@ -124,7 +124,7 @@ fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found) {
 }
 
 /// The volume that holds `path`: what has a directory of ours.
-fn volume_of(path: &Path) -> PathBuf {
+pub(super) fn volume_of(path: &Path) -> PathBuf {
     let has_ours = |above: &&Path| above.join(RESERVED).is_dir();
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     directory.ancestors().find(has_ours).unwrap_or(directory).to_owned()

@@ -11,7 +11,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::Uploads;
-use super::{Store, listing, title, tus, uploads};
+use super::{Store, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault};
 
 /// The methods that are served where directories are shown; elsewhere all but the last.
@@ -78,6 +78,11 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
     // Before those who know everything else below the same path.
     if takes_uploads(site) && written == listing::SCRIPT {
         return Answer::Short(listing::script());
+    }
+    if let Some(store) = &site.store
+        && let Some(response) = seek::told(store, request, path).await
+    {
+        return Answer::Short(response);
     }
     if let Some(response) = site.internal.answer(&written, query) {
         return Answer::Short(response);

@@ -14,7 +14,7 @@ use super::multipart::{Multipart, content_range};
 use super::rate::{self, Own, Wish};
 use super::request::{Method, Request};
 use super::response::Response;
-use super::{Site, Store};
+use super::{Site, Store, seek};
 use crate::catalogue::OpenTitle;
 
 /// The answer to a GET or HEAD of `title`.
@@ -43,7 +43,17 @@ pub(super) async fn answer(
         Ok(wish) => wish,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
+    let part = match seek::span(query) {
+        Ok(None) => None,
+        Ok(Some(span)) => match seek::part(store, &title, path, span).await {
+            Ok(part) => Some(part),
+            Err(refused) => return Answer::Short(refused),
+        },
+        Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
+    };
     let asked = match request.method {
+        // A part by time is content of its own: of it there are no ranges.
+        _ if part.is_some() => Asked::Whole,
         // RFC 9110 section 14.2: a range means something for GET only.
         Method::Get if conditional::range_counts(&request.fields, validators, now) => {
             let field = request.fields.one("range");
@@ -79,9 +89,16 @@ pub(super) async fn answer(
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
-    let (head, parts, tail, follows) = match &title.following {
-        Some(following) => grown(asked, &title, following.declared),
-        None => {
+    let ranges = if part.is_some() { "none" } else { "bytes" };
+    let (head, parts, tail, follows) = match (part, &title.following) {
+        (Some(part), _) => {
+            let len = part.before.len() as u64 + part.bytes.end - part.bytes.start;
+            let head = Response::announcing(200, title.media_type, len);
+            let head = head.with("Tactus-Start", part.start);
+            (head, vec![(part.before, part.bytes)], Vec::new(), None)
+        }
+        (None, Some(following)) => grown(asked, &title, following.declared),
+        (None, None) => {
             let (head, parts, tail) = content(asked, &title);
             (head, parts, tail, None)
         }
@@ -92,7 +109,7 @@ pub(super) async fn answer(
         false => head,
     };
     let head =
-        described(head).with("Accept-Ranges", "bytes").with("Tactus-Rate", rate::in_words(pace));
+        described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(pace));
     // An empty title is all head, and so is every answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
         true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail, follows })),

@@ -150,6 +150,11 @@ fn no_question_about_properties_crashes_it() {
 }
 
 #[test]
+fn no_index_crashes_it() {
+    knock("index");
+}
+
+#[test]
 fn no_transport_stream_crashes_it() {
     knock("transport_stream");
 }

@@ -94,7 +94,6 @@ fn framed(bytes: &[u8], stride: usize) -> Vec<u8> {
     packets.flat_map(|one| [vec![9; before], one.to_vec(), vec![9; behind]].concat()).collect()
 }
 
-
 #[test]
 fn a_constant_title_is_known_exactly() {
     let bytes = title(77, 5000);

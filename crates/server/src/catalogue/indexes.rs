@@ -1,0 +1,214 @@
+//! The indexes of titles that somebody has wanted: read from beside the title, or made when there is none.
+//!
+//! Promise: one at a time is made, in a quarter of a reader's time, and [`COMING_MAX`] at most wait for that. What is
+//! kept in memory is bounded; who has not been asked for longest goes. Nobody waits long.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tactus_core::path::RequestPath;
+use tactus_core::ts::{Index, IndexFault};
+use tactus_core::units::MIB;
+use tactus_engine::message::TitleId;
+use tokio::sync::{Semaphore, watch};
+
+use super::volume::{Opened, Wait};
+use super::{Catalogue, OpenFault, OpenTitle};
+use crate::media::index::{self, IndexError};
+
+/// What is known of a title's times.
+#[derive(Clone, Debug)]
+pub enum Indexed {
+    /// All of it.
+    Ready(Arc<Index>),
+    /// It has none, for this reason.
+    Never(IndexFault),
+    /// The index is being made.
+    Coming,
+}
+
+#[derive(Debug)]
+pub(super) struct Indexes {
+    known: Mutex<Known>,
+    /// Whose index is being made.
+    turn: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Asked for last: at the end.
+    titles: VecDeque<(TitleId, Indexed)>,
+    size: usize,
+    coming: HashMap<TitleId, watch::Receiver<()>>,
+}
+
+enum Looked {
+    Known(Indexed),
+    Coming(watch::Receiver<()>),
+    New(watch::Sender<()>, watch::Receiver<()>),
+    Full,
+}
+
+/// Memory for indexes: thousands of ordinary ones, eight of the largest.
+const SIZE_MAX: usize = 64 * MIB as usize;
+/// Indexes in memory, however small.
+const KNOWN_MAX: usize = 4096;
+/// Titles whose indexes are waited for.
+const COMING_MAX: usize = 64;
+/// A request waits so long: what is kept is read by then, and short titles are indexed.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Whoever makes an index rests so many times as long as it has read.
+const REST: u32 = 3;
+
+impl Default for Indexes {
+    fn default() -> Self {
+        Self { known: Mutex::default(), turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl Indexes {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, id: TitleId) -> Looked {
+        let mut known = self.lock();
+        if let Some(found) = known.get(id) {
+            return Looked::Known(found);
+        }
+        if let Some(coming) = known.coming.get(&id) {
+            return Looked::Coming(coming.clone());
+        }
+        if known.coming.len() == COMING_MAX {
+            return Looked::Full;
+        }
+        let (tell, hear) = watch::channel(());
+        known.coming.insert(id, hear.clone());
+        Looked::New(tell, hear)
+    }
+
+    /// What has been found out; nothing when it could not be.
+    fn tell(&self, id: TitleId, found: Option<Indexed>) {
+        let mut known = self.lock();
+        known.coming.remove(&id);
+        let Some(found) = found else { return };
+        known.size += size(&found);
+        known.titles.push_back((id, found));
+        while known.titles.len() > KNOWN_MAX || known.size > SIZE_MAX {
+            let Some((_, gone)) = known.titles.pop_front() else { break };
+            known.size -= size(&gone);
+        }
+    }
+}
+
+impl Known {
+    fn get(&mut self, id: TitleId) -> Option<Indexed> {
+        let at = self.titles.iter().position(|(known, _)| *known == id)?;
+        let found = self.titles.remove(at)?;
+        let indexed = found.1.clone();
+        self.titles.push_back(found);
+        Some(indexed)
+    }
+}
+
+fn size(indexed: &Indexed) -> usize {
+    match indexed {
+        Indexed::Ready(index) => index.size(),
+        Indexed::Never(_) | Indexed::Coming => 0,
+    }
+}
+
+impl Catalogue {
+    /// The index of the title under `path`, as far as it is known; else it is begun to be made, and
+    /// waited for a little.
+    ///
+    /// # Errors
+    /// When too many indexes are to be made, or the volume fails.
+    pub async fn index(
+        self: &Arc<Self>,
+        title: &OpenTitle,
+        path: &RequestPath,
+    ) -> Result<Indexed, OpenFault> {
+        if title.following.is_some() {
+            return Ok(Indexed::Coming);
+        }
+        let mut coming = match self.indexes.look(title.id) {
+            Looked::Known(found) => return Ok(found),
+            Looked::Full => return Err(OpenFault::Busy),
+            Looked::Coming(coming) => coming,
+            Looked::New(tell, coming) => {
+                let (index, name) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
+                let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
+                tokio::spawn(async move {
+                    let found = this.find_index(index, name, id).await;
+                    this.indexes.tell(id, found);
+                    drop(tell);
+                });
+                coming
+            }
+        };
+        // Nothing is ever sent: it ends when all is said.
+        let ended =
+            tokio::time::timeout(PATIENCE, async { while coming.changed().await.is_ok() {} });
+        let ended = ended.await.is_ok();
+        match self.indexes.lock().get(title.id) {
+            Some(found) => Ok(found),
+            None if ended => Err(OpenFault::Busy),
+            None => Ok(Indexed::Coming),
+        }
+    }
+
+    async fn find_index(
+        self: &Arc<Self>,
+        volume: usize,
+        name: String,
+        id: TitleId,
+    ) -> Option<Indexed> {
+        let (this, wanted) = (Arc::clone(self), name.clone());
+        let look = move || {
+            let file = this.open_version(volume, &wanted, id)?;
+            let stat = rustix::fs::fstat(&file).ok()?;
+            index::kept(this.volumes[volume].root(), &stat)
+        };
+        if let Some(kept) = self.volumes[volume].lookups.run(look).await.ok()? {
+            return Some(Indexed::Ready(Arc::new(kept)));
+        }
+        let turn = Arc::clone(&self.indexes.turn).acquire_owned().await.ok()?;
+        let this = Arc::clone(self);
+        let make = move || {
+            let file = File::from(this.open_version(volume, &name, id)?);
+            let made = index::make(&file, |_, took| std::thread::sleep(took * REST));
+            let found = match made {
+                Ok((index, stat)) => {
+                    let root = this.volumes[volume].root();
+                    if let Err(error) = index::keep(root.as_fd(), &stat, &index) {
+                        tracing::debug!(title = name, %error, "an index is in memory only");
+                    }
+                    Some(Indexed::Ready(Arc::new(index)))
+                }
+                Err(IndexError::Fault(fault)) => Some(Indexed::Never(fault)),
+                Err(error) => {
+                    tracing::warn!(title = name, "a title has no index: {error}");
+                    None
+                }
+            };
+            drop(turn);
+            found
+        };
+        tokio::task::spawn_blocking(make).await.ok()?
+    }
+
+    /// The title's file for reads by way of the page cache; none when another one has the name by now.
+    fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
+        match self.volumes[volume].open_beneath(name, Wait::AsNeeded).ok()? {
+            Opened::File { file, version } => {
+                let same = self.known.by_version(&version).is_some_and(|title| title.id == id);
+                same.then_some(file)
+            }
+            Opened::Directory { .. } => None,
+        }
+    }
+}

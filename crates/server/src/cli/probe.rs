@@ -1,0 +1,232 @@
+//! `tactus probe` and `tactus index`: what the bytes of titles say of their times, for people; and indexes for
+//! all titles of a directory at once.
+//!
+//! Promise: titles are only read. An index is kept where the volume has a place for it; indexes of what is not
+//! there any more are removed by `tactus index`, and nothing else is.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use tactus_core::ts::{AccessKind, Index, Programme};
+use tactus_core::units::Bytes;
+
+use super::Failure;
+use super::get::style;
+use super::verify::volume_of;
+use crate::catalogue::is_reserved;
+use crate::http::facts;
+use crate::media::index::{self, IndexError};
+
+/// Shows how long a transport stream lasts, how fast it is, and what is wrong with it
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus probe film.ts            duration, rates, programmes, access points, discontinuities
+  tactus probe --json film.ts     the same for programs; as GET /api/v1/titles/film.ts
+  tactus probe *.ts               several
+
+All of a title is read once; below a volume of Tactus the index is kept, and the next time is quick.
+
+Exit codes: 0 done; 1 one of them is no transport stream or cannot be read; 2 wrong arguments.")]
+pub(super) struct Probe {
+    /// Transport streams
+    #[arg(required = true)]
+    titles: Vec<PathBuf>,
+    /// As JSON, one line for each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the indexes of all transport streams of a volume that have none yet
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus index /srv/media         what ?start= and PCR-timed delivery need, for all titles
+  tactus index --quiet /srv/media
+
+The server makes an index when one is first wanted; this makes all of them before. Indexes are kept in
+DIR/.tactus/index, which is made when it is not there.
+
+Exit codes: 0 done; 1 something cannot be read or written; 2 wrong arguments.")]
+pub(super) struct MakeIndex {
+    /// The volume's directory
+    dir: PathBuf,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Probe {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut failed = false;
+        for title in &self.titles {
+            match probe(title) {
+                Ok(index) if self.json => say(&facts(&index).to_string()),
+                Ok(index) => say(&format!("{}\n{}", title.display(), described(&index))),
+                Err(error) => {
+                    failed = true;
+                    eprintln!("tactus: {}: {error}", title.display());
+                }
+            }
+        }
+        if failed { Err(Failure::Shown) } else { Ok(()) }
+    }
+}
+
+fn probe(title: &Path) -> Result<Index, IndexError> {
+    let title = title.canonicalize()?;
+    let file = File::open(&title)?;
+    let root = File::open(volume_of(&title))?;
+    let stat = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
+    if let Some(index) = index::kept(&root, &stat) {
+        return Ok(index);
+    }
+    let (index, stat) = index::make(&file, |_, _| {})?;
+    // Who may only read gets to see it all the same.
+    index::keep(&root, &stat, &index).unwrap_or_default();
+    Ok(index)
+}
+
+impl MakeIndex {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        if !self.dir.is_dir() {
+            let message = format!("{} is not a directory; name a volume's", self.dir.display());
+            return Err(Failure::usage(message));
+        }
+        let root = File::open(&self.dir).with_context(|| format!("{}", self.dir.display()))?;
+        let ours = self.dir.join(crate::config::RESERVED);
+        std::fs::create_dir_all(&ours).with_context(|| format!("{}", ours.display()))?;
+        let mut all = Vec::new();
+        let mut bad = 0u64;
+        collect(&self.dir, &mut all, &mut bad);
+        let bytes = all.iter().map(|(_, len)| len).sum();
+        let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(bytes) };
+        meter.set_style(style());
+        let (mut made, mut there, mut without) = (0u64, 0u64, 0u64);
+        let mut inodes = Vec::new();
+        for (path, len) in &all {
+            let end = meter.position() + len;
+            let mut one = || -> Result<Option<bool>, IndexError> {
+                let file = File::open(path)?;
+                let stat = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
+                inodes.push(stat.st_ino);
+                if index::kept(&root, &stat).is_some() {
+                    return Ok(Some(false));
+                }
+                match index::make(&file, |count, _| meter.inc(count as u64)) {
+                    Ok((index, stat)) => {
+                        index::keep(&root, &stat, &index)?;
+                        Ok(Some(true))
+                    }
+                    Err(IndexError::Fault(_)) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            };
+            match one() {
+                Ok(Some(true)) => made += 1,
+                Ok(Some(false)) => there += 1,
+                Ok(None) => without += 1,
+                Err(error) => {
+                    bad += 1;
+                    meter.suspend(|| say(&format!("{}: {error}", path.display())));
+                }
+            }
+            meter.set_position(end);
+        }
+        meter.finish_and_clear();
+        let gone = match bad {
+            // What could not be looked at may have an index.
+            0 => index::remove_others(&root, &inodes).context("indexes of no title stay")?,
+            _ => 0,
+        };
+        say(&format!(
+            "{made} made, {there} were there, {without} are no transport streams, {gone} of no title removed"
+        ));
+        if bad > 0 { Err(Failure::Shown) } else { Ok(()) }
+    }
+}
+
+/// All files below `directory`, but for what is ours and what is only linked.
+fn collect(directory: &Path, into: &mut Vec<(PathBuf, u64)>, bad: &mut u64) {
+    let entries = directory.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let Ok(mut entries) = entries else {
+        *bad += 1;
+        say(&format!("{}: cannot be read", directory.display()));
+        return;
+    };
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        match entry.metadata() {
+            _ if is_reserved(&entry.file_name().to_string_lossy()) => {}
+            Ok(facts) if facts.is_dir() => collect(&entry.path(), into, bad),
+            Ok(facts) if facts.is_file() => into.push((entry.path(), facts.len())),
+            Ok(_) => {}
+            Err(_) => *bad += 1,
+        }
+    }
+}
+
+fn described(index: &Index) -> String {
+    let seconds = |ticks: u64| format!("{:.3} s", ticks as f64 / 27e6);
+    let mut lines = vec![format!(
+        "  {} in {} packets of {} bytes, {}",
+        Bytes(index.len()),
+        index.packets(),
+        index.stride(),
+        seconds(index.duration().0)
+    )];
+    if let Some(rates) = index.rates() {
+        let kind = if index.is_constant() { "constant" } else { "variable" };
+        lines.push(format!(
+            "  {kind} rate: mean {} bit/s, slowest second {}, fastest {}",
+            rates.mean.0, rates.min.0, rates.max.0
+        ));
+    }
+    let entries: Vec<_> =
+        index.accesses().iter().filter(|access| access.kind == AccessKind::Entry).collect();
+    let mut line = format!("  {} random access points", entries.len());
+    if let [first, .., last] = entries[..] {
+        let each = (last.shown.0 - first.shown.0) / (entries.len() as u64 - 1);
+        line += &format!(", one each {}", seconds(each));
+    }
+    lines.push(line);
+    for programme in index.programmes() {
+        let Programme { number, clock, streams, .. } = programme;
+        let streams = streams
+            .iter()
+            .map(|stream| format!("{} on {}", Programme::kind_name(stream.kind), stream.pid.0));
+        let streams = streams.collect::<Vec<_>>().join(", ");
+        lines.push(format!("  programme {number}, clock on {}: {streams}", clock.0));
+    }
+    for run in index.runs().iter().skip(1).take(DISCONTINUITIES_MAX) {
+        let how = if run.announced { "announced" } else { "not announced" };
+        lines.push(format!(
+            "  the clock jumps at byte {}, {} ({how})",
+            run.at,
+            seconds(run.time.0)
+        ));
+    }
+    if let Some(more) = index.runs().len().checked_sub(DISCONTINUITIES_MAX + 2) {
+        lines.push(format!("  and {} times more", more + 1));
+    }
+    let flaws = index.flaws();
+    let counted = [
+        (flaws.skipped_bytes, "bytes belong to no packet"),
+        (flaws.sync_losses, "times the packets were lost"),
+        (flaws.marked, "packets are marked as damaged"),
+        (flaws.malformed, "packets are malformed"),
+        (flaws.bad_sections, "sections of tables do not fit"),
+        (flaws.gaps, "breaks of continuity counters"),
+    ];
+    lines.extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("  {n} {what}")));
+    lines.join("\n")
+}
+
+/// Jumps that are told one by one.
+const DISCONTINUITIES_MAX: usize = 10;
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}

@@ -1,0 +1,6 @@
+//! Fuzzes the index of transport streams.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::index(bytes);
+});
