@@ -11,7 +11,7 @@ use crate::units::{MonoTime, Nanos};
 
 /// Flushes at the device at once. A journalling file system writes one record for all of them; more would
 /// only make the first wait for the last.
-pub const GROUP_MAX: usize = 32;
+pub const GROUP_MAX: usize = 64;
 
 /// The files that wait for a flush.
 pub(super) struct Flushes {

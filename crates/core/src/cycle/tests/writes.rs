@@ -7,7 +7,7 @@ use crate::ports::Reach;
 const FLOOR: u32 = 50;
 
 fn disk(model: DiskModel, floor_thousandths: u32) -> Cycle {
-    let intake = IntakeLimits { jobs_max: 64, syncs_max: 64, floor_thousandths };
+    let intake = IntakeLimits { jobs_max: 64, syncs_max: 100, floor_thousandths };
     let model = DiskModel { depth: 4, ..model };
     let (length, best_effort_depth, jobs_max) = (LENGTH, 1, 512);
     Cycle::new(CycleLimits { length, model, best_effort_depth, jobs_max, intake })
@@ -288,7 +288,7 @@ fn where_the_way_to_another_file_does_not_fit_into_the_cycle_the_arm_stays() {
 
 #[test]
 fn more_than_the_depth_is_in_flight_of_one_run_only() {
-    let intake = IntakeLimits { jobs_max: 64, syncs_max: 64, floor_thousandths: 0 };
+    let intake = IntakeLimits { jobs_max: 64, syncs_max: 100, floor_thousandths: 0 };
     let model = DiskModel { depth: 2, ..DiskModel::SLOWEST };
     let limits = CycleLimits { length: LENGTH, model, best_effort_depth: 4, jobs_max: 512, intake };
     assert_eq!(limits.in_flight_max(), 4);
@@ -364,17 +364,18 @@ fn uploads_get_their_floor_over_any_ten_cycles_however_full_they_are() {
 
 #[test]
 fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
+    const MORE: u32 = GROUP_MAX as u32 + 8;
     let mut cycle = disk(flash(), FLOOR);
     let sync = |token| Sync { token, file: FileHandle(token as i32), reach: Reach::All };
     let poll_all = |cycle: &mut Cycle, now| -> Vec<u32> {
         core::iter::from_fn(|| cycle.poll_sync(now)).map(|sync| sync.token).collect()
     };
-    for token in 0..40 {
+    for token in 0..MORE {
         cycle.add_sync(sync(token));
     }
     let first = poll_all(&mut cycle, BEGUN);
     assert_eq!(first, (0..GROUP_MAX as u32).collect::<Vec<_>>());
-    cycle.add_sync(sync(40));
+    cycle.add_sync(sync(MORE));
     let later = BEGUN + Nanos::from_millis(4);
     assert!(poll_all(&mut cycle, later).is_empty(), "one group at a time");
     for _ in 0..GROUP_MAX {
@@ -384,13 +385,20 @@ fn all_files_that_wait_for_a_flush_go_together_and_one_group_at_a_time() {
     cycle.add_best_effort(upload(3, 9, 0));
     assert!(poll_all(&mut cycle, later).is_empty());
     assert_eq!(cycle.poll_timeout(later), Some(later + Nanos::from_millis(4)));
-    assert_eq!(poll_all(&mut cycle, later + Nanos::from_millis(4)), (32..41).collect::<Vec<_>>());
-    for _ in 32..41 {
+    assert_eq!(
+        poll_all(&mut cycle, later + Nanos::from_millis(4)),
+        (GROUP_MAX as u32..=MORE).collect::<Vec<_>>()
+    );
+    for _ in GROUP_MAX as u32..=MORE {
         cycle.handle_synced(later + Nanos::from_millis(6));
     }
     drain(&mut cycle, later + Nanos::from_millis(6));
-    cycle.add_sync(sync(41));
-    assert_eq!(poll_all(&mut cycle, later + Nanos::from_millis(6)), [41], "nobody else wants it");
+    cycle.add_sync(sync(MORE + 1));
+    assert_eq!(
+        poll_all(&mut cycle, later + Nanos::from_millis(6)),
+        [MORE + 1],
+        "nobody else wants it"
+    );
 }
 
 #[test]
