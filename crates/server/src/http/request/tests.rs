@@ -103,7 +103,7 @@ fn h15_methods_are_told_apart() {
         ("TRACE", Method::Other),
         ("PUT", Method::Put),
         ("MOVE", Method::Move),
-        ("COPY", Method::Other),
+        ("COPY", Method::Copy),
         ("get", Method::Unknown),
         ("BREW", Method::Unknown),
     ] {
