@@ -11,7 +11,7 @@ use tactus_core::path::RequestPath;
 use tactus_core::ts::{AccessKind, Index, Programme};
 use tactus_core::units::MediaTime;
 
-use super::answer::not_served;
+use super::answer::{if_down, not_served};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::{Store, query};
@@ -172,6 +172,11 @@ pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -
     let Ok(path) = RequestPath::parse(raw.as_bytes()) else {
         return Some(not_served(OpenFault::NotFound));
     };
+    if let Some(volume) = store.catalogue.volume_at(&path)
+        && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
+    {
+        return Some(refused);
+    }
     let title = match store.catalogue.find(&path).await {
         Ok(Found::Title(title)) => title,
         Ok(Found::Directory(_)) => return Some(not_served(OpenFault::NotFound)),
