@@ -30,6 +30,9 @@ pub struct DiskCounters {
     pub sync_faults: Counter,
     /// Time from hand-over to completion of each flush, in ns.
     pub sync_time: Histogram,
+    /// Time in which transfers were at the device and nobody looked for long, in ns: somebody else had
+    /// the core.
+    pub unattended: Counter,
     /// Cycles in which real-time work was left at the end.
     pub cycles_missed: Counter,
     /// Time from hand-over to completion of each read, in ns.

@@ -12,13 +12,14 @@ mod planned;
 mod popular;
 mod recording;
 mod running;
+mod strain;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
@@ -42,6 +43,7 @@ pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
 pub use running::Running;
+pub use strain::{Step, Strains};
 
 /// Admits deliveries and hands them to the engine.
 #[derive(Clone)]
@@ -54,6 +56,8 @@ struct Shared {
     rules: BrokerRules,
     /// What the engine counts for each place.
     streams: Arc<[StreamCounters]>,
+    /// What volumes have given up; nothing before it is known.
+    strains: OnceLock<Strains>,
 }
 
 /// What the broker goes by.
@@ -77,6 +81,8 @@ struct Book {
     free: Vec<u32>,
     places: Vec<Place>,
     best_effort: u32,
+    /// Deliveries so far.
+    begun: u64,
     refusals: Refusals,
     popular: Popular,
     /// Damaged blocks that have been logged.
@@ -110,6 +116,10 @@ struct Place {
     /// The grant is gone: returned when the stream retires.
     release: Option<Demand>,
     best_effort: bool,
+    /// Which delivery it is, of all so far.
+    begun: u64,
+    /// The engine has been told to end it.
+    stopped: bool,
     /// Whose popularity the grant counts for, and whether it relies on the title being held.
     watches: Option<(TitleId, bool)>,
     /// The place keeps this title in memory.
@@ -275,12 +285,14 @@ impl Broker {
             free: (0..streams).rev().collect(),
             places: (0..streams).map(|_| Place::default()).collect(),
             best_effort: 0,
+            begun: 0,
             refusals: Refusals::default(),
             popular: Popular::default(),
             damaged: BTreeSet::new(),
             marks: Marks::default(),
         };
-        Self { shared: Arc::new(Shared { book: Mutex::new(book), rules, streams: counters }) }
+        let (book, strains) = (Mutex::new(book), OnceLock::new());
+        Self { shared: Arc::new(Shared { book, rules, streams: counters, strains }) }
     }
 
     /// Reserves what `wanted` needs.
@@ -314,7 +326,17 @@ impl Broker {
         let share = Share { len: wanted.len, title_len };
         // Best effort neither makes a title popular nor relies on it.
         let title = title.filter(|_| pace != Pace::BestEffort);
+        let step = self.shared.step(wanted.volume);
+        let is_refused = match pace {
+            Pace::BestEffort => step >= Step::Downloads,
+            Pace::Paced { .. } => step >= Step::Newcomers,
+        };
         let mut book = self.shared.book();
+        if is_refused && !title.is_some_and(|title| book.popular.is_held(title.id)) {
+            book.refusals.count(Resource::Disk);
+            drop(book);
+            return Err(self.shared.too_slow(&what(wanted.pace)));
+        }
         let wish = |is_held| wish_of(pace, is_held);
         let admitted = book.admit(wanted.volume, wish, share, title.map(|title| title.id), rules);
         let (place, demand) = match admitted {
@@ -325,7 +347,7 @@ impl Broker {
                 return Err(refusal(short, &what(wanted.pace), rules.retry_after));
             }
         };
-        book.watch(place, title, rules);
+        book.watch(place, title, step, rules);
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
@@ -376,7 +398,11 @@ impl Broker {
         let (retired, retiring) = oneshot::channel();
         {
             let mut book = self.shared.book();
+            book.begun += 1;
+            let begun = book.begun;
             let place = &mut book.places[grant.place as usize];
+            place.begun = begun;
+            place.stopped = false;
             place.generation = place.generation.wrapping_add(1);
             place.finished = Some(finished);
             place.retired = Some(retired);
@@ -463,10 +489,37 @@ impl Broker {
         for index in 0..book.places.len() as u32 {
             let place = &book.places[index as usize];
             if place.finished.is_some() || place.way.is_some() {
-                let stream = StreamId { index, generation: place.generation };
-                book.command(Command::Stop(stream));
+                book.stop(index);
             }
         }
+    }
+
+    /// From now on heeds what volumes have given up.
+    pub(crate) fn heed(&self, strains: Strains) {
+        // Told twice: the first one stays.
+        self.shared.strains.set(strains).ok();
+    }
+
+    /// Ends an eighth of the deliveries that need the disk of `volume`, at least one: those without a
+    /// rate first, then the newest. Answers how many.
+    pub(crate) fn end_newest(&self, volume: VolumeId) -> u32 {
+        let mut book = self.shared.book();
+        let places = (0u32..).zip(&book.places);
+        let mut running: Vec<_> = places
+            .filter(|(_, place)| {
+                let title = place.title.as_ref().filter(|_| place.way.is_some() && !place.stopped);
+                let relies = place.watches.is_some_and(|(_, relies)| relies);
+                title.is_some_and(|source| source.title.volume == volume) && !relies
+            })
+            // Without a rate first, then the newest.
+            .map(|(index, place)| (!place.best_effort, u64::MAX - place.begun, index))
+            .collect();
+        running.sort_unstable();
+        running.truncate(running.len().div_ceil(8));
+        for &(_, _, index) in &running {
+            book.stop(index);
+        }
+        running.len() as u32
     }
 
     /// Passes on all reports that are there. Called by the one thread that waits for them.
@@ -500,6 +553,16 @@ impl Broker {
 }
 
 impl Shared {
+    /// What a volume has given up.
+    fn step(&self, volume: VolumeId) -> Step {
+        self.strains.get().map_or(Step::Nothing, |strains| strains.step(volume))
+    }
+
+    fn too_slow(&self, what: &str) -> Refusal {
+        let message = format!("no room for {what}: the disk is slower than it was measured");
+        Refusal { resource: Resource::Disk, retry_after: self.rules.retry_after, message }
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         // A panic while the book was open has already been reported; its sums are kept by single
         // statements that cannot be half done.
@@ -509,12 +572,27 @@ impl Shared {
 
 impl Book {
     /// Counts a viewer of `title`, which is read into memory when it is not the first.
-    fn watch(&mut self, place: u32, title: Option<&Arc<OpenTitle>>, rules: &BrokerRules) {
+    fn watch(
+        &mut self,
+        place: u32,
+        title: Option<&Arc<OpenTitle>>,
+        step: Step,
+        rules: &BrokerRules,
+    ) {
         let Some(title) = title else { return };
         let relies = self.popular.is_held(title.id);
         self.places[place as usize].watches = Some((title.id, relies));
-        if self.popular.enter(title.id, relies) {
+        if self.popular.enter(title.id, relies) && step < Step::Ahead {
             self.hold(title, rules);
+        }
+    }
+
+    /// Has the engine end a delivery, once.
+    fn stop(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        if !std::mem::replace(&mut place.stopped, true) {
+            let generation = place.generation;
+            self.command(Command::Stop(StreamId { index, generation }));
         }
     }
 
@@ -693,8 +771,7 @@ impl Drop for Grant {
             // Not retired yet: the engine may still send or read for it.
             place.release = Some(self.demand);
             if place.way.is_some() {
-                let stream = StreamId { index: self.place, generation: place.generation };
-                book.command(Command::Stop(stream));
+                book.stop(self.place);
             }
         } else {
             book.release(self.place, self.demand);

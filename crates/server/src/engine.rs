@@ -7,6 +7,7 @@
 mod host;
 mod intake;
 mod pulse;
+mod strain;
 mod terms;
 mod volume;
 
@@ -28,7 +29,7 @@ use tactus_sys::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
 
-use crate::broker::{Broker, BrokerRules};
+use crate::broker::{Broker, BrokerRules, Strains};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
 use crate::engine::host::{Bells, CoreHost, Rights};
@@ -50,6 +51,8 @@ pub struct Engine {
     pub intakes: Vec<Option<Intake>>,
     /// Whether each volume's disk answers.
     pub pulse: Pulse,
+    /// What each volume has given up because its disk is too slow.
+    pub strains: Strains,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
     /// Which server sits on which core.
@@ -137,8 +140,11 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let pulse = watch.pulse();
+    let strain = strain::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
+    let strains = strain.strains();
+    broker.heed(strains.clone());
     let stop = Arc::clone(&stopping);
-    threads.push(start_reports(broker.clone(), reports, watch, sleeper, stop)?);
+    threads.push(start_reports(broker.clone(), reports, (watch, strain), sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
@@ -157,6 +163,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         counters,
         intakes,
         pulse,
+        strains,
         volumes: facts,
         placement: plan,
         packet_cutting,
@@ -249,7 +256,7 @@ fn start_cores(
 fn start_reports(
     broker: Broker,
     mut reports: Consumer<Report>,
-    mut watch: Watch,
+    (mut pulse, mut strain): (Watch, strain::Watch),
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -258,7 +265,8 @@ fn start_reports(
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();
-            watch.look(now);
+            pulse.look(now);
+            strain.look(now, &broker);
             sleeper.wait_until(Some(now + pulse::LOOK));
         }
     };

@@ -19,7 +19,7 @@ use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
 use tactus_sys::outlet::Cutting;
 
-use crate::broker::{Broker, Running};
+use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::config::placement::CorePlan;
@@ -38,6 +38,7 @@ pub struct Sources {
     volumes: Vec<Volume>,
     intakes: Vec<Option<Intake>>,
     pulse: Pulse,
+    strains: Strains,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
     recordings: OnceLock<Recordings>,
@@ -79,6 +80,7 @@ impl Figures {
             volumes: volumes.map(|(mount, facts)| Volume { mount, facts }).collect(),
             intakes: engine.intakes.clone(),
             pulse: engine.pulse.clone(),
+            strains: engine.strains.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
             recordings: OnceLock::new(),

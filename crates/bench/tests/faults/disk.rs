@@ -190,32 +190,60 @@ fn f_08_reads_that_bring_less_or_are_interrupted_change_no_byte() {
 }
 
 #[test]
-fn f_10_a_disk_that_has_become_slow_is_noticed_and_recovers() {
+fn f_10_p11_a_disk_that_has_become_slow_costs_what_was_begun_last_and_recovers() {
     let mut stage = Stage::new(Plan::default());
-    let titles: Vec<_> = (0..12).map(|n| format!("{n}.ts")).collect();
-    let contents: Vec<_> = titles.iter().map(|name| stage.store(name, LEN)).collect();
-    let watch = |stage: &Stage| -> Vec<_> {
-        titles.iter().zip(&contents).map(|(name, bytes)| stage.server.watch(name, bytes)).collect()
-    };
-    let watches = watch(&stage);
-    std::thread::sleep(Duration::from_millis(1500));
+    let titles: Vec<_> = (0..8).map(|n| format!("{n}.ts")).collect();
+    let contents: Vec<_> = titles.iter().map(|name| stage.store(name, 2 * LEN)).collect();
+    let mut watches = Vec::new();
+    for (name, bytes) in titles.iter().zip(&contents) {
+        watches.push(stage.server.watch(name, bytes));
+        // In this order.
+        let running = watches.len() as f64;
+        let begun = || stage.server.figure("tactus_streams") >= running;
+        wait_until("it is delivered", Duration::from_secs(30), begun);
+    }
     let missed = "tactus_disk_cycles_missed_total{volume=\"/\"}";
     let before = stage.server.figure(missed);
-    // Twelve streams want 46 blocks a second: so each second takes 1.8.
-    stage
-        .disk()
-        .order(Order::Delay { per_thousand: 1000, micros: 40_000 })
-        .expect("the disk obeys");
-    let alarm = || stage.server.figure(missed) > before;
-    wait_until("the alarm", Duration::from_secs(2), alarm);
-    std::thread::sleep(Duration::from_secs(1));
+    let ended = "tactus_degradation_ended_total{volume=\"/\"}";
+    let level = |stage: &Stage| stage.server.figure("tactus_degradation_level{volume=\"/\"}") as u8;
+    assert_eq!(stage.server.figure(ended), 0.0);
+    // Eight streams want 31 blocks a second: so each second takes 2.5.
+    let slow = Order::Delay { per_thousand: 1000, micros: 80_000 };
+    stage.disk().order(slow).expect("the disk obeys");
+    let (mut levels, mut refused) = (vec![0], [0_u8; 2]);
+    wait_until("a stream is ended", Duration::from_secs(60), || {
+        let now = level(&stage);
+        if levels.last() != Some(&now) {
+            levels.push(now);
+        }
+        // What a step says is so, as long as it stands.
+        for (refused, (rate, from)) in refused.iter_mut().zip([("max", 4), ("1M", 5)]) {
+            let target = format!("/0.ts?rate={rate}");
+            let answer = stage.server.ask("GET", &target, "Range: bytes=0-0\r\n", b"");
+            if now >= from && level(&stage) >= from {
+                assert_eq!(answer.status, 503, "{rate} at level {now}");
+                assert!(answer.text().contains("slower than it was measured"), "{}", answer.text());
+                *refused = now;
+            }
+        }
+        stage.server.figure(ended) > 0.0
+    });
+    assert!(stage.server.figure(missed) > before, "the alarm");
+    assert!(levels.is_sorted() && *levels.last().unwrap() >= 5, "{levels:?}");
+    assert!(refused.iter().all(|&level| level >= 4), "{refused:?}");
+    let status = stage.server.status();
+    assert!(status["volumes"][0]["degradation"]["ended_streams"].as_u64() > Some(0), "{status}");
     stage.disk().order(Order::Delay { per_thousand: 0, micros: 0 }).expect("the disk obeys");
-    // What has been late was late; every byte is right, as each client has seen.
-    for watch in watches {
-        assert_eq!(watch.seen().status, 200);
-    }
-    for watch in watch(&stage) {
-        is_whole_and_on_time(&watch.seen());
+    // Whoever began first has all of it, and whoever was ended began after those: nobody else was.
+    let whole: Vec<_> = watches.into_iter().map(|watch| watch.seen().is_whole).collect();
+    let kept = whole.iter().take_while(|&&is_whole| is_whole).count();
+    assert!(kept > 0 && kept < whole.len(), "{whole:?}");
+    assert!(whole[kept..].iter().all(|&is_whole| !is_whole), "{whole:?}");
+    // Without a restart.
+    wait_until("nothing is given up any more", Duration::from_secs(30), || level(&stage) == 0);
+    for (name, bytes) in titles.iter().zip(&contents) {
+        let again = stage.server.get(name);
+        assert!(again.is_whole && again.body == *bytes);
     }
 }
 

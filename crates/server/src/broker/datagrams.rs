@@ -9,14 +9,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use tactus_core::datagrams::{Form, Ip, PAYLOAD};
-use tactus_core::ledger::{Share, Wish};
+use tactus_core::ledger::{Resource, Share, Wish};
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace};
 
-use super::{Broker, Delivered, Grant, Part, Refusal, Way, ended, refusal};
+use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, refusal};
 use crate::catalogue::OpenTitle;
 
 /// A socket that datagrams leave by; any number of streams may share it.
@@ -70,7 +70,13 @@ impl Broker {
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
+        let step = self.shared.step(title.volume);
         let mut book = self.shared.book();
+        if step >= Step::Newcomers && !book.popular.is_held(title.id) {
+            book.refusals.count(Resource::Disk);
+            drop(book);
+            return Err(self.shared.too_slow(&format!("a channel of {rate}")));
+        }
         let (place, demand) = match book.admit(title.volume, wish, share, Some(title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
@@ -80,7 +86,7 @@ impl Broker {
                 return Err(refusal(short, &what, rules.retry_after));
             }
         };
-        book.watch(place, Some(title), rules);
+        book.watch(place, Some(title), step, rules);
         drop(book);
         let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
         let shared = Arc::clone(&self.shared);

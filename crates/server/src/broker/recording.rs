@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tactus_core::ledger::{Demand, Ledger, Share, Wish};
+use tactus_core::ledger::{Demand, Ledger, Resource, Share, Wish};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_engine::message::VolumeId;
 
-use super::{Broker, Refusal, Shared, refusal};
+use super::{Broker, Refusal, Shared, Step, refusal};
 
 /// Room for one recording. Returned when dropped.
 pub struct RecordGrant {
@@ -46,6 +46,10 @@ impl Broker {
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_recording(&self, volume: VolumeId, rate: BitRate) -> Result<RecordGrant, Refusal> {
         let mut book = self.shared.book();
+        if self.shared.step(volume) >= Step::Newcomers {
+            book.refusals.count(Resource::Disk);
+            return Err(self.shared.too_slow(&format!("a recording of {rate}")));
+        }
         let disk = u32::from(volume.0);
         let Counted { promised, wish, full, cycle } = Counted::of(&book.ledger, disk, rate);
         let demand = book.ledger.demand(disk, wish, Share::whole(Bytes(0)));

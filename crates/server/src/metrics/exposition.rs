@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
+use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
 
 use super::{Sources, ratio, seconds};
@@ -159,6 +160,17 @@ fn disks(page: &mut Page, sources: &Sources) -> fmt::Result {
     let up = disks()
         .map(|(index, _)| (vec![volume(index)], f64::from(u8::from(sources.pulse.is_up(index)))));
     page.gauge("tactus_volume_up", "1 while the disk answers, 0 when it hangs", None, up)?;
+    let number = |index: usize| VolumeId(u16::try_from(index).unwrap_or(u16::MAX));
+    let steps = disks().map(|(index, _)| {
+        (vec![volume(index)], f64::from(sources.strains.step(number(index)).number()))
+    });
+    let help =
+        "What is given up because the disk is too slow, by its number in the manual; 0: nothing";
+    page.gauge("tactus_degradation_level", help, None, steps)?;
+    let ended =
+        disks().map(|(index, _)| (vec![volume(index)], sources.strains.ended(number(index))));
+    let help = "Streams that were ended because the disk is too slow";
+    page.counter("tactus_degradation_ended", help, None, ended)?;
     let reads = disks().flat_map(|(index, disk)| {
         let labels = |class: &str| vec![volume(index), ("class", class.to_owned())];
         [

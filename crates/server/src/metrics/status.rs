@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
+use tactus_engine::message::VolumeId;
 use tactus_sys::outlet::Cutting;
 
 use super::{Sources, Stream, Volume, ratio, seconds};
@@ -64,6 +65,8 @@ struct OneVolume {
     path: String,
     /// Whether its disk answers.
     up: bool,
+    /// What is given up because its disk is too slow.
+    degradation: Degradation,
     cycle: String,
     block: String,
     arena: String,
@@ -84,6 +87,14 @@ struct OneBadPlace {
     bytes: u64,
     error: String,
     marked_seconds_ago: u64,
+}
+
+#[derive(Serialize)]
+struct Degradation {
+    /// Its number in the manual; 0: nothing.
+    level: u8,
+    step: &'static str,
+    ended_streams: u64,
 }
 
 #[derive(Serialize)]
@@ -194,6 +205,7 @@ fn volume(sources: &Sources, at: usize, volume: &Volume) -> OneVolume {
         mount: volume.mount.clone(),
         path: facts.path.display().to_string(),
         up: sources.pulse.is_up(at),
+        degradation: degradation(sources, at),
         cycle: exact(facts.cycle()),
         block: exact(facts.block()),
         arena: exact(facts.arena()),
@@ -226,6 +238,13 @@ fn bad_places(sources: &Sources, at: usize) -> Vec<OneBadPlace> {
         }
     });
     told.collect()
+}
+
+fn degradation(sources: &Sources, at: usize) -> Degradation {
+    let volume = VolumeId(u16::try_from(at).unwrap_or(u16::MAX));
+    let step = sources.strains.step(volume);
+    let ended_streams = sources.strains.ended(volume);
+    Degradation { level: step.number(), step: step.name(), ended_streams }
 }
 
 fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {

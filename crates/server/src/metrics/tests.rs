@@ -49,6 +49,8 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_lateness_seconds_bucket{le=\"0.005\"} 0",
         "tactus_deviation_ratio_bucket{le=\"+Inf\"} 0",
         "tactus_disk_cycles_missed_total{volume=\"/\"} 0",
+        "tactus_degradation_level{volume=\"/\"} 0",
+        "tactus_degradation_ended_total{volume=\"/\"} 0",
         "tactus_disk_written_bytes_total{volume=\"/\",time=\"floor\"} 0",
         "tactus_disk_flush_seconds_bucket{le=\"0.1\",volume=\"/\"} 0",
         "tactus_write_share_places{volume=\"/\",state=\"used\"} 0",
@@ -72,6 +74,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["channels"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["packets"]["datagrams"], 0);
     assert_eq!(status["volumes"][0]["arena"], "16 MiB");
+    assert_eq!(status["volumes"][0]["degradation"]["level"], 0);
     assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
     let servers = status["placement"].as_array().unwrap().iter();

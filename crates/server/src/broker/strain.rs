@@ -1,0 +1,112 @@
+//! What a volume gives up when its disk does not keep its model, and in which order: one ladder.
+//!
+//! Promise: one order, and one place where it stands. When a step is taken is decided by who watches the
+//! disks; what it means is done by the broker, and by the disk's cycle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use tactus_engine::message::VolumeId;
+
+/// What has been given up on a volume, with all that stands before it. There is no second step yet:
+/// nothing is synchronised with other sites.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+#[repr(u8)]
+pub enum Step {
+    /// Nothing.
+    #[default]
+    Nothing = 0,
+    /// Popular titles are not read ahead.
+    Ahead = 1,
+    /// Uploads have their floor and no more: the disk's cycle sees to it while real-time work fills it.
+    Uploads = 3,
+    /// Downloads without a rate are refused.
+    Downloads = 4,
+    /// Streams and recordings are refused.
+    Newcomers = 5,
+    /// Streams are ended, those without a rate first, then the newest.
+    Streams = 6,
+}
+
+impl Step {
+    /// From the least to the last.
+    pub const ALL: [Self; 6] = [
+        Self::Nothing,
+        Self::Ahead,
+        Self::Uploads,
+        Self::Downloads,
+        Self::Newcomers,
+        Self::Streams,
+    ];
+
+    /// Its number in the manual.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// What is given up.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing is given up",
+            Self::Ahead => "popular titles are not read ahead",
+            Self::Uploads => "uploads have their floor",
+            Self::Downloads => "downloads without a rate are refused",
+            Self::Newcomers => "streams and recordings are refused",
+            Self::Streams => "streams are ended",
+        }
+    }
+
+    pub(crate) fn down(self) -> Self {
+        let next = Self::ALL.into_iter().find(|&step| step > self);
+        next.unwrap_or(Self::Streams)
+    }
+
+    pub(crate) fn up(self) -> Self {
+        let before = Self::ALL.into_iter().rev().find(|&step| step < self);
+        before.unwrap_or(Self::Nothing)
+    }
+}
+
+/// The steps of all volumes as they are now. Clones see the same; the default is of volumes that give
+/// up nothing.
+#[derive(Clone, Default, Debug)]
+pub struct Strains(Arc<[Strain]>);
+
+#[derive(Default, Debug)]
+struct Strain {
+    /// Index into [`Step::ALL`].
+    step: AtomicU8,
+    ended: AtomicU64,
+}
+
+impl Strains {
+    pub(crate) fn new(volumes: usize) -> Self {
+        Self((0..volumes).map(|_| Strain::default()).collect())
+    }
+
+    /// What a volume has given up.
+    #[must_use]
+    pub fn step(&self, volume: VolumeId) -> Step {
+        let strain = self.0.get(usize::from(volume.0));
+        let at = strain.map_or(0, |strain| strain.step.load(Ordering::Relaxed));
+        Step::ALL[usize::from(at)]
+    }
+
+    /// Streams of a volume that were ended for its disk.
+    #[must_use]
+    pub fn ended(&self, volume: VolumeId) -> u64 {
+        let strain = self.0.get(usize::from(volume.0));
+        strain.map_or(0, |strain| strain.ended.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, volume: VolumeId, step: Step) {
+        let at = Step::ALL.iter().position(|&each| each == step).expect("all are listed");
+        self.0[usize::from(volume.0)].step.store(at as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_ended(&self, volume: VolumeId, count: u32) {
+        self.0[usize::from(volume.0)].ended.fetch_add(u64::from(count), Ordering::Relaxed);
+    }
+}
