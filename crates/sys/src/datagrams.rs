@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use tactus_core::units::WallTime;
 
 /// Most datagrams of one call: 40 KB of transport packets, 3 ms of 100 Mbit/s.
 pub const BATCH: usize = 32;
@@ -38,6 +39,8 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
     /// It was longer than [`DATAGRAM_MAX`].
     pub is_cut: bool,
+    /// When the kernel got it, where it was asked to say.
+    pub stamp: Option<WallTime>,
 }
 
 /// A socket that receives.
@@ -45,6 +48,7 @@ pub struct Datagram<'a> {
 pub struct Datagrams {
     socket: OwnedFd,
     memory: Box<[u8]>,
+    is_stamped: bool,
 }
 
 impl Datagrams {
@@ -79,7 +83,17 @@ impl Datagrams {
         if group.is_multicast() {
             join(&socket, group, wanted.source, wanted.interface.unwrap_or(0))?;
         }
-        Ok(Self { socket, memory: vec![0; BATCH * DATAGRAM_MAX].into_boxed_slice() })
+        let memory = vec![0; BATCH * DATAGRAM_MAX].into_boxed_slice();
+        Ok(Self { socket, memory, is_stamped: false })
+    }
+
+    /// The same; from now on each datagram comes with the time at which the kernel got it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stamped(self) -> io::Result<Self> {
+        set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
+        Ok(Self { is_stamped: true, ..self })
     }
 
     /// Where it is bound.
@@ -132,12 +146,18 @@ impl Datagrams {
         for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(DATAGRAM_MAX)) {
             *part = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
         }
+        let mut stamps = [Stamp::EMPTY; BATCH];
         let mut heads = [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; BATCH];
-        for ((head, part), name) in heads.iter_mut().zip(&mut parts).zip(&mut names) {
+        let tables = parts.iter_mut().zip(&mut names).zip(&mut stamps);
+        for (head, ((part, name), stamp)) in heads.iter_mut().zip(tables) {
             head.msg_hdr.msg_name = name.0.as_mut_ptr().cast();
             head.msg_hdr.msg_namelen = ADDRESS as libc::socklen_t;
             head.msg_hdr.msg_iov = part;
             head.msg_hdr.msg_iovlen = 1;
+            if self.is_stamped {
+                head.msg_hdr.msg_control = ptr::from_mut(stamp).cast();
+                head.msg_hdr.msg_controllen = size_of::<Stamp>();
+            }
         }
         // SAFETY: each head names memory of its own that is writable for the length beside it; all of it
         // outlives the call, which does not keep it.
@@ -152,12 +172,14 @@ impl Datagrams {
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         let memory = self.memory.chunks_exact(DATAGRAM_MAX);
-        for ((head, name), memory) in heads.iter().zip(&names).zip(memory).take(count) {
+        let came = heads.iter().zip(&names).zip(&stamps).zip(memory);
+        for (((head, name), stamp), memory) in came.take(count) {
             // What no address can be read from cannot be told apart from others.
             let Some(from) = name.read() else { continue };
             let len = (head.msg_len as usize).min(DATAGRAM_MAX);
             let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            each(Datagram { from, bytes: &memory[..len], is_cut });
+            let stamp = stamp.read().filter(|_| head.msg_hdr.msg_controllen > 0);
+            each(Datagram { from, bytes: &memory[..len], is_cut, stamp });
         }
         Ok(count)
     }
@@ -195,6 +217,27 @@ pub(crate) const EMPTY: libc::msghdr = libc::msghdr {
     msg_controllen: 0,
     msg_flags: 0,
 };
+
+/// The control message that holds a stamp (socket(7), `SO_TIMESTAMPNS`).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Stamp {
+    len: usize,
+    level: i32,
+    kind: i32,
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Stamp {
+    const EMPTY: Self = Self { len: 0, level: 0, kind: 0, seconds: 0, nanos: 0 };
+
+    fn read(&self) -> Option<WallTime> {
+        let is_stamp = (self.level, self.kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS);
+        let is_whole = is_stamp && self.len == size_of::<Self>();
+        is_whole.then(|| WallTime(self.seconds as u64 * 1_000_000_000 + self.nanos as u64))
+    }
+}
 
 /// A `sockaddr_storage`, as bytes.
 #[derive(Clone, Copy)]
@@ -350,6 +393,36 @@ mod tests {
             let came = take(&mut inbox, 5);
             assert_eq!(came[..4], expected);
             assert_eq!(came[4], (from, cut, true));
+        }
+    }
+
+    #[test]
+    fn stamps_are_the_kernels_and_only_where_they_were_asked_for() {
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let now = || {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            WallTime(since.unwrap().as_nanos() as u64)
+        };
+        for is_stamped in [true, false] {
+            let inbox = Datagrams::open(&wanted("127.0.0.1:0")).unwrap();
+            let mut inbox = if is_stamped { inbox.stamped().unwrap() } else { inbox };
+            let before = now();
+            sender.send_to(b"one", inbox.address().unwrap()).unwrap();
+            sender.send_to(b"two", inbox.address().unwrap()).unwrap();
+            let after = now();
+            let mut stamps = vec![];
+            while stamps.len() < 2 {
+                // There, or about to be.
+                drop(inbox.receive(|datagram| stamps.push(datagram.stamp)));
+            }
+            match is_stamped {
+                true => {
+                    assert!(stamps.iter().all(|stamp| {
+                        stamp.is_some_and(|stamp| (before..=after).contains(&stamp))
+                    }))
+                }
+                false => assert_eq!(stamps, [None, None]),
+            }
         }
     }
 

@@ -248,7 +248,7 @@ impl Running {
         allowance.handle_time(now);
         inbox.receive(|datagram| {
             allowance.take(datagram.bytes.len());
-            let datagrams::Datagram { from, bytes, is_cut } = datagram;
+            let datagrams::Datagram { from, bytes, is_cut, .. } = datagram;
             let came = Came { now, from, bytes, is_cut };
             reception.handle(came, |packet, mark| flow.handle_packet(now, packet, mark));
         })
