@@ -12,6 +12,7 @@ mod memory;
 mod recordings;
 mod small_acks;
 mod stretches;
+mod udp_many;
 mod uploads;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,8 @@ pub enum Bench {
     Recordings(Options),
     /// A full server and 100 uploads of 64 KiB a second, each of them acknowledged.
     SmallAcks(Options),
+    /// 20 to 500 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg and threads.
+    UdpMany(Options),
 }
 
 /// A disk that benches of flash run on.
@@ -131,6 +134,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Uploads(options) => (options, uploads::bench),
         Bench::Recordings(options) => (options, recordings::bench),
         Bench::SmallAcks(options) => (options, small_acks::bench),
+        Bench::UdpMany(options) => (options, udp_many::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;

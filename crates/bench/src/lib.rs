@@ -37,6 +37,8 @@ pub mod floors;
 pub mod peers;
 pub mod run;
 
+pub mod datagrams;
+
 pub mod benches;
 
 pub mod crash;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{classes, faulty, interrupt, netns, report};
+use tactus_bench::{classes, datagrams, faulty, interrupt, netns, report};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -45,6 +45,9 @@ enum Task {
         #[arg(long, value_parser = size)]
         size: Bytes,
     },
+    /// Sends streams of datagrams, each from a thread of its own, for `udp-many`.
+    #[command(hide = true)]
+    PaceThreads(datagrams::Threads),
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -89,6 +92,7 @@ fn main() -> Result<()> {
         Task::Crash(options) => crash::run(&options),
         Task::CrashDisk { size } => crash::serve(size),
         Task::FaultyDisk { size } => faulty::serve(size),
+        Task::PaceThreads(options) => datagrams::pace_threads(&options),
         Task::Cleanup => cleanup(),
     }
 }

@@ -80,6 +80,11 @@ impl Wire {
         SERVER_ADDRESS
     }
 
+    /// Where the receiver is.
+    pub fn receiver_address(&self) -> Ipv4Addr {
+        RECEIVER_ADDRESS
+    }
+
     /// A command that runs on the server's side; the arguments of `command` follow.
     pub fn on_server_side(&self, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");

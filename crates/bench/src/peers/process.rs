@@ -38,6 +38,13 @@ impl Server {
         wire: &Wire,
         address: SocketAddrV4,
     ) -> Result<Self> {
+        let mut server = Self::start_silent(command, folder, wire)?;
+        server.wait_until_it_answers(wire, address)?;
+        Ok(server)
+    }
+
+    /// The same for what answers nobody.
+    pub fn start_silent(command: &Command, folder: TempDir, wire: &Wire) -> Result<Self> {
         let log = File::create(folder.path().join("output.log"))?;
         let child = wire
             .on_server_side(command)
@@ -46,9 +53,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
-        let mut server = Self { child, folder, beside: None };
-        server.wait_until_it_answers(wire, address)?;
-        Ok(server)
+        Ok(Self { child, folder, beside: None })
     }
 
     /// The same with a second process, which is not in `process` nor in what that costs.

@@ -48,10 +48,10 @@ impl Target {
     }
 }
 
-/// What a datagram costs the core that sends it: a send of its own through the network stack takes up to
-/// 1 us, and twice that with few streams, when each wake-up is for one or two. A cautious half more, until it is
-/// measured by `tactus-bench udp-many` on a quiet machine.
-const PER_DATAGRAM: Nanos = Nanos::from_micros(3);
+/// What a datagram costs the core that sends it, its part of the wake-ups included: 3.8 us with 500 streams of
+/// 4 Mbit/s on a busy virtual machine (`docs/benchmarks.md`). With fewer streams each costs more, as a wake-up
+/// is for fewer of them, and the core is not full.
+const PER_DATAGRAM: Nanos = Nanos::from_micros(4);
 
 impl Broker {
     /// Reserves what `title` needs to leave at `rate` as datagrams to `target`, as often as it likes.

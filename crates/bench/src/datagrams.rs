@@ -1,0 +1,185 @@
+//! Receivers of datagrams, with the kernel's stamps; and the plainest sender.
+//!
+//! Promise: sockets are emptied long before they are full, by one thread that never waits for one of
+//! them; what the kernel dropped all the same is told. Stamps are of the clock of the run.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_sys::datagrams::{Datagrams, Wanted};
+
+use crate::arrivals::Trace;
+use crate::arrivals::{Arrival, Record};
+use crate::clock;
+use crate::cpu::RECEIVER;
+use crate::netns::Side;
+use crate::peers::Server;
+use crate::priority;
+
+/// The port of the first stream; the others follow.
+pub const PORT: u16 = 20_000;
+/// How often each socket is emptied: a stream of 8.8 Mbit/s has 17 datagrams waiting by then.
+const SWEEP: Nanos = Nanos::from_millis(20);
+/// What a socket holds: a second of 8.8 Mbit/s, as the kernel counts it.
+const BUFFER: usize = 4 << 20;
+/// How long all streams may take to begin.
+const BEGIN_MAX: Nanos = SECOND.times(60);
+/// Arrivals that there is memory for: 500 streams of 8.8 Mbit/s for half a minute.
+const ROOM: usize = 16_000_000;
+
+/// A socket for each stream, and the thread that empties them.
+pub struct Inboxes {
+    stop: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+    streams: usize,
+    reader: JoinHandle<Result<(Vec<Trace>, u64)>>,
+}
+
+impl Inboxes {
+    /// Opens them on `side` of a wire, and reads them on `core`.
+    pub fn open(side: Side, streams: usize, core: usize) -> Result<Self> {
+        let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (seen, count) = (Arc::clone(&stop), Arc::clone(&begun));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let reader = std::thread::Builder::new().name(RECEIVER.into()).spawn(move || {
+            side.enter()?;
+            priority::pin(core)?;
+            // Without it the stamps are the same; only the buffers have to hold more.
+            drop(priority::fifo(20));
+            let inboxes = (0..streams).map(inbox).collect::<Result<Vec<_>>>()?;
+            ready.send(()).context("nobody waits for the receiver")?;
+            read(inboxes, &seen, &count)
+        })?;
+        if is_ready.recv().is_err() {
+            return Err(reader.join().map_or_else(
+                |_| anyhow!("the receiver panicked"),
+                |r| r.err().unwrap_or_else(|| anyhow!("the receiver has ended")),
+            ));
+        }
+        Ok(Self { stop, begun, streams, reader })
+    }
+
+    /// Waits until something has come of each stream.
+    pub fn wait_until_all_have_some(&self, server: &mut Server) -> Result<()> {
+        let end = clock::now() + BEGIN_MAX;
+        loop {
+            let begun = self.begun.load(Ordering::Relaxed);
+            if begun == self.streams {
+                return Ok(());
+            }
+            server.check()?;
+            ensure!(
+                clock::now() < end,
+                "{begun} of {} streams have begun within {BEGIN_MAX}: {}",
+                self.streams,
+                server.output()
+            );
+            crate::interrupt::sleep_until(clock::now() + MILLISECOND.times(50))?;
+        }
+    }
+
+    /// What came, and how many datagrams the sockets dropped.
+    pub fn stop(self) -> Result<(Vec<Trace>, u64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reader.join().map_err(|_| anyhow!("the receiver panicked"))?
+    }
+}
+
+fn inbox(stream: usize) -> Result<Datagrams> {
+    let port = PORT + u16::try_from(stream)?;
+    let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
+    Ok(Datagrams::open(&wanted)?.stamped()?)
+}
+
+fn read(
+    mut inboxes: Vec<Datagrams>,
+    stop: &AtomicBool,
+    begun: &AtomicUsize,
+) -> Result<(Vec<Trace>, u64)> {
+    // The kernel stamps by the wall clock; over a run both go alike but for what NTP bends, 500 ppm at most,
+    // which the fit of each stream takes out but for its drift.
+    let wall = || {
+        let now = clock_gettime(ClockId::Realtime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    let apart = wall() - clock::now().0;
+    let mut record = Record::with_room(ROOM);
+    let mut has_begun = vec![false; inboxes.len()];
+    let mut last = vec![MonoTime(0); inboxes.len()];
+    let mut next = clock::now();
+    while !stop.load(Ordering::Relaxed) {
+        for (stream, inbox) in (0..).zip(&mut inboxes) {
+            let mut some = false;
+            let mut each = |datagram: tactus_sys::datagrams::Datagram<'_>| {
+                some = true;
+                if let Some(stamp) = datagram.stamp {
+                    // The wall clock may be set back by a little; the order is that of arrival.
+                    let last = &mut last[stream as usize];
+                    let at = MonoTime(stamp.0.saturating_sub(apart)).max(*last);
+                    *last = at;
+                    record.push(Arrival { at, stream, bytes: datagram.bytes.len() as u32 });
+                }
+            };
+            while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::datagrams::BATCH)
+            {
+            }
+            if some && !std::mem::replace(&mut has_begun[stream as usize], true) {
+                begun.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        next = clock::now().max(next) + SWEEP;
+        clock::sleep_until(next);
+    }
+    let dropped =
+        inboxes.iter().map(|inbox| inbox.dropped().map(u64::from)).sum::<Result<u64, _>>()?;
+    ensure!(!record.outgrew_its_room(), "more came than there is memory for");
+    Ok((record.traces(inboxes.len()), dropped))
+}
+
+/// What `pace-threads` is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Threads {
+    /// The first stream's address; the others have the ports behind it.
+    #[arg(long)]
+    to: SocketAddr,
+    /// How many.
+    #[arg(long)]
+    streams: u16,
+    /// Bits per second of each.
+    #[arg(long)]
+    rate: u64,
+}
+
+/// Sends each stream from a thread of its own, which sleeps until each datagram's time: what most programs do.
+pub fn pace_threads(options: &Threads) -> Result<()> {
+    const PAYLOAD: [u8; 1316] = [0x47; 1316];
+    let rate = BitRate(options.rate);
+    let gap = rate.time_for(Bytes(PAYLOAD.len() as u64));
+    let threads: Vec<JoinHandle<Result<()>>> = (0..options.streams)
+        .map(|stream| {
+            let mut to = options.to;
+            to.set_port(to.port() + stream);
+            let clock = ByteClock::new(clock::now() + Nanos(gap.0 * u64::from(stream) / 100), rate);
+            std::thread::spawn(move || {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+                socket.connect(to)?;
+                for number in 0u64.. {
+                    clock::sleep_until(clock.due(Bytes(number * PAYLOAD.len() as u64)));
+                    socket.send(&PAYLOAD)?;
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a sender panicked"))??;
+    }
+    Ok(())
+}
