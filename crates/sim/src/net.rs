@@ -203,6 +203,8 @@ impl Net {
         require(offered > 0, Invariant::BoundedTurn, || format!("an empty send at {now:?}"));
         socket.check_offer(now, offer);
         if socket.receiver.is_broken(now) {
+            // The engine knows it now, and sends nothing any more: whoever has gone cannot be late.
+            self.release_promise(place as u32);
             return Sent::Broken(EPIPE);
         }
         let taken = socket.receiver.take(now, offered);
