@@ -22,9 +22,11 @@ pub struct Found {
 
 /// Which seeds.
 #[derive(Clone, Copy, Debug)]
-pub struct Campaign {
+pub struct Campaign<'a> {
     /// The first seed; the others count up from it.
     pub first: u64,
+    /// These seeds instead, in this order.
+    pub among: Option<&'a [u64]>,
     /// What is said about all of them.
     pub template: Scenario,
     /// For how long.
@@ -40,7 +42,7 @@ pub struct Campaign {
 }
 
 /// Runs seeds until the time is over.
-pub fn run(campaign: &Campaign, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> Found {
+pub fn run(campaign: &Campaign<'_>, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> Found {
     let begin = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -56,7 +58,13 @@ pub fn run(campaign: &Campaign, seen: &(impl Fn(Scenario, &Outcome) + Sync)) -> 
             if number >= campaign.seeds_max {
                 break;
             }
-            let seed = campaign.first.wrapping_add(number);
+            let seed = match campaign.among {
+                None => campaign.first.wrapping_add(number),
+                Some(seeds) => match seeds.get(number as usize) {
+                    Some(&seed) => seed,
+                    None => break,
+                },
+            };
             let scenario = Scenario { seed, ..campaign.template };
             let result = if campaign.runs > 1 { run_twice(scenario) } else { run_once(scenario) };
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);

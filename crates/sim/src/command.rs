@@ -191,6 +191,7 @@ fn packets(arguments: &Arguments) -> ExitCode {
 fn many(arguments: &Arguments, template: Scenario) -> ExitCode {
     let campaign = Campaign {
         first: arguments.from.unwrap_or_else(seed_of_the_clock),
+        among: None,
         template,
         lasts: Duration::from_secs(arguments.seconds),
         seeds_max: arguments.seeds,

@@ -1,4 +1,7 @@
 //! The hunt for mutants: each deliberate mistake is switched on, and seeds are run until one tells.
+//!
+//! Every second one is a crowded house, where the order of reads matters: of all seeds only a fifth are,
+//! and the subtle mistakes show nowhere else.
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +10,7 @@ use tactus_core::mutant::{Mutant, switch_on};
 use crate::campaign::{self, Campaign};
 use crate::packets::{self, Search};
 use crate::run::Scenario;
+use crate::swarm::{Mode, Swarm};
 use crate::verdict::Violation;
 
 /// What became of one mutant.
@@ -24,9 +28,11 @@ pub struct Hunted {
 /// Hunts `mutant` for at most `lasts`.
 pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
     switch_on(Some(mutant));
+    let seeds = in_turn();
     let found = campaign::run(
         &Campaign {
             first: 1,
+            among: Some(&seeds),
             template: Scenario::of(0),
             lasts,
             seeds_max: u64::MAX,
@@ -40,6 +46,16 @@ pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
     let campaign::Found { worlds, took, failures, .. } = found;
     Hunted { mutant, found: failures.into_iter().next(), worlds, took }
 }
+
+/// Seeds from 1 on, a crowded house and another world in turn.
+fn in_turn() -> Vec<u64> {
+    let is_crowded = |&seed: &u64| Swarm::draw(seed, Mode::of(seed), None).is_crowded;
+    let (crowded, others): (Vec<u64>, Vec<u64>) = (1..=SEEDS).partition(is_crowded);
+    crowded.into_iter().zip(others).flat_map(|(crowded, other)| [other, crowded]).collect()
+}
+
+/// More than any mistake has needed, by four.
+const SEEDS: u64 = 4000;
 
 /// Hunts `mutant` in worlds of packets.
 pub fn hunt_packets(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {

@@ -71,6 +71,7 @@ fn house(duration: Nanos) -> Swarm {
     Swarm {
         seed: 0,
         mode: Mode::Guarantee,
+        is_crowded: false,
         fidelity: Fidelity::Stamps(65_536),
         begin: MonoTime(SECOND.0),
         duration,

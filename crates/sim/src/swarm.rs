@@ -44,6 +44,8 @@ impl Mode {
 pub(crate) struct Swarm {
     pub(crate) seed: u64,
     pub(crate) mode: Mode,
+    /// The disk is the limit, and not the memory.
+    pub(crate) is_crowded: bool,
     pub(crate) fidelity: Fidelity,
     pub(crate) begin: MonoTime,
     pub(crate) duration: Nanos,
@@ -231,6 +233,7 @@ impl Swarm {
         Self {
             seed,
             mode,
+            is_crowded,
             fidelity,
             begin,
             duration,
