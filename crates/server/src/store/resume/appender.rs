@@ -82,7 +82,7 @@ impl Appender {
         self.newest.over().await;
     }
 
-    /// Room for the next bytes, at least one, as [`Upload::space`](super::Upload::space).
+    /// Room for the next bytes, at least one, as [`Upload::space`](crate::store::Upload::space).
     ///
     /// # Errors
     /// As there; and when a newer request has taken over. After that one, `commit` still works.
@@ -132,7 +132,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Gives back the place that is being filled, as [`Upload::park`](super::Upload::park).
+    /// Gives back the place that is being filled, as [`Upload::park`](crate::store::Upload::park).
     pub fn park(&mut self) {
         self.parts.as_mut().expect("only the end takes it apart").feed.park();
     }
