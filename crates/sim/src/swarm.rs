@@ -45,6 +45,7 @@ pub(crate) struct Swarm {
     pub(crate) seed: u64,
     pub(crate) mode: Mode,
     /// The disk is the limit, and not the memory.
+    #[cfg_attr(not(feature = "mutants"), expect(dead_code, reason = "only hunts of mutants ask"))]
     pub(crate) is_crowded: bool,
     pub(crate) fidelity: Fidelity,
     pub(crate) begin: MonoTime,
