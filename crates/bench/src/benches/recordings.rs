@@ -13,26 +13,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tactus_core::ts::{PACKET, SYNC};
-use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use super::stretches::{Kind, Load, Stretches};
+use super::stretches::{Load, Stretches};
+use super::uploads::{CYCLE, GREEDY, RATE, UNWRITTEN, streams_for};
 use super::{Stage, say};
-use crate::disk::{self, Asked, Profile, Queue};
+use crate::disk::{Asked, Profile, Queue};
 use crate::figures::windows::Span;
 use crate::machine;
 use crate::netns::Side;
 use crate::peers::{Peer, TOKEN, Tactus, Tuning, UPLOADS};
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::run::Scene;
-use crate::titles::{FILLED_PERCENT, Titles};
-use crate::uploader::Pace;
+use crate::titles::Titles;
 use crate::{clock, interrupt};
 
-/// A block of a mebibyte for each stream in each cycle.
-const CYCLE: Nanos = SECOND;
-const BLOCK: Bytes = Bytes(MIB);
-/// Of a delivery.
-const RATE: BitRate = BitRate(8 * MIB);
 /// The share of the disk's time that the deliveries need by the model, in percent; recordings get the
 /// rest.
 const SHARE: u32 = 21;
@@ -40,8 +35,6 @@ const CALM: Nanos = SECOND.times(10);
 const STAGGER: Nanos = SECOND.times(5);
 /// Live inputs are begun in it, and those that do not fit ended.
 const WARM_UP: Nanos = SECOND.times(45);
-const GREEDY: Kind = Kind::Put { pace: Pace::Greedy(8), size: Bytes(64 * MIB) };
-const UNWRITTEN: Bytes = Bytes(256 * MIB);
 const ROUNDS: usize = 3;
 
 /// What a live input is promised, and what comes: a source's clock is its own.
@@ -68,10 +61,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     disk.limit_unwritten(UNWRITTEN)?;
     say("laying down the titles");
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
-    let span = FILLED_PERCENT as f64 / 100.0;
-    let room = CYCLE.times(u64::from(SHARE)).0 / 100;
-    let fits = |streams: &u32| disk::sweep(*streams, span, BLOCK).0 <= room;
-    let usual = (1..).take_while(fits).last().unwrap_or(1) as usize;
+    let usual = streams_for(SHARE) as usize;
     let streams = stage.options.streams.first().copied().unwrap_or(usual);
     let titles = Titles::lay_apart(disk.mount(), streams, size, disk.size())?;
     titles.make_room()?;

@@ -21,19 +21,19 @@ use crate::titles::{FILLED_PERCENT, Titles};
 use crate::uploader::Pace;
 
 /// A block of a mebibyte for each stream in each cycle.
-const CYCLE: Nanos = SECOND;
+pub(super) const CYCLE: Nanos = SECOND;
 const BLOCK: Bytes = Bytes(MIB);
-const RATE: BitRate = BitRate(8 * MIB);
+pub(super) const RATE: BitRate = BitRate(8 * MIB);
 /// Shares of the disk's time that the deliveries need by the model, in percent.
 const SHARES: [u32; 2] = [42, 65];
 const CALM: Nanos = SECOND.times(10);
 const STAGGER: Nanos = SECOND.times(5);
 const WARM_UP: Nanos = SECOND.times(5);
-const GREEDY: Kind = Kind::Put { pace: Pace::Greedy(8), size: Bytes(64 * MIB) };
+pub(super) const GREEDY: Kind = Kind::Put { pace: Pace::Greedy(8), size: Bytes(64 * MIB) };
 const DIRECT: Kind = Kind::Direct { piece: Bytes(MIB), depth: 32 };
 /// What of the disk may wait in memory to be written, for every server: at the kernel's default, a fifth
 /// of the memory, the page cache would swallow all uploads of a run before the disk sees one.
-const UNWRITTEN: Bytes = Bytes(256 * MIB);
+pub(super) const UNWRITTEN: Bytes = Bytes(256 * MIB);
 const ROUNDS: usize = 3;
 
 /// One row.
@@ -105,7 +105,7 @@ fn candidates() -> Vec<Candidate> {
 }
 
 /// How many deliveries take `share` percent of the disk's time when each cycle is one sweep.
-fn streams_for(share: u32) -> u32 {
+pub(super) fn streams_for(share: u32) -> u32 {
     let span = FILLED_PERCENT as f64 / 100.0;
     let room = CYCLE.times(u64::from(share)).0 / 100;
     let fits = |streams: &u32| disk::sweep(*streams, span, BLOCK).0 <= room;
