@@ -119,8 +119,9 @@ const CHUNK: usize = 348 * PACKET;
 const CHUNK_WAIT: Nanos = Nanos::from_millis(200);
 /// Chunks that wait at most: from what a slow disk is behind in an ordinary cycle, to 32 MiB.
 const CHUNKS: std::ops::RangeInclusive<u64> = 64..=512;
-/// Seconds of the stream that a stall of the disk may last without a gap, within these bounds.
-const STALL_SECONDS: u64 = 4;
+/// Seconds of the stream that a stall of the disk, or the beginning of many titles at once, may last without a
+/// gap, within these bounds.
+const STALL_SECONDS: u64 = 10;
 /// Titles that are being stored besides the one that comes in: then a title grows on.
 const FINISHING_MAX: usize = 2;
 /// A title of which nothing comes for so long gives its place of the write share to others.

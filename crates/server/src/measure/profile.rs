@@ -184,21 +184,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Twice the longest of some flushes, each of what an upload leaves behind: bytes in fresh blocks of
-    /// a new file. Such a one writes the file system's journal too, on a disk with an arm a hundred times
-    /// as long as a flush of bytes alone.
+    /// How long a flush is planned to take, from some of what an upload leaves behind: bytes in fresh
+    /// blocks of a new file. Such a one writes the file system's journal too, on a disk with an arm a
+    /// hundred times as long as a flush of bytes alone.
     fn flush(&mut self, dir: &Path) -> io::Result<Nanos> {
         self.step("flushing");
-        let mut longest = Nanos(0);
-        for _ in 0..FLUSHES {
-            let fresh = scratch::fresh(dir, Bytes(FRESH))?;
-            let offsets = (0..FRESH).step_by(BLOCK as usize).collect();
-            rig::run(&Load::writes(&fresh, offsets, BLOCK, 4), None)?;
-            let begun = Instant::now();
-            fresh.sync_all()?;
-            longest = longest.max(Nanos(begun.elapsed().as_nanos() as u64));
+        // What the steps before have left to be written is not an upload's: neither it nor the first
+        // flush, which may still meet it, counts.
+        rustix::fs::syncfs(File::open(dir)?)?;
+        flush(dir)?;
+        let mut times = [Nanos(0); FLUSHES];
+        for time in &mut times {
+            *time = flush(dir)?;
         }
-        Ok(longest.times(2).max(FLUSH_MIN))
+        Ok(planned_flush(&mut times))
     }
 
     fn service(&mut self, size: u64, depth: u32, writes: bool) -> io::Result<()> {
@@ -280,8 +279,25 @@ impl Run<'_> {
     }
 }
 
+/// The time of one flush of a new file.
+fn flush(dir: &Path) -> io::Result<Nanos> {
+    let fresh = scratch::fresh(dir, Bytes(FRESH))?;
+    let offsets = (0..FRESH).step_by(BLOCK as usize).collect();
+    rig::run(&Load::writes(&fresh, offsets, BLOCK, 4), None)?;
+    let begun = Instant::now();
+    fresh.sync_all()?;
+    Ok(Nanos(begun.elapsed().as_nanos() as u64))
+}
+
+/// Twice the longest but one: a single pause of the machine while measuring would otherwise be kept free in
+/// every cycle for ever. A disk that pauses more often shows it twice in so many.
+fn planned_flush(times: &mut [Nanos; FLUSHES]) -> Nanos {
+    times.sort_unstable();
+    times[FLUSHES - 2].times(2).max(FLUSH_MIN)
+}
+
 /// Flushes that are measured.
-const FLUSHES: usize = 32;
+const FLUSHES: usize = 48;
 /// What is written before each.
 const FRESH: u64 = MIB;
 /// A flush is never planned for less: a volatile file system needs no time at all.
@@ -343,6 +359,17 @@ mod tests {
         fn step(&mut self, _: &str, share: f64) {
             self.0.push(share);
         }
+    }
+
+    #[test]
+    fn one_pause_is_not_planned_for_but_two_are() {
+        let usual = Nanos::from_millis(10);
+        let mut times = [usual; FLUSHES];
+        times[7] = Nanos::from_millis(650);
+        assert_eq!(planned_flush(&mut times.clone()), Nanos::from_millis(20));
+        times[30] = Nanos::from_millis(100);
+        assert_eq!(planned_flush(&mut times), Nanos::from_millis(200));
+        assert_eq!(planned_flush(&mut [Nanos(0); FLUSHES]), FLUSH_MIN);
     }
 
     #[test]
