@@ -92,6 +92,8 @@ pub struct Recording {
     /// The end of a piece whose beginning was the end of a place.
     spill: Vec<u8>,
     meter: Meter,
+    /// What the place that is being filled takes beside the rate, because uploads do not need it.
+    spare: u64,
     counts: Arc<Counts>,
 }
 
@@ -153,7 +155,19 @@ impl Recorder {
         let counts = self.0.roll.begin(begin.volume, &begin.path, begin.rate);
         let (recorder, meter) = (self.clone(), Meter::new(promised, Instant::now()));
         let (appender, spill) = (Some(appender), Vec::with_capacity(PIECE_MAX));
-        Ok(Recording { recorder, begin, store, id, live, promised, appender, spill, meter, counts })
+        Ok(Recording {
+            recorder,
+            begin,
+            store,
+            id,
+            live,
+            promised,
+            appender,
+            spill,
+            meter,
+            spare: 0,
+            counts,
+        })
     }
 
     fn store(&self, volume: VolumeId) -> Result<&Store, BeginError> {
@@ -298,8 +312,8 @@ impl Recording {
         }
     }
 
-    /// Room for the next bytes, for a source that can wait: at its rate, and when the disk is ready. Fill it
-    /// from its beginning, then tell with [`Self::advance`].
+    /// Room for the next bytes, for a source that can wait: at its rate, and when the disk is ready; faster as far
+    /// as uploads leave places. Fill it from its beginning, then tell with [`Self::advance`].
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -307,7 +321,7 @@ impl Recording {
         let room = loop {
             let now = Instant::now();
             self.tend_at(now)?;
-            let room = self.meter.room(now);
+            let room = self.room(now);
             if room > 0 && self.drain_spill()? && self.has_space()? {
                 break room;
             }
@@ -319,6 +333,14 @@ impl Recording {
         Ok(&mut space[..room])
     }
 
+    fn room(&mut self, now: Instant) -> u64 {
+        let appender = self.appender.as_mut().expect("only the end takes it");
+        if !appender.has_place() {
+            self.spare = if self.meter.is_behind(now) { appender.hurry() } else { 0 };
+        }
+        self.meter.room(now) + self.spare
+    }
+
     fn has_space(&mut self) -> Result<bool, ResumeError> {
         let appender = self.appender.as_mut().expect("only the end takes it");
         Ok(appender.space_now()?.is_some())
@@ -326,7 +348,9 @@ impl Recording {
 
     /// The first `count` bytes of the space have been filled.
     pub fn advance(&mut self, count: usize) {
-        self.meter.take(count as u64);
+        let spare = self.spare.min(count as u64);
+        self.spare -= spare;
+        self.meter.take(count as u64 - spare);
         self.counts.took(count as u64);
         self.appender.as_mut().expect("only the end takes it").advance(count);
     }

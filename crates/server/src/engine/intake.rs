@@ -259,6 +259,9 @@ impl Medium for Intake {
 /// upload's first bytes do not wait behind all the memory of another.
 const EACH_MAX: usize = 8;
 
+/// A recording that is behind gets places of uploads while more than a quarter of them is free.
+const SPARE_FROM: usize = 4;
+
 /// A place that is being filled.
 struct IntakePlace {
     /// Taken only by its end.
@@ -319,6 +322,16 @@ impl Medium for Reserved {
             let permit = free.acquire_owned().await.expect("the places are never closed");
             IntakePlace::take(inner, permit, paced)
         })
+    }
+
+    fn spare_now(&self) -> Option<Box<dyn Place>> {
+        let (places, all) = (&self.inner.places, self.inner.view.places() as usize);
+        // Uploads come at any time, and who is behind may be so for long.
+        if places.available_permits() < all / SPARE_FROM {
+            return None;
+        }
+        let permit = Arc::clone(places).try_acquire_owned().ok()?;
+        Some(IntakePlace::take(Arc::clone(&self.inner), permit, None))
     }
 
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {

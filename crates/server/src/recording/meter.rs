@@ -38,6 +38,11 @@ impl Meter {
         self.credit
     }
 
+    /// Whether more has come than its rate for some time: of what may come early, most has been used up.
+    pub(super) fn is_behind(&mut self, now: Instant) -> bool {
+        self.room(now) < self.burst / 2
+    }
+
     pub(super) fn allows(&mut self, bytes: u64, now: Instant) -> bool {
         self.room(now) >= bytes
     }

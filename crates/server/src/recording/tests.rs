@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, Resource, SendCost, Terms};
@@ -31,6 +32,8 @@ const PACKET: usize = 1316;
 struct Gated {
     plain: PlainMedium,
     open: watch::Receiver<bool>,
+    /// Places that uploads do not need.
+    spare: Arc<AtomicUsize>,
 }
 
 struct GatedPlace(Box<dyn Place>, watch::Receiver<bool>);
@@ -61,8 +64,8 @@ impl Medium for Gated {
 
     fn reserve(&self, what: Reserve) -> Pending<Arc<dyn Medium>> {
         let plain = PlainMedium::new(what.places as usize, PLACE as usize);
-        let (open, promise) = (self.open.clone(), what.promise);
-        Box::pin(async move { Arc::new(Kept(Self { plain, open }, promise)) as Arc<dyn Medium> })
+        let (own, promise) = (Self { plain, ..self.clone() }, what.promise);
+        Box::pin(async move { Arc::new(Kept(own, promise)) as Arc<dyn Medium> })
     }
 
     fn place(&self) -> Pending<Box<dyn Place>> {
@@ -96,6 +99,12 @@ impl Medium for Kept {
         self.0.place()
     }
 
+    fn spare_now(&self) -> Option<Box<dyn Place>> {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.0.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
+        PlainMedium::new(2, PLACE as usize).place_now()
+    }
+
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun {
         self.0.sync(file, what)
     }
@@ -105,6 +114,7 @@ struct Stage {
     recorder: Recorder,
     broker: Broker,
     gate: watch::Sender<bool>,
+    spare: Arc<AtomicUsize>,
     directory: tempfile::TempDir,
     store: Store,
 }
@@ -140,12 +150,14 @@ impl Stage {
         let program = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let (gate, open) = watch::channel(true);
-        let medium = Gated { plain: PlainMedium::new(8, PLACE as usize), open };
+        let spare = Arc::<AtomicUsize>::default();
+        let plain = PlainMedium::new(8, PLACE as usize);
+        let medium = Gated { plain, open, spare: Arc::clone(&spare) };
         let opening = Store::open(directory.path(), Arc::new(medium), StoreOptions::default());
         let (store, _) = opening.await.unwrap();
         let broker = broker();
         let recorder = Recorder::new(broker.clone(), vec![Some(store.clone())].into());
-        Self { recorder, broker, gate, directory, store }
+        Self { recorder, broker, gate, spare, directory, store }
     }
 
     async fn begin(&self, path: &str, rate: u64) -> Result<Recording, BeginError> {
@@ -378,4 +390,29 @@ async fn a_recording_to_which_nothing_came_leaves_nothing() {
     assert!(!stage.directory.path().join("none.ts").exists());
     assert_eq!(stage.store.usage().uploads, 0);
     assert!(stage.used().iter().all(|&used| used == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_come_behind_catches_up_in_places_that_uploads_do_not_need() {
+    let stage = Stage::new().await;
+    stage.spare.store(20, Ordering::Relaxed);
+    // At its rate it would take two minutes.
+    let all: Vec<u8> = (0..800).flat_map(packet).collect();
+    let mut recording = stage.begin("late.ts", 64_000).await.unwrap();
+    let catch_up = async {
+        let mut left = &all[..];
+        while !left.is_empty() {
+            let space = recording.space().await.unwrap();
+            let count = space.len().min(left.len());
+            space[..count].copy_from_slice(&left[..count]);
+            recording.advance(count);
+            left = &left[count..];
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), catch_up).await.expect("there is room for it");
+    let spare = 20 - stage.spare.load(Ordering::Relaxed);
+    assert!((10..=16).contains(&spare), "none is taken that is not needed: {spare}");
+    recording.finish().await.unwrap();
+    assert!(stage.read("late.ts") == all);
+    stage.is_whole("late.ts");
 }

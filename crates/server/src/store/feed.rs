@@ -123,6 +123,20 @@ impl Feed {
         Ok(self.place.is_some())
     }
 
+    /// Whether a place is being filled.
+    pub(super) fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Goes on in a spare place, when there is one; tells how much it takes.
+    pub(super) fn spare_now(&mut self) -> u64 {
+        assert!(self.place.is_none(), "one is filled after the other");
+        let Some(place) = self.medium.spare_now() else { return 0 };
+        let taken = self.tail.len();
+        self.set_out(place);
+        (self.medium.place_size() - taken) as u64
+    }
+
     fn set_out(&mut self, mut place: Box<dyn Place>) {
         place.memory()[..self.tail.len()].copy_from_slice(&self.tail);
         self.tail.clear();

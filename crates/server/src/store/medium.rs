@@ -84,6 +84,12 @@ pub trait Medium: Send + Sync {
         now(self.place())
     }
 
+    /// A free place beside those that are its own, for one that has come behind. Its write has no deadline, and
+    /// there is none where uploads may need it.
+    fn spare_now(&self) -> Option<Box<dyn Place>> {
+        None
+    }
+
     /// Begins to flush a file or a directory, together with all others that wait for it. Covers the
     /// writes that have ended before the call.
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> Begun;

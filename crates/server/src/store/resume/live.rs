@@ -105,6 +105,22 @@ impl Appender {
         Ok(Some(&mut space[..room]))
     }
 
+    /// Whether a place is being filled.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        self.parts().feed.has_place()
+    }
+
+    /// Goes on in a place that uploads do not need, when there is one. Tells the bytes that it takes: these
+    /// need nothing of what was promised for the rate.
+    ///
+    /// # Panics
+    /// When a place is being filled.
+    pub fn hurry(&mut self) -> u64 {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        parts.feed.spare_now()
+    }
+
     /// Does what is due, without a wait: to be called before each write, and several times a second while
     /// nothing comes. Whether there was anything to look at.
     ///
