@@ -18,6 +18,7 @@ pub mod stagger;
 pub mod sums;
 
 pub mod rtp;
+pub mod sdp;
 pub mod ts;
 
 pub mod datagrams;

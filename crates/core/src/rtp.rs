@@ -4,6 +4,7 @@
 //! is read beyond the datagram. It sends nothing, and knows no payload.
 
 mod order;
+pub mod rtcp;
 
 pub use order::{Counts, Order, Verdict, WINDOW};
 
