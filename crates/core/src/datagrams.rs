@@ -90,6 +90,17 @@ pub struct Message {
     pub due: MonoTime,
 }
 
+/// What a stream leaves to the one that follows it, for the same receivers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trace {
+    /// When its next datagram would have been due.
+    pub due: MonoTime,
+    /// What would have stood in front of that one, but for the timestamp, which is still the first one's.
+    pub form: Form,
+    /// When the first datagram of the session was due.
+    pub epoch: MonoTime,
+}
+
 /// Cuts one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Cutter {
@@ -109,6 +120,30 @@ impl Cutter {
         let most = u64::from(segments_max.clamp(1, SEGMENTS_MAX));
         let datagrams_max = within.clamp(1, most) as u32;
         Self { form, clock, epoch: clock.due(Bytes(0)), at: Bytes(0), datagrams_max }
+    }
+
+    /// The same, in the session of the stream before it: numbers and timestamps go on.
+    #[must_use]
+    pub fn following(self, trace: &Trace) -> Self {
+        Self { form: trace.form, epoch: trace.epoch, ..self }
+    }
+
+    /// Where it stands when `sent` of it have left, which is where a message ends.
+    pub fn trace(&self, sent: Bytes) -> Trace {
+        let form = match self.form {
+            Form::Udp => Form::Udp,
+            Form::Rtp(session) => {
+                // Runs modulo its width.
+                let sequence = session.sequence.wrapping_add(sent.0.div_ceil(PAYLOAD.0) as u16);
+                Form::Rtp(Session { sequence, ..session })
+            }
+        };
+        Trace { due: self.clock.due(sent), form, epoch: self.epoch }
+    }
+
+    /// When the first datagram of the session was due.
+    pub const fn epoch(&self) -> MonoTime {
+        self.epoch
     }
 
     /// The law in force.
@@ -255,6 +290,29 @@ mod tests {
                 }
                 cutter.advance(&message);
             }
+        }
+
+        #[test]
+        fn what_follows_goes_on_in_numbers_and_time(
+            rates in (100_000u64..1_000_000_000, 100_000u64..1_000_000_000), len in 1u64..400_000,
+            burst in 0u64..4_000_000,
+        ) {
+            let mut first = cutter(rates.0, Nanos(burst));
+            let mut count = 0u16;
+            while let Some(message) = first.next(Some(Bytes(len))) {
+                count = count.wrapping_add(message.datagrams as u16);
+                first.advance(&message);
+            }
+            let trace = first.trace(Bytes(len));
+            prop_assert_eq!(trace.due, first.clock().due(Bytes(len)));
+            let clock = ByteClock::new(trace.due, BitRate(rates.1));
+            let next = Cutter::new(Form::Udp, clock, Nanos(0), 1).following(&trace);
+            let packet = next.header(0).unwrap();
+            let packet = rtp::Packet::read(&packet).unwrap();
+            prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(count));
+            let since = BitRate(rates.0).time_for(Bytes(len)).0;
+            let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
+            prop_assert_eq!(u64::from(ticks), since * 9 / 100_000);
         }
 
         #[test]

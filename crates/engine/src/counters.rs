@@ -139,12 +139,22 @@ pub struct StreamCounters {
     pub deviation: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
+    /// When the first datagram of its session was due, in ns; zero as long as none is sent.
+    pub epoch: Counter,
+    /// Datagrams of the session that have left, those of streams that it follows among them.
+    pub session_packets: Counter,
+    /// Their payload bytes.
+    pub session_bytes: Counter,
 }
 
 impl StreamCounters {
     pub(crate) fn clear(&self) {
-        let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate } = self;
+        let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate, .. } = self;
+        let Self { epoch, session_packets, session_bytes, .. } = self;
         for counter in [bytes, underruns, lateness_max, second_bytes, deviation, rate] {
+            counter.set(0);
+        }
+        for counter in [epoch, session_packets, session_bytes] {
             counter.set(0);
         }
     }

@@ -66,6 +66,10 @@ pub struct Datagrams {
     pub form: Form,
     /// How long the first of several may wait for the last of them.
     pub burst: Nanos,
+    /// The stream that it follows: it begins when that one has ended, with the datagram that would have been
+    /// due then, in its RTP session. None: it begins at once in its own, as it does when the place of
+    /// the one before has been given to another stream meanwhile.
+    pub after: Option<StreamId>,
 }
 
 /// What is read, and where it lies.

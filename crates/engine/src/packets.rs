@@ -10,6 +10,7 @@ mod entry;
 
 use std::sync::Arc;
 
+use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::Cutter;
 use tactus_core::pacer::{Class, LINK, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{FilePart, Gone, PacketPort, Stop};
@@ -19,9 +20,9 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::{PacketCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::{Fed, Memory, Moved, Second};
-use crate::message::{Outcome, Pace, Sink, StreamId};
+use crate::message::{Datagrams, Outcome, Pace, Sink, StreamId};
 use crate::packets::batch::Batch;
-use crate::packets::entry::Entry;
+use crate::packets::entry::{Ended, Entry};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -37,6 +38,10 @@ pub(crate) struct PacketServer {
     pacer: Pacer,
     /// Which stream a class is.
     streams_of: Vec<u32>,
+    /// The last stream of each place.
+    ended: Vec<Option<Ended>>,
+    /// Those whose turn has come.
+    following: Vec<StreamId>,
     batch: Batch,
     /// Since when a socket has been full, and when it is offered the rest.
     full: Option<Full>,
@@ -82,6 +87,8 @@ impl PacketServer {
             fed: Pool::new(parts.leases),
             pacer: Pacer::new(limits, parts.rate, MonoTime(0)),
             streams_of: vec![0; streams + 1],
+            ended: vec![None; streams],
+            following: Vec::with_capacity(streams),
             batch: Batch::new(),
             full: None,
             moved: Moved::new(streams),
@@ -119,15 +126,61 @@ impl PacketServer {
         let class = Class::stream(entry::wire_rate(&sink, rate));
         let class = self.pacer.add(LINK, class).expect("there is a class for each stream");
         self.streams_of[class.index as usize] = index;
-        let clock = entry::clock_for(index, rate, now);
+        let cutter = self.cutter(&sink, entry::clock_for(index, rate, now));
+        let before = sink.after.filter(|&before| self.find(before).is_some());
+        let mut entry = Entry::new(open, sink, class, cutter);
+        entry.is_waiting = before.is_some();
+        if let Some(before) = before {
+            entry_of(&mut self.entries, before.index).next = Some(open.stream);
+        }
+        let place = &mut self.entries[index as usize];
+        assert!(place.is_none(), "a place is opened when it is free");
+        *place = Some(entry);
+        self.streams[index as usize].rate.set(rate.0);
+        if before.is_none() {
+            self.begin(now, index);
+        }
+    }
+
+    /// Gives a stream its clock: it goes on where the one before it has ended, or by itself.
+    fn begin(&mut self, now: MonoTime, index: u32) {
+        let entry = entry_of(&mut self.entries, index);
+        let sink = entry.sink;
+        let ended = sink.after.and_then(|after| {
+            self.ended[after.index as usize].filter(|ended| ended.stream == after)
+        });
+        if let Some(Ended { trace, session, .. }) = ended {
+            let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
+            let cutter = self.cutter(&sink, clock).following(&trace);
+            let entry = entry_of(&mut self.entries, index);
+            (entry.cutter, entry.session) = (cutter, session);
+        }
+        let entry = entry_of(&mut self.entries, index);
+        entry.is_waiting = false;
+        let (stream, clock) = (entry.stream, entry.clock());
+        let counters = &self.streams[index as usize];
+        counters.epoch.set(entry.cutter.epoch().0);
+        counters.session_packets.set(entry.session.packets);
+        counters.session_bytes.set(entry.session.bytes);
+        self.answer(FromLink::Clock { stream, clock });
+        self.offer(now, index);
+    }
+
+    /// Begins those whose predecessors have ended.
+    fn begin_following(&mut self, now: MonoTime) -> bool {
+        let any = !self.following.is_empty();
+        while let Some(stream) = self.following.pop() {
+            if self.find(stream).is_some_and(|entry| entry.is_waiting) {
+                self.begin(now, stream.index);
+            }
+        }
+        any
+    }
+
+    fn cutter(&self, sink: &Datagrams, clock: ByteClock) -> Cutter {
         // What is due within a tick leaves back to back anyway.
         let burst = sink.burst.max(self.tick);
-        let cutter = Cutter::new(sink.form, clock, burst, self.port.segments_max());
-        let entry = &mut self.entries[index as usize];
-        assert!(entry.is_none(), "a place is opened when it is free");
-        *entry = Some(Entry::new(open, sink, class, cutter));
-        self.streams[index as usize].rate.set(rate.0);
-        self.answer(FromLink::Clock { stream: open.stream, clock });
+        Cutter::new(sink.form, clock, burst, self.port.segments_max())
     }
 
     fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {
@@ -156,7 +209,7 @@ impl PacketServer {
     /// Gives the pacer a stream's next message, if it has none and the message is in memory.
     fn offer(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
-        if entry.offered.is_some() {
+        if entry.offered.is_some() || entry.is_waiting {
             return;
         }
         let was_starved = entry.is_starved;
@@ -272,7 +325,13 @@ impl PacketServer {
             self.counters.messages.add(1);
             self.counters.datagrams.add(u64::from(message.datagrams));
             self.counters.bytes.add(message.bytes.0);
-            self.streams[index as usize].bytes.add(message.bytes.0);
+            let stream = &self.streams[index as usize];
+            stream.bytes.add(message.bytes.0);
+            let session = &mut entry_of(&mut self.entries, index).session;
+            session.packets += u64::from(message.datagrams);
+            session.bytes += message.bytes.0;
+            stream.session_packets.set(session.packets);
+            stream.session_bytes.set(session.bytes);
         } else {
             self.counters.refused.add(u64::from(message.datagrams));
         }
@@ -312,6 +371,13 @@ impl PacketServer {
             self.answer(FromLink::Returned { stream, lease: fed.lease });
         }
         self.streams[index as usize].clear();
+        // One that has never begun leaves nothing.
+        self.ended[index as usize] = (!entry.is_waiting).then(|| Ended {
+            stream,
+            trace: entry.cutter.trace(entry.sent),
+            session: entry.session,
+        });
+        self.following.extend(entry.next);
         self.answer(FromLink::Closed { stream, outcome, sent: entry.sent });
     }
 
@@ -329,6 +395,9 @@ impl PacketServer {
         self.counters.stalls.add(1);
         for index in 0..self.entries.len() as u32 {
             let Some(entry) = &mut self.entries[index as usize] else { continue };
+            if entry.is_waiting {
+                continue;
+            }
             entry.delay(pause);
             self.pacer.withdraw(entry.class);
             entry.offered = None;
@@ -379,8 +448,10 @@ impl Server for PacketServer {
     fn poll(&mut self, now: MonoTime) -> bool {
         self.watch_stall(now);
         let mut any = self.take_requests(now);
+        any |= self.begin_following(now);
         let turns = self.pacer.work().turns;
         any |= self.turn(now);
+        any |= self.begin_following(now);
         self.counters.turns.add(self.pacer.work().turns - turns);
         self.tell_moved();
         any

@@ -1,7 +1,7 @@
 //! One stream as the packet server sees it.
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Form, Ip, Message};
+use tactus_core::datagrams::{Cutter, Form, Ip, Message, Trace};
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
@@ -35,6 +35,27 @@ pub(super) struct Entry {
     pub(super) len: Option<Bytes>,
     /// The running second.
     pub(super) window: Window,
+    /// The stream that it follows has not ended.
+    pub(super) is_waiting: bool,
+    /// Who follows it.
+    pub(super) next: Option<StreamId>,
+    /// Of its session, its own among them.
+    pub(super) session: Session,
+}
+
+/// What has left of a session, whichever stream sent it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Session {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+/// What is known of a stream that has ended.
+#[derive(Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) stream: StreamId,
+    pub(super) trace: Trace,
+    pub(super) session: Session,
 }
 
 impl Entry {
@@ -55,6 +76,9 @@ impl Entry {
             sent: Bytes(0),
             len: open.len,
             window: Window::default(),
+            is_waiting: false,
+            next: None,
+            session: Session::default(),
         }
     }
 

@@ -18,7 +18,7 @@ const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Ti
 /// Two outlets, and an address for each stream.
 fn sink(number: u32, form: Form, burst: Nanos) -> Datagrams {
     let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
-    Datagrams { outlet: SocketHandle(70 + number as i32 % 2), to, form, burst }
+    Datagrams { outlet: SocketHandle(70 + number as i32 % 2), to, form, burst, after: None }
 }
 
 struct Wish {
@@ -99,6 +99,110 @@ fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
         assert_eq!(counters.packets.underruns.value(), 0);
         assert_eq!(counters.packets.datagrams.value(), datagrams.len() as u64);
         assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+/// Begins `wish` behind another stream, to the same receivers.
+fn start_after(stage: &mut Stage, wish: Wish, before: StreamId) -> StreamId {
+    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+    let stream = start.stream;
+    let sink = sink(before.index, wish.form, wish.burst);
+    start.sink = Sink::Datagrams(Datagrams { after: Some(before), ..sink });
+    stage.command(Command::Start(start));
+    stream
+}
+
+/// What has left is one RTP session, of packets this far apart.
+fn assert_one_session(datagrams: &[Datagram]) {
+    for (nth, each) in datagrams.iter().enumerate() {
+        let packet = rtp::Packet::read(&each.bytes).expect("RTP");
+        assert_eq!(packet.source, SESSION.source);
+        assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(nth as u16), "{nth}");
+        // Each leaves in the tick of its timestamp, whatever has moved its clock.
+        let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
+        let since = each.at.since(datagrams[0].at);
+        let due = Nanos(u64::from(ticks) * 100_000 / 9);
+        assert!(since.0.abs_diff(due.0) <= 2 * TICK.0, "{nth}: {since} and {due}");
+    }
+}
+
+#[test]
+fn a_stream_follows_another_without_a_gap_in_its_session() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let first = start(&mut stage, Wish::rtp(3));
+        stage.pass(SECOND.times(5));
+        // Its own session is not used.
+        let form = Form::Rtp(Session { source: 9, sequence: 9, timestamp: 9 });
+        let second = start_after(&mut stage, Wish { form, ..Wish::rtp(4) }, first);
+        stage.pass(SECOND);
+        let counters = std::sync::Arc::clone(&stage.control.counters.streams);
+        let count = |stream: StreamId| counters[stream.index as usize].session_packets.value();
+        assert_eq!((count(second), counters[second.index as usize].epoch.value()), (0, 0));
+        stage.pass(SECOND.times(8));
+        let per_title = TITLE.0.div_ceil(PAYLOAD.0);
+        assert!(count(second) > per_title, "those of the stream before are counted");
+        stage.pass(SECOND.times(9));
+        let datagrams = left(&stage, first);
+        let both = [content(3, 0, TITLE.0), content(4, 0, TITLE.0)].concat();
+        assert_eq!(payload(&datagrams), both);
+        assert_one_session(&datagrams);
+        // The second one's first is due when the first one's next would have been.
+        let at = per_title as usize;
+        let all = BitRate(RATE).time_for(TITLE);
+        let since = datagrams[at].at.since(datagrams[0].at);
+        assert!(since.0.abs_diff(all.0) <= 2 * TICK.0);
+        assert_eq!(finished(&stage, second), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&stage, first) && retired(&stage, second));
+        let counters = &stage.control.counters;
+        assert_eq!(counters.packets.underruns.value(), 0);
+        assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn who_is_skipped_makes_way_at_once_and_who_comes_late_goes_on_in_the_session() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let first = start(&mut stage, Wish::rtp(3));
+        stage.pass(SECOND.times(3));
+        let second = start_after(&mut stage, Wish::rtp(4), first);
+        stage.pass(SECOND.times(2));
+        // Somebody has changed his mind: what waits goes, and leaves no trace.
+        stage.command(Command::Stop(second));
+        let third = start_after(&mut stage, Wish::rtp(2), first);
+        stage.pass(SECOND.times(2));
+        assert!(retired(&stage, second));
+        stage.command(Command::Stop(first));
+        stage.pass(SECOND.times(2));
+        let datagrams = left(&stage, first);
+        assert_one_session(&datagrams);
+        let sent = finished(&stage, first).unwrap().1;
+        let payload = payload(&datagrams);
+        let (own, next) = payload.split_at(sent.0 as usize);
+        assert_eq!(own, content(3, 0, sent.0));
+        assert!(!next.is_empty());
+        assert_eq!(next, content(2, 0, next.len() as u64));
+        let at = sent.0.div_ceil(PAYLOAD.0) as usize;
+        let gap = datagrams[at].at.since(datagrams[at - 1].at);
+        assert!(gap <= due(1) + TICK.times(2), "{gap}");
+
+        // A third one that begins when nobody is there any more: later, but in the session.
+        stage.command(Command::Stop(third));
+        stage.pass(SECOND);
+        let before = left(&stage, first).len();
+        let fourth = start_after(&mut stage, Wish::rtp(1), third);
+        let fourth_to = sink(third.index, Form::Udp, Nanos(0)).to;
+        stage.pass(SECOND.times(2));
+        let network = stage.network();
+        let late: Vec<_> =
+            network.datagrams.iter().filter(|each| each.to == fourth_to).cloned().collect();
+        let packet = rtp::Packet::read(&late[0].bytes).unwrap();
+        assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(before as u16));
+        drop(network);
+        stage.command(Command::Stop(fourth));
+        stage.pass(SECOND);
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Target {
 impl Target {
     pub(super) fn sink(&self) -> Datagrams {
         let Self { ref outlet, to, form, burst } = *self;
-        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst }
+        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst, after: None }
     }
 
     /// What its packets of `rate` are on the wire.
