@@ -34,6 +34,8 @@ pub struct Tuning {
     pub depth: Option<u32>,
     /// Part of each cycle that streams may fill, in percent.
     pub disk_budget: Option<u32>,
+    /// Part of each cycle that uploads get when streams want all of it, in percent.
+    pub upload_floor: Option<u32>,
     /// Part of each real-time core that streams may fill, in percent.
     pub cpu_budget: Option<u32>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
@@ -148,6 +150,7 @@ impl Tactus {
                 ("block", tuning.block.map(bytes)),
                 ("depth", tuning.depth.map(|depth| depth.to_string())),
                 ("budget", tuning.disk_budget.map(percent)),
+                ("upload_floor", tuning.upload_floor.map(percent)),
                 ("uploads", setting.uploads.then(|| "true".into())),
             ],
         );
