@@ -82,6 +82,13 @@ pub enum Wish {
         /// Bytes that are sent at once at the start, beside those of the first tick.
         burst: Bytes,
     },
+    /// At an exact rate, by an itinerary: each of its blocks is a way of its own for an arm.
+    Scattered {
+        /// Rate of the blocks, whatever of them is used.
+        rate: BitRate,
+        /// How often it sends.
+        tick: Tick,
+    },
     /// At an exact rate, of a title that is held in memory: needs no disk and shares its blocks.
     Resident {
         /// Payload rate.
@@ -282,6 +289,12 @@ impl Ledger {
                     cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
                     ..stream
                 }
+            }
+            Wish::Scattered { rate, tick } => {
+                let paced = self.demand(disk, Wish::Paced { rate, tick, burst: Bytes(0) }, share);
+                let blocks = u128::from(paced.per_cycle.read.0) * 1000;
+                let visits = MilliVisits(blocks.div_ceil(u128::from(terms.block.0)) as u64);
+                Demand { visits, ..paced }
             }
             Wish::Datagrams { rate, wire, sending, is_held } => {
                 // No datagram waits for the shortest tick of a connection.
@@ -615,6 +628,17 @@ mod tests {
         assert_eq!(ledger.room_for(0, paced(8_800_000)), 0);
         // Another disk is not touched by it.
         assert!(ledger.room_for(1, paced(8_800_000)) > 0);
+    }
+
+    #[test]
+    fn each_block_of_an_itinerary_is_a_way_of_its_own() {
+        let ledger = Ledger::new(terms());
+        let rate = BitRate(64 * MIB);
+        let of = |wish| ledger.demand(0, wish, ENDLESS);
+        let scattered = of(Wish::Scattered { rate, tick: Tick::Ms62 });
+        let paced = of(paced(rate.0));
+        assert_eq!((paced.visits, scattered.visits), (MilliVisits(1000), MilliVisits(8001)));
+        assert_eq!(Demand { visits: paced.visits, ..scattered }, paced);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod datagrams;
 
 pub mod cycle;
 pub mod disk_model;
+pub mod itinerary;
 pub mod ledger;
 pub mod read_ahead;
 pub mod splitter;

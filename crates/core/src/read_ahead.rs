@@ -7,6 +7,7 @@
 //! the disk nor the memory.
 
 use crate::byte_clock::ByteClock;
+use crate::itinerary::{self, Itinerary, Short};
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
 
@@ -35,12 +36,14 @@ pub struct ReadAhead {
     repeats: bool,
     /// Bytes of the turns before this one.
     turned: Bytes,
+    /// By an itinerary, the stop that has less than a whole block.
+    short: Option<Short>,
 }
 
 /// The part of one block that a stream sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Number of the block within its title.
+    /// Number of the block within its title; by an itinerary, of the stop.
     pub block: u64,
     /// First byte within the block.
     pub at: u32,
@@ -58,7 +61,17 @@ impl ReadAhead {
         assert!(window > 0, "the ledger grants at least one block");
         let next = extent.first.0 / extent.block.0;
         let turned = Bytes(0);
-        Self { extent, next, out: 0, window, grows: false, repeats: false, turned }
+        Self { extent, next, out: 0, window, grows: false, repeats: false, turned, short: None }
+    }
+
+    /// Of the blocks of an itinerary, which are counted by its stops.
+    ///
+    /// # Panics
+    /// When the window is zero.
+    pub fn along(itinerary: &Itinerary, window: u32) -> Self {
+        let block = itinerary.block();
+        let extent = Extent { first: Bytes(0), end: itinerary.len(), block };
+        Self { short: itinerary.short(), ..Self::new(extent, window) }
     }
 
     /// Of a title of which what lies before the end is there, and more will come.
@@ -100,7 +113,7 @@ impl ReadAhead {
         let piece = self.piece(self.next);
         self.next += 1;
         self.out += 1;
-        if self.repeats && self.next * self.extent.block.0 >= self.extent.end.0 {
+        if self.repeats && self.begins(self.next) >= self.extent.end {
             self.next = self.extent.first.0 / self.extent.block.0;
             self.turned += self.extent.end - self.extent.first;
         }
@@ -109,7 +122,7 @@ impl ReadAhead {
 
     /// When the first byte of the next block is due.
     pub fn due(&self, clock: &ByteClock) -> MonoTime {
-        let begins = Bytes(self.next * self.extent.block.0);
+        let begins = self.begins(self.next);
         clock.due(self.turned + begins.saturating_sub(self.extent.first))
     }
 
@@ -133,15 +146,14 @@ impl ReadAhead {
     }
 
     /// Whether every block has been asked for, and there will be no more.
-    pub const fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         !self.grows && self.is_at_end()
     }
 
     /// Whether every block that is there has been asked for.
-    pub const fn is_at_end(&self) -> bool {
-        let next = self.next + self.grows as u64;
-        let begins = next * self.extent.block.0;
-        if self.grows { begins > self.extent.end.0 } else { begins >= self.extent.end.0 }
+    pub fn is_at_end(&self) -> bool {
+        let begins = self.begins(self.next + u64::from(self.grows));
+        if self.grows { begins > self.extent.end } else { begins >= self.extent.end }
     }
 
     /// Until when blocks are due that must be asked for at `now`, the start of a cycle: those of the
@@ -151,10 +163,15 @@ impl ReadAhead {
     }
 
     fn piece(&self, block: u64) -> Piece {
-        let begin = block * self.extent.block.0;
+        let begin = self.begins(block).0;
         let from = begin.max(self.extent.first.0);
-        let to = (begin + self.extent.block.0).min(self.extent.end.0);
+        let to = self.begins(block + 1).0.min(self.extent.end.0);
         Piece { block, at: (from - begin) as u32, len: (to - from) as u32 }
+    }
+
+    /// Where a block begins; by an itinerary, how many bytes lie before a stop.
+    fn begins(&self, block: u64) -> Bytes {
+        itinerary::begins(block, self.extent.block, self.short)
     }
 }
 
@@ -162,6 +179,7 @@ impl ReadAhead {
 mod tests {
     use super::*;
     use crate::units::{BitRate, KIB, SECOND};
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     proptest! {
@@ -204,6 +222,37 @@ mod tests {
                 prop_assert_eq!(piece.block * block.0 + u64::from(piece.at), first + sent % len);
                 sent += u64::from(piece.len);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn by_an_itinerary_each_stop_is_read_whole_and_due_when_all_before_it_has_left(
+            len in 1u64..3_000_000, stops in prop::collection::vec(any::<u32>(), 1..40),
+            rate in 100_000u64..100_000_000,
+        ) {
+            let block = Bytes(64 * KIB);
+            let count = len.div_ceil(block.0) as u32;
+            let mut stops: Vec<u32> = stops.iter().map(|stop| stop % count).collect();
+            // The last block comes once at most.
+            let mut is_new = true;
+            stops.retain(|&stop| stop + 1 < count || core::mem::take(&mut is_new));
+            let itinerary = Itinerary::new(stops.clone().into(), Bytes(len), block).unwrap();
+            let clock = ByteClock::new(MonoTime(5), BitRate(rate));
+            let mut read = ReadAhead::along(&itinerary, 1000);
+            let mut sent = 0;
+            for (nth, &stop) in stops.iter().enumerate() {
+                prop_assert!(!read.is_complete());
+                prop_assert_eq!(read.due(&clock), clock.due(Bytes(sent)));
+                let piece = read.poll(None, MonoTime(0)).unwrap();
+                prop_assert_eq!((piece.block, piece.at), (nth as u64, 0));
+                prop_assert_eq!(itinerary.block_at(piece.block), u64::from(stop));
+                let there = (len - u64::from(stop) * block.0).min(block.0);
+                prop_assert_eq!(u64::from(piece.len), there);
+                sent += there;
+            }
+            prop_assert!(read.is_complete() && read.poll(None, MonoTime(0)).is_none());
+            prop_assert_eq!(itinerary.len(), Bytes(sent));
         }
     }
 

@@ -123,6 +123,12 @@ impl DeliveryServer {
         let block = self.volumes[usize::from(start.origin.volume.0)].terms.block;
         let entry = &mut self.entries[index as usize];
         assert!(entry.is_free(), "the broker gives a place away once");
+        if let Some(itinerary) = &start.itinerary {
+            let is_plain = !start.grows && !start.repeats && start.pace != Pace::BestEffort;
+            let is_connected = matches!(start.sink, Sink::Socket(_));
+            let is_all = start.first == Bytes(0) && start.end == itinerary.len();
+            assert!(is_plain && is_connected && is_all, "the broker makes itineraries of titles");
+        }
         *entry = Entry::new(start, block, self.active.len());
         self.active.push(index);
         self.counters.started.add(1);
@@ -210,7 +216,10 @@ impl DeliveryServer {
                 (None, Pace::Paced { .. }) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, Pace::BestEffort) => MonoTime(u64::MAX),
             };
-            let Some(piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
+            let Some(mut piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
+            if let Some(itinerary) = &entry.start.itinerary {
+                piece.block = itinerary.block_at(piece.block);
+            }
             let token =
                 self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.start.stream, piece));
             let want = want_of(&entry.start, volume.terms.block, piece, token, deadline);
@@ -335,7 +344,9 @@ impl DeliveryServer {
             self.wanted.pop_front(&mut entry.wanted);
             entry.at_link += 1;
             let stream = entry.start.stream;
-            let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len };
+            let block = self.volumes[usize::from(entry.start.origin.volume.0)].terms.block;
+            let offset = Bytes(piece.block * block.0 + u64::from(piece.at));
+            let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len, offset };
             self.links.give(entry.start.sink, feed);
         }
     }
@@ -441,13 +452,14 @@ impl DeliveryServer {
         }
         let (stream, at) = (entry.start.stream, entry.active_at);
         let sums = entry.start.origin.sums.take();
+        let itinerary = entry.start.itinerary.take();
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
             self.entries[moved as usize].active_at = at;
         }
         self.counters.streams.set(self.active.len() as u64);
-        self.report(Report::Retired { stream, sums });
+        self.report(Report::Retired { stream, sums, itinerary });
     }
 
     fn give_back(&mut self, volume: usize, lease: Lease) {

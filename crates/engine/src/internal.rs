@@ -89,6 +89,8 @@ pub(crate) enum ToLink {
         lease: Lease,
         at: u32,
         len: u32,
+        /// Where it lies in the title.
+        offset: Bytes,
     },
     /// All of a growing title has been fed, or will be in time: its length is known.
     Settle {
@@ -104,7 +106,8 @@ pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) volume: VolumeId,
     pub(crate) sink: Sink,
-    /// The title's file, and where in it the first byte is.
+    /// The title's file, and where in it the first byte is; a stream by an itinerary begins with its first
+    /// stop.
     pub(crate) file: FileHandle,
     pub(crate) first: Bytes,
     pub(crate) pace: Pace,

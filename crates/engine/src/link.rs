@@ -280,8 +280,7 @@ impl<P: LinkPort> LinkServer<P> {
         let view = match &self.memories[entry.volume] {
             Memory::Arena(view) => view,
             Memory::PageCache => {
-                let offset = entry.first_byte + entry.sent;
-                let most = most.min(FILE_PART_MAX);
+                let (offset, most) = self.run(entry, most.min(FILE_PART_MAX));
                 let part = FilePart { file: entry.file, offset, len: most.0 as u32 };
                 return (most, self.port.send_file(now, socket, part));
             }
@@ -301,6 +300,22 @@ impl<P: LinkPort> LinkServer<P> {
         (offered, self.port.send(now, socket, &parts[..count]))
     }
 
+    /// Where in its file the next bytes of a stream are, and how many up to `most` lie in one piece.
+    fn run(&self, entry: &Entry, most: Bytes) -> (Bytes, Bytes) {
+        let mut fed = self.fed.iter(&entry.fed);
+        let first = fed.next().expect("only what was fed is offered");
+        let mut len = Bytes(u64::from(first.len));
+        while len < most
+            && let Some(next) = fed.next()
+        {
+            if next.offset != first.offset + len {
+                return (first.offset, len);
+            }
+            len += Bytes(u64::from(next.len));
+        }
+        (first.offset, most)
+    }
+
     /// Counts `taken` bytes as sent and gives back the leases that they used up.
     fn use_up(&mut self, index: u32, taken: Bytes) {
         let entry = &mut self.entries[index as usize];
@@ -314,6 +329,7 @@ impl<P: LinkPort> LinkServer<P> {
             let used = fed.len.min(left);
             fed.at += used;
             fed.len -= used;
+            fed.offset += Bytes(u64::from(used));
             left -= used;
             if fed.len > mutant!(LeaseEarly, fed.at, 0) {
                 break;
@@ -350,8 +366,8 @@ impl<P: LinkPort> LinkServer<P> {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
-                ToLink::Feed { stream, lease, at, len } => {
-                    self.feed(stream, Fed { lease, at, len });
+                ToLink::Feed { stream, lease, at, len, offset } => {
+                    self.feed(stream, Fed { lease, at, len, offset });
                 }
                 ToLink::Settle { stream, len } => self.settle(stream, len),
                 ToLink::Close(stream) => {

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::datagrams::Form;
+use tactus_core::itinerary::Itinerary;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
@@ -102,6 +103,10 @@ pub struct Start {
     pub first: Bytes,
     /// One past the last byte to send.
     pub end: Bytes,
+    /// Which blocks are sent instead of a range, in which order; `first` is zero then and `end` its length.
+    /// Only at a pace, into a connection, and of titles that are whole. It comes back with
+    /// [`Report::Retired`].
+    pub itinerary: Option<Itinerary>,
     /// The title grows, and what comes is sent too: the end moves by [`Command::Extend`].
     pub grows: bool,
     /// After the end comes the beginning, until it is stopped.
@@ -197,6 +202,8 @@ pub enum Report {
         stream: StreamId,
         /// What it was given.
         sums: Option<Arc<Sums>>,
+        /// What it was given to go by.
+        itinerary: Option<Itinerary>,
     },
 }
 

@@ -104,8 +104,8 @@ impl PacketServer {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, &open),
-                ToLink::Feed { stream, lease, at, len } => {
-                    self.feed(now, stream, Fed { lease, at, len });
+                ToLink::Feed { stream, lease, at, len, offset } => {
+                    self.feed(now, stream, Fed { lease, at, len, offset });
                 }
                 ToLink::Settle { stream, len } => self.settle(now, stream, len),
                 ToLink::Close(stream) => {

@@ -3,6 +3,8 @@
 
 mod stage;
 
+#[path = "promises/itineraries.rs"]
+mod itineraries;
 #[path = "promises/packets.rs"]
 mod packets;
 
@@ -29,7 +31,7 @@ fn finished(stage: &Stage, stream: StreamId) -> Option<(Outcome, Bytes)> {
 }
 
 fn retired(stage: &Stage, stream: StreamId) -> bool {
-    stage.reports.contains(&Report::Retired { stream, sums: None })
+    stage.reports.contains(&Report::Retired { stream, sums: None, itinerary: None })
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -153,6 +154,15 @@ struct Part {
     range: Range<u64>,
     grows: bool,
     repeats: bool,
+    /// Instead of the range, which is then as long.
+    itinerary: Option<Itinerary>,
+}
+
+impl Part {
+    /// Once, and no more than is there.
+    const fn of(range: Range<u64>) -> Self {
+        Self { range, grows: false, repeats: false, itinerary: None }
+    }
 }
 
 /// A title, and the file that the engine reads.
@@ -366,7 +376,7 @@ impl Broker {
         socket: TcpStream,
     ) -> Delivered {
         assert!(range.start < range.end, "an empty range is answered without the engine");
-        let part = Part { range, grows: false, repeats: false };
+        let part = Part::of(range);
         let delivered = self.start(grant, title, part, Way::Socket(socket)).await;
         match delivered {
             Ok(delivered) => ended(delivered.await),
@@ -383,7 +393,7 @@ impl Broker {
         part: Part,
         way: Way,
     ) -> Result<oneshot::Receiver<Delivered>, Delivered> {
-        let Part { range, grows, repeats } = part;
+        let Part { range, grows, repeats, itinerary } = part;
         if let Some(retiring) = grant.retiring.take() {
             // A closed channel says the same: the place is empty.
             drop(retiring.await);
@@ -407,7 +417,9 @@ impl Broker {
             place.finished = Some(finished);
             place.retired = Some(retired);
             let mut origin = source.origin();
-            origin.len = origin.len.max(Bytes(range.end));
+            if itinerary.is_none() {
+                origin.len = origin.len.max(Bytes(range.end));
+            }
             place.title = Some(source);
             let sink = way.sink();
             place.way = Some(way);
@@ -416,6 +428,7 @@ impl Broker {
                 origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
+                itinerary,
                 grows,
                 repeats,
                 pace: grant.pace,

@@ -78,6 +78,7 @@ impl Entry {
             },
             first: Bytes(0),
             end: Bytes(1),
+            itinerary: None,
             grows: false,
             repeats: false,
             pace: Pace::BestEffort,
@@ -89,7 +90,10 @@ impl Entry {
 
     pub(super) fn new(start: Start, block: Bytes, active_at: usize) -> Self {
         let extent = Extent { first: start.first, end: start.end, block };
-        let read = ReadAhead::new(extent, start.window);
+        let read = match &start.itinerary {
+            Some(itinerary) => ReadAhead::along(itinerary, start.window),
+            None => ReadAhead::new(extent, start.window),
+        };
         let is_open_ended = start.grows;
         let read = if start.repeats { read.repeating() } else { read };
         Self {
@@ -115,6 +119,7 @@ impl Entry {
             stream: hold.stream,
             first: Bytes(0),
             end: hold.origin.len,
+            itinerary: None,
             origin: hold.origin,
             grows: false,
             repeats: false,

@@ -16,6 +16,8 @@ pub(crate) struct Fed {
     pub(crate) lease: Lease,
     pub(crate) at: u32,
     pub(crate) len: u32,
+    /// Where it lies in the file.
+    pub(crate) offset: Bytes,
 }
 
 /// A place of the link's table.
@@ -26,8 +28,6 @@ pub(super) struct Entry {
     pub(super) socket: Option<SocketHandle>,
     /// What it is sent from where the page cache holds the blocks.
     pub(super) file: FileHandle,
-    /// Where in the file the first byte to send is.
-    pub(super) first_byte: Bytes,
     /// None for best effort.
     pub(super) clock: Option<ByteClock>,
     /// The first slot in which it is visited.
@@ -56,7 +56,6 @@ impl Entry {
             volume: 0,
             socket: None,
             file: FileHandle(-1),
-            first_byte: Bytes(0),
             clock: None,
             first: Slot(0),
             fed: List::default(),
@@ -79,7 +78,6 @@ impl Entry {
             volume: usize::from(open.volume.0),
             socket: Some(socket),
             file: open.file,
-            first_byte: open.first,
             len: open.len,
             drained: (now, Bytes(0)),
             ..Self::free()

@@ -451,6 +451,7 @@ impl Stage {
             },
             first: Bytes(range.start),
             end: Bytes(range.end),
+            itinerary: None,
             grows: false,
             repeats: false,
             pace,

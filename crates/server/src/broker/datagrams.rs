@@ -108,7 +108,7 @@ impl Broker {
     ) -> (Outcome, u64) {
         assert!(range.start < range.end, "there is something to send");
         assert!(title.following.is_none(), "only what is whole is sent");
-        let part = Part { range, grows: false, repeats };
+        let part = Part { repeats, ..Part::of(range) };
         let delivered = match self.start(grant, title, part, Way::Outlet(target)).await {
             Ok(delivered) => ended(delivered.await),
             Err(ended) => ended,

@@ -57,7 +57,7 @@ impl Broker {
             }
         }
         let grows = edge.state == Growth::Growing;
-        let part = Part { range: first..edge.durable.0, grows, repeats: false };
+        let part = Part { grows, ..Part::of(first..edge.durable.0) };
         let begun = self.start(grant, title, part, Way::Socket(socket)).await;
         let mut delivered = match begun {
             Ok(delivered) => delivered,
