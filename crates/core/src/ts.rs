@@ -18,6 +18,8 @@ mod sieve;
 
 mod index;
 
+pub mod trick;
+
 pub use clock::{Pcr, Pts};
 pub use continuity::{Continuity, ContinuityFault};
 pub use framing::{Framing, Packets};
@@ -25,7 +27,7 @@ pub use index::{
     Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
 };
 pub use packet::{Packet, Pid, set_continuity, set_pcr};
-pub use pes::{PesTimes, add_to_pes_times, pes_times};
+pub use pes::{PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time};
 pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
 pub use sieve::{Counts, Mark, Sieve};

@@ -19,8 +19,11 @@ use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp};
 use crate::units::{BitRate, MediaTime};
 
 use line::{Drawing, Line};
-use pictures::{Codec, Picture, Pictures};
+use pictures::{Picture, Pictures};
 use tables::{LastCounts, Watched};
+
+pub(super) use pictures::Codec;
+pub(super) use tables::packets as section_packets;
 
 pub use line::Run;
 pub use pictures::AccessKind;
@@ -31,6 +34,8 @@ pub use tables::{Programme, Stream, Tables};
 pub struct Access {
     /// The packet with which its PES packet begins.
     pub at: u64,
+    /// The packet with which the next one of its PID begins, or the title's end.
+    pub end: u64,
     /// When it is shown, on the title's line of time; never before the one in front of it.
     pub shown: MediaTime,
     /// What can be done with it.
@@ -151,6 +156,8 @@ const SHOWN_MAX: u64 = 10 * 27_000_000;
 /// Without pictures any sound will do, but two a second are enough.
 const SOUND_EACH: u64 = 27_000_000 / 2;
 const SECOND: u64 = 27_000_000;
+/// The end of a picture that has not ended.
+const OPEN: u64 = u64::MAX;
 
 impl Default for Indexer {
     fn default() -> Self {
@@ -235,6 +242,9 @@ impl Indexer {
         let (line, lead) = self.drawing.finish(len).ok_or(IndexFault::NoClock)?;
         let mut shown_last = MediaTime(0);
         for access in &mut self.accesses {
+            if access.end == OPEN {
+                access.end = len;
+            }
             access.shown = MediaTime(access.shown.0.saturating_add(lead.0)).max(shown_last);
             shown_last = access.shown;
         }
@@ -357,8 +367,28 @@ impl Indexer {
             Some((wanted, pictures)) if *wanted == pid => pictures.handle_packet(at, packet),
             _ => None,
         };
+        let is_own = self.pictures.as_ref().is_some_and(|(wanted, _)| *wanted == pid);
+        let begins = is_own && packet.starts_unit() && packet.has_payload();
+        if begins {
+            self.end_access(at);
+        }
         if let Some(picture) = found {
             self.access(picture, self.watched.counts);
+            // It may be the one before that is known only now.
+            if begins {
+                self.end_access(at);
+            }
+        }
+    }
+
+    /// A PES packet of the pictures begins at byte `at`: the one before has ended.
+    fn end_access(&mut self, at: u64) {
+        let early = self.early.last_mut().map(|(picture, _)| (picture.at, &mut picture.end));
+        let last = self.accesses.last_mut().map(|access| (access.at, &mut access.end));
+        for (begins, end) in early.into_iter().chain(last) {
+            if *end == OPEN && begins < at {
+                *end = at;
+            }
         }
     }
 
@@ -434,7 +464,8 @@ impl Indexer {
         if !self.thinning.seen.is_multiple_of(self.thinning.every) {
             return;
         }
-        self.accesses.push(Access { at: picture.at, shown, kind: picture.kind, counts });
+        let Picture { at, end, kind, .. } = picture;
+        self.accesses.push(Access { at, end, shown, kind, counts });
         if self.accesses.len() == ACCESSES_MAX {
             let mut nth = 0usize;
             self.accesses.retain(|_| {
@@ -578,15 +609,20 @@ impl Index {
     /// The packets of the tables in force at `access`, framed as the title is, with the counts of the
     /// packets that came last: sent in front of it they break no counter. Empty when they are not known.
     pub fn tables_before(&self, access: &Access) -> Vec<u8> {
-        let after = self.tables.partition_point(|tables| tables.at <= access.at);
         let mut out = Vec::new();
-        let Some(tables) = after.checked_sub(1).map(|nth| &self.tables[nth]) else { return out };
-        if !tables.pat.is_empty() && !tables.pmt.is_empty() {
+        if let Some(tables) = self.tables_at(access) {
             tables::packets(&tables.pat, Pid(0), access.counts.pat, self.stride(), &mut out);
             let pmt = access.counts.pmt;
             tables::packets(&tables.pmt, tables.pmt_pid, pmt, self.stride(), &mut out);
         }
         out
+    }
+
+    /// The tables in force at `access`, when they are known.
+    pub fn tables_at(&self, access: &Access) -> Option<&Tables> {
+        let after = self.tables.partition_point(|tables| tables.at <= access.at);
+        let tables = after.checked_sub(1).map(|nth| &self.tables[nth])?;
+        (!tables.pat.is_empty() && !tables.pmt.is_empty()).then_some(tables)
     }
 
     /// Whether the rate is one and the same all along: every stamp of each run lies on one line, and these

@@ -32,6 +32,11 @@ impl<'a> Packet<'a> {
         Self::read(bytes.first_chunk()?)
     }
 
+    /// All of it.
+    pub fn bytes(&self) -> &'a [u8; PACKET] {
+        self.0
+    }
+
     /// Whose packet it is.
     pub fn pid(&self) -> Pid {
         Pid(u16::from_be_bytes([self.0[1], self.0[2]]) & 0x1fff)

@@ -42,6 +42,37 @@ pub fn add_to_pes_times(bytes: &mut [u8; PACKET], span: MediaTime) -> bool {
     true
 }
 
+/// Replaces each time of the PES packet that starts in `bytes` by what `other` makes of it; false when it has none.
+pub fn map_pes_times(bytes: &mut [u8; PACKET], other: impl Fn(Pts) -> Pts) -> bool {
+    let Some((at, times, both)) = Packet::read(bytes).and_then(|packet| {
+        let both = stamps(&packet)?.decoded.is_some();
+        Some((packet.payload_at() + STAMPS_AT, pes_times(&packet)?, both))
+    }) else {
+        return false;
+    };
+    write_stamp(&mut bytes[at..at + STAMP], other(times.shown));
+    if both {
+        write_stamp(&mut bytes[at + STAMP..at + 2 * STAMP], other(times.decoded));
+    }
+    true
+}
+
+/// Says that the frame of the PES packet that starts in `bytes` is shown and decoded at one time; false when it
+/// has none. A stamp of its own for decoding becomes stuffing, unless other fields come behind it.
+pub fn set_pes_time(bytes: &mut [u8; PACKET], time: Pts) -> bool {
+    if !map_pes_times(bytes, |_| time) {
+        return false;
+    }
+    let at = Packet::read(bytes).map_or(PACKET, |packet| packet.payload_at());
+    let flags = bytes[at + STAMPS_AT - 2];
+    if flags & 0x40 != 0 && flags & 0x3f == 0 {
+        bytes[at + STAMPS_AT - 2] = flags & !0x40;
+        bytes[at + STAMPS_AT] = 0x20 | bytes[at + STAMPS_AT] & 0x0f;
+        bytes[at + STAMPS_AT + STAMP..][..STAMP].fill(0xff);
+    }
+    true
+}
+
 /// Where the first stamp lies in a PES packet.
 const STAMPS_AT: usize = 9;
 /// Bytes of a stamp: 4 bits of kind, 33 of time, 3 of marker.
@@ -151,6 +182,21 @@ mod tests {
         }
 
         #[test]
+        fn a_time_that_is_set_reads_back_for_both(
+            shown in 0u64..Pts::WRAP, decoded in proptest::option::of(0u64..Pts::WRAP),
+            time in 0u64..Pts::WRAP, is_followed: bool,
+        ) {
+            let (shown, decoded) = (Pts::at(shown), decoded.map(Pts::at));
+            let mut bytes = with_times(shown, decoded);
+            // A field behind the stamps.
+            bytes[11] |= if is_followed { 0x10 } else { 0 };
+            prop_assert!(set_pes_time(&mut bytes, Pts::at(time)));
+            let times = pes_times(&Packet::read(&bytes).unwrap()).unwrap();
+            prop_assert_eq!((times.shown, times.decoded), (Pts::at(time), Pts::at(time)));
+            prop_assert_eq!(bytes[11] & 0x40 != 0, decoded.is_some() && is_followed);
+        }
+
+        #[test]
         fn any_payload_may_claim_to_be_a_pes_header(
             tail in proptest::collection::vec(any::<u8>(), PACKET - 8), field in 0u8..4,
         ) {
@@ -160,6 +206,7 @@ mod tests {
             bytes[8..].copy_from_slice(&tail);
             let before = pes_times(&Packet::read(&bytes).unwrap());
             prop_assert_eq!(add_to_pes_times(&mut bytes, MediaTime(0)), before.is_some());
+            prop_assert_eq!(set_pes_time(&mut bytes.clone(), Pts::at(0)), before.is_some());
             prop_assert_eq!(pes_times(&Packet::read(&bytes).unwrap()), before);
         }
     }

@@ -42,10 +42,10 @@ struct Owner {
 /// Read at once.
 const PIECE: usize = MIB as usize;
 const MAGIC: &[u8; 8] = b"TactuIdx";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, inode, length, two parts of the modification time.
 const HEAD: usize = 8 + 4 + 8 + 8 + 8 + 4;
-/// No index is longer: a point takes at most ten bytes, an access nine.
+/// No index is longer: a point takes at most ten bytes, an access fifteen.
 const KEPT_MAX: u64 = 8 * MIB;
 
 /// Makes the index of `file`; after each piece `rest` is told its length and how long it took.

@@ -40,6 +40,7 @@ impl Index {
         });
         out.list(&self.accesses, FIRST_ACCESS, |out, last, access| {
             out.number((access.at - last.at) << 1 | u64::from(access.kind == AccessKind::Intra));
+            out.number(access.end - access.at);
             out.number(access.shown.0 - last.shown.0);
             out.0.push(access.counts.pat << 4 | access.counts.pmt);
         });
@@ -95,14 +96,16 @@ impl Index {
             let announced = pcr & 1 == 1;
             Some(Run { at, time, pcr: Pcr::at(MediaTime(pcr >> 1)), announced })
         })?;
-        let accesses = from.list(ACCESSES_MAX, 3, FIRST_ACCESS, |from, last| {
+        let accesses = from.list(ACCESSES_MAX, 4, FIRST_ACCESS, |from, last| {
             let step = from.number()?;
             let kind = if step & 1 == 1 { AccessKind::Intra } else { AccessKind::Entry };
             let at = last.at.checked_add(step >> 1).filter(|&at| at <= len)?;
+            let end = from.after(at, len)?;
             let shown = MediaTime(from.after(last.shown.0, MAX)?);
             let counts = from.byte()?;
             Some(Access {
                 at,
+                end,
                 shown,
                 kind,
                 counts: LastCounts { pat: counts >> 4, pmt: counts & 15 },
@@ -150,6 +153,7 @@ const FIRST_RUN: Run =
     Run { at: 0, time: MediaTime(0), pcr: Pcr::at(MediaTime(0)), announced: false };
 const FIRST_ACCESS: Access = Access {
     at: 0,
+    end: 0,
     shown: MediaTime(0),
     kind: AccessKind::Entry,
     counts: LastCounts { pat: 0, pmt: 0 },

@@ -6,6 +6,7 @@
 //! `random_access_indicator`.
 
 use super::super::{Packet, Pts, pes_times};
+use super::OPEN;
 
 /// What a decoder can do with a picture that needs no other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +19,7 @@ pub enum AccessKind {
 
 /// How pictures are coded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Codec {
+pub(in crate::ts) enum Codec {
     Mpeg2,
     Avc,
     Hevc,
@@ -39,6 +40,8 @@ const HEAD_MAX: usize = 128;
 pub(super) struct Picture {
     /// Where the PES packet begins.
     pub(super) at: u64,
+    /// Where the next PES packet begins, when it has.
+    pub(super) end: u64,
     pub(super) shown: Option<Pts>,
     pub(super) kind: AccessKind,
 }
@@ -84,7 +87,7 @@ enum Verdict {
 
 impl Codec {
     /// By the stream type of the programme's table (ISO/IEC 13818-1, table 2-34).
-    pub(super) fn of(stream_type: u8) -> Option<Self> {
+    pub(in crate::ts) fn of(stream_type: u8) -> Option<Self> {
         Some(match stream_type {
             0x01 | 0x02 => Self::Mpeg2,
             0x1b => Self::Avc,
@@ -174,7 +177,7 @@ impl Pictures {
 
 impl Unit {
     fn picture(&self, kind: AccessKind) -> Option<Picture> {
-        Some(Picture { at: self.at, shown: self.shown, kind })
+        Some(Picture { at: self.at, end: OPEN, shown: self.shown, kind })
     }
 
     fn scan(&mut self, codec: Codec, bytes: &[u8]) -> Verdict {

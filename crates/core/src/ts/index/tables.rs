@@ -228,7 +228,13 @@ fn length_of(high: u8, low: u8) -> usize {
 }
 
 /// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride` bytes each.
-pub(super) fn packets(section: &[u8], pid: Pid, last: u8, stride: usize, into: &mut Vec<u8>) {
+pub(in crate::ts) fn packets(
+    section: &[u8],
+    pid: Pid,
+    last: u8,
+    stride: usize,
+    into: &mut Vec<u8>,
+) {
     let room = PACKET - 4;
     // The pointer before the section: it begins at once.
     let bytes: Vec<u8> = core::iter::once(0).chain(section.iter().copied()).collect();

@@ -119,6 +119,8 @@ fn entries_are_where_the_pictures_begin_and_tables_go_before_them() {
     let places: Vec<_> = index.accesses().iter().map(|access| access.at).collect();
     assert_eq!(places, (0..50).map(|nth| (nth * 100 + 3) * 188).collect::<Vec<_>>());
     assert!(index.accesses().iter().all(|access| access.kind == AccessKind::Entry));
+    let ends: Vec<_> = index.accesses().iter().map(|access| access.end).collect();
+    assert_eq!(ends, places.iter().map(|place| place + 25 * 188).collect::<Vec<_>>());
     // A picture is shown a second after its bytes: for a player the first one is at zero.
     let third = index.entry_at(MediaTime(SECOND * 13 / 100)).unwrap();
     assert_eq!(third.at, 303 * 188);
@@ -284,6 +286,7 @@ proptest! {
             index.rates();
             index.is_constant();
             for access in index.accesses() {
+                prop_assert!(access.at <= access.end && access.end <= index.len());
                 prop_assert!(index.start_of(access) <= index.len());
                 index.tables_before(access);
                 index.pcr_at(access.at);
@@ -308,7 +311,7 @@ fn more_accesses_than_are_kept_are_thinned() {
     indexer.accesses.clear();
     indexer.thinning.seen = 0;
     for at in 0..2 * ACCESSES_MAX as u64 {
-        let picture = Picture { at, shown: None, kind: AccessKind::Entry };
+        let picture = Picture { at, end: OPEN, shown: None, kind: AccessKind::Entry };
         indexer.access(picture, LastCounts::default());
         assert!(indexer.accesses.len() < ACCESSES_MAX);
     }

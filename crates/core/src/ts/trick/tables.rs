@@ -1,0 +1,93 @@
+//! The tables of what is built: one programme, its pictures and nothing else.
+//!
+//! Promise: numbers, identifiers and descriptors are the title's own; versions are others than the title's, so that
+//! whoever watches notices that there are fewer streams.
+
+use alloc::vec::Vec;
+
+use super::super::index::{Codec, Index};
+use super::super::sections::crc;
+use super::super::{Access, Pid};
+
+/// The pictures of a programme, and its tables without anything else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Film {
+    /// Where they come; their clock comes there too.
+    pub pid: Pid,
+    /// Where the title's own clock comes.
+    pub clock: Pid,
+    /// Where the programme's table comes.
+    pub pmt_pid: Pid,
+    pub(super) pat: Vec<u8>,
+    pub(super) pmt: Vec<u8>,
+}
+
+/// What there is to be seen in a title at one of its accesses; nothing when it has no pictures, or its tables
+/// are not known.
+pub fn film_of(index: &Index, access: &Access) -> Option<Film> {
+    let tables = index.tables_at(access)?;
+    let stream = pictures_of(&tables.pmt)?;
+    let number = tables.pmt.get(3..5)?;
+    let [high, low] = tables.pmt_pid.0.to_be_bytes();
+    // Transport stream, version, and the only section (2.4.4.3).
+    let mut pat = alloc::vec![0, 0xb0, 0];
+    pat.extend(tables.pat.get(3..5)?);
+    pat.extend([next_version(*tables.pat.get(5)?), 0, 0]);
+    pat.extend(number);
+    pat.extend([0xe0 | high, low]);
+    let mut pmt = alloc::vec![2, 0xb0, 0];
+    pmt.extend(number);
+    pmt.extend([next_version(*tables.pmt.get(5)?), 0, 0]);
+    let [high, low] = stream.pid.0.to_be_bytes();
+    pmt.extend([0xe0 | high, low]);
+    pmt.extend(stream.about_programme);
+    pmt.extend(stream.entry);
+    seal(&mut pat);
+    seal(&mut pmt);
+    Some(Film { pid: stream.pid, clock: index.clock(), pmt_pid: tables.pmt_pid, pat, pmt })
+}
+
+struct PictureStream<'a> {
+    pid: Pid,
+    /// Length and descriptors of the programme.
+    about_programme: &'a [u8],
+    /// What the table says of the stream.
+    entry: &'a [u8],
+}
+
+/// The first stream of pictures (2.4.4.8).
+fn pictures_of(pmt: &[u8]) -> Option<PictureStream<'_>> {
+    let body = pmt.get(..pmt.len().checked_sub(4)?)?;
+    let info = 2 + length_of(body.get(10..12)?);
+    let about_programme = body.get(10..10 + info)?;
+    let mut rest = body.get(10 + info..)?;
+    while let Some(head) = rest.first_chunk::<5>() {
+        let len = 5 + length_of(&head[3..5]);
+        let entry = rest.get(..len)?;
+        if Codec::of(head[0]).is_some_and(|codec| codec != Codec::Sound) {
+            let pid = Pid(u16::from_be_bytes([head[1], head[2]]) & 0x1fff);
+            return Some(PictureStream { pid, about_programme, entry });
+        }
+        rest = &rest[len..];
+    }
+    None
+}
+
+fn length_of(bytes: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([bytes[0], bytes[1]]) & 0x0fff)
+}
+
+/// The byte with the version after this one, which is in force.
+fn next_version(byte: u8) -> u8 {
+    let version = (byte >> 1).wrapping_add(1) & 0x1f;
+    0xc1 | version << 1
+}
+
+/// Writes the length of a section and appends its sum.
+fn seal(section: &mut Vec<u8>) {
+    let [high, low] = (section.len() as u16 - 3 + 4).to_be_bytes();
+    section[1] = 0xb0 | high & 0x0f;
+    section[2] = low;
+    let sum = crc(section);
+    section.extend(sum.to_be_bytes());
+}

@@ -1,0 +1,308 @@
+//! Multiplexes of pictures out of whole titles, as any receiver would look at them.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::super::packet::tests::packet;
+use super::super::sections::crc;
+use super::super::{
+    Continuity, Index, Indexer, PACKET, PCR_BYTE, Packet, Pcr, Pid, add_to_pes_times, pes_times,
+};
+use super::*;
+use crate::units::{BitRate, MediaTime};
+use proptest::prelude::*;
+
+const SECOND: u64 = 27_000_000;
+const FILM: Pid = Pid(0x100);
+const SOUND: Pid = Pid(0x101);
+const TABLE: Pid = Pid(0x1000);
+
+/// How a title is made: every fourth packet is of sound.
+#[derive(Clone, Copy, Debug)]
+struct Make {
+    rate: u64,
+    /// Packets from one I picture to the next, and how many are its own.
+    group: u64,
+    key: u64,
+    groups: u64,
+    stride: usize,
+}
+
+fn ticks(bytes: u64, rate: u64) -> u64 {
+    (u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(rate)) as u64
+}
+
+/// What an I picture says of itself, so that it is known again.
+fn mark(nth: u64) -> [u8; 4] {
+    [0xaa, (nth >> 8) as u8 | 0x40, nth as u8 | 0x40, 0xaa]
+}
+
+impl Make {
+    fn title(self) -> Vec<u8> {
+        let (mut bytes, mut counts) = (Vec::new(), [0u8; 4]);
+        for nth in 0..self.group * self.groups {
+            let mut count = |which: usize| {
+                counts[which] = counts[which].wrapping_add(1);
+                counts[which]
+            };
+            let clock = |at: u64| Pcr::at(MediaTime(ticks(at, self.rate)));
+            let at = nth * PACKET as u64;
+            let place = nth % self.group;
+            let one = match place {
+                0 => section_packet(Pid(0), count(0), &pat()),
+                1 => section_packet(TABLE, count(1), &pmt()),
+                _ if place % 4 == 0 => packet(SOUND.0, count(2), None),
+                _ => {
+                    let pcr = (place % 8 == 2).then(|| clock(at + PCR_BYTE));
+                    let mut packet = packet(FILM.0, count(3), pcr);
+                    let is_key = place == 2;
+                    if is_key || place > 2 && (place - 2) % self.key == 0 {
+                        let kind = if is_key { 1 } else { 2 };
+                        let shown = clock(at).after(MediaTime(SECOND / 2));
+                        begin(&mut packet, shown, kind, nth / self.group);
+                    }
+                    packet
+                }
+            };
+            bytes.extend(vec![7; if self.stride == 192 { 4 } else { 0 }]);
+            bytes.extend(one);
+            bytes.extend(vec![7; if self.stride == 204 { 16 } else { 0 }]);
+        }
+        bytes
+    }
+}
+
+fn begin(packet: &mut [u8; PACKET], shown: Pcr, kind: u8, nth: u64) {
+    packet[1] |= 0x40;
+    let at = if packet[3] & 0x20 == 0 { 4 } else { 12 };
+    // Shown and decoded at different times.
+    packet[at..at + 19].copy_from_slice(&[
+        0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10, 0x31, 0, 1, 0, 1, 0x11, 0, 1, 0, 1,
+    ]);
+    let picture = [0, 0, 1, 0xb3, 1, 2, 0, 0, 1, 0, 0x12, kind << 3, 0xff, 0xf8];
+    packet[at + 19..at + 33].copy_from_slice(&picture);
+    packet[at + 33..at + 37].copy_from_slice(&mark(nth));
+    assert!(add_to_pes_times(packet, shown.ticks()));
+}
+
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut section = bytes.to_vec();
+    section[2] = (section.len() - 3 + 4) as u8;
+    let sum = crc(&section);
+    section.extend(sum.to_be_bytes());
+    section
+}
+
+fn pat() -> Vec<u8> {
+    // Two programmes, of which the second one is not there.
+    sealed(&[0, 0xb0, 0, 0, 9, 0xc1, 0, 0, 0, 1, 0xf0, 0, 0, 2, 0xf1, 0])
+}
+
+fn pmt() -> Vec<u8> {
+    let head = [2, 0xb0, 0, 0, 1, 0xff, 0, 0, 0xe1, 0, 0xf0, 2, 0x88, 0];
+    let sound = [3, 0xe1, 1, 0xf0, 0];
+    let film = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
+    sealed(&[&head[..], &sound, &film].concat())
+}
+
+fn section_packet(pid: Pid, count: u8, section: &[u8]) -> [u8; PACKET] {
+    let mut packet = packet(pid.0, count, None);
+    packet[1] |= 0x40;
+    packet[4] = 0;
+    packet[5..5 + section.len()].copy_from_slice(section);
+    packet
+}
+
+fn index(bytes: &[u8]) -> Index {
+    let mut indexer = Indexer::default();
+    indexer.add(bytes);
+    indexer.finish().expect("it is a title")
+}
+
+/// What a receiver is to see of any multiplex: nothing to complain of, and its pictures: mark and time, from the
+/// clock's beginning.
+fn watch(placed: &[Placed], rate: BitRate, begin: Pcr) -> Vec<([u8; 4], u64)> {
+    let mut counters = Continuity::default();
+    let (mut clock_last, mut tables_last): (Option<u64>, [Option<u64>; 2]) = (None, [None; 2]);
+    let mut pictures = vec![];
+    let mut due_last = None;
+    let mut arrived: Option<(u64, u64)> = None;
+    let place = ticks(PACKET as u64, rate.0);
+    for Placed { due, bytes } in placed {
+        let packet = Packet::read(bytes).expect("a packet");
+        assert!(packet.is_whole());
+        // No two packets in one place: the rate is never more.
+        assert!(due_last.is_none_or(|last| due.0 >= last + place), "{due:?} after {due_last:?}");
+        due_last = Some(due.0);
+        assert_eq!(counters.handle_packet(&packet), None);
+        if let Some(pcr) = packet.pcr() {
+            let time = pcr.since(begin).0;
+            assert!(time.abs_diff(due.0 + ticks(PCR_BYTE, rate.0)) <= 1);
+            assert_eq!(packet.is_discontinuous(), clock_last.is_none(), "announced at once");
+            assert!(clock_last.is_none_or(|last| time - last <= SECOND / 10));
+            clock_last = Some(time);
+        }
+        match packet.pid() {
+            Pid(0) | TABLE => {
+                let which = usize::from(packet.pid() == TABLE);
+                let section = &packet.payload()[1..];
+                let len = usize::from(u16::from_be_bytes([section[1] & 0x0f, section[2]])) + 3;
+                assert_eq!(crc(&section[..len]), 0);
+                assert!(tables_last[which].is_none_or(|last| due.0 - last <= SECOND / 2));
+                tables_last[which] = Some(due.0);
+            }
+            FILM if packet.has_payload() => {
+                assert!(clock_last.is_some() && tables_last.iter().all(Option::is_some));
+                if let Some(times) = pes_times(&packet) {
+                    assert!(arrived.is_none_or(|(last, shown)| last + place <= shown));
+                    let shown = times.decoded.as_pcr().since(begin).0;
+                    let mut quads = packet.payload().windows(4);
+                    let mark = quads.find(|quad| quad[0] == 0xaa && quad[3] == 0xaa);
+                    pictures.push((mark.unwrap().try_into().unwrap(), shown));
+                    arrived = Some((due.0, shown));
+                } else if let Some((last, _)) = &mut arrived {
+                    *last = due.0;
+                }
+            }
+            FILM => {}
+            other => panic!("{other:?} is neither a picture nor a table"),
+        }
+    }
+    assert!(arrived.is_none_or(|(last, shown)| last + place <= shown));
+    pictures
+}
+
+fn make() -> impl Strategy<Value = Make> {
+    let stride = prop::sample::select(vec![188usize, 192, 204]);
+    (300_000u64..20_000_000, 40u64..200, 5u64..60, 3u64..16, stride).prop_map(
+        |(rate, group, key, groups, stride)| {
+            let key = key.min(group / 2);
+            Make { rate, group, key, groups, stride }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn what_is_built_is_what_was_chosen_at_its_time_and_nobody_can_complain(
+        make in make(), thousandths in prop::sample::select(
+            vec![-16_000i64, -8000, -4000, -2000, -1000, 2000, 4000, 8000, 16_000]),
+        from in 0u64..1000, per_second in 2u32..12, clock in 0u64..Pcr::WRAP.0,
+    ) {
+        let bytes = make.title();
+        let index = index(&bytes);
+        let rate = BitRate(make.rate);
+        let scale = Scale::nearest(thousandths).unwrap();
+        let from = MediaTime(index.duration().0 / 1000 * from);
+        let terms = Terms { scale, from, per_second, rate };
+        let chosen = choose(index.accesses(), index.stride(), terms);
+        prop_assert!(!chosen.is_empty());
+        let first = index.accesses().iter().find(|access| access.at == chosen[0].at).unwrap();
+        let film = film_of(&index, first).unwrap();
+        prop_assert_eq!((film.pid, film.pmt_pid), (FILM, TABLE));
+        let clock = Pcr::at(MediaTime(clock));
+        let mut multiplex = Multiplex::new(film, rate, clock, Counts::default());
+        let packets = |choice: &Choice| (choice.end - choice.at).div_ceil(make.stride as u64);
+        let begin = multiplex.preparation(packets(&chosen[0]));
+        let mut placed = vec![];
+        for choice in &chosen {
+            let part = &bytes[choice.at as usize..choice.end as usize];
+            let due = MediaTime(begin.0 + choice.due.0);
+            prop_assert!(multiplex.picture(part, make.stride, due, |one| placed.push(one)));
+            prop_assert!(multiplex.now() <= due);
+        }
+        let pictures = watch(&placed, rate, clock);
+        prop_assert_eq!(pictures.len(), chosen.len());
+        for (choice, (found, shown)) in chosen.iter().zip(&pictures) {
+            let nth = choice.at / make.stride as u64 / make.group;
+            prop_assert_eq!(*found, mark(nth));
+            let due = begin.0 + choice.due.0 + mux::LEAD.0;
+            prop_assert!(shown.abs_diff(due) <= 300, "{} instead of {}", shown, due);
+            // The scale, exactly.
+            let way = choice.shown.0.abs_diff(chosen[0].shown.0);
+            prop_assert_eq!(choice.due, scale.shown(MediaTime(way)));
+        }
+        for pair in chosen.windows(2) {
+            prop_assert!(pair[1].due.0 - pair[0].due.0 >= SECOND / u64::from(per_second));
+            prop_assert_eq!(pair[1].at < pair[0].at, scale.is_reverse());
+        }
+        // Where there is room and time for more pictures, there are more.
+        let none_left_out = chosen.len() == index.accesses().iter().filter(|access| {
+            (access.at <= first.at) == scale.is_reverse() || access.at == first.at
+        }).count();
+        let gap = chosen.windows(2).map(|pair| pair[1].due.0 - pair[0].due.0).max();
+        let group = scale.shown(MediaTime(ticks(make.group * 188, make.rate))).0;
+        let needed = mux::place_ticks(make.key + 60, rate).0 + SECOND / u64::from(per_second);
+        prop_assert!(none_left_out || gap.is_none_or(|gap| gap <= 3 * needed + 2 * group));
+    }
+
+    #[test]
+    fn all_pictures_come_twice_as_slow_and_in_time(make in make(), skip in 0u64..3) {
+        let bytes = make.title();
+        let index = index(&bytes);
+        let first = index.accesses()[skip as usize];
+        let rate = BitRate(make.rate);
+        let film = film_of(&index, &first).unwrap();
+        let begin = Pcr::at(MediaTime(5));
+        let mut multiplex = Multiplex::new(film, rate, begin, Counts::default());
+        let mut placed = vec![];
+        let (mut own, mut marks) = (0, vec![]);
+        for (nth, chunk) in (0u64..).zip(bytes[first.at as usize..].chunks(make.stride)) {
+            let packet = Packet::first_of(chunk).unwrap();
+            let at = first.at + nth * make.stride as u64;
+            let passed = MediaTime(index.time_at(at).0 - index.time_at(first.at).0);
+            own += usize::from(packet.pid() == FILM);
+            if let Some(times) = pes_times(&packet).filter(|_| packet.pid() == FILM) {
+                marks.push(times.decoded.as_pcr().since(index.pcr_at(at)).0 + passed.0);
+            }
+            multiplex.stretch(&packet, Scale::SLOW, passed, index.pcr_at(at), |one| {
+                placed.push(one);
+            });
+        }
+        let pictures = watch(&placed, rate, begin);
+        prop_assert_eq!(pictures.len(), marks.len());
+        for ((_, shown), before) in pictures.iter().zip(marks) {
+            let due = 2 * before + mux::LEAD.0;
+            prop_assert!(shown.abs_diff(due) <= 900, "{} instead of {}", shown, due);
+        }
+        let film = placed.iter().filter(|one| {
+            let packet = Packet::read(&one.bytes).unwrap();
+            packet.pid() == FILM && packet.has_payload()
+        });
+        prop_assert_eq!(film.count(), own);
+    }
+
+    #[test]
+    fn any_bytes_are_no_picture_or_one(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..2000), due in 0u64..SECOND,
+    ) {
+        let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188 }.title();
+        let index = index(&title);
+        let film = film_of(&index, &index.accesses()[0]).unwrap();
+        let mut multiplex = Multiplex::new(film, RATE_MIN, Pcr::at(MediaTime(0)), Counts::default());
+        for chunk in bytes.chunks_mut(PACKET) {
+            chunk[0] = 0x47;
+            if chunk.len() > 3 {
+                chunk[1] = chunk[1] & 0xe0 | 1;
+                chunk[2] = 0;
+            }
+        }
+        let mut count = 0;
+        let is_one = multiplex.picture(&bytes, PACKET, MediaTime(due), |_| count += 1);
+        prop_assert!(is_one || count == 0);
+    }
+}
+
+#[test]
+fn the_tables_say_what_is_left_and_keep_descriptors() {
+    let make = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188 };
+    let index = index(&make.title());
+    let film = film_of(&index, &index.accesses()[0]).unwrap();
+    assert_eq!(film.pat[..film.pat.len() - 4], [0, 0xb0, 13, 0, 9, 0xc3, 0, 0, 0, 1, 0xf0, 0]);
+    let head = [2, 0xb0, 23, 0, 1, 0xc1, 0, 0, 0xe1, 0, 0xf0, 2, 0x88, 0];
+    let stream = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
+    assert_eq!(film.pmt[..film.pmt.len() - 4], [&head[..], &stream].concat());
+    assert_eq!((crc(&film.pat), crc(&film.pmt)), (0, 0));
+}
