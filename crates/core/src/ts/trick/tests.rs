@@ -51,12 +51,12 @@ impl Make {
             let one = match place {
                 0 => section_packet(Pid(0), count(0), &pat()),
                 1 => section_packet(TABLE, count(1), &pmt()),
-                _ if place % 4 == 0 => packet(SOUND.0, count(2), None),
+                _ if place.is_multiple_of(4) => packet(SOUND.0, count(2), None),
                 _ => {
                     let pcr = (place % 8 == 2).then(|| clock(at + PCR_BYTE));
                     let mut packet = packet(FILM.0, count(3), pcr);
                     let is_key = place == 2;
-                    if is_key || place > 2 && (place - 2) % self.key == 0 {
+                    if is_key || place > 2 && (place - 2).is_multiple_of(self.key) {
                         let kind = if is_key { 1 } else { 2 };
                         let shown = clock(at).after(MediaTime(SECOND / 2));
                         begin(&mut packet, shown, kind, nth / self.group);
