@@ -8,6 +8,25 @@
 use crate::mutant;
 use crate::units::{BitRate, Bytes, MonoTime, Nanos};
 
+/// Whatever tells when the bytes of a stream are due.
+pub trait Due {
+    /// When byte `offset` of the stream is due.
+    fn due(&self, offset: Bytes) -> MonoTime;
+
+    /// No block of bytes is due faster than at this rate.
+    fn rate(&self) -> BitRate;
+}
+
+impl Due for ByteClock {
+    fn due(&self, offset: Bytes) -> MonoTime {
+        ByteClock::due(self, offset)
+    }
+
+    fn rate(&self) -> BitRate {
+        ByteClock::rate(self)
+    }
+}
+
 /// The departure law of one segment of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteClock {
@@ -31,6 +50,11 @@ impl ByteClock {
     /// The rate in force.
     pub const fn rate(&self) -> BitRate {
         self.rate
+    }
+
+    /// When the segment began.
+    pub const fn start(&self) -> MonoTime {
+        self.start
     }
 
     /// When byte `offset` of the stream is due. Rounds up: never early.

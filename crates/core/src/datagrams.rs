@@ -5,10 +5,16 @@
 //! byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250, RFC 3550).
 //! It knows no addresses and moves no bytes. The argument: `docs/design/packets.md`.
 
+mod plan;
+
+use alloc::sync::Arc;
+
 use crate::byte_clock::ByteClock;
 use crate::rtp;
-use crate::ts;
-use crate::units::{BitRate, Bytes, MonoTime, Nanos};
+use crate::ts::{self, Moment, NULL_PACKET, Pcr, Stamper};
+use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
+
+pub use plan::{Law, Line, Plan, Stamps};
 
 /// What a whole datagram carries: seven transport packets, as many as fit a frame of Ethernet.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
@@ -80,10 +86,14 @@ impl Ip {
 /// Some datagrams of one stream that leave together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The first byte, counted from the beginning of the stream.
+    /// The first byte, counted over all that leaves from the beginning of the stream.
     pub at: Bytes,
     /// Payload in all.
     pub bytes: Bytes,
+    /// The first byte of the title in it, counted from the first that is sent, over all turns.
+    pub from: Bytes,
+    /// How many bytes of the title are in it; the rest stands in front or is stuffing.
+    pub taken: Bytes,
     /// In how many datagrams.
     pub datagrams: u32,
     /// When they may leave: when the last of them is due.
@@ -99,46 +109,127 @@ pub struct Trace {
     pub form: Form,
     /// When the first datagram of the session was due.
     pub epoch: MonoTime,
+    stamper: Stamper,
+    /// What its clock shows then.
+    shows: Option<Pcr>,
+}
+
+/// What was put into a message beside the title's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Composed {
+    /// Null packets.
+    pub nulls: u32,
+    /// Packets of the title whose time had come a whole datagram before.
+    pub late: u32,
+}
+
+/// What a stream is cut by.
+#[derive(Clone, Debug)]
+pub struct Cutting {
+    /// What stands in front.
+    pub form: Form,
+    /// When it begins, and the rate that was reserved.
+    pub clock: ByteClock,
+    /// Datagrams of one message are due within this.
+    pub burst: Nanos,
+    /// And they are no more than so many.
+    pub segments_max: u32,
+    /// After how many bytes the title begins again.
+    pub turn: Option<Bytes>,
+    /// What is known of the stream.
+    pub plan: Option<Arc<Plan>>,
 }
 
 /// Cuts one stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Cutter {
     form: Form,
     clock: ByteClock,
-    /// When byte 0 was due when the stream began: what RTP's time counts from.
+    /// When byte 0 was due when the session began: what RTP's time counts from.
     epoch: MonoTime,
+    /// Bytes that have left, and how many of them are the title's.
     at: Bytes,
+    taken: Bytes,
     datagrams_max: u32,
+    burst: Nanos,
+    turn: Option<Bytes>,
+    plan: Option<Arc<Plan>>,
+    /// Where in the line the next byte is.
+    hint: usize,
+    /// The turn that the stamper is in.
+    part: u64,
+    stamper: Stamper,
+    /// What the stream's clock shows at its first byte of the title; none when nobody knows.
+    begins: Option<Pcr>,
+}
+
+/// Where a stream's bytes come from, packet by packet.
+#[derive(Clone, Copy)]
+enum Slot {
+    /// From what stands in front, at this byte.
+    Front(usize),
+    /// The next of the title.
+    Title,
+    Null,
 }
 
 impl Cutter {
-    /// A stream by `clock`, in messages of as many datagrams as are due within `burst`, and at most
-    /// `segments_max`.
-    pub fn new(form: Form, clock: ByteClock, burst: Nanos, segments_max: u32) -> Self {
-        let within = clock.rate().bytes_in(burst).0 / PAYLOAD.0;
+    /// A stream from its beginning.
+    pub fn new(cutting: Cutting) -> Self {
+        let Cutting { form, clock, burst, segments_max, turn, plan } = cutting;
+        let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
+        let within = stuffed.unwrap_or(clock.rate()).bytes_in(burst).0 / PAYLOAD.0;
         let most = u64::from(segments_max.clamp(1, SEGMENTS_MAX));
         let datagrams_max = within.clamp(1, most) as u32;
-        Self { form, clock, epoch: clock.due(Bytes(0)), at: Bytes(0), datagrams_max }
+        let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
+        let begins = stamps.and_then(|stamps| stamps.clock).map(|(_, pcr)| pcr);
+        Self {
+            form,
+            clock,
+            epoch: clock.due(Bytes(0)),
+            at: Bytes(0),
+            taken: Bytes(0),
+            datagrams_max,
+            burst,
+            turn,
+            plan,
+            hint: 0,
+            part: 0,
+            stamper: Stamper::default(),
+            begins,
+        }
     }
 
-    /// The same, in the session of the stream before it: numbers and timestamps go on.
+    /// The same, in the session of the stream before it, which has ended: numbers, timestamps, counters and clocks go on.
     #[must_use]
     pub fn following(self, trace: &Trace) -> Self {
-        Self { form: trace.form, epoch: trace.epoch, ..self }
+        let mut stamper = trace.stamper;
+        stamper.join();
+        let begins = match (self.begins, trace.shows) {
+            // What has passed meanwhile, and the tables in front, take time of their own.
+            (Some(_), Some(shows)) => {
+                let late = media(self.clock.start().since(trace.due));
+                Some(shows.after(late).after(self.lead_ticks()))
+            }
+            (begins, _) => begins,
+        };
+        Self { form: trace.form, epoch: trace.epoch, stamper, begins, ..self }
     }
 
-    /// Where it stands when `sent` of it have left, which is where a message ends.
+    /// Where it stands when `sent` of its title have left, which is where a message ends.
     pub fn trace(&self, sent: Bytes) -> Trace {
+        // Where counters are kept what was cut has left, or is lost.
+        let at = if self.plan.is_some() { self.at } else { sent };
         let form = match self.form {
             Form::Udp => Form::Udp,
             Form::Rtp(session) => {
                 // Runs modulo its width.
-                let sequence = session.sequence.wrapping_add(sent.0.div_ceil(PAYLOAD.0) as u16);
+                let sequence = session.sequence.wrapping_add(at.0.div_ceil(PAYLOAD.0) as u16);
                 Form::Rtp(Session { sequence, ..session })
             }
         };
-        Trace { due: self.clock.due(sent), form, epoch: self.epoch }
+        let (due, epoch) = (self.due_at(at), self.epoch);
+        Trace { due, form, epoch, stamper: self.stamper, shows: self.shows(at) }
     }
 
     /// When the first datagram of the session was due.
@@ -146,9 +237,9 @@ impl Cutter {
         self.epoch
     }
 
-    /// The law in force.
-    pub const fn clock(&self) -> &ByteClock {
-        &self.clock
+    /// The law in force, as bytes of the title are read by it.
+    pub fn clock(&self) -> ByteClock {
+        self.clock.delayed(self.lead())
     }
 
     /// What stands in front.
@@ -156,21 +247,208 @@ impl Cutter {
         self.form
     }
 
-    /// Where the next message begins.
-    pub const fn at(&self) -> Bytes {
-        self.at
+    /// How much of the title has been cut, over all turns.
+    pub const fn taken(&self) -> Bytes {
+        self.taken
     }
 
-    /// The next message of a stream of `len` bytes, or of one without an end; none after the last.
+    /// Packets whose counters could not be kept.
+    pub fn missed(&self) -> u64 {
+        self.stamper.missed()
+    }
+
+    /// Whether all that leaves has one rate.
+    pub fn is_even(&self) -> bool {
+        self.stuffed().is_some() || self.line().is_none()
+    }
+
+    /// Bytes that are due by `now`, with all that is put between them. Rounds down.
+    pub fn allowed(&self, now: MonoTime) -> Bytes {
+        if let Some(rate) = self.stuffed() {
+            return rate.bytes_in(now.since(self.clock.start()));
+        }
+        let Some(line) = self.line() else { return self.clock.allowed(now) };
+        line.allowed(now.since(self.clock().start())) + self.front()
+    }
+
+    /// The next message of a stream whose title has `len` bytes, or of one without an end; none after the last.
     pub fn next(&self, len: Option<Bytes>) -> Option<Message> {
-        let whole = PAYLOAD.0 * u64::from(self.datagrams_max);
-        let bytes = len.map_or(whole, |len| whole.min(len.saturating_sub(self.at).0));
-        if bytes == 0 {
+        if self.stuffed().is_some() {
+            return self.next_stuffed(len);
+        }
+        let end = len.map_or(u64::MAX, |len| len.0 + self.front().0);
+        let left = end.saturating_sub(self.at.0);
+        if left == 0 {
             return None;
         }
-        let datagrams = bytes.div_ceil(PAYLOAD.0) as u32;
-        let due = self.due(datagrams - 1);
-        Some(Message { at: self.at, bytes: Bytes(bytes), datagrams, due })
+        let most = left.div_ceil(PAYLOAD.0).min(u64::from(self.datagrams_max)) as u32;
+        let mut datagrams = 1;
+        let mut due = self.due(0);
+        let first = due;
+        // Where all have one rate as many as allowed are due within the burst.
+        if self.line().is_none() {
+            datagrams = most;
+            due = self.due(most - 1);
+        } else {
+            while datagrams < most && self.due(datagrams).since(first) <= self.burst {
+                due = self.due(datagrams);
+                datagrams += 1;
+            }
+        }
+        let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
+        let in_front = self.front().saturating_sub(self.at).min(bytes);
+        let (at, from, taken) = (self.at, self.taken, bytes - in_front);
+        Some(Message { at, bytes, from, taken, datagrams, due })
+    }
+
+    /// As [`next`](Self::next): datagrams are full, and leave at the rate that was asked for.
+    fn next_stuffed(&self, len: Option<Bytes>) -> Option<Message> {
+        let mut taken = Bytes(0);
+        let mut datagrams = 0;
+        while datagrams < self.datagrams_max && !self.is_over(self.taken + taken, datagrams, len) {
+            taken += Bytes(TS * self.of_title(datagrams, self.taken + taken, len));
+            datagrams += 1;
+        }
+        let due = self.due(datagrams.checked_sub(1)?);
+        let (at, from) = (self.at, self.taken);
+        let bytes = Bytes(PAYLOAD.0 * u64::from(datagrams));
+        Some(Message { at, bytes, from, taken, datagrams, due })
+    }
+
+    /// Whether nothing is left before datagram `nth` of a stuffed stream.
+    fn is_over(&self, taken: Bytes, nth: u32, len: Option<Bytes>) -> bool {
+        len.is_some_and(|len| taken + Bytes(TS) > len) && self.begins_at(nth) >= self.front()
+    }
+
+    /// Packets of the title in datagram `nth` of a stuffed stream: those whose time has come when it leaves.
+    fn of_title(&self, nth: u32, taken: Bytes, len: Option<Bytes>) -> u64 {
+        let begins = self.begins_at(nth);
+        let in_front = self.front().saturating_sub(begins).min(PAYLOAD).0 / TS;
+        let mut slots = PAYLOAD.0 / TS - in_front;
+        let due = self.due(nth);
+        let mut count = 0;
+        while slots > 0 {
+            let from = taken + Bytes(count * TS);
+            if len.is_some_and(|len| from + Bytes(TS) > len) || self.title_due(from) > due {
+                break;
+            }
+            count += 1;
+            slots -= 1;
+        }
+        count
+    }
+
+    /// Whether the bytes of a message are other than the title's.
+    pub fn changes(&self, message: &Message) -> bool {
+        message.taken != message.bytes || self.stamps().is_some()
+    }
+
+    /// Makes the payload of the next message in `bytes`, of which the last `message.taken` are the title's.
+    ///
+    /// # Panics
+    /// When it is not the next one, or `bytes` are not as many.
+    pub fn compose(&mut self, message: &Message, bytes: &mut [u8]) -> Composed {
+        assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0);
+        let mut composed = Composed::default();
+        let mut from = bytes.len() - message.taken.0 as usize;
+        let mut title = self.taken;
+        let end = self.taken + message.taken;
+        let mut at = 0;
+        for nth in 0..message.datagrams {
+            let stuffed = self.stuffed().is_some();
+            let mut own = if stuffed { self.of_title(nth, title, Some(end)) } else { u64::MAX };
+            let due = self.due(nth);
+            let datagram = (at + PAYLOAD.0 as usize).min(bytes.len());
+            while at < datagram {
+                let len = (TS as usize).min(datagram - at);
+                let out = self.at + Bytes(at as u64);
+                let slot = match out.0 < self.front().0 {
+                    true => Slot::Front(out.0 as usize),
+                    false if own > 0 && title < end => Slot::Title,
+                    false => Slot::Null,
+                };
+                match slot {
+                    Slot::Front(front) => {
+                        let plan = self.plan.as_ref().expect("what stands in front is in the plan");
+                        bytes[at..at + len].copy_from_slice(&plan.front[front..front + len]);
+                    }
+                    Slot::Title => {
+                        bytes.copy_within(from..from + len, at);
+                        own -= 1;
+                        from += len;
+                        if stuffed && self.title_due(title) + self.gap() < due {
+                            composed.late += 1;
+                        }
+                    }
+                    Slot::Null => {
+                        bytes[at..at + len].copy_from_slice(&NULL_PACKET[..len]);
+                        composed.nulls += 1;
+                    }
+                }
+                if let Some(packet) = bytes[at..].first_chunk_mut() {
+                    self.stamp(slot, title, out, packet);
+                }
+                if matches!(slot, Slot::Title) {
+                    title += Bytes(len as u64);
+                }
+                at += len;
+            }
+        }
+        composed
+    }
+
+    /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
+    fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
+        let Some(plan) = &self.plan else { return };
+        let Some(stamps) = &plan.stamps else { return };
+        let (part, within) = match self.turn {
+            Some(turn) => (title.0 / turn.0, title.0 % turn.0),
+            None => (0, title.0),
+        };
+        let moment = match slot {
+            Slot::Null => return,
+            Slot::Front(_) => Moment { pcr: None, moved: MediaTime(0), beyond: None },
+            Slot::Title => {
+                if part != self.part {
+                    self.stamper.join();
+                    self.part = part;
+                }
+                let pcr = stamps.clock.and_then(|(pid, own)| {
+                    let shows = self.shows(out + Bytes(ts::PCR_BYTE))?;
+                    Some((pid, own, shows))
+                });
+                // What the stream is ahead of its title in this turn, without what lies between slot and time.
+                let turned = match (stamps.turn, self.turn) {
+                    (Some(turn), _) => wrapped(u128::from(turn.0) * u128::from(part)),
+                    (None, Some(turn)) => self.span(Bytes(turn.0 * part)),
+                    (None, None) => MediaTime(0),
+                };
+                let begun = match (stamps.clock, self.begins) {
+                    (Some((_, own)), Some(begins)) => begins.since(own),
+                    _ => MediaTime(0),
+                };
+                let base = Pcr::at(MediaTime(turned.0 + begun.0));
+                let behind = stamps.runs.partition_point(|run| run.at <= within);
+                let moved = |nth: usize| {
+                    let run = nth.checked_sub(1).map_or(MediaTime(0), |nth| stamps.runs[nth].moved);
+                    base.after(run).ticks()
+                };
+                // Of two neighbours the nearer jump counts.
+                let beyond = match (behind.checked_sub(1), stamps.runs.get(behind)) {
+                    (None, None) => None,
+                    (Some(last), Some(next))
+                        if within - stamps.runs[last].at > next.at - within =>
+                    {
+                        Some(moved(behind + 1))
+                    }
+                    (Some(last), _) => Some(moved(last)),
+                    (None, Some(_)) => Some(moved(behind + 1)),
+                };
+                let pcr = pcr.map(|(pid, _, shows)| (pid, shows));
+                Moment { pcr, moved: moved(behind), beyond }
+            }
+        };
+        self.stamper.stamp(packet, &moment);
     }
 
     /// The header of datagram `nth` of the next message.
@@ -195,6 +473,11 @@ impl Cutter {
     pub fn advance(&mut self, message: &Message) {
         assert!(message.at == self.at, "messages leave in order");
         self.at += message.bytes;
+        self.taken += message.taken;
+        if let Some(line) = self.line() {
+            let here = line.hint_near(self.taken, self.hint);
+            self.hint = here;
+        }
     }
 
     /// Moves everything that is still to come.
@@ -202,8 +485,85 @@ impl Cutter {
         self.clock = self.clock.delayed(pause);
     }
 
+    fn line(&self) -> Option<&Line> {
+        self.plan.as_ref()?.line.as_ref()
+    }
+
+    fn stamps(&self) -> Option<&Stamps> {
+        self.plan.as_ref()?.stamps.as_ref()
+    }
+
+    fn stuffed(&self) -> Option<BitRate> {
+        self.plan.as_ref()?.stuff
+    }
+
+    /// Bytes in front.
+    fn front(&self) -> Bytes {
+        Bytes(self.plan.as_ref().map_or(0, |plan| plan.front.len() as u64))
+    }
+
+    /// What they take.
+    fn lead(&self) -> Nanos {
+        self.stuffed().unwrap_or(self.clock.rate()).time_for(self.front())
+    }
+
+    /// The same by the clock inside.
+    fn lead_ticks(&self) -> MediaTime {
+        ticks(self.front(), self.stuffed().unwrap_or(self.clock.rate()))
+    }
+
+    /// From one datagram of a stuffed stream to the next.
+    fn gap(&self) -> Nanos {
+        self.stuffed().map_or(Nanos(0), |rate| rate.time_for(PAYLOAD))
+    }
+
+    fn begins_at(&self, nth: u32) -> Bytes {
+        self.at + Bytes(PAYLOAD.0 * u64::from(nth))
+    }
+
     fn due(&self, nth: u32) -> MonoTime {
-        self.clock.due(self.at + Bytes(PAYLOAD.0 * u64::from(nth)))
+        self.due_at(self.begins_at(nth))
+    }
+
+    /// When a byte is due, counted over all that leaves.
+    fn due_at(&self, out: Bytes) -> MonoTime {
+        match (self.stuffed(), self.line()) {
+            (Some(rate), _) => self.clock.start() + rate.time_for(out),
+            (None, Some(_)) if out.0 >= self.front().0 => self.title_due(out - self.front()),
+            (None, _) => self.clock.due(out),
+        }
+    }
+
+    /// When a byte of the title is due.
+    fn title_due(&self, from: Bytes) -> MonoTime {
+        match self.line() {
+            Some(line) => self.clock.start() + self.lead() + line.due(from, self.hint),
+            None => self.clock.due(from) + self.lead(),
+        }
+    }
+
+    /// What the stream's clock shows at a byte, counted over all that leaves: the title's clock at its first byte, and
+    /// what has passed since.
+    fn shows(&self, out: Bytes) -> Option<Pcr> {
+        // A clock that is not the bytes' is only moved.
+        let begins =
+            self.begins.filter(|_| self.stamps().is_some_and(|stamps| stamps.turn.is_none()))?;
+        let front = self.front();
+        Some(match self.stuffed() {
+            Some(rate) => begins.before(self.lead_ticks()).after(ticks(out, rate)),
+            None if out < front => {
+                begins.before(self.lead_ticks()).after(ticks(out, self.clock.rate()))
+            }
+            None => begins.after(self.span(out - front)),
+        })
+    }
+
+    /// What passes until byte `from` of the title, by its times.
+    fn span(&self, from: Bytes) -> MediaTime {
+        match self.line() {
+            Some(line) => wrapped(u128::from(line.ticks(from, self.hint).0)),
+            None => ticks(from, self.clock.rate()),
+        }
     }
 
     /// Ticks of 90 kHz from the beginning to a datagram's due time, modulo 2^32. Rounds down.
@@ -211,6 +571,24 @@ impl Cutter {
         let since = self.due(nth).since(self.epoch);
         (u128::from(since.0) * 9 / 100_000) as u32
     }
+}
+
+/// Bytes of a transport packet.
+const TS: u64 = ts::PACKET as u64;
+
+/// Modulo the clock's wrap.
+fn wrapped(ticks: u128) -> MediaTime {
+    MediaTime((ticks % u128::from(Pcr::WRAP.0)) as u64)
+}
+
+/// Ticks of 27 MHz in which so many bytes leave. Rounds down.
+fn ticks(bytes: Bytes, rate: BitRate) -> MediaTime {
+    wrapped(u128::from(bytes.0) * 216_000_000 / u128::from(rate.0))
+}
+
+/// Rounds down.
+fn media(span: Nanos) -> MediaTime {
+    wrapped(u128::from(span.0) * 27 / 1000)
 }
 
 /// The time after `now` at which the stream in `place` begins, whose datagrams are `gap` apart: places are
@@ -223,128 +601,4 @@ pub fn phase(place: u32, gap: Nanos) -> Nanos {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::{MILLISECOND, SECOND};
-    use alloc::vec::Vec;
-    use proptest::prelude::*;
-
-    const SESSION: Session = Session { source: 7, sequence: 65_530, timestamp: u32::MAX - 1000 };
-
-    fn cutter(rate: u64, burst: Nanos) -> Cutter {
-        let clock = ByteClock::new(MonoTime(1_000_000_007), BitRate(rate));
-        Cutter::new(Form::Rtp(SESSION), clock, burst, SEGMENTS_MAX)
-    }
-
-    proptest! {
-        #[test]
-        fn every_byte_leaves_once_in_order_and_no_datagram_before_it_is_due(
-            rate in 1_000u64..100_000_000_000, len in 1u64..400_000, burst in 0u64..8_000_000,
-            pauses in prop::collection::vec((0u64..300, 0u64..1_000_000_000), 0..4),
-        ) {
-            let mut cutter = cutter(rate, Nanos(burst));
-            let (mut at, mut before) = (0, MonoTime(0));
-            let mut number = 0u64;
-            while let Some(message) = cutter.next(Some(Bytes(len))) {
-                for &(_, pause) in pauses.iter().filter(|&&(nth, _)| nth == number) {
-                    cutter.delay(Nanos(pause));
-                }
-                let message = cutter.next(Some(Bytes(len))).unwrap_or(message);
-                prop_assert_eq!(message.at.0, at);
-                prop_assert!(u64::from(message.datagrams) == message.bytes.0.div_ceil(PAYLOAD.0));
-                // Each of them is due by then, and waits for no longer than the burst.
-                let (first, last) = (at, at + PAYLOAD.0 * u64::from(message.datagrams - 1));
-                prop_assert!(cutter.clock().due(Bytes(last)) <= message.due);
-                let waits = message.due.since(cutter.clock().due(Bytes(first)));
-                prop_assert!(message.datagrams == 1 || waits <= Nanos(burst));
-                prop_assert!(message.due >= before);
-                (at, before) = (at + message.bytes.0, message.due);
-                cutter.advance(&message);
-                number += 1;
-            }
-            prop_assert_eq!(at, len);
-        }
-
-        #[test]
-        fn numbers_follow_each_other_and_timestamps_are_due_times(
-            rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
-        ) {
-            let mut cutter = cutter(rate, Nanos(burst));
-            let mut seen = 0u64;
-            for nth in 0..40 {
-                if nth == 17 {
-                    cutter.delay(Nanos(pause));
-                }
-                let message = cutter.next(None).unwrap();
-                for within in 0..message.datagrams {
-                    let header = cutter.header(within).unwrap();
-                    let packet = rtp::Packet::read(&header).unwrap();
-                    prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(seen as u16));
-                    prop_assert_eq!((packet.payload_type, packet.source), (rtp::MP2T, 7));
-                    // Due by the law itself, in ticks rounded down.
-                    let paused = if nth >= 17 { pause } else { 0 };
-                    let due = BitRate(rate).time_for(Bytes(PAYLOAD.0 * seen)).0 + paused;
-                    let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
-                    prop_assert_eq!(u64::from(ticks), due * 9 / 100_000);
-                    seen += 1;
-                }
-                cutter.advance(&message);
-            }
-        }
-
-        #[test]
-        fn what_follows_goes_on_in_numbers_and_time(
-            rates in (100_000u64..1_000_000_000, 100_000u64..1_000_000_000), len in 1u64..400_000,
-            burst in 0u64..4_000_000,
-        ) {
-            let mut first = cutter(rates.0, Nanos(burst));
-            let mut count = 0u16;
-            while let Some(message) = first.next(Some(Bytes(len))) {
-                count = count.wrapping_add(message.datagrams as u16);
-                first.advance(&message);
-            }
-            let trace = first.trace(Bytes(len));
-            prop_assert_eq!(trace.due, first.clock().due(Bytes(len)));
-            let clock = ByteClock::new(trace.due, BitRate(rates.1));
-            let next = Cutter::new(Form::Udp, clock, Nanos(0), 1).following(&trace);
-            let packet = next.header(0).unwrap();
-            let packet = rtp::Packet::read(&packet).unwrap();
-            prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(count));
-            let since = BitRate(rates.0).time_for(Bytes(len)).0;
-            let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
-            prop_assert_eq!(u64::from(ticks), since * 9 / 100_000);
-        }
-
-        #[test]
-        fn places_are_spread_over_a_gap(count in 1u32..3000, gap in 10_000u64..10_000_000) {
-            let mut phases: Vec<u64> = (0..count).map(|place| phase(place, Nanos(gap)).0).collect();
-            phases.sort_unstable();
-            prop_assert!(phases.iter().all(|&phase| phase < gap));
-            // No stretch is emptier than three places on average would leave it (Steinhaus: of the three
-            // lengths that occur the longest is below 2.7 of the mean).
-            let last = phases[0] + gap;
-            let ends = phases.iter().skip(1).chain([&last]);
-            let widest = phases.iter().zip(ends).map(|(from, to)| to - from).max().unwrap();
-            prop_assert!(widest <= gap * 3 / u64::from(count) + 2, "{widest} of {gap} for {count}");
-        }
-    }
-
-    #[test]
-    fn messages_hold_what_is_due_within_the_burst() {
-        let count = |rate, burst| cutter(rate, burst).next(None).map(|message| message.datagrams);
-        // measures of the field: 4 Mbit/s and 1 ms, 20 Mbit/s and 4 ms, a link of 10 Gbit/s.
-        assert_eq!(count(4_000_000, MILLISECOND), Some(1));
-        assert_eq!(count(20_000_000, MILLISECOND.times(4)), Some(7));
-        assert_eq!(count(10_000_000_000, MILLISECOND), Some(SEGMENTS_MAX));
-        assert_eq!(count(10_000_000_000, Nanos(0)), Some(1));
-    }
-
-    #[test]
-    fn the_wire_carries_what_the_payload_does_not_show() {
-        assert_eq!(Form::Udp.wire(PAYLOAD, 1, Ip::V4), Bytes(1382));
-        let rtp = Form::Rtp(SESSION);
-        assert_eq!(rtp.wire(Bytes(2 * PAYLOAD.0), 2, Ip::V6), Bytes(2 * (1316 + 12 + 86)));
-        // 4 Mbit/s need 4.2 of a link that is counted with all that is on it.
-        assert_eq!(Form::Udp.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 //! Of a title that grows only whole blocks are asked for, so that none is read twice. It knows neither
 //! the disk nor the memory.
 
-use crate::byte_clock::ByteClock;
+use crate::byte_clock::Due;
 use crate::itinerary::{self, Itinerary, Short};
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
@@ -103,7 +103,7 @@ impl ReadAhead {
 
     /// The next block, when the window has room and its first byte is due before `horizon` by the
     /// clock of this delivery; without a clock every block is due.
-    pub fn poll(&mut self, clock: Option<&ByteClock>, horizon: MonoTime) -> Option<Piece> {
+    pub fn poll(&mut self, clock: Option<&dyn Due>, horizon: MonoTime) -> Option<Piece> {
         if self.is_at_end() || self.out >= self.window + mutant!(WindowOffByOne, 1, 0) {
             return None;
         }
@@ -121,7 +121,7 @@ impl ReadAhead {
     }
 
     /// When the first byte of the next block is due.
-    pub fn due(&self, clock: &ByteClock) -> MonoTime {
+    pub fn due(&self, clock: &dyn Due) -> MonoTime {
         let begins = self.begins(self.next);
         clock.due(self.turned + begins.saturating_sub(self.extent.first))
     }
@@ -158,7 +158,7 @@ impl ReadAhead {
 
     /// Until when blocks are due that must be asked for at `now`, the start of a cycle: those of the
     /// next cycle, and one block's duration beyond.
-    pub fn horizon(&self, clock: &ByteClock, now: MonoTime, cycle: Nanos) -> MonoTime {
+    pub fn horizon(&self, clock: &dyn Due, now: MonoTime, cycle: Nanos) -> MonoTime {
         now + cycle.times(2) + clock.rate().time_for(self.extent.block)
     }
 
@@ -178,6 +178,7 @@ impl ReadAhead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::byte_clock::ByteClock;
     use crate::units::{BitRate, KIB, SECOND};
     use alloc::vec::Vec;
     use proptest::prelude::*;

@@ -15,6 +15,7 @@ mod repeat;
 mod sections;
 
 mod sieve;
+mod stamp;
 
 mod index;
 
@@ -27,10 +28,13 @@ pub use index::{
     Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
 };
 pub use packet::{Packet, Pid, set_continuity, set_pcr};
-pub use pes::{PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time};
+pub use pes::{
+    PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time, splits_pes_times,
+};
 pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
 pub use sieve::{Counts, Mark, Sieve};
+pub use stamp::{Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
 
 /// Bytes of a transport packet.
 pub const PACKET: usize = 188;

@@ -116,6 +116,12 @@ pub struct PacketCounters {
     pub underruns: Counter,
     /// Moments in which the machine or the link stood still and all clocks were moved.
     pub stalls: Counter,
+    /// Null packets put between those of titles.
+    pub stuffed: Counter,
+    /// Packets of titles that found no place when their time came: the rate they are stuffed to is too low.
+    pub slots_late: Counter,
+    /// Packets whose counter could not be kept over a join: their stream is one of too many.
+    pub unstamped: Counter,
     /// How late the turn began in which each message left, in ns after it was due.
     pub lateness: Histogram,
     /// How far each whole second of each stream was from its rate, in millionths. The mean is the

@@ -13,6 +13,8 @@ mod entry;
 
 use std::sync::Arc;
 
+use tactus_core::byte_clock::Due;
+use tactus_core::datagrams::Law;
 use tactus_core::mutant;
 use tactus_core::ports::{Bell, DiskFault};
 use tactus_core::read_ahead::Piece;
@@ -181,9 +183,8 @@ impl DeliveryServer {
         }
         let cycle = self.volumes[usize::from(entry.start.origin.volume.0)].terms.cycle;
         let is_fed = entry.read.is_complete() && self.wanted.front(&entry.wanted).is_none();
-        let is_ahead = entry.clock.as_ref().is_some_and(|clock| {
-            !entry.read.is_at_end()
-                && entry.read.due(clock) >= entry.read.horizon(clock, now, cycle)
+        let is_ahead = entry.law().is_some_and(|law| {
+            !entry.read.is_at_end() && entry.read.due(&law) >= entry.read.horizon(&law, now, cycle)
         });
         if is_fed || is_ahead {
             entry.is_open_ended = false;
@@ -201,22 +202,27 @@ impl DeliveryServer {
         let at = usize::from(entry.start.origin.volume.0);
         let volume = &mut self.volumes[at];
         let cycle = volume.terms.cycle;
-        let horizon = match &entry.clock {
-            Some(clock) => entry.read.horizon(clock, now, cycle),
+        let horizon = match entry.law() {
+            Some(law) => entry.read.horizon(&law, now, cycle),
             None => now,
         };
         loop {
-            let deadline = match (&entry.clock, entry.start.pace) {
+            let law = match &entry.clock {
+                Some(clock) => Some(Law { clock: *clock, plan: entry.start.plan.as_deref() }),
+                None => None,
+            };
+            let deadline = match (&law, entry.start.pace) {
                 // What has just come into being was due when it did; nobody is late for it.
-                (Some(clock), _) if entry.is_open_ended => {
-                    entry.read.due(clock).max(now + cycle.times(2))
+                (Some(law), _) if entry.is_open_ended => {
+                    entry.read.due(law).max(now + cycle.times(2))
                 }
-                (Some(clock), _) => entry.read.due(clock),
+                (Some(law), _) => entry.read.due(law),
                 // What only begins comes after everything that is already promised.
                 (None, Pace::Paced { .. }) => now + mutant!(NewcomersFirst, cycle.times(4), JOIN),
                 (None, Pace::BestEffort) => MonoTime(u64::MAX),
             };
-            let Some(mut piece) = entry.read.poll(entry.clock.as_ref(), horizon) else { break };
+            let law = law.as_ref().map(|law| -> &dyn Due { law });
+            let Some(mut piece) = entry.read.poll(law, horizon) else { break };
             if let Some(itinerary) = &entry.start.itinerary {
                 piece.block = itinerary.block_at(piece.block);
             }
@@ -331,6 +337,7 @@ impl DeliveryServer {
                     pace,
                     len: (!entry.is_open_ended && !entry.start.repeats).then_some(turn),
                     turn: entry.start.repeats.then_some(turn),
+                    plan: entry.start.plan.clone(),
                 };
                 self.links.give(entry.start.sink, ToLink::Open(open));
             }
@@ -451,7 +458,7 @@ impl DeliveryServer {
             return;
         }
         let (stream, at) = (entry.start.stream, entry.active_at);
-        let sums = entry.start.origin.sums.take();
+        let (sums, plan) = (entry.start.origin.sums.take(), entry.start.plan.take());
         let itinerary = entry.start.itinerary.take();
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
@@ -459,7 +466,7 @@ impl DeliveryServer {
             self.entries[moved as usize].active_at = at;
         }
         self.counters.streams.set(self.active.len() as u64);
-        self.report(Report::Retired { stream, sums, itinerary });
+        self.report(Report::Retired { stream, sums, itinerary, plan });
     }
 
     fn give_back(&mut self, volume: usize, lease: Lease) {

@@ -1,8 +1,11 @@
 //! What the servers tell each other. Each message goes through a ring with one writer and one
 //! reader; every ring is as large as the most that the ledger can put into it.
 
+use std::sync::Arc;
+
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::cycle::Job;
+use tactus_core::datagrams::Plan;
 use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
@@ -101,7 +104,7 @@ pub(crate) enum ToLink {
 }
 
 /// A stream whose first bytes are in memory.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Open {
     pub(crate) stream: StreamId,
     pub(crate) volume: VolumeId,
@@ -115,6 +118,8 @@ pub(crate) struct Open {
     pub(crate) len: Option<Bytes>,
     /// After how many it begins again; none when it does not.
     pub(crate) turn: Option<Bytes>,
+    /// The delivery server has it too, and longer: it is never the last that is dropped here.
+    pub(crate) plan: Option<Arc<Plan>>,
 }
 
 /// From a link server to a delivery server.

@@ -120,8 +120,9 @@ impl<P: LinkPort> LinkServer<P> {
     fn open(&mut self, now: MonoTime, open: Open) {
         let index = open.stream.index;
         let entry = &mut self.entries[index as usize];
+        let (stream, pace) = (open.stream, open.pace);
         *entry = Entry::new(open, now);
-        let Pace::Paced { rate, burst, tick } = open.pace else {
+        let Pace::Paced { rate, burst, tick } = pace else {
             self.best_effort.enter(index);
             return;
         };
@@ -132,7 +133,7 @@ impl<P: LinkPort> LinkServer<P> {
         let clock = ByteClock::new(first.begin().before(tick.span()), rate).with_burst(burst);
         entry.clock = Some(clock);
         entry.first = first;
-        self.answer(FromLink::Clock { stream: open.stream, clock });
+        self.answer(FromLink::Clock { stream, clock });
     }
 
     fn feed(&mut self, stream: StreamId, fed: Fed) {

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tactus_core::datagrams::Form;
+use tactus_core::datagrams::{Form, Plan};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -117,6 +117,9 @@ pub struct Start {
     pub window: u32,
     /// Where it is sent.
     pub sink: Sink,
+    /// Of datagrams: what is known of their bytes and times; none when they are the title's at one rate. It
+    /// comes back with `Report::Retired`.
+    pub plan: Option<Arc<Plan>>,
 }
 
 /// Asks to keep a whole title in memory, read in the time left over. It does not grow.
@@ -188,7 +191,7 @@ pub enum Report {
         stream: StreamId,
         /// How it ended.
         outcome: Outcome,
-        /// Bytes that the socket has taken.
+        /// Bytes of the title that the socket has taken.
         sent: Bytes,
     },
     /// All of the title is in memory and stays there.
@@ -204,6 +207,8 @@ pub enum Report {
         sums: Option<Arc<Sums>>,
         /// What it was given to go by.
         itinerary: Option<Itinerary>,
+        /// What was known of its bytes.
+        plan: Option<Arc<Plan>>,
     },
 }
 

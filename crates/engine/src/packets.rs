@@ -11,10 +11,10 @@ mod entry;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::Cutter;
+use tactus_core::datagrams::{Cutter, Cutting, Message, Plan};
 use tactus_core::pacer::{Class, LINK, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{FilePart, Gone, PacketPort, Stop};
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{PacketCounters, StreamCounters};
@@ -123,10 +123,12 @@ impl PacketServer {
         let (Sink::Datagrams(sink), Pace::Paced { rate, .. }) = (open.sink, open.pace) else {
             unreachable!("only paced datagrams come here");
         };
-        let class = Class::stream(entry::wire_rate(&sink, rate));
+        let out = entry::rate_of(open, rate);
+        let class = Class::stream(entry::wire_rate(&sink, out));
         let class = self.pacer.add(LINK, class).expect("there is a class for each stream");
         self.streams_of[class.index as usize] = index;
-        let cutter = self.cutter(&sink, entry::clock_for(index, rate, now));
+        let clock = entry::clock_for(index, rate, out, now);
+        let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone());
         let before = sink.after.filter(|&before| self.find(before).is_some());
         let mut entry = Entry::new(open, sink, class, cutter);
         entry.is_waiting = before.is_some();
@@ -136,7 +138,7 @@ impl PacketServer {
         let place = &mut self.entries[index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(entry);
-        self.streams[index as usize].rate.set(rate.0);
+        self.streams[index as usize].rate.set(out.0);
         if before.is_none() {
             self.begin(now, index);
         }
@@ -145,13 +147,13 @@ impl PacketServer {
     /// Gives a stream its clock: it goes on where the one before it has ended, or by itself.
     fn begin(&mut self, now: MonoTime, index: u32) {
         let entry = entry_of(&mut self.entries, index);
-        let sink = entry.sink;
+        let (sink, turn, plan) = (entry.sink, entry.turn, entry.plan.clone());
         let ended = sink.after.and_then(|after| {
             self.ended[after.index as usize].filter(|ended| ended.stream == after)
         });
         if let Some(Ended { trace, session, .. }) = ended {
             let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
-            let cutter = self.cutter(&sink, clock).following(&trace);
+            let cutter = self.cutter(&sink, clock, turn, plan).following(&trace);
             let entry = entry_of(&mut self.entries, index);
             (entry.cutter, entry.session) = (cutter, session);
         }
@@ -177,10 +179,17 @@ impl PacketServer {
         any
     }
 
-    fn cutter(&self, sink: &Datagrams, clock: ByteClock) -> Cutter {
+    fn cutter(
+        &self,
+        sink: &Datagrams,
+        clock: ByteClock,
+        turn: Option<Bytes>,
+        plan: Option<Arc<Plan>>,
+    ) -> Cutter {
         // What is due within a tick leaves back to back anyway.
         let burst = sink.burst.max(self.tick);
-        Cutter::new(sink.form, clock, burst, self.port.segments_max())
+        let (form, segments_max) = (sink.form, self.port.segments_max());
+        Cutter::new(Cutting { form, clock, burst, segments_max, turn, plan })
     }
 
     fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {
@@ -254,28 +263,47 @@ impl PacketServer {
             let entry = entry_of(&mut self.entries, index);
             let message = entry.offered.take().expect("the pacer sends what it was offered");
             if let Some(second) = entry.window.visit(now, message.at, false) {
-                self.count_second(index, second);
+                self.count_second(now, index, second);
             }
             let lateness = now.since(message.due);
             self.counters.lateness.record(lateness.0);
             self.streams[index as usize].lateness_max.raise(lateness.0);
             let entry = entry_of(&mut self.entries, index);
             self.batch.add(index, entry, message);
-            entry.cutter.advance(&message);
-            let is_copied = matches!(self.memories[entry.volume], Memory::PageCache);
-            if is_copied && let Err(errno) = self.copy(now, index, message.at) {
+            let is_changed = entry.cutter.changes(&message);
+            let is_copied = is_changed || matches!(self.memories[entry.volume], Memory::PageCache);
+            if is_copied && let Err(errno) = self.copy(now, index, message, is_changed) {
                 self.close(index, Outcome::DiskFailed(errno));
                 continue;
             }
+            entry_of(&mut self.entries, index).cutter.advance(&message);
             self.offer(now, index);
         }
     }
 
-    /// Copies the bytes of the message that was gathered last out of the page cache.
-    fn copy(&mut self, now: MonoTime, index: u32, at: Bytes) -> Result<(), i32> {
+    /// Copies the bytes of the message that was gathered last into memory of its own, out of the page cache or because
+    /// they are to be changed.
+    fn copy(
+        &mut self,
+        now: MonoTime,
+        index: u32,
+        message: Message,
+        is_changed: bool,
+    ) -> Result<(), i32> {
         let entry = entry_of(&mut self.entries, index);
-        let mut into = self.batch.stage();
-        let mut at = at.0;
+        let staged = self.batch.stage();
+        let own = (message.bytes - message.taken).0 as usize;
+        let mut into = &mut staged[own..];
+        if let Memory::Arena(view) = &self.memories[entry.volume] {
+            for part in batch::parts_of(view, &self.fed, entry, &message) {
+                let len = part.len().min(into.len());
+                let (here, behind) = into.split_at_mut(len);
+                here.copy_from_slice(&part[..len]);
+                into = behind;
+            }
+            assert!(into.is_empty(), "only what was fed is offered");
+        }
+        let mut at = message.from.0;
         while !into.is_empty() {
             let turn = entry.turn.map_or(u64::MAX, |turn| turn.0);
             let here = at % turn;
@@ -284,6 +312,13 @@ impl PacketServer {
             let offset = entry.first_byte + Bytes(here);
             self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, own)?;
             (into, at) = (behind, at + len);
+        }
+        if is_changed {
+            let missed = entry.cutter.missed();
+            let composed = entry.cutter.compose(&message, staged);
+            self.counters.stuffed.add(composed.nulls.into());
+            self.counters.slots_late.add(composed.late.into());
+            self.counters.unstamped.add(entry.cutter.missed() - missed);
         }
         Ok(())
     }
@@ -335,7 +370,7 @@ impl PacketServer {
         } else {
             self.counters.refused.add(u64::from(message.datagrams));
         }
-        self.use_up(index, message.bytes);
+        self.use_up(index, message.taken);
         if entry_of(&mut self.entries, index).is_complete() {
             self.close(index, Outcome::Complete);
         }
@@ -418,10 +453,18 @@ impl PacketServer {
         }
     }
 
-    fn count_second(&self, index: u32, second: Second) {
+    fn count_second(&self, now: MonoTime, index: u32, second: Second) {
         let stream = &self.streams[index as usize];
         stream.second_bytes.set(second.bytes.0);
-        let deviation = second.deviation(BitRate(stream.rate.value()));
+        let entry = self.entries[index as usize].as_ref().expect("who is counted is open");
+        let deviation = if entry.cutter.is_even() {
+            second.deviation(BitRate(stream.rate.value()))
+        } else {
+            // Of a variable rate: against what was due in just that second.
+            let end = MonoTime(now.0 / SECOND.0 * SECOND.0);
+            let before = entry.cutter.allowed(end.before(SECOND));
+            second.deviation_from(entry.cutter.allowed(end).saturating_sub(before))
+        };
         stream.deviation.set(deviation);
         self.counters.deviation.record(deviation);
     }

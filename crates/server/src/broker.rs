@@ -422,6 +422,10 @@ impl Broker {
             }
             place.title = Some(source);
             let sink = way.sink();
+            let plan = match &way {
+                Way::Socket(_) => None,
+                Way::Outlet(target) => target.plan.clone(),
+            };
             place.way = Some(way);
             let start = Start {
                 stream: StreamId { index: grant.place, generation: place.generation },
@@ -434,6 +438,7 @@ impl Broker {
                 pace: grant.pace,
                 window: grant.demand.window(),
                 sink,
+                plan,
             };
             grant.in_engine = true;
             grant.retiring = Some(retiring);

@@ -9,10 +9,11 @@ mod status;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::{Form, Line, Plan, Session, Stamps};
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, MIB};
 use tactus_engine::message::Outcome;
@@ -22,7 +23,7 @@ use tokio::task::JoinSet;
 pub use status::{State, Status};
 
 use crate::broker::{Broker, Outlet, Target};
-use crate::catalogue::{Catalogue, Found, OpenTitle};
+use crate::catalogue::{Catalogue, Found, Indexed, OpenTitle};
 use crate::config::channel::Channel;
 use crate::config::recording::Kind;
 use crate::config::{Auto, Config};
@@ -117,14 +118,17 @@ impl Runner {
                 Kind::Rtp => Form::Rtp(session()),
             },
             burst: channel.burst,
+            plan: None,
+            after: None,
         };
-        let rate = self.rate(&title).await?;
         let range = packets::range(&title).await?;
+        let (rate, plan) = self.plan(&title, &range).await?;
+        let target = Target { plan: plan.map(Arc::new), ..target };
         let mut grant = self
             .broker
             .admit_datagrams(&title, rate, &target)
             .map_err(|refusal| refusal.to_string())?;
-        self.board.begin(grant.place(), rate);
+        self.board.begin(grant.place(), channel.stuff.unwrap_or(rate));
         tracing::info!(channel = channel.name, to = %channel.to, %rate, "it is sent");
         let repeats = channel.repeats;
         let (outcome, _) = self.broker.send(&mut grant, &title, range, repeats, target).await;
@@ -152,6 +156,56 @@ impl Runner {
             Some(facts) => Ok(facts.rate),
             None => {
                 Err("the title has no clock to find its rate by; give the channel a `rate`".into())
+            }
+        }
+    }
+
+    /// The rate to reserve, and what is to be known of its bytes before they leave; nothing of a constant
+    /// rate that leaves once.
+    async fn plan(
+        &self,
+        title: &OpenTitle,
+        range: &Range<u64>,
+    ) -> Result<(BitRate, Option<Plan>), String> {
+        let channel = &self.board.channel;
+        let index = match self.catalogue.index(title, &self.path()?).await {
+            Ok(Indexed::Ready(index)) => Ok(index),
+            Ok(Indexed::Coming) => return Err("the title's times are being found out".into()),
+            Ok(Indexed::Never(fault)) => Err(fault),
+            Err(fault) => return Err(fault.to_string()),
+        };
+        let block = self.broker.block_of(title.volume);
+        let known = index.as_ref().ok().and_then(|index| {
+            let (plan, rate) = Plan::of(index, range.clone(), block)?;
+            Some((index, plan, rate))
+        });
+        let keeps = |plan: Plan| (channel.repeats || plan.line.is_some()).then_some(plan);
+        match (channel.stuff, channel.rate, known) {
+            (Some(stuff), _, Some((index, plan, rate))) => {
+                let fastest = index.rates().map_or(rate, |rates| rates.max);
+                if stuff < fastest {
+                    return Err(format!(
+                        "its fastest second has {fastest}, which null packets cannot make {stuff}; give \
+                         `stuff` a rate above that"
+                    ));
+                }
+                Ok((rate, Some(plan.stuffed(stuff))))
+            }
+            (Some(_), _, None) => {
+                let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
+                Err(format!("null packets cannot be put where they belong: {why}"))
+            }
+            (None, Auto::Auto, Some((_, plan, rate))) if channel.repeats => Ok((rate, Some(plan))),
+            (None, Auto::Auto, Some((_, plan, rate))) => {
+                // Of what leaves once nothing is changed.
+                Ok((rate, keeps(Plan { stamps: None, ..plan })))
+            }
+            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
+            (None, _, known) => {
+                let line = known.and_then(|(index, ..)| Line::of(index, range.start, range.end));
+                let turn = line.map(|line| line.duration());
+                let stamps = Some(Stamps { turn, ..Stamps::default() });
+                Ok((self.rate(title).await?, keeps(Plan { stamps, ..Plan::default() })))
             }
         }
     }

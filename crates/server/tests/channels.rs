@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::channels::{Channels, State, Status};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::media::{probe, sample};
 use tactus_core::rtp;
-use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
+use tactus_core::units::{Bytes, MIB, MediaTime, SECOND};
 use tactus_sys::datagrams::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
@@ -79,6 +81,137 @@ fn payload(packets: &[Vec<u8>]) -> Vec<u8> {
     packets.iter().flat_map(|bytes| read(bytes).payload).copied().collect()
 }
 
+/// The packets of `title` again and again: what is not a clock, a counter or the beginning of a frame is the same.
+fn assert_same(left: &[u8], title: &[u8]) {
+    let own = title.chunks(PACKET).cycle();
+    for (nth, (left, own)) in left.chunks(PACKET).zip(own).enumerate() {
+        let begins = own[1] & 0x40 != 0;
+        assert!(left[..3] == own[..3] && (begins || left[12..] == own[12..]), "packet {nth}");
+    }
+}
+
+/// No counter breaks, and no clock of the first stream that has one jumps: those are answered, with their bytes.
+fn assert_whole(bytes: &[u8]) -> Vec<(u64, Pcr)> {
+    let mut watch = Continuity::default();
+    let mut clocks: Vec<(u64, Pcr)> = vec![];
+    for (nth, bytes) in bytes.chunks(PACKET).enumerate() {
+        let packet = Packet::first_of(bytes).expect("whole packets");
+        assert_eq!(watch.handle_packet(&packet), None, "packet {nth}");
+        assert!(!packet.is_discontinuous());
+        if let Some(pcr) = packet.pcr() {
+            if let Some(&(_, last)) = clocks.last() {
+                // 2.3 of TR 101 290.
+                assert!(pcr.since(last) <= MediaTime(27_000_000 / 10), "packet {nth}");
+            }
+            clocks.push((nth as u64 * PACKET as u64 + PCR_BYTE, pcr));
+        }
+    }
+    assert!(clocks.len() > 20);
+    clocks
+}
+
+/// How far each stamp is from where its byte is at `rate`, in ticks of 27 MHz, at most.
+fn error_of(clocks: &[(u64, Pcr)], rate: u64) -> u64 {
+    let (at, first) = clocks[0];
+    let law = |to: u64| {
+        first.after(MediaTime((u128::from(to - at) * 216_000_000 / u128::from(rate)) as u64))
+    };
+    let off = clocks.iter().map(|&(at, pcr)| pcr.since(law(at)).0.min(law(at).since(pcr).0));
+    off.max().expect("there are some")
+}
+
+/// What a foreign checker of TR 101 290 says of a stream whose packets come `each`.
+fn indicators(bytes: &[u8], each: impl Fn(u64) -> Duration) -> Vec<Indicator> {
+    let mut monitor = ConformanceMonitor::new();
+    let mut raised = vec![];
+    for (nth, packet) in (0..).zip(bytes.chunks(PACKET)) {
+        raised.extend(monitor.feed(packet, each(nth)).iter().map(|event| event.indicator));
+    }
+    // 3.10: it drains a video buffer at the mean rate of its PID, which is far below what its level allows.
+    raised.retain(|&indicator| indicator != Indicator::DataDelayError);
+    raised
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let even = dir.path().join("even.ts");
+    let rate = sample::write_ts(&even, SECOND.times(3)).expect("a title").rate();
+    let even = std::fs::read(even).expect("a title");
+    // Without its null packets it is one of a variable rate.
+    let is_null = |bytes: &&[u8]| bytes[1] & 0x1f == 0x1f && bytes[2] == 0xff;
+    let varied: Vec<u8> =
+        even.chunks(PACKET).filter(|bytes| !is_null(bytes)).flatten().copied().collect();
+    assert!(varied.len() < even.len() * 9 / 10);
+    std::fs::write(dir.path().join("varied.ts"), &varied).expect("a title");
+    let mut inboxes = [(); 3].map(|()| inbox(Ipv4Addr::LOCALHOST.into()));
+    let [loops, varies, stuffed] = [0, 1, 2].map(|nth| inboxes[nth].address().expect("bound"));
+    let channels = format!(
+        "[[channel]]\nname = \"loops\"\ntitle = \"/even.ts\"\nto = \"rtp://{loops}\"\n\
+         [[channel]]\nname = \"varies\"\ntitle = \"/varied.ts\"\nto = \"rtp://{varies}\"\n\
+         [[channel]]\nname = \"stuffed\"\ntitle = \"/varied.ts\"\nto = \"rtp://{stuffed}\"\nstuff = \"6 Mbit/s\"\n\
+         [[channel]]\nname = \"low\"\ntitle = \"/varied.ts\"\nto = \"udp://127.0.0.1:9\"\nstuff = \"1 Mbit/s\"\n",
+    );
+    for way in [Sendfile::Off, Sendfile::On] {
+        let stage = stage(dir.path(), way, &channels);
+        let (channels, mut running) =
+            Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+        for name in ["loops", "varies", "stuffed"] {
+            until(&channels, name, |status| status.state == State::Running).await;
+        }
+        let low = until(&channels, "low", |status| status.reason.is_some()).await;
+        assert!(low.reason.expect("it waits").contains("fastest second"));
+        // Two and a half turns of each.
+        let turns = |bytes: usize| bytes * 5 / 2 / 1316;
+        let counts = [turns(even.len()), turns(varied.len()), 6_000_000 / 8 * 15 / 2 / 1316];
+        let task = tokio::task::spawn_blocking(move || {
+            let mut heard = vec![];
+            for (inbox, count) in inboxes.iter_mut().zip(counts) {
+                heard.push(payload(&take(inbox, count)));
+            }
+            (inboxes, heard)
+        });
+        let (back, heard) = task.await.expect("all have come");
+        inboxes = back;
+        // As many have come later are of no use to the other way.
+        running.shutdown().await;
+        while !stage.engine.broker.running().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for inbox in &mut inboxes {
+            while inbox.receive(|_| ()).is_ok() {}
+        }
+        let counters = &stage.engine.counters.packets;
+        assert_eq!((counters.underruns.value(), counters.unstamped.value()), (0, 0));
+        assert_eq!(counters.slots_late.value(), 0);
+        let [loops, varies, stuffed] = [&heard[0], &heard[1], &heard[2]];
+        // 500 ns are 13.5 ticks.
+        assert_same(loops, &even);
+        assert!(error_of(&assert_whole(loops), rate.0) <= 13);
+        let at = |rate: u64| move |nth: u64| Duration::from_nanos(nth * 188 * 8_000_000_000 / rate);
+        assert_eq!(indicators(loops, at(rate.0)), []);
+        assert!(error_of(&assert_whole(stuffed), 6_000_000) <= 13);
+        assert_eq!(indicators(stuffed, at(6_000_000)), []);
+        let own: Vec<u8> =
+            stuffed.chunks(PACKET).filter(|bytes| !is_null(bytes)).flatten().copied().collect();
+        assert_same(&own, &varied);
+        assert_same(varies, &varied);
+        // Packets come when its clock says so.
+        let clocks = assert_whole(varies);
+        let when = |nth: u64| {
+            let at = nth * PACKET as u64 + PCR_BYTE;
+            let behind =
+                clocks.partition_point(|&(known, _)| known <= at).clamp(1, clocks.len() - 1);
+            let (from, to) = (clocks[behind - 1], clocks[behind]);
+            let since = from.1.since(clocks[0].1).0 + 27_000_000;
+            let more = i128::from(at) - i128::from(from.0);
+            let slope = i128::from(to.1.since(from.1).0) * more / i128::from(to.0 - from.0);
+            Duration::from_nanos((i128::from(since) + slope) as u64 * 1000 / 27)
+        };
+        assert_eq!(indicators(varies, when), []);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
@@ -119,11 +252,12 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
         });
         let (own, fast, once) = received.await.expect("all have come");
         let own = payload(&own);
-        assert_eq!(own, title[..own.len()]);
-        assert!(payload(&once) == title, "the title once");
+        assert_same(&own, &title);
+        assert!(payload(&once) == title, "the title once, as it is");
         let fast = fast.concat();
         assert!(fast.len() > 2 * title.len());
-        assert!(fast.chunks(title.len()).all(|turn| turn == &title[..turn.len()]));
+        assert_same(&fast, &title);
+        assert_whole(&fast);
         until(&channels, "once", |status| status.state == State::Ended).await;
         running.shutdown().await;
         while !stage.engine.broker.running().is_empty() {

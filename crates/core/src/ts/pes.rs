@@ -1,7 +1,7 @@
 //! The times in a PES header: when a frame is shown and when it is decoded (ISO/IEC 13818-1, 2.4.3.7).
 //!
-//! Promise: reads or moves the two time stamps of a header that lies whole in one packet, and
-//! touches nothing else. A header split over packets is left alone and said to have no times.
+//! Promise: reads or moves the two time stamps of a header when they lie whole in one packet, and
+//! touches nothing else. Stamps split over packets are left alone, and said to be.
 
 use super::{PACKET, Packet, Pts};
 use crate::units::MediaTime;
@@ -73,6 +73,23 @@ pub fn set_pes_time(bytes: &mut [u8; PACKET], time: Pts) -> bool {
     true
 }
 
+/// Whether a PES packet starts in `packet` whose time stamps may lie in the next one: they can be neither read
+/// nor moved.
+pub fn splits_pes_times(packet: &Packet<'_>) -> bool {
+    if !packet.starts_unit() || packet.is_scrambled() || !packet.has_payload() {
+        return false;
+    }
+    let payload = packet.payload();
+    // What is no beginning of a PES packet is that of a section.
+    let begins = payload.iter().zip(&[0, 0, 1]).all(|(byte, start)| byte == start);
+    let room = STAMPS_AT + 2 * STAMP;
+    begins && payload.len() < room && stamps(packet).is_none() && {
+        let flags = payload.get(7).copied().unwrap_or(0xc0);
+        let has_header = payload.get(6).is_none_or(|fixed| fixed & 0xc0 == 0x80);
+        has_header && flags & 0xc0 != 0
+    }
+}
+
 /// Where the first stamp lies in a PES packet.
 const STAMPS_AT: usize = 9;
 /// Bytes of a stamp: 4 bits of kind, 33 of time, 3 of marker.
@@ -98,7 +115,9 @@ fn stamps<'a>(packet: &Packet<'a>) -> Option<Stamps<'a>> {
     {
         return None;
     }
-    let fields = payload.get(STAMPS_AT..STAMPS_AT + usize::from(length))?;
+    // The stamps come first: what else a long header has may lie in the next packet.
+    let end = payload.len().min(STAMPS_AT + usize::from(length));
+    let fields = &payload[STAMPS_AT..end];
     let shown = fields.first_chunk().filter(|_| flags & 0x80 != 0)?;
     let decoded = match flags & 0x40 {
         0 => None,

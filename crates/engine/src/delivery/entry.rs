@@ -1,6 +1,7 @@
 //! One row of the delivery table.
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::Law;
 use tactus_core::mutant;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::read_ahead::{Extent, Piece, ReadAhead};
@@ -84,6 +85,7 @@ impl Entry {
             pace: Pace::BestEffort,
             window: 1,
             sink: NOWHERE,
+            plan: None,
         };
         Self { phase: Phase::Free, ..Self::new(nobody, Bytes(1), 0) }
     }
@@ -126,8 +128,15 @@ impl Entry {
             pace: Pace::BestEffort,
             window: hold.window,
             sink: NOWHERE,
+            plan: None,
         };
         Self { held: Some(0), ..Self::new(start, block, active_at) }
+    }
+
+    /// When its bytes are due, once the link has begun.
+    pub(super) fn law(&self) -> Option<Law<'_>> {
+        let clock = self.clock?;
+        Some(Law { clock, plan: self.start.plan.as_deref() })
     }
 
     pub(super) fn is_free(&self) -> bool {

@@ -50,7 +50,12 @@ impl Window {
 impl Second {
     /// How far the second is from `rate`, in millionths of it.
     pub(crate) fn deviation(self, rate: BitRate) -> u64 {
-        let expected = rate.bytes_in(SECOND).0.max(1);
+        self.deviation_from(rate.bytes_in(SECOND))
+    }
+
+    /// How far the second is from the bytes that were due in it, in millionths of them.
+    pub(crate) fn deviation_from(self, due: Bytes) -> u64 {
+        let expected = due.0.max(1);
         let off = u128::from(self.bytes.0.abs_diff(expected));
         (off * 1_000_000 / u128::from(expected)) as u64
     }

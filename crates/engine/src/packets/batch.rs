@@ -142,7 +142,7 @@ impl Batch {
                     described.add_datagrams(self.headers_of(gathered, entry), gathered, [bytes])
                 }
                 (None, Memory::Arena(view)) => {
-                    let pieces = pieces(view, fed, entry, gathered);
+                    let pieces = parts_of(view, fed, entry, &gathered.message);
                     described.add_datagrams(self.headers_of(gathered, entry), gathered, pieces)
                 }
                 (None, Memory::PageCache) => unreachable!("what lies there was copied"),
@@ -167,14 +167,14 @@ impl Batch {
     }
 }
 
-/// The bytes of a message, block by block.
-fn pieces<'a>(
+/// The bytes of the title in a message, block by block, and what follows them.
+pub(super) fn parts_of<'a>(
     view: &'a View,
     fed: &'a Pool<Fed>,
     entry: &Entry,
-    gathered: &Gathered,
+    message: &Message,
 ) -> impl Iterator<Item = &'a [u8]> {
-    let mut skip = (gathered.message.at - entry.sent).0 as usize;
+    let mut skip = (message.from - entry.sent).0 as usize;
     fed.iter(&entry.fed).map(move |fed| {
         let bytes = &view.bytes(&fed.lease)[fed.at as usize..][..fed.len as usize];
         let skipped = skip.min(bytes.len());

@@ -1,7 +1,9 @@
 //! One stream as the packet server sees it.
 
+use std::sync::Arc;
+
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Form, Ip, Message, Trace};
+use tactus_core::datagrams::{Cutter, Form, Ip, Message, Plan, Trace};
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
@@ -41,6 +43,8 @@ pub(super) struct Entry {
     pub(super) next: Option<StreamId>,
     /// Of its session, its own among them.
     pub(super) session: Session,
+    /// What is known of its bytes. The delivery server has it too, and longer: it is never the last that is dropped here.
+    pub(super) plan: Option<Arc<Plan>>,
 }
 
 /// What has left of a session, whichever stream sent it.
@@ -79,14 +83,15 @@ impl Entry {
             is_waiting: false,
             next: None,
             session: Session::default(),
+            plan: open.plan.clone(),
         }
     }
 
     /// The next message, when all of it is in memory; none also when there will be no more.
     pub(super) fn next(&mut self) -> Option<Message> {
         let message = self.cutter.next(self.len)?;
-        let ready = self.sent + self.available - self.cutter.at();
-        self.is_starved = ready < message.bytes;
+        let ready = self.sent + self.available - self.cutter.taken();
+        self.is_starved = ready < message.taken;
         (!self.is_starved).then_some(message)
     }
 
@@ -120,8 +125,13 @@ impl Entry {
     }
 
     pub(super) fn clock(&self) -> ByteClock {
-        *self.cutter.clock()
+        self.cutter.clock()
     }
+}
+
+/// The rate of all that leaves, of a stream whose title has `rate`.
+pub(super) fn rate_of(open: &Open, rate: BitRate) -> BitRate {
+    open.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate)
 }
 
 /// The rate of a stream on the wire.
@@ -129,9 +139,9 @@ pub(super) fn wire_rate(sink: &Datagrams, rate: BitRate) -> BitRate {
     sink.form.wire_rate(rate, ip_of(sink))
 }
 
-/// The clock of a stream in `place` that is opened at `now`.
-pub(super) fn clock_for(place: u32, rate: BitRate, now: MonoTime) -> ByteClock {
-    let gap = rate.time_for(tactus_core::datagrams::PAYLOAD);
+/// The clock of a stream in `place` that is opened at `now`; all that leaves does so at `out`.
+pub(super) fn clock_for(place: u32, rate: BitRate, out: BitRate, now: MonoTime) -> ByteClock {
+    let gap = out.time_for(tactus_core::datagrams::PAYLOAD);
     ByteClock::new(now + tactus_core::datagrams::phase(place, gap), rate)
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct Disk {
     pub(crate) reads: Vec<(i32, u64)>,
     /// Titles whose transfers fail, with which error.
     pub(crate) failing: BTreeMap<i32, i32>,
+    /// Titles that are not [`content`].
+    pub(crate) contents: BTreeMap<i32, Vec<u8>>,
     /// Nothing is answered.
     pub(crate) holds: bool,
     /// Titles of which one bit of each block is not what was stored.
@@ -160,7 +162,15 @@ impl DiskPort for DiskEnd {
             disk.written.entry(transfer.file.0).or_default().push((transfer.offset.0, bytes));
             return Some(Completion { transfer, result: Ok(transfer.len) });
         }
-        let mut bytes = content(transfer.file.0, transfer.offset.0, u64::from(transfer.len));
+        let (from, len) = (transfer.offset.0, u64::from(transfer.len));
+        let mut bytes = match disk.contents.get(&transfer.file.0) {
+            // Whole sectors are read.
+            Some(bytes) => {
+                let rest = bytes[from as usize..].iter().copied().chain(std::iter::repeat(0));
+                rest.take(len as usize).collect()
+            }
+            None => content(transfer.file.0, from, len),
+        };
         if disk.damaged.contains(&transfer.file.0) {
             bytes[77] ^= 4;
             if matches!(disk.blocks, Blocks::PageCache(_)) && transfer.sum.is_some() {
@@ -337,6 +347,7 @@ impl Stage {
             queue: VecDeque::new(),
             reads: vec![],
             failing: BTreeMap::new(),
+            contents: BTreeMap::new(),
             holds: false,
             damaged: vec![],
             write_share: view_of_writes,
@@ -457,6 +468,7 @@ impl Stage {
             pace,
             window: self.window,
             sink: Sink::Socket(SocketHandle(stream.index as i32)),
+            plan: None,
         }
     }
 

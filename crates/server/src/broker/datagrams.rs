@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, Ip, PAYLOAD};
+use tactus_core::datagrams::{Form, Ip, PAYLOAD, Plan};
 use tactus_core::ledger::{Resource, Share, Wish};
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{Datagrams, Outcome, Pace};
+use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 
 use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, refusal};
 use crate::catalogue::OpenTitle;
@@ -33,12 +33,21 @@ pub struct Target {
     pub form: Form,
     /// How long the first of several may wait for the last of them.
     pub burst: Nanos,
+    /// The stream that it follows without a gap, with its numbers, counters and clocks running on.
+    pub after: Option<StreamId>,
+    /// What is known of its bytes and times; none when they are the title's at one rate.
+    pub plan: Option<Arc<Plan>>,
 }
 
 impl Target {
     pub(super) fn sink(&self) -> Datagrams {
-        let Self { ref outlet, to, form, burst } = *self;
-        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst, after: None }
+        let Self { ref outlet, to, form, burst, after, .. } = *self;
+        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst, after }
+    }
+
+    /// The rate of all that leaves, of a title of `rate`.
+    fn out(&self, rate: BitRate) -> BitRate {
+        self.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate)
     }
 
     /// What its packets of `rate` are on the wire.
@@ -54,7 +63,8 @@ impl Target {
 const PER_DATAGRAM: Nanos = Nanos::from_micros(4);
 
 impl Broker {
-    /// Reserves what `title` needs to leave at `rate` as datagrams to `target`, as often as it likes.
+    /// Reserves what `title` needs to leave at `rate`, the highest that it has, as datagrams to `target`, as often as
+    /// it likes.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -65,8 +75,9 @@ impl Broker {
         target: &Target,
     ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
-        let per_second = (rate.0 / 8).div_ceil(PAYLOAD.0);
-        let (wire, sending) = (target.wire(rate), PER_DATAGRAM.times(per_second));
+        let out = target.out(rate);
+        let per_second = (out.0 / 8).div_ceil(PAYLOAD.0);
+        let (wire, sending) = (target.wire(out), PER_DATAGRAM.times(per_second));
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
@@ -119,6 +130,11 @@ impl Broker {
 }
 
 impl Broker {
+    /// The size in which titles of `volume` are read.
+    pub fn block_of(&self, volume: VolumeId) -> Bytes {
+        self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
+    }
+
     /// What the engine counts for a place of the delivery table.
     pub fn counters_of(&self, place: u32) -> Option<&StreamCounters> {
         self.shared.streams.get(place as usize)
@@ -129,5 +145,11 @@ impl Grant {
     /// The place in the delivery table, by which the engine counts.
     pub fn place(&self) -> u32 {
         self.place
+    }
+
+    /// What the engine calls the stream that is sent with it; none while nothing is.
+    pub fn stream(&self) -> Option<StreamId> {
+        let generation = self.shared.book().places[self.place as usize].generation;
+        self.in_engine.then_some(StreamId { index: self.place, generation })
     }
 }

@@ -29,6 +29,8 @@ pub struct Channel {
     pub dscp: u8,
     /// Its rate; by default what the title's clock says.
     pub rate: Auto<BitRate>,
+    /// Null packets are put between those of the title, so that all leaves at this rate.
+    pub stuff: Option<BitRate>,
     /// How long the first of several datagrams may wait for the last of them.
     pub burst: Nanos,
     /// After its end the title begins again.

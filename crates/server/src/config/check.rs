@@ -485,6 +485,10 @@ fn channel(raw: raw::Channel) -> Checked<Channel> {
         },
     };
     let fits = |rate: BitRate| RATES.contains(&rate);
+    let stuff = match unless_off(raw.stuff, "write the rate of all that leaves, or \"off\"")? {
+        Some((Value(rate), span)) => Some(in_range(rate, span, RATES)?),
+        None => None,
+    };
     Ok(Channel {
         name: raw.name.into_inner(),
         title: raw.title.into_inner(),
@@ -494,6 +498,7 @@ fn channel(raw: raw::Channel) -> Checked<Channel> {
         hops: number(raw.hops, 1, 1..=255)? as u8,
         dscp: number(raw.dscp, 0, 0..=63)? as u8,
         rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
+        stuff,
         burst: quantity(raw.burst, Nanos(0), Nanos(0)..=BURST_MAX)?,
         repeats: raw.repeat.unwrap_or(true),
     })

@@ -280,6 +280,8 @@ pub struct Channel {
     #[serde(default)]
     pub rate: Placed<Switch<Value<BitRate>>>,
     #[serde(default)]
+    pub stuff: Placed<Switch<Value<BitRate>>>,
+    #[serde(default)]
     pub burst: Placed<Value<Nanos>>,
     #[serde(default)]
     pub repeat: Option<bool>,

@@ -111,6 +111,12 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packet_underruns", help, None, one(packets.underruns.value()))?;
     let help = "Moments in which the machine or the link stood still and all datagrams were moved";
     page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
+    let help = "Null packets put between those of titles, to make a constant rate";
+    page.counter("tactus_packets_stuffed", help, None, one(packets.stuffed.value()))?;
+    let help = "Transport packets that found no place when their time came: `stuff` is too low";
+    page.counter("tactus_packet_slots_late", help, None, one(packets.slots_late.value()))?;
+    let help = "Transport packets of more streams than counters can be kept of over a join";
+    page.counter("tactus_packets_unstamped", help, None, one(packets.unstamped.value()))?;
     let help = "How late the turn began in which each message left";
     let unit = Some(Unit::Seconds);
     let lateness = packets.lateness.snapshot();

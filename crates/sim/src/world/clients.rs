@@ -232,9 +232,20 @@ impl World {
         let origin = self.origin(&grant, title);
         let (repeats, sink) = (false, Sink::Socket(socket));
         let window = grant.window();
-        let itinerary = None;
-        let start =
-            Start { stream, origin, first, end, itinerary, grows, repeats, pace, window, sink };
+        let (itinerary, plan) = (None, None);
+        let start = Start {
+            stream,
+            origin,
+            first,
+            end,
+            itinerary,
+            grows,
+            repeats,
+            pace,
+            window,
+            sink,
+            plan,
+        };
         self.note_live(client, grant, title, stream, last - first, parts_left);
         self.command(Command::Start(start));
         if grows {

@@ -1,0 +1,132 @@
+//! What the cutting promises, of plain streams and of planned ones.
+
+use super::*;
+use crate::units::{MILLISECOND, SECOND};
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+const SESSION: Session = Session { source: 7, sequence: 65_530, timestamp: u32::MAX - 1000 };
+
+fn cutting(clock: ByteClock, burst: Nanos) -> Cutting {
+    let form = Form::Rtp(SESSION);
+    Cutting { form, clock, burst, segments_max: SEGMENTS_MAX, turn: None, plan: None }
+}
+
+fn cutter(rate: u64, burst: Nanos) -> Cutter {
+    let clock = ByteClock::new(MonoTime(1_000_000_007), BitRate(rate));
+    Cutter::new(cutting(clock, burst))
+}
+
+proptest! {
+    #[test]
+    fn every_byte_leaves_once_in_order_and_no_datagram_before_it_is_due(
+        rate in 1_000u64..100_000_000_000, len in 1u64..400_000, burst in 0u64..8_000_000,
+        pauses in prop::collection::vec((0u64..300, 0u64..1_000_000_000), 0..4),
+    ) {
+        let mut cutter = cutter(rate, Nanos(burst));
+        let (mut at, mut before) = (0, MonoTime(0));
+        let mut number = 0u64;
+        while let Some(message) = cutter.next(Some(Bytes(len))) {
+            for &(_, pause) in pauses.iter().filter(|&&(nth, _)| nth == number) {
+                cutter.delay(Nanos(pause));
+            }
+            let message = cutter.next(Some(Bytes(len))).unwrap_or(message);
+            prop_assert_eq!(message.at.0, at);
+            prop_assert!(u64::from(message.datagrams) == message.bytes.0.div_ceil(PAYLOAD.0));
+            // Each of them is due by then, and waits for no longer than the burst.
+            let (first, last) = (at, at + PAYLOAD.0 * u64::from(message.datagrams - 1));
+            prop_assert!(cutter.clock().due(Bytes(last)) <= message.due);
+            let waits = message.due.since(cutter.clock().due(Bytes(first)));
+            prop_assert!(message.datagrams == 1 || waits <= Nanos(burst));
+            prop_assert!(message.due >= before);
+            (at, before) = (at + message.bytes.0, message.due);
+            cutter.advance(&message);
+            number += 1;
+        }
+        prop_assert_eq!(at, len);
+    }
+
+    #[test]
+    fn numbers_follow_each_other_and_timestamps_are_due_times(
+        rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
+    ) {
+        let mut cutter = cutter(rate, Nanos(burst));
+        let mut seen = 0u64;
+        for nth in 0..40 {
+            if nth == 17 {
+                cutter.delay(Nanos(pause));
+            }
+            let message = cutter.next(None).unwrap();
+            for within in 0..message.datagrams {
+                let header = cutter.header(within).unwrap();
+                let packet = rtp::Packet::read(&header).unwrap();
+                prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(seen as u16));
+                prop_assert_eq!((packet.payload_type, packet.source), (rtp::MP2T, 7));
+                // Due by the law itself, in ticks rounded down.
+                let paused = if nth >= 17 { pause } else { 0 };
+                let due = BitRate(rate).time_for(Bytes(PAYLOAD.0 * seen)).0 + paused;
+                let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
+                prop_assert_eq!(u64::from(ticks), due * 9 / 100_000);
+                seen += 1;
+            }
+            cutter.advance(&message);
+        }
+    }
+
+    #[test]
+    fn what_follows_goes_on_in_numbers_and_time(
+        rates in (100_000u64..1_000_000_000, 100_000u64..1_000_000_000), len in 1u64..400_000,
+        burst in 0u64..4_000_000,
+    ) {
+        let mut first = cutter(rates.0, Nanos(burst));
+        let mut count = 0u16;
+        while let Some(message) = first.next(Some(Bytes(len))) {
+            count = count.wrapping_add(message.datagrams as u16);
+            first.advance(&message);
+        }
+        let trace = first.trace(Bytes(len));
+        prop_assert_eq!(trace.due, first.clock().due(Bytes(len)));
+        let clock = ByteClock::new(trace.due, BitRate(rates.1));
+        let next = Cutter::new(cutting(clock, Nanos(0))).following(&trace);
+        let packet = next.header(0).unwrap();
+        let packet = rtp::Packet::read(&packet).unwrap();
+        prop_assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(count));
+        let since = BitRate(rates.0).time_for(Bytes(len)).0;
+        let ticks = packet.timestamp.wrapping_sub(SESSION.timestamp);
+        prop_assert_eq!(u64::from(ticks), since * 9 / 100_000);
+    }
+
+    #[test]
+    fn places_are_spread_over_a_gap(count in 1u32..3000, gap in 10_000u64..10_000_000) {
+        let mut phases: Vec<u64> = (0..count).map(|place| phase(place, Nanos(gap)).0).collect();
+        phases.sort_unstable();
+        prop_assert!(phases.iter().all(|&phase| phase < gap));
+        // No stretch is emptier than three places on average would leave it (Steinhaus: of the three
+        // lengths that occur the longest is below 2.7 of the mean).
+        let last = phases[0] + gap;
+        let ends = phases.iter().skip(1).chain([&last]);
+        let widest = phases.iter().zip(ends).map(|(from, to)| to - from).max().unwrap();
+        prop_assert!(widest <= gap * 3 / u64::from(count) + 2, "{widest} of {gap} for {count}");
+    }
+}
+
+#[test]
+fn messages_hold_what_is_due_within_the_burst() {
+    let count = |rate, burst| cutter(rate, burst).next(None).map(|message| message.datagrams);
+    // measures of the field: 4 Mbit/s and 1 ms, 20 Mbit/s and 4 ms, a link of 10 Gbit/s.
+    assert_eq!(count(4_000_000, MILLISECOND), Some(1));
+    assert_eq!(count(20_000_000, MILLISECOND.times(4)), Some(7));
+    assert_eq!(count(10_000_000_000, MILLISECOND), Some(SEGMENTS_MAX));
+    assert_eq!(count(10_000_000_000, Nanos(0)), Some(1));
+}
+
+#[test]
+fn the_wire_carries_what_the_payload_does_not_show() {
+    assert_eq!(Form::Udp.wire(PAYLOAD, 1, Ip::V4), Bytes(1382));
+    let rtp = Form::Rtp(SESSION);
+    assert_eq!(rtp.wire(Bytes(2 * PAYLOAD.0), 2, Ip::V6), Bytes(2 * (1316 + 12 + 86)));
+    // 4 Mbit/s need 4.2 of a link that is counted with all that is on it.
+    assert_eq!(Form::Udp.wire_rate(BitRate(4_000_000), Ip::V4), BitRate(4_200_608));
+}
+
+mod planned;

@@ -1,0 +1,281 @@
+//! Streams with a plan: judged as a receiver does, by what leaves and when.
+
+use super::*;
+use crate::ts::{Continuity, Packet, Pid, RunTimes, pes_times, set_continuity, set_pcr};
+use alloc::vec;
+
+const VIDEO: u16 = 0x100;
+const SOUND: u16 = 0x101;
+const BASE: u64 = Pcr::WRAP.0 - 40_000_000;
+
+/// A packet with a counter and, where wanted, a clock and a time stamp.
+fn packet(pid: u16, count: u8, pcr: Option<Pcr>, shown: Option<u64>) -> [u8; ts::PACKET] {
+    let mut bytes = [0xaa; ts::PACKET];
+    let [high, low] = pid.to_be_bytes();
+    bytes[..4].copy_from_slice(&[ts::SYNC, high, low, 0x30 | count & 15]);
+    bytes[4..12].copy_from_slice(&[7, 0x10, 0, 0, 0, 0, 0, 0]);
+    match pcr {
+        Some(pcr) => assert!(set_pcr(&mut bytes, pcr)),
+        None => bytes[5] = 0,
+    }
+    if let Some(shown) = shown {
+        bytes[1] |= 0x40;
+        bytes[12..26].copy_from_slice(&[0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1]);
+        assert!(ts::add_to_pes_times(&mut bytes, MediaTime(shown)));
+    }
+    bytes
+}
+
+/// A title of a variable rate: every fifth packet has the clock, by `line`.
+fn title(line: &Line, base: u64) -> Vec<u8> {
+    let packets = line.len().0 / TS;
+    (0..packets)
+        .flat_map(|nth| {
+            let time = |at: u64| line.ticks(Bytes(at), line.hint(Bytes(at))).0 + base;
+            let now = time(nth * TS + ts::PCR_BYTE);
+            match nth % 5 {
+                0 => packet(VIDEO, (nth / 5) as u8, Some(Pcr::at(MediaTime(now))), None),
+                1 => packet(SOUND, (nth / 5 * 2) as u8, None, Some(now / 300 * 300)),
+                2 => packet(SOUND, (nth / 5 * 2 + 1) as u8, None, None),
+                _ => packet(0x200 + (nth % 5) as u16, (nth / 5) as u8, None, None),
+            }
+        })
+        .collect()
+}
+
+/// What has left of a stream.
+struct Heard {
+    bytes: Vec<u8>,
+    /// When each datagram was due.
+    due: Vec<MonoTime>,
+    composed: Composed,
+    end: Trace,
+}
+
+/// Lets a stream of `title` leave, in all `turns` of it.
+fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
+    let len = Bytes(title.len() as u64 * turns);
+    let (mut bytes, mut due, mut sum) = (vec![], vec![], Composed::default());
+    while let Some(message) = cutter.next(Some(len)) {
+        let from = message.from.0 as usize % title.len();
+        let own = title.iter().cycle().skip(from).take(message.taken.0 as usize);
+        let before = vec![0; (message.bytes - message.taken).0 as usize];
+        let mut payload: Vec<u8> = before.into_iter().chain(own.copied()).collect();
+        if cutter.changes(&message) {
+            let Composed { nulls, late } = cutter.compose(&message, &mut payload);
+            (sum.nulls, sum.late) = (sum.nulls + nulls, sum.late + late);
+        }
+        bytes.extend(payload);
+        due.extend((0..message.datagrams).map(|nth| cutter.due(nth)));
+        cutter.advance(&message);
+    }
+    Heard { bytes, due, composed: sum, end: cutter.trace(len) }
+}
+
+/// A line of whole packets.
+fn steps() -> impl Strategy<Value = Line> {
+    proptest::collection::vec((20u64..200, 2_000_000u64..20_000_000), 1..6).prop_map(|steps| {
+        let (mut at, mut time) = (0, 0);
+        let mut points = vec![(Bytes(0), MediaTime(0))];
+        for (packets, ticks) in steps {
+            (at, time) = (at + packets * TS, time + ticks);
+            points.push((Bytes(at), MediaTime(time)));
+        }
+        Line::through(&points).unwrap()
+    })
+}
+
+fn stamps() -> Option<Stamps> {
+    let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(BASE))));
+    Some(Stamps { clock, ..Stamps::default() })
+}
+
+fn planned(plan: Plan, rate: u64, turn: usize) -> Cutting {
+    let clock = ByteClock::new(MonoTime(1_000), BitRate(rate));
+    let (turn, plan) = (Some(Bytes(turn as u64)), Some(Arc::new(plan)));
+    let form = Form::Rtp(SESSION);
+    Cutting { form, clock, burst: MILLISECOND, segments_max: 4, turn, plan }
+}
+
+fn packets(bytes: &[u8]) -> impl Iterator<Item = Packet<'_>> + Clone {
+    bytes.chunks(ts::PACKET).map(|bytes| Packet::first_of(bytes).expect("whole packets"))
+}
+
+/// No counter breaks.
+fn assert_whole(bytes: &[u8]) {
+    let mut watch = Continuity::default();
+    for (nth, packet) in packets(bytes).enumerate() {
+        assert_eq!(watch.handle_packet(&packet), None, "packet {nth}");
+    }
+}
+
+/// The clock's stamps: byte and value.
+fn clocks(bytes: &[u8]) -> Vec<(u64, Pcr)> {
+    let at = |nth: usize| nth as u64 * TS + ts::PCR_BYTE;
+    packets(bytes).enumerate().filter_map(|(nth, packet)| Some((at(nth), packet.pcr()?))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_variable_title_leaves_by_its_clock_over_any_number_of_turns(
+        line in steps(), turns in 1u64..5, tables in 0usize..4,
+    ) {
+        let title = title(&line, BASE);
+        let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
+        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), stamps: stamps(), stuff: None };
+        let rate = line.peak(Bytes(0), Bytes(65_536)).0;
+        let cutter = Cutter::new(planned(plan, rate, title.len()));
+        let begin = cutter.clock().start();
+        let heard = play(cutter, &title, turns);
+        prop_assert_eq!(heard.bytes.len(), front.len() + title.len() * turns as usize);
+        prop_assert_eq!(heard.composed, Composed::default());
+        assert_whole(&heard.bytes);
+        // Its clock is one clock: what the line says, and the turns before.
+        for (at, pcr) in clocks(&heard.bytes) {
+            let from = Bytes(at - front.len() as u64);
+            let law = Pcr::at(MediaTime(BASE)).after(line.ticks(from, 0));
+            prop_assert_eq!(pcr, law);
+        }
+        // Each datagram is due with its first byte.
+        for (nth, &due) in heard.due.iter().enumerate() {
+            if let Some(from) = (nth as u64 * PAYLOAD.0).checked_sub(front.len() as u64) {
+                prop_assert_eq!(due, begin + line.due(Bytes(from), 0));
+            }
+        }
+        prop_assert!(heard.due.is_sorted());
+        // Times move with the clock, to a tick of theirs.
+        let own = packets(&title).map(|packet| pes_times(&packet));
+        let all = packets(&heard.bytes[front.len()..]).map(|packet| pes_times(&packet));
+        for (nth, (own, heard)) in own.cycle().zip(all).enumerate() {
+            let turn = nth as u64 * TS / title.len() as u64;
+            let (Some(own), Some(heard)) = (own, heard) else { continue };
+            prop_assert_eq!(heard.shown, own.shown.after(MediaTime(line.duration().0 * turn)));
+        }
+    }
+
+    #[test]
+    fn a_stuffed_title_is_one_of_a_constant_rate(line in steps(), turns in 1u64..4, more in 1u64..40) {
+        let title = title(&line, BASE);
+        let peak = line.peak(Bytes(0), Bytes(TS)).0;
+        let rate = peak + peak * more / 20;
+        let plan = Plan { line: Some(line.clone()), stamps: stamps(), ..Plan::default() };
+        let cutter = Cutter::new(planned(plan.stuffed(BitRate(rate)), peak, title.len()));
+        let begin = cutter.clock().start();
+        let heard = play(cutter, &title, turns);
+        prop_assert_eq!(heard.composed.late, 0);
+        prop_assert!(heard.bytes.len().is_multiple_of(PAYLOAD.0 as usize));
+        assert_whole(&heard.bytes);
+        for (nth, &due) in heard.due.iter().enumerate() {
+            prop_assert_eq!(due, begin + BitRate(rate).time_for(Bytes(nth as u64 * PAYLOAD.0)));
+        }
+        // The clock is that of its place, to a tick.
+        for (at, pcr) in clocks(&heard.bytes) {
+            let law = u128::from(at) * 216_000_000 / u128::from(rate);
+            prop_assert_eq!(pcr, Pcr::at(MediaTime(BASE)).after(MediaTime(law as u64)));
+        }
+        // Every packet of the title, in order, none before its time and none much later.
+        let mut from = 0u64;
+        for (nth, bytes) in heard.bytes.chunks(ts::PACKET).enumerate() {
+            if Packet::first_of(bytes).unwrap().pid() == Pid::NULL {
+                continue;
+            }
+            let own = &title[from as usize % title.len()..][..ts::PACKET];
+            prop_assert_eq!(&own[30..], &bytes[30..]);
+            let due = begin + line.due(Bytes(from), 0);
+            let left = heard.due[nth / 7];
+            prop_assert!(left >= due && left.since(due) <= BitRate(rate).time_for(PAYLOAD));
+            from += TS;
+        }
+        prop_assert_eq!(from, title.len() as u64 * turns);
+        let nulls = heard.bytes.len() as u64 / TS - from / TS;
+        prop_assert_eq!(nulls, u64::from(heard.composed.nulls));
+    }
+
+    #[test]
+    fn titles_follow_each_other_as_if_they_were_one(
+        lines in proptest::collection::vec((steps(), 0u64..Pcr::WRAP.0), 2..5), tables in 0usize..4,
+    ) {
+        let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
+        let mut before: Option<Heard> = None;
+        let mut all = vec![];
+        for (line, base) in lines {
+            let title = title(&line, base);
+            let rate = line.peak(Bytes(0), Bytes(65_536)).0;
+            let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(base))));
+            let stamps = Some(Stamps { clock, ..Stamps::default() });
+            let plan = Plan { front: front.clone().into(), line: Some(line), stamps, stuff: None };
+            let cutting = planned(plan, rate, title.len());
+            let mut cutter = Cutter::new(cutting.clone());
+            if let Some(before) = &before {
+                let clock = ByteClock::new(before.end.due, BitRate(rate));
+                cutter = Cutter::new(Cutting { clock, ..cutting }).following(&before.end);
+                prop_assert!(cutter.due(0) == before.end.due);
+            }
+            let heard = play(cutter, &title, 1);
+            // A clock and when it is due stay together: nothing jumps where titles meet.
+            for (at, pcr) in clocks(&heard.bytes) {
+                let datagram = at / PAYLOAD.0;
+                all.push((heard.due[datagram as usize], pcr));
+            }
+            let bytes = before.map(|before| before.bytes).unwrap_or_default();
+            before = Some(Heard { bytes: [bytes, heard.bytes.clone()].concat(), ..heard });
+        }
+        assert_whole(&before.unwrap().bytes);
+        for pair in all.windows(2) {
+            let (passed, shown) = (pair[1].0.since(pair[0].0).0, pair[1].1.since(pair[0].1).0);
+            // A datagram is due with its first byte, at the slowest 200 packets in 20,000,000 ticks.
+            let within = 20_000_000 / 20 * 7;
+            prop_assert!((passed * 27 / 1000).abs_diff(shown) <= within, "{passed} {shown}");
+        }
+    }
+}
+
+#[test]
+fn over_a_jump_inside_a_title_its_clock_runs_on() {
+    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(100 * TS), MediaTime(27_000_000))]);
+    let line = line.unwrap();
+    let mut bytes = title(&line, BASE);
+    // From packet 50 on an hour later.
+    let hour = 3600 * 27_000_000;
+    let later = title(&line, (BASE + hour) % Pcr::WRAP.0);
+    bytes[50 * ts::PACKET..].copy_from_slice(&later[50 * ts::PACKET..]);
+    let moved = MediaTime(Pcr::WRAP.0 - hour);
+    let runs = [RunTimes { at: 50 * TS, moved }].into();
+    let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(BASE))));
+    let stamps = Some(Stamps { clock, turn: None, runs });
+    let plan = Plan { line: Some(line.clone()), stamps, ..Plan::default() };
+    let heard = play(Cutter::new(planned(plan, 200_000, bytes.len())), &bytes, 1);
+    let whole = title(&line, BASE);
+    assert_eq!(heard.bytes, whole);
+}
+
+#[test]
+fn a_rate_too_low_to_be_stuffed_to_is_told() {
+    let line =
+        Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(1000 * TS), MediaTime(27_000_000))]);
+    let line = line.unwrap();
+    let title = title(&line, BASE);
+    let plan = Plan { line: Some(line), stamps: stamps(), ..Plan::default() };
+    let plan = plan.stuffed(BitRate(1_000_000));
+    let heard = play(Cutter::new(planned(plan, 1_504_000, title.len())), &title, 1);
+    assert!(heard.composed.late > 900, "{:?}", heard.composed);
+}
+
+#[test]
+fn a_counter_alone_is_kept_where_no_clock_is_known() {
+    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let title = title(&line.unwrap(), BASE);
+    let stamps = Some(Stamps { turn: Some(MediaTime(27_000_300)), ..Stamps::default() });
+    let plan = Plan { stamps, ..Plan::default() };
+    let heard = play(Cutter::new(planned(plan, 1_000_000, title.len())), &title, 3);
+    assert_whole(&heard.bytes);
+    for (nth, (turned, own)) in packets(&heard.bytes).zip(packets(&title).cycle()).enumerate() {
+        let (Some(turned), Some(own)) = (turned.pcr(), own.pcr()) else { continue };
+        assert_eq!(turned.since(own).0, nth as u64 / 101 * 27_000_300);
+    }
+    let mut first = heard.bytes[..ts::PACKET].try_into().unwrap();
+    set_continuity(&mut first, 0);
+    assert_eq!(first, title[..ts::PACKET]);
+}

@@ -1,0 +1,294 @@
+//! Counters and clocks of a stream that is put together of turns, titles and tables: made to run on as if it had
+//! been made in one piece.
+//!
+//! Promise: over any number of joins no continuity counter of a stream breaks that does not break inside a part;
+//! clocks are moved as they are told, the times in PES headers with them, to a tick of 90 kHz. Nothing else of a
+//! packet changes, nothing is allocated, and any 188 bytes are harmless.
+//!
+//! A part's counters are not known beforehand. The first packet that a PID has in a part says by how much its counter
+//! is to be moved: so much that it follows the last one that has left. That is all that is kept.
+
+use super::{PACKET, Packet, Pcr, Pid, SYNC, add_to_pes_times, pes_times, set_continuity, set_pcr};
+use crate::units::MediaTime;
+
+/// Streams of a multiplex whose counters are kept right; those of further ones break at a join.
+pub const PIDS: usize = 32;
+
+/// A time stamp further from the clock than this is of another clock: what is before a jump, or behind it.
+const NEAR: u64 = 10 * 27_000_000;
+
+/// From which byte of a range on clocks are to be moved by how much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunTimes {
+    /// The packet with the first stamp behind a jump.
+    pub at: u64,
+    /// Modulo the clock's wrap.
+    pub moved: MediaTime,
+}
+
+/// What a packet's clocks are to show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// Whose PCR is not moved but set, and to what.
+    pub pcr: Option<(Pid, Pcr)>,
+    /// By how much all other times are moved, modulo the clock's wrap.
+    pub moved: MediaTime,
+    /// The same on the other side of the nearest jump: for time stamps that are of its clock.
+    pub beyond: Option<MediaTime>,
+}
+
+/// Keeps the counters of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamper {
+    counters: [Counter; PIDS],
+    used: usize,
+    /// Which part it is.
+    part: u32,
+    /// Packets of streams beyond the [`PIDS`] first.
+    missed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counter {
+    pid: Pid,
+    /// The last one that has left.
+    last: u8,
+    /// What this part's counters are moved by.
+    step: u8,
+    part: u32,
+}
+
+impl Default for Stamper {
+    fn default() -> Self {
+        let nobody = Counter { pid: Pid::NULL, last: 0, step: 0, part: 0 };
+        Self { counters: [nobody; PIDS], used: 0, part: 0, missed: 0 }
+    }
+}
+
+impl Stamper {
+    /// What comes next does not follow what came last: a new turn, another title, another place.
+    pub fn join(&mut self) {
+        self.part += 1;
+    }
+
+    /// Packets whose counters could not be kept.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Makes the next packet of the stream follow those that have left. What is no packet is left alone.
+    pub fn stamp(&mut self, bytes: &mut [u8; PACKET], moment: &Moment) {
+        let Some(packet) = Packet::read(bytes) else { return };
+        let pid = packet.pid();
+        if pid == Pid::NULL || packet.has_error() || !packet.is_whole() {
+            return;
+        }
+        let (count, has_payload) = (packet.continuity(), packet.has_payload());
+        let own = packet.pcr();
+        let starts = packet.starts_unit() && !packet.is_scrambled();
+        match self.counter(pid) {
+            Some((counter, part)) => {
+                if counter.part != part {
+                    let due = counter.last.wrapping_add(u8::from(has_payload));
+                    *counter = Counter { step: due.wrapping_sub(count) & 0x0f, part, ..*counter };
+                }
+                counter.last = count.wrapping_add(counter.step) & 0x0f;
+                if counter.step != 0 {
+                    set_continuity(bytes, counter.last);
+                }
+            }
+            None => self.missed += 1,
+        }
+        if let Some(own) = own {
+            let law = moment.pcr.filter(|&(clock, _)| clock == pid);
+            let pcr = law.map_or(own.after(moment.moved), |(_, law)| law);
+            if pcr != own {
+                set_pcr(bytes, pcr);
+            }
+        }
+        if starts {
+            Self::stamp_header(bytes, moment);
+        }
+    }
+
+    fn stamp_header(bytes: &mut [u8; PACKET], moment: &Moment) {
+        let by = match (moment.beyond, moment.pcr) {
+            (Some(beyond), Some((_, now))) => {
+                let times = Packet::read(bytes).and_then(|packet| pes_times(&packet));
+                let Some(times) = times else { return };
+                let off = |by| {
+                    let shown = times.shown.as_pcr().after(by);
+                    shown.since(now).0.min(now.since(shown).0)
+                };
+                let is_beyond = off(moment.moved) > NEAR && off(beyond) < off(moment.moved);
+                if is_beyond { beyond } else { moment.moved }
+            }
+            _ => moment.moved,
+        };
+        if by.0 != 0 {
+            add_to_pes_times(bytes, by);
+        }
+    }
+
+    /// The counter of a PID, and the part that it is to be of; none when there are too many.
+    fn counter(&mut self, pid: Pid) -> Option<(&mut Counter, u32)> {
+        let part = self.part;
+        let known = self.counters[..self.used].iter().position(|counter| counter.pid == pid);
+        let at = match known {
+            Some(at) => at,
+            None if self.used < PIDS => {
+                // Nothing of it has left: its own counters are as good as any.
+                self.counters[self.used] = Counter { pid, last: 0, step: 0, part };
+                self.used += 1;
+                self.used - 1
+            }
+            None => return None,
+        };
+        Some((&mut self.counters[at], part))
+    }
+}
+
+/// A null packet: as good as nothing, and 188 bytes long (2.4.1).
+pub const NULL_PACKET: [u8; PACKET] = {
+    let mut bytes = [0xff; PACKET];
+    let head = [SYNC, 0x1f, 0xff, 0x10];
+    let mut at = 0;
+    while at < head.len() {
+        bytes[at] = head[at];
+        at += 1;
+    }
+    bytes
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::tests::packet;
+    use super::super::{Continuity, Pts};
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const STILL: Moment = Moment { pcr: None, moved: MediaTime(0), beyond: None };
+
+    /// One packet: its PID, whether it has payload, whether it comes twice.
+    type Kind = (u16, bool, bool);
+
+    /// Packets whose counters do not break, each PID beginning where it likes.
+    fn multiplex(kinds: &[Kind], begin: u8) -> Vec<[u8; PACKET]> {
+        let mut counts = [begin; 64];
+        let mut out = Vec::new();
+        for &(pid, has_payload, twice) in kinds {
+            let count = &mut counts[usize::from(pid)];
+            *count = count.wrapping_add(u8::from(has_payload));
+            let mut bytes = packet(pid, count.wrapping_add(pid as u8), None);
+            if !has_payload {
+                bytes[3] = bytes[3] & 0x0f | 0x20;
+                bytes[4..6].copy_from_slice(&[183, 0]);
+            }
+            out.push(bytes);
+            if twice && has_payload {
+                out.push(bytes);
+            }
+        }
+        out
+    }
+
+    fn kinds() -> impl Strategy<Value = Vec<Kind>> {
+        proptest::collection::vec((0u16..31, any::<bool>(), any::<bool>()), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_joined_no_counter_breaks_and_no_other_byte_changes(
+            parts in proptest::collection::vec((kinds(), any::<u8>()), 1..12),
+        ) {
+            let mut stamper = Stamper::default();
+            let mut watch = Continuity::default();
+            for (nth, (kinds, begin)) in parts.iter().enumerate() {
+                if nth > 0 {
+                    stamper.join();
+                }
+                for before in multiplex(kinds, *begin) {
+                    let mut bytes = before;
+                    stamper.stamp(&mut bytes, &STILL);
+                    prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
+                    set_continuity(&mut bytes, before[3]);
+                    prop_assert_eq!(bytes, before);
+                }
+            }
+            prop_assert_eq!(stamper.missed(), 0);
+        }
+
+        #[test]
+        fn the_first_part_leaves_as_it_is(kinds in kinds(), begin: u8) {
+            let mut stamper = Stamper::default();
+            for before in multiplex(&kinds, begin) {
+                let mut bytes = before;
+                stamper.stamp(&mut bytes, &STILL);
+                prop_assert_eq!(bytes, before);
+            }
+        }
+
+        #[test]
+        fn clocks_are_set_or_moved_across_the_wrap(
+            own in 0u64..Pcr::WRAP.0, law in 0u64..Pcr::WRAP.0, moved in 0u64..Pcr::WRAP.0,
+        ) {
+            let (own, law) = (Pcr::at(MediaTime(own)), Pcr::at(MediaTime(law)));
+            let moment = Moment { pcr: Some((Pid(256), law)), moved: MediaTime(moved), beyond: None };
+            for (pid, due) in [(256, law), (257, own.after(MediaTime(moved)))] {
+                let mut bytes = packet(pid, 3, Some(own));
+                Stamper::default().stamp(&mut bytes, &moment);
+                prop_assert_eq!(bytes, packet(pid, 3, Some(due)));
+            }
+        }
+
+        #[test]
+        fn no_packets_are_hostile_enough(
+            tails in proptest::collection::vec(proptest::collection::vec(any::<u8>(), PACKET - 1), 1..40),
+            moved in 0u64..Pcr::WRAP.0, beyond in proptest::option::of(0u64..Pcr::WRAP.0),
+        ) {
+            let pcr = Some((Pid(3), Pcr::at(MediaTime(5))));
+            let moment =
+                Moment { pcr, moved: MediaTime(moved), beyond: beyond.map(MediaTime) };
+            let mut stamper = Stamper::default();
+            for tail in tails {
+                let mut bytes = [SYNC; PACKET];
+                bytes[1..].copy_from_slice(&tail);
+                stamper.stamp(&mut bytes, &moment);
+                stamper.join();
+            }
+        }
+    }
+
+    #[test]
+    fn times_that_belong_beyond_a_jump_are_moved_with_what_is_there() {
+        let mut bytes = packet(256, 0, None);
+        bytes[1] |= 0x40;
+        bytes[4..13].copy_from_slice(&[0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5]);
+        bytes[13..18].copy_from_slice(&[0x21, 0, 1, 0, 1]);
+        let before = pes_times(&Packet::read(&bytes).unwrap()).unwrap();
+        assert_eq!(before.shown, Pts::at(0));
+        // The clock shows an hour, and so does what is moved by an hour.
+        let hour = MediaTime(3600 * 27_000_000);
+        let now = Some((Pid(256), Pcr::at(hour)));
+        let shown = |moment: Moment| {
+            let mut bytes = bytes;
+            Stamper::default().stamp(&mut bytes, &moment);
+            pes_times(&Packet::read(&bytes).unwrap()).unwrap().shown
+        };
+        let still = Moment { pcr: now, ..STILL };
+        assert_eq!(shown(still), Pts::at(0));
+        assert_eq!(shown(Moment { beyond: Some(hour), ..still }), Pts::at(3600 * 90_000));
+        let own = Moment { moved: hour, beyond: Some(MediaTime(0)), ..still };
+        assert_eq!(shown(own), Pts::at(3600 * 90_000));
+    }
+
+    #[test]
+    fn more_streams_than_there_is_room_for_are_counted() {
+        let mut stamper = Stamper::default();
+        for pid in 0..40 {
+            stamper.stamp(&mut packet(pid, 0, None), &STILL);
+        }
+        assert_eq!(stamper.missed(), 8);
+    }
+}

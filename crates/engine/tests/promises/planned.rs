@@ -1,0 +1,267 @@
+//! Streams of datagrams with a plan: a transport stream leaves by its own clock, whole, over turns and titles.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tactus_core::datagrams::{Form, Line, PAYLOAD, Plan, Session, Stamps};
+use tactus_core::ports::SocketHandle;
+use tactus_core::rtp;
+use tactus_core::stagger::Tick;
+use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, set_pcr};
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Datagrams, Outcome, Pace, Sink, StreamId};
+
+use crate::stage::{BOTH, Stage, TICK};
+use crate::{finished, retired};
+
+const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
+const TS: u64 = PACKET as u64;
+const CLOCK: u16 = 0x100;
+/// Near the wrap.
+const BASE: Pcr = Pcr::at(MediaTime(Pcr::WRAP.0 - 27_000_000));
+
+/// A second of 1.5 Mbit/s, and one of half as much.
+fn line() -> Line {
+    let second = 27_000_000;
+    let points = [(0, 0), (1000, second), (1500, 2 * second)];
+    let points: Vec<_> =
+        points.iter().map(|&(packets, ticks)| (Bytes(packets * TS), MediaTime(ticks))).collect();
+    Line::through(&points).expect("it ascends")
+}
+
+/// A title by that line: counters of a prime number of packets fit no turn.
+fn title(base: Pcr) -> Vec<u8> {
+    let line = line();
+    let mut counts = [0u8; 3];
+    let packets = (0..line.len().0 / TS).map(|nth| {
+        let pid = [0, 1, 0, 2, 2, 0, 1][nth as usize % 7];
+        let mut bytes = [nth as u8; PACKET];
+        let count = counts[pid] & 15;
+        counts[pid] = counts[pid].wrapping_add(1);
+        bytes[..6].copy_from_slice(&[0x47, 1, pid as u8, 0x30 | count, 7, 0]);
+        if pid == 0 {
+            bytes[5] = 0x10;
+            let ticks = line.ticks(Bytes(nth * TS + PCR_BYTE), 0);
+            assert!(set_pcr(&mut bytes, base.after(ticks)));
+        }
+        bytes
+    });
+    packets.collect::<Vec<_>>().concat()
+}
+
+fn plan(base: Pcr) -> Plan {
+    let clock = Some((Pid(CLOCK), base));
+    let stamps = Some(Stamps { clock, ..Stamps::default() });
+    Plan { line: Some(line()), stamps, ..Plan::default() }
+}
+
+fn to(stream: u32) -> SocketAddr {
+    SocketAddr::from(([239, 1, 1, stream as u8], 5004))
+}
+
+struct Wish {
+    title: i32,
+    plan: Plan,
+    repeats: bool,
+    after: Option<StreamId>,
+}
+
+fn start(stage: &mut Stage, wish: Wish) -> StreamId {
+    let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
+    let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+    let mut start = stage.start_of(wish.title, pace, 0..line().len().0);
+    start.origin.len = line().len();
+    let (stream, form) = (start.stream, Form::Rtp(SESSION));
+    let outlet = SocketHandle(70);
+    start.sink = Sink::Datagrams(Datagrams {
+        outlet,
+        to: to(stream.index),
+        form,
+        burst: Nanos(0),
+        after: wish.after,
+    });
+    (start.repeats, start.plan) = (wish.repeats, Some(Arc::new(wish.plan)));
+    stage.command(Command::Start(start));
+    stream
+}
+
+/// What has left for some streams, in order: when, and the payload; numbers run on.
+fn heard(stage: &Stage, streams: &[StreamId]) -> Vec<(MonoTime, Vec<u8>)> {
+    let network = stage.network();
+    let own = network
+        .datagrams
+        .iter()
+        .filter(|datagram| streams.iter().any(|stream| to(stream.index) == datagram.to));
+    let mut heard = vec![];
+    for (nth, datagram) in own.enumerate() {
+        let packet = rtp::Packet::read(&datagram.bytes).expect("RTP");
+        assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(nth as u16));
+        heard.push((datagram.at, packet.payload.to_vec()));
+    }
+    heard
+}
+
+/// Counters do not break; answers where the clock's stamps are and what they show.
+fn read(bytes: &[u8]) -> Vec<(u64, Pcr)> {
+    let mut watch = Continuity::default();
+    let mut clocks = vec![];
+    for (nth, bytes) in bytes.chunks(PACKET).enumerate() {
+        let packet = Packet::first_of(bytes).expect("whole packets");
+        assert_eq!(watch.handle_packet(&packet), None, "packet {nth}");
+        clocks.extend(packet.pcr().map(|pcr| (nth as u64 * TS + PCR_BYTE, pcr)));
+    }
+    clocks
+}
+
+fn stage(memory: crate::stage::Memory) -> Stage {
+    let stage = Stage::new(memory);
+    let mut disk = stage.disk();
+    disk.contents.insert(1, title(BASE));
+    disk.contents.insert(2, title(Pcr::at(MediaTime(5))));
+    drop(disk);
+    stage
+}
+
+#[test]
+fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
+    for memory in BOTH {
+        let mut stage = stage(memory);
+        let wish = Wish { title: 1, plan: plan(BASE), repeats: true, after: None };
+        let stream = start(&mut stage, wish);
+        stage.pass(SECOND.times(13));
+        let heard = heard(&stage, &[stream]);
+        let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
+        assert!(bytes.len() as u64 > line().len().0 * 6);
+        for (at, pcr) in read(&bytes) {
+            assert_eq!(pcr, BASE.after(line().ticks(Bytes(at), 0)));
+        }
+        let begin = heard[0].0.before(TICK);
+        for (nth, (at, _)) in heard.iter().enumerate() {
+            let due = begin + line().due(Bytes(nth as u64 * PAYLOAD.0), 0);
+            assert!(*at >= due && at.since(due) <= TICK.times(2), "{nth}");
+        }
+        let counters = &stage.control.counters.packets;
+        assert_eq!((counters.underruns.value(), counters.unstamped.value()), (0, 0));
+        // Each second against what was due in it: a datagram more or less.
+        let off = counters.deviation.snapshot();
+        assert!(off.count() > 8 && off.quantile(1.0) < 30_000, "{}", off.quantile(1.0));
+        stage.command(Command::Stop(stream));
+        stage.pass(SECOND);
+        assert!(retired(&stage, stream));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
+    for memory in BOTH {
+        let mut stage = stage(memory);
+        let rate = BitRate(2_000_000);
+        let wish = Wish { title: 1, plan: plan(BASE).stuffed(rate), repeats: true, after: None };
+        let stream = start(&mut stage, wish);
+        stage.pass(SECOND.times(9));
+        let heard = heard(&stage, &[stream]);
+        let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
+        for (at, pcr) in read(&bytes) {
+            let law = at * 216_000_000 / rate.0;
+            assert_eq!(pcr, BASE.after(MediaTime(law)));
+        }
+        let begin = heard[0].0.before(TICK);
+        for (nth, (at, payload)) in heard.iter().enumerate() {
+            assert_eq!(payload.len() as u64, PAYLOAD.0);
+            let due = begin + rate.time_for(Bytes(nth as u64 * PAYLOAD.0));
+            assert!(*at >= due && at.since(due) <= TICK.times(2), "{nth}");
+        }
+        let is_null = |bytes: &&[u8]| Packet::first_of(bytes).is_some_and(|p| p.pid() == Pid::NULL);
+        let nulls = bytes.chunks(PACKET).filter(is_null).count();
+        let counters = &stage.control.counters.packets;
+        assert_eq!(counters.stuffed.value(), nulls as u64);
+        // Of 2 Mbit/s 44 % are the title's.
+        assert!((nulls * PACKET * 100 / bytes.len()).abs_diff(44) < 5, "{nulls}");
+        assert_eq!((counters.underruns.value(), counters.slots_late.value()), (0, 0));
+        assert_eq!(counters.deviation.snapshot().quantile(1.0) / 10_000, 0);
+    }
+}
+
+#[test]
+fn a_title_follows_another_one_as_if_both_were_one() {
+    for memory in BOTH {
+        for is_stopped in [false, true] {
+            let mut stage = stage(memory);
+            let wish = |title, base, after| Wish { title, plan: plan(base), repeats: false, after };
+            let one = start(&mut stage, wish(1, BASE, None));
+            stage.pass(MILLISECOND.times(500));
+            let other_base = Pcr::at(MediaTime(5));
+            let tables: Vec<u8> = (0..2u8)
+                .flat_map(|count| {
+                    let mut bytes = [0xff; PACKET];
+                    bytes[..4].copy_from_slice(&[0x47, 0, 0, 0x10 | count]);
+                    bytes
+                })
+                .collect();
+            let mut next = wish(2, other_base, Some(one));
+            next.plan = next.plan.with_front(&tables);
+            let two = start(&mut stage, next);
+            stage.pass(MILLISECOND.times(500));
+            assert!(heard(&stage, &[two]).is_empty(), "it waits");
+            if is_stopped {
+                stage.command(Command::Stop(one));
+            }
+            stage.pass(SECOND.times(5));
+            let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
+            assert_eq!(finished(&stage, one).map(|(outcome, _)| outcome), Some(outcome));
+            assert_eq!(finished(&stage, two), Some((Outcome::Complete, line().len())));
+            let heard = heard(&stage, &[one, two]);
+            let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
+            let clocks = read(&bytes);
+            // No stamp is further from the one before than in the title itself: 7 packets at most there.
+            for pair in clocks.windows(2) {
+                let apart = pair[1].1.since(pair[0].1);
+                assert!(apart.0 > 0 && apart.0 < 54_000 * 6, "{pair:?}");
+            }
+            // Nor is any datagram: seven packets at the slower rate, or less where one is short.
+            let slow = BitRate(752_000).time_for(PAYLOAD);
+            for pair in heard.windows(2) {
+                assert!(pair[1].0.since(pair[0].0) <= slow + TICK.times(2));
+            }
+            assert!(retired(&stage, one) && retired(&stage, two));
+            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        }
+    }
+}
+
+#[test]
+fn who_follows_a_stream_that_has_ended_goes_on_at_once() {
+    let mut stage = stage(BOTH[0]);
+    let wish = |title, after| Wish { title, plan: plan(BASE), repeats: false, after };
+    let one = start(&mut stage, wish(1, None));
+    stage.pass(SECOND.times(4));
+    assert!(retired(&stage, one));
+    let two = start(&mut stage, wish(1, Some(one)));
+    stage.pass(SECOND.times(3));
+    assert_eq!(finished(&stage, two), Some((Outcome::Complete, line().len())));
+    let heard = heard(&stage, &[one, two]);
+    let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
+    let clocks = read(&bytes);
+    // The pause is in its clock, which is one clock still.
+    let (first, last) = (clocks[0], clocks[clocks.len() - 1]);
+    let passed = heard[heard.len() - 1].0.since(heard[0].0).0 * 27 / 1000;
+    assert!(last.1.since(first.1).0.abs_diff(passed) < 27_000_000 / 50);
+}
+
+#[test]
+fn tables_in_front_leave_first_and_only_once() {
+    for memory in BOTH {
+        let mut stage = stage(memory);
+        let mut table = [0xff; PACKET];
+        table[..4].copy_from_slice(&[0x47, 0, 0, 0x17]);
+        let plan = Plan { stamps: None, ..plan(BASE) }.with_front(&table);
+        let stream = start(&mut stage, Wish { title: 1, plan, repeats: false, after: None });
+        stage.pass(SECOND.times(4));
+        let bytes: Vec<u8> =
+            heard(&stage, &[stream]).into_iter().flat_map(|(_, payload)| payload).collect();
+        assert!(bytes == [&table[..], &title(BASE)].concat(), "and nothing is changed");
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, line().len())));
+        assert!(retired(&stage, stream));
+    }
+}
