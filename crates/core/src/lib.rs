@@ -32,3 +32,4 @@ pub mod splitter;
 
 pub mod path;
 pub mod range;
+pub mod rtsp;

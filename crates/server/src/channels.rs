@@ -4,7 +4,7 @@
 //! can be had later is tried again. Between its start and its end the engine sends it without anybody
 //! here. Channels that leave in the same way share an outlet.
 
-mod packets;
+pub(crate) mod packets;
 mod status;
 
 use std::collections::HashMap;

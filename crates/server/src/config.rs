@@ -14,6 +14,8 @@ pub mod recording;
 
 pub mod channel;
 
+pub mod rtsp;
+
 pub mod raw;
 
 mod check;
@@ -29,6 +31,7 @@ pub use error::ConfigError;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
 use recording::Recording;
+use rtsp::Rtsp;
 use units::Percent;
 
 /// A value that the operator has given, or that is found out at start.
@@ -79,6 +82,8 @@ pub struct Config {
     pub recordings: Vec<Recording>,
     /// Titles that are sent as datagrams from the start.
     pub channels: Vec<Channel>,
+    /// Titles that are asked for by RTSP.
+    pub rtsp: Rtsp,
 }
 
 /// Listening, and the limits of requests.

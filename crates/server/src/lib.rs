@@ -24,6 +24,8 @@ pub mod ingest;
 
 pub mod channels;
 
+pub mod rtsp;
+
 pub mod doctor;
 
 pub mod http;

@@ -28,6 +28,7 @@ use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
+use crate::rtsp::Rtsp;
 
 /// Where all figures come from.
 pub struct Sources {
@@ -45,6 +46,7 @@ pub struct Sources {
     recorder: OnceLock<Recorder>,
     uploads: OnceLock<Uploads>,
     channels: OnceLock<Channels>,
+    rtsp: OnceLock<Rtsp>,
     packet_cutting: Cutting,
     started: Instant,
     config: Config,
@@ -87,6 +89,7 @@ impl Figures {
             recorder: OnceLock::new(),
             uploads: OnceLock::new(),
             channels: OnceLock::new(),
+            rtsp: OnceLock::new(),
             packet_cutting: engine.packet_cutting,
             started: Instant::now(),
             config: config.clone(),
@@ -118,6 +121,17 @@ impl Figures {
     pub fn show_channels(&self, channels: Channels) {
         // Told twice: the first ones stay.
         drop(self.sources.channels.set(channels));
+    }
+
+    /// From now on sessions of RTSP are told, too.
+    pub fn show_rtsp(&self, rtsp: Rtsp) {
+        // Told twice: the first ones stay.
+        drop(self.sources.rtsp.set(rtsp));
+    }
+
+    fn sessions(&self) -> Response {
+        let sessions = self.sources.rtsp.get().map(Rtsp::all).unwrap_or_default();
+        Response::json(200, &sessions)
     }
 
     fn channels(&self, name: &str) -> Response {
@@ -175,10 +189,11 @@ impl Internal for Figures {
             "/api/v1/recordings" => self.recordings(""),
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
             "/api/v1/channels" => self.channels(""),
+            "/api/v1/sessions" => self.sessions(),
             _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
-                "there are /metrics and, below /api/v1/, status, capacity, recordings and channels",
+                "there are /metrics and, below /api/v1/, status, capacity, recordings, channels and sessions",
             ),
             _ => return None,
         };

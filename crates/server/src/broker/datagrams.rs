@@ -127,6 +127,39 @@ impl Broker {
         let Delivered { outcome, sent, .. } = delivered;
         (outcome, sent)
     }
+
+    /// Like [`Self::send`], once, and until `stop` is there at the latest. What it tells then is what had left.
+    ///
+    /// # Panics
+    /// When the range is empty, or the title grows.
+    pub async fn send_until<T>(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        target: Target,
+        stop: impl Future<Output = T>,
+    ) -> (Outcome, u64, Option<T>) {
+        assert!(range.start < range.end, "there is something to send");
+        assert!(title.following.is_none(), "only what is whole is sent");
+        let place = grant.place;
+        let part = Part::of(range);
+        let mut delivered = match self.start(grant, title, part, Way::Outlet(target)).await {
+            Ok(delivered) => delivered,
+            Err(Delivered { outcome, sent, .. }) => return (outcome, sent, None),
+        };
+        let stopped = tokio::select! {
+            biased;
+            delivered = &mut delivered => {
+                let Delivered { outcome, sent, .. } = ended(delivered);
+                return (outcome, sent, None);
+            }
+            stopped = stop => stopped,
+        };
+        self.shared.book().stop(place);
+        let Delivered { outcome, sent, .. } = ended(delivered.await);
+        (outcome, sent, Some(stopped))
+    }
 }
 
 impl Broker {

@@ -17,7 +17,7 @@ const REACH: u64 = 64 * KIB;
 ///
 /// # Errors
 /// Why it cannot be sent, as a sentence.
-pub(super) async fn range(title: &Arc<OpenTitle>) -> Result<Range<u64>, String> {
+pub(crate) async fn range(title: &Arc<OpenTitle>) -> Result<Range<u64>, String> {
     let title = Arc::clone(title);
     // On a disk that hangs it waits.
     let found = tokio::task::spawn_blocking(move || look(&title)).await;

@@ -3,7 +3,7 @@
 //! Promise: one command on a fresh machine. It writes only into its own directory, and keeps what is
 //! there already.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -49,13 +49,21 @@ impl Demo {
         let mut config = Config::unconfigured();
         config.serve_only(&dir);
         config.http.addresses = vec![self.http];
+        // Another server may be there; then there is none by RTSP.
+        if TcpListener::bind(RTSP).is_ok() {
+            config.rtsp.addresses = vec![RTSP];
+        }
+        let is_rtsp = !config.rtsp.addresses.is_empty();
         serve::run(config, |addresses| {
             if let Some(address) = addresses.first() {
-                print!("{}", invitation(&titles, *address));
+                print!("{}", invitation(&titles, *address, is_rtsp));
             }
         })
     }
 }
+
+/// Where titles can be asked for by RTSP.
+const RTSP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8554);
 
 /// The user's own cache directory (XDG Base Directory Specification 0.8).
 fn cache_dir() -> Option<PathBuf> {
@@ -65,7 +73,7 @@ fn cache_dir() -> Option<PathBuf> {
 }
 
 /// What to type next.
-fn invitation(titles: &[DemoTitle], address: SocketAddr) -> String {
+fn invitation(titles: &[DemoTitle], address: SocketAddr, is_rtsp: bool) -> String {
     let mut text = String::from("\n");
     let name = |title: &DemoTitle| {
         title.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -77,6 +85,9 @@ fn invitation(titles: &[DemoTitle], address: SocketAddr) -> String {
     if let Some(title) = titles.first() {
         let url = format!("http://{address}/{}", name(title));
         text += &format!("\n  curl -o /dev/null {url}\n  ffplay {url}\n  vlc {url}\n");
+        if is_rtsp {
+            text += &format!("  ffplay rtsp://{RTSP}/{}\n", name(title));
+        }
         text += &format!("\n  as fast as it goes:   curl -o /dev/null '{url}?rate=max'\n");
         text += &format!("  what would still fit: curl http://{address}/api/v1/capacity\n");
     }
@@ -96,7 +107,8 @@ mod tests {
             rate: BitRate(3_750_000),
             duration: SECOND.times(600),
         };
-        let text = invitation(&[title], "127.0.0.1:8080".parse().unwrap());
+        let text = invitation(&[title], "127.0.0.1:8080".parse().unwrap(), true);
+        assert!(text.contains("ffplay rtsp://127.0.0.1:8554/a.ts"), "{text}");
         assert!(text.contains("a.ts") && text.contains("3.75 Mbit/s for 10 min"), "{text}");
         for player in ["curl", "ffplay", "vlc"] {
             assert!(text.lines().any(|line| line.trim().starts_with(player)), "{player}: {text}");

@@ -23,6 +23,7 @@ use crate::ingest::Recordings;
 use crate::media;
 use crate::metrics::Figures;
 use crate::recording::Recorder;
+use crate::rtsp::Rtsp;
 use crate::store::{Manifests, Medium};
 
 /// A server that is ready: bound, and its cores running.
@@ -34,6 +35,8 @@ pub(super) struct House {
     recorder: Option<Recorder>,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
+    rtsp: Option<Rtsp>,
+    rtsp_listeners: Vec<TcpListener>,
 }
 
 impl House {
@@ -42,6 +45,8 @@ impl House {
         raise_limits();
         let listeners = config.http.addresses.iter().map(|address| bind(*address));
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
+        let rtsp_listeners = config.rtsp.addresses.iter().map(|address| bind_rtsp(*address));
+        let rtsp_listeners = rtsp_listeners.collect::<Result<Vec<_>>>()?;
         let admin = match config.admin {
             Some(address) => admin_listener(address)?,
             None => None,
@@ -83,12 +88,31 @@ impl House {
         } else if !config.recordings.is_empty() {
             tracing::error!("nothing is recorded: no volume takes uploads");
         }
-        Ok(Self { engine, config, catalogue, uploads, recorder, listeners, admin })
+        let rtsp = match rtsp_listeners.is_empty() {
+            true => None,
+            false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker)?),
+        };
+        Ok(Self {
+            engine,
+            config,
+            catalogue,
+            uploads,
+            recorder,
+            listeners,
+            admin,
+            rtsp,
+            rtsp_listeners,
+        })
     }
 
     /// Where HTTP is served.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Where RTSP is served.
+    pub(super) fn rtsp_addresses(&self) -> Vec<SocketAddr> {
+        self.rtsp_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
     /// Where metrics and status are served, if anywhere of their own.
@@ -129,6 +153,9 @@ impl House {
         let (channels, mut sending) =
             Channels::begin(&self.config, &self.catalogue, &self.engine.broker);
         figures.show_channels(channels);
+        if let Some(rtsp) = &self.rtsp {
+            figures.show_rtsp(rtsp.clone());
+        }
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
@@ -157,13 +184,23 @@ impl House {
         if let Some(listener) = self.admin {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));
         }
+        for listener in self.rtsp_listeners {
+            let rtsp = self.rtsp.clone().expect("who listens serves");
+            serving.spawn(rtsp.serve(listen(listener)?));
+        }
         end.await;
+        if let Some(rtsp) = &self.rtsp {
+            rtsp.stop();
+        }
         for site in [&open, &local, &admin] {
             site.stop();
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
         sending.shutdown().await;
+        if let Some(rtsp) = self.rtsp {
+            rtsp.close().await;
+        }
         forgetting.abort();
         drop((open, local, admin));
         if let Some(recordings) = recordings {
@@ -214,6 +251,12 @@ fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
 fn bind(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).with_context(|| {
         format!("cannot listen on {address}; is another server there? choose another with --http")
+    })
+}
+
+fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address}; is another server there? change [rtsp] address")
     })
 }
 

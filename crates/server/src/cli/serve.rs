@@ -129,7 +129,7 @@ pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let house = runtime.block_on(House::open(config))?;
     let addresses = house.addresses();
-    announce(&volumes, &addresses, house.admin_address());
+    announce(&volumes, &addresses, house.admin_address(), &house.rtsp_addresses());
     if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {
         eprintln!("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
     }
@@ -151,12 +151,20 @@ pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(
 }
 
 /// Says where everything is. Whoever reads it may have gone: the server serves all the same.
-fn announce(volumes: &[Volume], addresses: &[SocketAddr], admin: Option<SocketAddr>) {
+fn announce(
+    volumes: &[Volume],
+    addresses: &[SocketAddr],
+    admin: Option<SocketAddr>,
+    rtsp: &[SocketAddr],
+) {
     let mut out = std::io::stdout().lock();
     let mut line = |text: String| drop(writeln!(out, "{text}"));
     let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();
     for address in addresses {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
+    }
+    for address in rtsp {
+        line(format!("RTSP at rtsp://{address}/"));
     }
     match admin {
         Some(address) => line(format!("Metrics and status at http://{address}/metrics")),

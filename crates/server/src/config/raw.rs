@@ -10,6 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
 
+use super::rtsp::Readers;
 use super::units::{Percent, Quantity, Value};
 
 /// A whole file.
@@ -42,6 +43,8 @@ pub struct Raw {
     pub recording: Vec<Recording>,
     /// `[[channel]]`
     pub channel: Vec<Channel>,
+    /// `[rtsp]`
+    pub rtsp: Rtsp,
 }
 
 /// A key whose place is needed for messages.
@@ -259,6 +262,35 @@ pub struct Recording {
     pub keep_age: Placed<Switch<Value<Nanos>>>,
     #[serde(default)]
     pub silence: Placed<Value<Nanos>>,
+}
+
+/// `[rtsp]`: titles that are asked for by RTSP.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Rtsp {
+    pub address: Placed<OneOrMore>,
+    pub readers: Option<Readers>,
+    pub groups: Placed<Vec<Spanned<String>>>,
+    pub group_port: Placed<u32>,
+    pub interface: Placed<Switch<String>>,
+    pub hops: Placed<u32>,
+    pub dscp: Placed<u32>,
+    pub burst: Placed<Value<Nanos>>,
+    pub connections_max: Placed<u32>,
+    pub connections_per_address_max: Placed<u32>,
+    pub principal: Vec<RtspPrincipal>,
+}
+
+/// `[[rtsp.principal]]`: one with a name and a password.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct RtspPrincipal {
+    pub name: Spanned<String>,
+    pub password_file: Spanned<String>,
+    #[serde(default)]
+    pub destinations: Vec<Spanned<String>>,
 }
 
 /// `[[channel]]`: a title that is sent as datagrams from the start.

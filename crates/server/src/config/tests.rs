@@ -49,6 +49,7 @@ fn every_key_stands_in_the_sample_and_in_the_guide() {
     let classes = ["title", "asked", "cmcd"];
     tables.extend(classes.map(|class| format!("rate.{class}")));
     tables.push("upload.principal".into());
+    tables.push("rtsp.principal".into());
     let classes = [&classes[..], &["principal"]].concat();
     for table in tables {
         assert!(SAMPLE.contains(&format!("[{table}]")), "[{table}] is not in the sample");

@@ -34,6 +34,7 @@ impl prometheus_client::collector::Collector for Collector {
         server(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
+        rtsp(&mut page, sources)?;
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
         recordings(&mut page, sources)?;
@@ -88,6 +89,27 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     let unit = Some(ratio_unit());
     let deviation = link.deviation.snapshot();
     page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
+}
+
+/// RTSP, where it is served.
+fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let Some(rtsp) = sources.rtsp.get() else { return Ok(()) };
+    let counters = rtsp.counters();
+    let one = |value: u64| [(vec![], value)];
+    let sessions = [(vec![], rtsp.len() as f64)];
+    page.gauge("tactus_rtsp_sessions", "Sessions, playing or not", None, sessions)?;
+    let help = "Requests that were understood";
+    page.counter("tactus_rtsp_requests", help, None, one(counters.requests()))?;
+    let refused =
+        counters.refused().map(|(reason, count)| (vec![("reason", reason.into())], count));
+    let help = "Requests and connections that were refused, by reason";
+    page.counter("tactus_rtsp_refused", help, None, refused)?;
+    let help = "Sessions that ended since nothing was heard of them";
+    page.counter("tactus_rtsp_sessions_silent", help, None, one(counters.silent_sessions()))?;
+    let help = "RTCP packets of receivers";
+    page.counter("tactus_rtcp_reports", help, None, one(counters.reports()))?;
+    let help = "RTCP packets that were dropped: malformed, or nobody's";
+    page.counter("tactus_rtcp_reports_bad", help, None, one(counters.reports_bad()))
 }
 
 /// Datagrams.

@@ -1,0 +1,66 @@
+//! RTSP 1.0 (RFC 2326): messages, what stands in their fields, and the sessions of a server.
+//!
+//! Promise: a message is understood as the RFC has it or refused with a status; nothing is read beyond
+//! its limits; whatever order requests come in, a session is in one state, belongs to one caller, and is
+//! over when nobody has been heard of for [`session::SILENCE_MAX`]. No sockets, no clock, no titles: those are handed in.
+
+pub mod message;
+pub mod session;
+pub mod span;
+pub mod transport;
+
+/// What an answer says (RFC 2326, section 7.1.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Status(pub u16);
+
+#[expect(missing_docs, reason = "the names are those of the RFC")]
+impl Status {
+    pub const OK: Self = Self(200);
+    pub const BAD_REQUEST: Self = Self(400);
+    pub const UNAUTHORIZED: Self = Self(401);
+    pub const FORBIDDEN: Self = Self(403);
+    pub const NOT_FOUND: Self = Self(404);
+    pub const NOT_ALLOWED: Self = Self(405);
+    pub const ENTITY_TOO_LARGE: Self = Self(413);
+    pub const URI_TOO_LONG: Self = Self(414);
+    pub const UNSUPPORTED_MEDIA: Self = Self(415);
+    pub const PARAMETER_NOT_UNDERSTOOD: Self = Self(451);
+    pub const NOT_ENOUGH_BANDWIDTH: Self = Self(453);
+    pub const SESSION_NOT_FOUND: Self = Self(454);
+    pub const NOT_IN_THIS_STATE: Self = Self(455);
+    pub const INVALID_RANGE: Self = Self(457);
+    pub const UNSUPPORTED_TRANSPORT: Self = Self(461);
+    pub const INTERNAL: Self = Self(500);
+    pub const NOT_IMPLEMENTED: Self = Self(501);
+    pub const UNAVAILABLE: Self = Self(503);
+    pub const VERSION: Self = Self(505);
+    pub const OPTION: Self = Self(551);
+}
+
+impl Status {
+    /// The words of the status line.
+    pub const fn reason(self) -> &'static str {
+        match self.0 {
+            200 => "OK",
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            413 => "Request Entity Too Large",
+            414 => "Request-URI Too Large",
+            415 => "Unsupported Media Type",
+            451 => "Parameter Not Understood",
+            453 => "Not Enough Bandwidth",
+            454 => "Session Not Found",
+            455 => "Method Not Valid in This State",
+            457 => "Invalid Range",
+            461 => "Unsupported transport",
+            501 => "Not Implemented",
+            503 => "Service Unavailable",
+            505 => "RTSP Version not supported",
+            551 => "Option not supported",
+            _ => "Internal Server Error",
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `Range` (RFC 2326, sections 3.5 to 3.7 and 12.29): from where to where is played.
+//!
+//! Promise: what it answers is exact to a tick of 27 MHz, rounded down; what overflows, or has a place on
+//! no title, is a fault and never another time.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::units::MediaTime;
+
+/// Ticks in a second.
+const TICKS: u64 = 27_000_000;
+
+/// Where playing begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum From {
+    /// Where it is.
+    Now,
+    /// At this time of the title.
+    At(MediaTime),
+}
+
+/// A part of a title, by its own time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins.
+    pub from: From,
+    /// Where it ends; none: where the title does.
+    pub to: Option<MediaTime>,
+}
+
+/// It is no range of a title's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Invalid;
+
+impl Span {
+    /// All from where it is.
+    pub const ON: Self = Self { from: From::Now, to: None };
+
+    /// Reads the value of `Range`. Wall-clock times (`clock=`) are no times of a title.
+    ///
+    /// # Errors
+    /// When it is none, or ends before it begins.
+    pub fn parse(value: &str) -> Result<Self, Invalid> {
+        // A time at which it is to take effect (`;time=`) has always come: this server plays at once.
+        let range = value.split(';').next().unwrap_or_default().trim();
+        let (unit, times) = range.split_once('=').ok_or(Invalid)?;
+        let read: fn(&str, Frames) -> Option<MediaTime> = match unit.trim() {
+            "npt" => |text, _| npt(text),
+            _ => smpte,
+        };
+        let frames = Frames::of(unit.trim()).ok_or(Invalid)?;
+        let (from, to) = times.trim().split_once('-').ok_or(Invalid)?;
+        let (from, to) = (from.trim(), to.trim());
+        if from.is_empty() && to.is_empty() {
+            return Err(Invalid);
+        }
+        let from = match from {
+            "" => From::Now,
+            "now" if unit.trim() == "npt" => From::Now,
+            text => From::At(read(text, frames).ok_or(Invalid)?),
+        };
+        let to = match to {
+            "" => None,
+            text => Some(read(text, frames).ok_or(Invalid)?),
+        };
+        match (from, to) {
+            (From::At(from), Some(to)) if to < from => Err(Invalid),
+            _ => Ok(Self { from, to }),
+        }
+    }
+}
+
+/// How frames are counted (RFC 2326, section 3.5).
+#[derive(Clone, Copy)]
+enum Frames {
+    None,
+    /// 30000/1001 in a second, with numbers left out so that the clock goes right.
+    Drop30,
+    /// 25 in a second.
+    Whole25,
+}
+
+impl Frames {
+    fn of(unit: &str) -> Option<Self> {
+        match unit {
+            "npt" => Some(Self::None),
+            "smpte" | "smpte-30-drop" => Some(Self::Drop30),
+            "smpte-25" => Some(Self::Whole25),
+            _ => None,
+        }
+    }
+}
+
+/// `12.5`, `0:00:12.5` (section 3.6).
+fn npt(text: &str) -> Option<MediaTime> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut parts = whole.split(':').map(number);
+    let seconds = match (parts.next()?, parts.next(), parts.next(), parts.next()) {
+        (seconds, None, None, None) => seconds?,
+        (hours, Some(minutes), Some(seconds), None) => clock(hours?, minutes?, seconds?)?,
+        _ => return None,
+    };
+    // `12.` is a number by the grammar of section 3.6.
+    let fraction = if fraction.is_empty() { "0" } else { fraction };
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // What is behind nine digits is less than a tick.
+    let digits = &fraction[..fraction.len().min(9)];
+    let ticks = number(digits)? * TICKS / 10u64.pow(digits.len() as u32);
+    seconds.checked_mul(TICKS)?.checked_add(ticks).map(MediaTime)
+}
+
+/// `0:10:20:12.05`: hours, minutes, seconds, frames and hundredths of a frame (section 3.5).
+fn smpte(text: &str, frames: Frames) -> Option<MediaTime> {
+    let mut parts = text.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let (frame, part) = match parts.next() {
+        None => (0, 0),
+        Some(text) => match text.split_once('.') {
+            None => (number(text)?, 0),
+            Some((frame, part)) if part.len() <= 2 => (number(frame)?, number(part)?),
+            Some(_) => return None,
+        },
+    };
+    if parts.next().is_some() {
+        return None;
+    }
+    let seconds = clock(number(hours)?, number(minutes)?, number(seconds)?)?;
+    let whole = seconds.checked_mul(TICKS)?;
+    let (in_a_second, frame_ticks) = match frames {
+        Frames::None => return None,
+        Frames::Drop30 => (30, TICKS * 1001 / 30_000),
+        Frames::Whole25 => (25, TICKS / 25),
+    };
+    (frame < in_a_second).then_some(())?;
+    whole.checked_add(frame * frame_ticks + part * frame_ticks / 100).map(MediaTime)
+}
+
+fn clock(hours: u64, minutes: u64, seconds: u64) -> Option<u64> {
+    (minutes < 60 && seconds < 60).then_some(())?;
+    hours.checked_mul(3600)?.checked_add(minutes * 60 + seconds)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+/// A range as it is answered: milliseconds, the beginning rounded down.
+pub fn write(from: MediaTime, to: MediaTime) -> String {
+    let millis = |time: MediaTime| u128::from(time.0) * 1000 / u128::from(TICKS);
+    let (from, to) = (millis(from), millis(to));
+    format!("npt={}.{:03}-{}.{:03}", from / 1000, from % 1000, to / 1000, to % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> Result<u64, Invalid> {
+        match Span::parse(&format!("{text}-"))?.from {
+            From::At(time) => Ok(time.0),
+            From::Now => Err(Invalid),
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_exactly() {
+        assert_eq!(at("npt=12.5"), Ok(TICKS * 25 / 2));
+        assert_eq!(at("npt=0:01:15.5"), Ok(TICKS * 151 / 2));
+        assert_eq!(at("npt=7."), Ok(TICKS * 7));
+        assert_eq!(at("npt=0.0000000009999999999"), Ok(0));
+        assert_eq!(at("smpte-25=10:07:00:12"), Ok(TICKS * 36_420 + TICKS * 12 / 25));
+        assert_eq!(at("smpte=0:00:01:01.50"), Ok(TICKS + 900_900 * 3 / 2));
+        assert_eq!(Span::parse("npt=now-"), Ok(Span::ON));
+        let to = Some(MediaTime(TICKS * 20));
+        assert_eq!(Span::parse("npt=-20"), Ok(Span { from: From::Now, to }));
+        let from = From::At(MediaTime(TICKS * 10));
+        assert_eq!(Span::parse("npt=10-20;time=19970123T153600Z"), Ok(Span { from, to }));
+        assert_eq!(write(MediaTime(TICKS * 3 / 2), MediaTime(TICKS * 60 + 1)), "npt=1.500-60.000");
+    }
+
+    #[test]
+    fn s14_ranges_that_are_none_are_invalid() {
+        for text in [
+            "npt=1e308-",
+            "npt=",
+            "npt=-",
+            "npt",
+            "npt=20-10",
+            "npt=99999999999999999999-",
+            "npt=9999999999999999999-",
+            "npt=5124095576030432:00:00-",
+            "npt=0:60:00-",
+            "npt=1:2-",
+            "npt=-1-",
+            "npt=.-",
+            "npt=nan-",
+            "npt=1.5.5-",
+            "clock=19961108T142300Z-",
+            "clock=99999999999999999999T999999999Z-99999999999999999999999Z",
+            "smpte=",
+            "smpte=junk-",
+            "smpte=now-",
+            "smpte=10:00-",
+            "smpte=10:00:00:99-",
+            "smpte-24=0:00:00-",
+            "smpte=1:0:0:0:0-",
+            "smpte=18446744073709551615:00:00-",
+            "bytes=0-",
+            "",
+        ] {
+            assert_eq!(Span::parse(text), Err(Invalid), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_span_or_none(text in "\\PC{0,40}", unit in "(npt|smpte|smpte-25|clock)=", rest in "[-0-9:.now]{0,40}") {
+            // Without a unit it is none.
+            prop_assert!(Span::parse(&text.replace('=', "")).is_err());
+            if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse(&format!("{unit}{rest}")) {
+                prop_assert!(from <= to);
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(from in 0u64..100_000_000, more in 0u64..100_000_000) {
+            let (from, to) = (MediaTime(from * 27_000), MediaTime((from + more) * 27_000));
+            prop_assert_eq!(Span::parse(&write(from, to)), Ok(Span { from: From::At(from), to: Some(to) }));
+        }
+    }
+}

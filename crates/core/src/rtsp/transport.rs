@@ -1,0 +1,227 @@
+//! `Transport` (RFC 2326, section 12.39): how packets may travel.
+//!
+//! Promise: what a client offers is understood or passed over; ports that no sender should be talked into are never
+//! taken (row S09). Whether an address may be sent to is decided elsewhere.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use super::message::whole;
+
+/// Most offers of one request.
+const OFFERS_MAX: usize = 16;
+
+/// The ports of RTP and of RTCP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ports {
+    /// Even.
+    pub rtp: u16,
+}
+
+impl Ports {
+    /// Beginning at `rtp`: even, and above those of services.
+    pub fn new(rtp: u16) -> Option<Self> {
+        (rtp >= 1024 && rtp.is_multiple_of(2)).then_some(Self { rtp })
+    }
+
+    /// The one behind it.
+    pub const fn rtcp(self) -> u16 {
+        self.rtp + 1
+    }
+
+    /// `5000-5001`, or `5000` for the same.
+    fn parse(text: &str) -> Option<Self> {
+        let (first, last) = pair(text)?;
+        let ports = Self::new(u16::try_from(first).ok()?)?;
+        last.is_none_or(|last| last == u32::from(ports.rtcp())).then_some(ports)
+    }
+}
+
+/// What carries the packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lower {
+    /// Datagrams to these ports of one receiver.
+    Unicast(Ports),
+    /// Datagrams to a group; its port, if one was named.
+    Multicast(Option<Ports>),
+    /// The connection itself: the channels of RTP and RTCP, if they were named.
+    Interleaved(Option<(u8, u8)>),
+}
+
+/// One way that a client would take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// What carries the packets.
+    pub lower: Lower,
+    /// Another receiver than who asks, or a group.
+    pub destination: Option<IpAddr>,
+    /// How many routers packets to a group may pass.
+    pub ttl: Option<u8>,
+    /// The client is to send (`mode=RECORD`).
+    pub records: bool,
+}
+
+/// What is offered, best first, without what cannot be understood or must not be done.
+pub fn offers(value: &str) -> Vec<Offer> {
+    value.split(',').take(OFFERS_MAX).filter_map(offer).collect()
+}
+
+fn offer(text: &str) -> Option<Offer> {
+    let mut parts = text.split(';').map(str::trim);
+    let is_tcp = match parts.next()? {
+        "RTP/AVP" | "RTP/AVP/UDP" => false,
+        "RTP/AVP/TCP" => true,
+        _ => return None,
+    };
+    let (mut unicast, mut client_port, mut port) = (None, None, None);
+    let (mut channels, mut destination, mut ttl, mut records) = (None, None, None, false);
+    for part in parts {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let value = value.trim();
+        match name.trim() {
+            "unicast" => unicast = Some(true),
+            "multicast" => unicast = Some(false),
+            "client_port" => client_port = Some(Ports::parse(value)?),
+            "port" => port = Some(Ports::parse(value)?),
+            // Without a value it asks for what happens anyway: to whoever asks.
+            "destination" if value.is_empty() => {}
+            "destination" => destination = Some(value.trim_matches(['[', ']']).parse().ok()?),
+            "ttl" => ttl = Some(u8::try_from(whole(value)?).ok()?),
+            "interleaved" => {
+                let (first, last) = pair(value)?;
+                let first = u8::try_from(first).ok()?;
+                let last = match last {
+                    Some(last) => u8::try_from(last).ok()?,
+                    None => first.checked_add(1)?,
+                };
+                channels = (first != last).then_some((first, last));
+                channels?;
+            }
+            "mode" => {
+                let mode = value.trim_matches('"');
+                records =
+                    mode.eq_ignore_ascii_case("record") || mode.eq_ignore_ascii_case("receive");
+                if !records && !mode.eq_ignore_ascii_case("play") {
+                    return None;
+                }
+            }
+            // `append`, `layers`, `ssrc` and what may come: nothing depends on them.
+            _ => {}
+        }
+    }
+    let lower = match (is_tcp, unicast, client_port) {
+        (true, Some(false), _) => return None,
+        (true, ..) => Lower::Interleaved(channels),
+        // Channels of a connection and a protocol that is none.
+        (false, ..) if channels.is_some() => return None,
+        // Unsaid means a group (section 12.39), except where ports of a client say otherwise.
+        (false, Some(false), _) | (false, None, None) => Lower::Multicast(port),
+        (false, Some(true) | None, Some(ports)) => Lower::Unicast(ports),
+        // One who records is told our ports; its own are of no use to us.
+        (false, Some(true), None) => return None,
+    };
+    Some(Offer { lower, destination, ttl, records })
+}
+
+/// `a-b` or `a`.
+fn pair(text: &str) -> Option<(u32, Option<u32>)> {
+    match text.split_once('-') {
+        None => Some((whole(text)?, None)),
+        Some((first, last)) => Some((whole(first)?, Some(whole(last)?))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    fn unicast(rtp: u16) -> Lower {
+        Lower::Unicast(Ports { rtp })
+    }
+
+    #[test]
+    fn what_players_offer_is_understood() {
+        let plain = |lower| Offer { lower, destination: None, ttl: None, records: false };
+        // ffmpeg, GStreamer, live555.
+        assert_eq!(offers("RTP/AVP/UDP;unicast;client_port=20034-20035"), [plain(unicast(20034))]);
+        let text = "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;interleaved=0-1";
+        let tcp = plain(Lower::Interleaved(Some((0, 1))));
+        assert_eq!(offers(text), [plain(unicast(42104)), tcp]);
+        assert_eq!(offers("RTP/AVP/UDP;multicast"), [plain(Lower::Multicast(None))]);
+        assert_eq!(offers("RTP/AVP"), [plain(Lower::Multicast(None))]);
+        let group = "239.1.1.1".parse().ok();
+        let port = Some(Ports { rtp: 5004 });
+        let asked = Offer { destination: group, ttl: Some(16), ..plain(Lower::Multicast(port)) };
+        assert_eq!(
+            offers("RTP/AVP;multicast;destination=239.1.1.1;port=5004-5005;ttl=16"),
+            [asked]
+        );
+        assert!(offers("RTP/AVP/TCP;unicast;mode=record;interleaved=2-3")[0].records);
+        assert_eq!(offers("RAW/RAW/UDP;unicast;client_port=5000-5001"), []);
+    }
+
+    #[test]
+    fn s09_ports_of_services_odd_pairs_and_huge_ones_are_not_taken() {
+        let taken = |ports: &str| offers(&format!("RTP/AVP;unicast;client_port={ports}")).len();
+        for good in ["1024-1025", "5000", "65534-65535"] {
+            assert_eq!(taken(good), 1, "{good}");
+        }
+        for bad in [
+            "0",
+            "0-1",
+            "22-23",
+            "1022-1023",
+            "5001-5002",
+            "5001",
+            "5000-5002",
+            "5000-4999",
+            "65535",
+            "65535-65536",
+            "65536-65537",
+            "70000-70001",
+            "-5000",
+            "5000-",
+            "",
+            "5000-5001-5002",
+            "5e3",
+            "4294972296-4294972297",
+        ] {
+            assert_eq!(taken(bad), 0, "{bad}");
+        }
+        assert_eq!(offers("RTP/AVP;unicast"), [], "no port at all");
+    }
+
+    #[test]
+    fn s12_channels_are_bytes() {
+        let taken = |channels: &str| offers(&format!("RTP/AVP/TCP;interleaved={channels}")).len();
+        for good in ["0-1", "254-255", "4", "1-0"] {
+            assert_eq!(taken(good), 1, "{good}");
+        }
+        for bad in ["255-256", "256-257", "255", "0-0", "-1", ""] {
+            assert_eq!(taken(bad), 0, "{bad}");
+        }
+    }
+
+    #[test]
+    fn s08_a_destination_is_an_address_in_numbers() {
+        let to = |text: &str| {
+            offers(&format!("RTP/AVP;unicast;destination={text};client_port=5000-5001"))
+        };
+        assert_eq!(to("10.0.0.1")[0].destination, "10.0.0.1".parse().ok());
+        assert_eq!(to("[::1]")[0].destination, "::1".parse().ok());
+        assert_eq!(to("victim.example"), [], "names are not looked up, and not passed over");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gives_only_ports_that_may_be_sent_to(text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|port=[0-9-]{0,9}|ttl=[0-9]{0,4}|interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}") {
+            for offer in offers(&text) {
+                if let Lower::Unicast(ports) | Lower::Multicast(Some(ports)) = offer.lower {
+                    prop_assert!(ports.rtp >= 1024 && ports.rtp % 2 == 0 && ports.rtcp() == ports.rtp + 1);
+                }
+            }
+        }
+    }
+}

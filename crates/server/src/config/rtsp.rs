@@ -1,0 +1,164 @@
+//! `[rtsp]`: where RTSP is served, who may do what, and which groups may be used.
+//!
+//! Promise: nothing is sent to a group or to anybody but who asks unless it is written here.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use tactus_core::units::Nanos;
+
+/// RTSP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rtsp {
+    /// Where to listen; nowhere: it is off.
+    pub addresses: Vec<SocketAddr>,
+    /// Who may play.
+    pub readers: Readers,
+    /// Groups that may be sent to.
+    pub groups: Vec<Net>,
+    /// The port of RTP in a group; that of RTCP is the next.
+    pub group_port: u16,
+    /// The interface by its name that groups are sent by.
+    pub interface: Option<String>,
+    /// How many routers packets to a group may pass.
+    pub hops: u8,
+    /// The class of the network, six bits.
+    pub dscp: u8,
+    /// How long the first of several datagrams may wait for the last of them.
+    pub burst: Nanos,
+    /// Most connections at once.
+    pub connections_max: u32,
+    /// Most connections from one address at once.
+    pub connections_per_address_max: u32,
+    /// Everybody with a name.
+    pub principals: Vec<Principal>,
+}
+
+/// Who may play.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Readers {
+    /// Whoever asks, as with HTTP.
+    #[default]
+    Anyone,
+    /// Those with a name and a password.
+    Principals,
+}
+
+/// One with a name and a password.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Principal {
+    /// In logs, and what it is called by players.
+    pub name: String,
+    /// The file that holds its password.
+    pub password: PathBuf,
+    /// Receivers other than itself that it may name.
+    pub destinations: Vec<Net>,
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Net {
+    /// The first of them.
+    pub first: IpAddr,
+    /// How many bits they share.
+    pub bits: u8,
+}
+
+impl Net {
+    /// The addresses that are written as `text`: `10.0.0.0/8`, or one alone.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is no address; write it like \"10.0.0.0/8\" or \"fd00::/8\"");
+        let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+        let first: IpAddr = address.parse().map_err(|_| wrong())?;
+        let all = width(first);
+        let bits = bits.map_or(Ok(all), str::parse).map_err(|_| wrong())?;
+        if bits > all {
+            return Err(wrong());
+        }
+        let net = Self { first, bits };
+        if net.of(first) != net.of_bits(first) {
+            return Err(format!(
+                "{text:?} has bits behind its /{bits}; write the first address of the net"
+            ));
+        }
+        Ok(net)
+    }
+
+    /// Whether `address` is one of them.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.first.is_ipv4() == address.is_ipv4() && self.of(address) == self.of(self.first)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> u128 {
+        1u128.checked_shl(u32::from(width(self.first) - self.bits)).unwrap_or(u128::MAX)
+    }
+
+    /// There is always one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The one that is `nth` behind the first.
+    #[must_use]
+    pub fn nth(&self, nth: u128) -> Option<IpAddr> {
+        (nth < self.len()).then_some(())?;
+        Some(match self.first {
+            IpAddr::V4(first) => IpAddr::V4((first.to_bits() + nth as u32).into()),
+            IpAddr::V6(first) => IpAddr::V6((first.to_bits() + nth).into()),
+        })
+    }
+
+    /// The bits that are shared, and no others.
+    fn of(&self, address: IpAddr) -> u128 {
+        let below = width(self.first) - self.bits;
+        self.of_bits(address).checked_shr(u32::from(below)).unwrap_or(0) << (below % 128)
+    }
+
+    fn of_bits(&self, address: IpAddr) -> u128 {
+        match address {
+            IpAddr::V4(v4) => v4.to_bits().into(),
+            IpAddr::V6(v6) => v6.to_bits(),
+        }
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nets_hold_what_begins_like_them() {
+        let net = |text: &str| Net::parse(text).unwrap();
+        let is_in = |text: &str, address: &str| net(text).contains(address.parse().unwrap());
+        assert!(is_in("10.0.0.0/8", "10.255.0.1") && !is_in("10.0.0.0/8", "11.0.0.0"));
+        assert!(is_in("0.0.0.0/0", "1.2.3.4") && !is_in("0.0.0.0/0", "::1"));
+        assert!(is_in("::/0", "fd00::1") && is_in("fd00::/8", "fdff::1"));
+        assert!(is_in("10.0.0.7", "10.0.0.7") && !is_in("10.0.0.7", "10.0.0.6"));
+        assert_eq!((net("239.1.1.0/30").len(), net("::/0").len()), (4, u128::MAX));
+        assert_eq!(net("239.1.1.0/30").nth(3), "239.1.1.3".parse().ok());
+        assert_eq!(net("239.1.1.0/30").nth(4), None);
+        for wrong in ["", "10.0.0.0/33", "10.0.0.1/8", "host", "::/129", "10.0.0.0/", "1/8"] {
+            assert!(Net::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! RTSP: titles that are asked for, sent as datagrams, paused and sought in.
+//!
+//! Promise: nothing is sent but to who asks, or where the configuration allows it; each session is admitted at
+//! SETUP, and its promise goes back when it is over, at the latest after 60 s of silence. What is decided
+//! is decided in [`tactus_core::rtsp`]. The argument: `docs/design/rtsp.md`.
+
+mod auth;
+mod connection;
+mod counters;
+mod describe;
+mod groups;
+mod ports;
+mod reports;
+mod seats;
+mod stream;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tactus_core::rtsp::session::{SessionId, Sessions, State};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+pub use counters::{Counters, Reason};
+
+use crate::broker::Broker;
+use crate::catalogue::Catalogue;
+use crate::config;
+use auth::Passwords;
+use groups::Groups;
+use ports::PortPairs;
+use seats::Seats;
+use stream::Handle;
+
+/// What serves RTSP.
+#[derive(Clone)]
+pub struct Rtsp(Arc<House>);
+
+struct House {
+    config: config::rtsp::Rtsp,
+    catalogue: Arc<Catalogue>,
+    broker: Broker,
+    passwords: Passwords,
+    groups: Groups,
+    pairs: PortPairs,
+    seats: Arc<Seats>,
+    counters: Counters,
+    sessions: Mutex<Sessions>,
+    streams: Mutex<HashMap<SessionId, Handle>>,
+    /// Streams, and who reads the reports; they end with the server.
+    tasks: Mutex<JoinSet<()>>,
+    connections: AtomicU64,
+    is_stopping: AtomicBool,
+}
+
+/// One session, as it is now.
+#[derive(Clone, PartialEq, Serialize, Debug)]
+pub struct Status {
+    /// The beginning of its name: enough to tell two apart, not to end one.
+    pub session: String,
+    /// Its title's path.
+    pub title: String,
+    /// Where it goes.
+    pub to: String,
+    /// `ready` or `playing`.
+    pub state: &'static str,
+    /// Who set it up, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// What was promised.
+    pub set_rate_bits_per_second: u64,
+    /// Payload of what is played now.
+    pub sent_bytes: u64,
+    /// Datagrams whose bytes were not there in time.
+    pub underruns: u64,
+}
+
+/// How often it is looked for sessions that are silent.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long accepting pauses when the kernel is out of something.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Rtsp {
+    /// What serves by `config`; nothing is listened on yet.
+    ///
+    /// # Errors
+    /// When a password cannot be read.
+    pub fn new(
+        config: &config::rtsp::Rtsp,
+        catalogue: &Arc<Catalogue>,
+        broker: &Broker,
+    ) -> anyhow::Result<Self> {
+        Ok(Self(Arc::new(House {
+            passwords: Passwords::read(&config.principals)?,
+            groups: Groups::new(&config.groups),
+            pairs: PortPairs::new(config),
+            seats: Arc::new(Seats::new(config)),
+            counters: Counters::default(),
+            sessions: Mutex::default(),
+            streams: Mutex::default(),
+            tasks: Mutex::default(),
+            connections: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            config: config.clone(),
+            catalogue: Arc::clone(catalogue),
+            broker: broker.clone(),
+        })))
+    }
+
+    /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the future
+    /// ends all connections at once.
+    pub async fn serve(self, listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        let mut look = tokio::time::interval(LOOK);
+        while !self.0.is_over() {
+            tokio::select! {
+                _ = look.tick() => self.0.end_silent(),
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept(), if !self.0.is_stopping() => match accepted {
+                    Ok((socket, peer)) => self.welcome(&mut connections, socket, peer),
+                    Err(error) => {
+                        tracing::debug!(%error, "accepting RTSP connections pauses");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn welcome(&self, connections: &mut JoinSet<()>, socket: TcpStream, peer: SocketAddr) {
+        let Some(seat) = self.0.seats.take(peer.ip()) else {
+            // Closed at once.
+            return self.0.counters.refuse(Reason::Connections);
+        };
+        let house = Arc::clone(&self.0);
+        connections.spawn(async move {
+            connection::serve(house, socket, peer).await;
+            drop(seat);
+        });
+    }
+
+    /// From now on nobody is welcome.
+    pub fn stop(&self) {
+        self.0.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends all streams, and comes back when they have given up their promises.
+    pub async fn close(&self) {
+        self.stop();
+        self.0.streams().clear();
+        let mut tasks = std::mem::take(&mut *self.0.tasks());
+        tasks.shutdown().await;
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.sessions().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All sessions.
+    #[must_use]
+    pub fn all(&self) -> Vec<Status> {
+        let streams = self.0.streams();
+        let sessions = self.0.sessions();
+        let status = |(id, handle): (&SessionId, &Handle)| {
+            let state = match sessions.state(*id)? {
+                State::Ready => "ready",
+                State::Playing => "playing",
+            };
+            Some(handle.status(*id, state, &self.0.broker))
+        };
+        streams.iter().filter_map(status).collect()
+    }
+}
+
+impl House {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// It stops, and nobody plays.
+    fn is_over(&self) -> bool {
+        let playing = || {
+            let sessions = self.sessions();
+            self.streams().keys().any(|id| sessions.state(*id) == Some(State::Playing))
+        };
+        self.is_stopping() && !playing()
+    }
+
+    fn end_silent(&self) {
+        let silent = self.sessions().poll_silent(tactus_sys::clock::now());
+        for id in silent {
+            tracing::debug!(session = ?id, "nothing has been heard of it");
+            self.counters.silent();
+            self.end_stream(id);
+        }
+        let mut tasks = self.tasks();
+        while tasks.try_join_next().is_some() {}
+    }
+
+    /// The session is over in the books; its stream ends.
+    fn end_stream(&self, id: SessionId) {
+        let handle = self.streams().remove(&id);
+        if let Some(handle) = handle {
+            if let Some((pair, from)) = &handle.reports {
+                pair.forget(*from, id);
+            }
+            self.groups.free(handle.to.ip());
+        }
+    }
+}
+
+/// Random bits that nobody can guess.
+///
+/// # Errors
+/// When the host has none yet.
+fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled == N { Ok(bytes) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+}

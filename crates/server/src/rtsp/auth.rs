@@ -1,0 +1,351 @@
+//! Who it is: digest authentication (RFC 7616; without `qop` as in RFC 2069, which players speak).
+//!
+//! Promise: no password crosses the wire, nor what can be used on another connection; guessing is slow, and
+//! stops at [`GUESSES_MAX`] a minute for each address. There is no Basic: nothing here is encrypted.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use data_encoding::HEXLOWER;
+use md5::{Digest, Md5};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+use super::seats::network;
+use crate::config::rtsp::Principal;
+
+/// What players show when they ask for a password.
+const REALM: &str = "tactus";
+/// Shorter passwords could be guessed from what crosses the wire.
+const CHARS_MIN: usize = 8;
+const CHARS_MAX: usize = 1024;
+/// Wrong passwords of one address in a minute.
+pub(super) const GUESSES_MAX: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Addresses whose guesses are remembered.
+const GUESSERS_MAX: usize = 16 * 1024;
+/// A nonce that has been used for so long is stale.
+const NONCE_AGE_MAX: Duration = Duration::from_secs(3600);
+
+/// Everybody with a password.
+pub(super) struct Passwords {
+    known: Vec<Known>,
+    guesses: Mutex<HashMap<IpAddr, Guesses>>,
+}
+
+struct Known {
+    principal: Principal,
+    /// H(name ":" realm ":" password), by MD5 and by SHA-256.
+    md5: String,
+    sha256: String,
+}
+
+struct Guesses {
+    since: Instant,
+    count: u32,
+}
+
+/// What a connection's digests are made with.
+pub(super) struct Nonce {
+    text: String,
+    made: Instant,
+}
+
+impl Nonce {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let text = HEXLOWER.encode(&super::random::<16>()?);
+        Ok(Self { text, made: Instant::now() })
+    }
+
+    /// What is to be asked for: SHA-256 first, as it is better, and MD5 last, as ffmpeg and GStreamer take the last.
+    pub(super) fn challenges(&self, is_stale: bool) -> [String; 2] {
+        let stale = if is_stale { ", stale=true" } else { "" };
+        ["SHA-256", "MD5"].map(|algorithm| {
+            let nonce = &self.text;
+            format!("Digest realm=\"{REALM}\", nonce=\"{nonce}\", algorithm={algorithm}{stale}")
+        })
+    }
+
+    pub(super) fn is_old(&self) -> bool {
+        self.made.elapsed() > NONCE_AGE_MAX
+    }
+}
+
+/// What credentials are.
+pub(super) enum Verdict<'a> {
+    Right(&'a Principal),
+    /// Right, but made with another nonce.
+    Stale,
+    Wrong,
+}
+
+/// What is signed.
+#[derive(Clone, Copy)]
+pub(super) struct Signed<'a> {
+    pub(super) verb: &'a str,
+    pub(super) uri: &'a str,
+}
+
+impl Passwords {
+    pub(super) fn read(principals: &[Principal]) -> Result<Self> {
+        let known = principals.iter().map(|principal| {
+            let password = password_in(&principal.password)?;
+            let secret = [principal.name.as_bytes(), REALM.as_bytes(), &password].join(&b':');
+            let principal = principal.clone();
+            let (md5, sha256) = (hash::<Md5>(&secret), hash::<Sha256>(&secret));
+            Ok(Known { principal, md5, sha256 })
+        });
+        Ok(Self { known: known.collect::<Result<_>>()?, guesses: Mutex::default() })
+    }
+
+    /// Whether this address has guessed too often.
+    pub(super) fn is_locked(&self, address: IpAddr, now: Instant) -> bool {
+        let guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = guesses.get(&network(address));
+        found.is_some_and(|one| one.count >= GUESSES_MAX && now - one.since < MINUTE)
+    }
+
+    pub(super) fn count_guess(&self, address: IpAddr, now: Instant) {
+        let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        if guesses.len() >= GUESSERS_MAX {
+            guesses.retain(|_, one| now - one.since < MINUTE);
+        }
+        if guesses.len() >= GUESSERS_MAX {
+            // More addresses than can be remembered guess at once: each still waits its second.
+            guesses.clear();
+        }
+        let one = guesses.entry(network(address)).or_insert(Guesses { since: now, count: 0 });
+        if now - one.since >= MINUTE {
+            *one = Guesses { since: now, count: 0 };
+        }
+        one.count += 1;
+    }
+
+    /// Who has made `authorization` for this request.
+    pub(super) fn judge(
+        &self,
+        authorization: &str,
+        signed: Signed<'_>,
+        nonce: &Nonce,
+    ) -> Verdict<'_> {
+        let Some(given) = Given::read(authorization) else { return Verdict::Wrong };
+        // All of them are tried, so that time does not tell which names there are.
+        let mut found = None;
+        for known in &self.known {
+            let expected = known.response(&given, signed.verb);
+            let is_right = bool::from(expected.as_bytes().ct_eq(given.response.as_bytes()));
+            if is_right && known.principal.name == given.name {
+                found = Some(&known.principal);
+            }
+        }
+        match found {
+            Some(principal) if given.uri == signed.uri && given.realm == REALM => {
+                let is_fresh = given.nonce == nonce.text && !nonce.is_old();
+                if is_fresh { Verdict::Right(principal) } else { Verdict::Stale }
+            }
+            _ => Verdict::Wrong,
+        }
+    }
+}
+
+impl Known {
+    fn response(&self, given: &Given, verb: &str) -> String {
+        match given.is_sha256 {
+            true => response::<Sha256>(&self.sha256, given, verb),
+            false => response::<Md5>(&self.md5, given, verb),
+        }
+    }
+}
+
+/// RFC 7616, section 3.4.1.
+fn response<D: Digest>(secret: &str, given: &Given, verb: &str) -> String {
+    let Given { nonce, uri, .. } = given;
+    let what = hash::<D>(format!("{verb}:{uri}").as_bytes());
+    let text = match &given.quality {
+        None => format!("{secret}:{nonce}:{what}"),
+        Some(Quality { count, own }) => format!("{secret}:{nonce}:{count}:{own}:auth:{what}"),
+    };
+    hash::<D>(text.as_bytes())
+}
+
+fn hash<D: Digest>(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&D::digest(bytes))
+}
+
+/// What an `Authorization` says.
+#[derive(Default)]
+struct Given {
+    name: String,
+    realm: String,
+    nonce: String,
+    uri: String,
+    response: String,
+    is_sha256: bool,
+    quality: Option<Quality>,
+}
+
+#[derive(Default)]
+struct Quality {
+    count: String,
+    own: String,
+}
+
+impl Given {
+    fn read(text: &str) -> Option<Self> {
+        let (scheme, mut rest) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("digest").then_some(())?;
+        let mut given = Self::default();
+        let (mut quality, mut has_quality) = (Quality::default(), false);
+        loop {
+            rest = rest.trim_start_matches([' ', ',']);
+            if rest.is_empty() {
+                break;
+            }
+            let (name, behind) = rest.split_once('=')?;
+            let value;
+            // No value here has an escaped quote in it.
+            if let Some(quoted) = behind.trim_start().strip_prefix('"') {
+                (value, rest) = quoted.split_once('"')?;
+            } else {
+                (value, rest) = behind.split_once(',').unwrap_or((behind, ""));
+            }
+            let value = value.trim();
+            match name.trim().to_ascii_lowercase().as_str() {
+                "username" => given.name = value.into(),
+                "realm" => given.realm = value.into(),
+                "nonce" => given.nonce = value.into(),
+                "uri" => given.uri = value.into(),
+                "response" => given.response = value.to_ascii_lowercase(),
+                "algorithm" if value.eq_ignore_ascii_case("MD5") => {}
+                "algorithm" if value.eq_ignore_ascii_case("SHA-256") => given.is_sha256 = true,
+                "algorithm" => return None,
+                "qop" if value == "auth" => has_quality = true,
+                "qop" => return None,
+                "nc" => quality.count = value.into(),
+                "cnonce" => quality.own = value.into(),
+                _ => {}
+            }
+        }
+        given.quality = has_quality.then_some(quality);
+        Some(given)
+    }
+}
+
+/// The password that `file` holds.
+fn password_in(file: &Path) -> Result<Vec<u8>> {
+    let text = std::fs::read(file)
+        .with_context(|| format!("the password in {} cannot be read", file.display()))?;
+    let password = text.trim_ascii();
+    let fits = (CHARS_MIN..=CHARS_MAX).contains(&password.len());
+    ensure!(
+        fits && password.iter().all(u8::is_ascii_graphic),
+        "{} holds no password: write one of {CHARS_MIN} or more visible characters without spaces",
+        file.display()
+    );
+    Ok(password.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str, password: &str) -> Known {
+        let secret = format!("{name}:{REALM}:{password}");
+        let (md5, sha256) = (hash::<Md5>(secret.as_bytes()), hash::<Sha256>(secret.as_bytes()));
+        let principal = Principal { name: name.into(), password: "".into(), destinations: vec![] };
+        Known { principal, md5, sha256 }
+    }
+
+    fn passwords() -> Passwords {
+        let known = vec![known("anna", "correct horse"), known("ben", "battery staple")];
+        Passwords { known, guesses: Mutex::default() }
+    }
+
+    const URI: &str = "rtsp://host/a.ts";
+
+    /// As a player makes it.
+    fn made<D: Digest>(name: &str, password: &str, nonce: &str, more: &str) -> String {
+        let secret = hash::<D>(format!("{name}:{REALM}:{password}").as_bytes());
+        let what = hash::<D>(format!("PLAY:{URI}").as_bytes());
+        let response = hash::<D>(format!("{secret}:{nonce}:{what}").as_bytes());
+        format!(
+            "Digest username=\"{name}\", realm=\"{REALM}\", nonce=\"{nonce}\", uri=\"{URI}\", \
+             response=\"{response}\"{more}"
+        )
+    }
+
+    fn verdict(text: &str, signed: Signed<'_>, nonce: &Nonce) -> String {
+        match passwords().judge(text, signed, nonce) {
+            Verdict::Right(principal) => principal.name.clone(),
+            Verdict::Stale => "stale".into(),
+            Verdict::Wrong => "wrong".into(),
+        }
+    }
+
+    #[test]
+    fn s16_a_digest_is_worth_something_on_its_connection_only() {
+        let signed = Signed { verb: "PLAY", uri: URI };
+        let (nonce, other) = (Nonce::new().unwrap(), Nonce::new().unwrap());
+        let right = made::<Md5>("anna", "correct horse", &nonce.text, "");
+        assert_eq!(verdict(&right, signed, &nonce), "anna");
+        assert_eq!(verdict(&right, signed, &other), "stale", "a replay");
+        assert_eq!(verdict(&right, Signed { verb: "TEARDOWN", ..signed }, &nonce), "wrong");
+        let elsewhere = Signed { uri: "rtsp://host/b.ts", ..signed };
+        assert_eq!(verdict(&right, elsewhere, &nonce), "wrong");
+        let sha = made::<Sha256>("ben", "battery staple", &nonce.text, ", algorithm=SHA-256");
+        assert_eq!(verdict(&sha, signed, &nonce), "ben");
+        for (name, password) in [("anna", "battery staple"), ("eve", "correct horse"), ("", "")] {
+            let text = made::<Md5>(name, password, &nonce.text, "");
+            assert_eq!(verdict(&text, signed, &nonce), "wrong", "{name}");
+        }
+        for text in
+            ["", "Digest", "Digest ", "Basic YW5uYTpj", "Digest username=\"anna\"", "Digest x"]
+        {
+            assert_eq!(verdict(text, signed, &nonce), "wrong", "{text}");
+        }
+        let odd = made::<Md5>("anna", "correct horse", &nonce.text, ", algorithm=none");
+        assert_eq!(verdict(&odd, signed, &nonce), "wrong");
+    }
+
+    #[test]
+    fn s16_an_address_guesses_twenty_times_a_minute() {
+        let (passwords, now) = (passwords(), Instant::now());
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        for _ in 0..GUESSES_MAX {
+            assert!(!passwords.is_locked(one, now));
+            passwords.count_guess(one, now);
+        }
+        assert!(passwords.is_locked(one, now) && !passwords.is_locked(two, now));
+        assert!(passwords.is_locked(one, now + MINUTE - Duration::from_millis(1)));
+        assert!(!passwords.is_locked(one, now + MINUTE));
+    }
+
+    #[test]
+    fn the_example_of_the_rfc_is_right() {
+        // RFC 7616, section 3.9.1, by SHA-256 and MD5.
+        let secret =
+            |hash: fn(&[u8]) -> String| hash(b"Mufasa:http-auth@example.org:Circle of Life");
+        let given = |is_sha256| Given {
+            nonce: "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v".into(),
+            uri: "/dir/index.html".into(),
+            is_sha256,
+            quality: Some(Quality {
+                count: "00000001".into(),
+                own: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ".into(),
+            }),
+            ..Given::default()
+        };
+        assert_eq!(
+            response::<Md5>(&secret(hash::<Md5>), &given(false), "GET"),
+            "8ca523f5e9506fed4657c9700eebdbec"
+        );
+        assert_eq!(
+            response::<Sha256>(&secret(hash::<Sha256>), &given(true), "GET"),
+            "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"
+        );
+    }
+}

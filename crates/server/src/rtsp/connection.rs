@@ -1,0 +1,674 @@
+//! One connection: its requests, one after the other, and what is answered.
+//!
+//! Promise: memory and time of what has not been understood yet are bounded; each request is answered once; what breaks
+//! the protocol's rules ends the connection.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tactus_core::path::RequestPath;
+use tactus_core::rtsp::Status;
+use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX, Method, Piece, Reply, Request, piece};
+use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
+use tactus_core::rtsp::span::{self, Span};
+use tactus_core::rtsp::transport::{Lower, Offer, offers};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::auth::{Nonce, Signed, Verdict};
+use super::describe::{Programme, TRACK};
+use super::groups::NoGroup;
+use super::ports::Pair;
+use super::reports::Sent;
+use super::stream::{Handle, Numbers, Order, Stream, orders};
+use super::{House, Reason, random};
+use crate::broker::{Outlet, Target};
+use crate::config::rtsp::{Principal, Readers};
+
+/// Time for a message to arrive that has begun (row S03).
+const MESSAGE_MAX: Duration = Duration::from_secs(10);
+/// Time that a connection without a session may wait for its next request.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Time for an answer to be taken.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// What is still read of a connection that is over, so that its last answer arrives.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: u64 = 256 << 10;
+/// Wrong credentials are answered after this and a random part of a second (row S16).
+const GUESS_DELAY: Duration = Duration::from_millis(500);
+
+/// What may be asked for.
+const PUBLIC: &str =
+    "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+
+/// Serves `socket` until it ends.
+pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: SocketAddr) {
+    // Answers are written whole; waiting to fill a packet would only delay them.
+    let Ok(own) = socket.set_nodelay(true).and_then(|()| socket.local_addr()) else { return };
+    let Ok(nonce) = Nonce::new() else { return };
+    let number = house.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut connection = Connection {
+        house,
+        number,
+        peer: canonical(peer),
+        own: own.ip().to_canonical(),
+        nonce,
+        last: None,
+        has_session: false,
+        bytes: Vec::new(),
+    };
+    if let Err(error) = connection.run(&mut socket).await {
+        tracing::debug!(%peer, %error, "an RTSP connection ended");
+    }
+}
+
+/// The address as IPv4 where it is that, with its scope where it has one.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), peer.port()),
+        IpAddr::V6(_) => peer,
+    }
+}
+
+struct Connection {
+    house: Arc<House>,
+    number: u64,
+    peer: SocketAddr,
+    own: IpAddr,
+    nonce: Nonce,
+    /// The number of the request that was answered last.
+    last: Option<u32>,
+    has_session: bool,
+    /// What has come and is not understood yet.
+    bytes: Vec<u8>,
+}
+
+/// An answer, or the end of a step that has one.
+type Answer = Result<Reply, Reply>;
+
+/// What comes next on a connection.
+enum Next {
+    Request(Request),
+    /// It is over; this is still to be said.
+    Over(Option<Reply>),
+}
+
+impl Connection {
+    async fn run(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        loop {
+            let request = match self.next(socket).await? {
+                Next::Request(request) => request,
+                Next::Over(None) => return Ok(()),
+                Next::Over(Some(reply)) => {
+                    let is_lost = reply.status == Status::NOT_FOUND;
+                    let bytes = if is_lost { HTTP_NONE.to_vec() } else { reply.write(None) };
+                    timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+                    // With bytes unread the kernel would take the answer back.
+                    socket.shutdown().await?;
+                    let mut rest = tokio::io::sink();
+                    let mut unread = socket.take(LINGER_BYTES);
+                    let reading = tokio::io::copy(&mut unread, &mut rest);
+                    drop(timeout(LINGER, reading).await);
+                    return Ok(());
+                }
+            };
+            self.house.counters.request();
+            // Row S04: one that was repeated has its answer on the way.
+            if self.last == Some(request.cseq) {
+                continue;
+            }
+            self.last = Some(request.cseq);
+            let reply = self.answer(&request).await.unwrap_or_else(|reply| reply);
+            let bytes = reply.write(Some(request.cseq));
+            timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+        }
+    }
+
+    /// Reads the next request and its body, which nothing needs.
+    async fn next(&mut self, socket: &mut TcpStream) -> io::Result<Next> {
+        let mut begun = None;
+        loop {
+            match piece(&self.bytes) {
+                Ok(Piece::More) => {}
+                Ok(Piece::Frame { .. }) => {
+                    // Row S12: nobody has been offered a channel.
+                    self.house.counters.refuse(Reason::Malformed);
+                    return Ok(Next::Over(None));
+                }
+                Ok(Piece::Head { len }) => match Request::parse(&self.bytes[..len]) {
+                    Ok(request) if self.bytes.len() >= len + request.body => {
+                        self.bytes.drain(..len + request.body);
+                        return Ok(Next::Request(request));
+                    }
+                    Ok(_) => {}
+                    Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+                },
+                Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+            }
+            if !self.bytes.is_empty() && begun.is_none() {
+                begun = Some(Instant::now());
+            }
+            let patience = match begun {
+                Some(begun) => MESSAGE_MAX.saturating_sub(begun.elapsed()),
+                None if self.has_session => Duration::MAX,
+                None => IDLE_MAX,
+            };
+            let room = HEAD_MAX + BODY_MAX - self.bytes.len();
+            let mut part = (&mut *socket).take(room as u64);
+            match timeout(patience, part.read_buf(&mut self.bytes)).await {
+                Ok(Ok(0)) => return Ok(Next::Over(None)),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    self.house.counters.refuse(Reason::Slow);
+                    return Ok(Next::Over(None));
+                }
+            }
+        }
+    }
+
+    fn malformed(&self, fault: tactus_core::rtsp::message::Fault) -> Reply {
+        self.house.counters.refuse(Reason::Malformed);
+        tracing::debug!(peer = %self.peer, ?fault, "this is no request");
+        Reply::new(fault.status())
+    }
+
+    async fn answer(&mut self, request: &Request) -> Answer {
+        if !request.is_version_1 {
+            return Err(Reply::new(Status::VERSION));
+        }
+        if request.method == Method::Unknown {
+            return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", PUBLIC));
+        }
+        let required = request.fields("require").chain(request.fields("proxy-require"));
+        if let Some(option) = required.flat_map(|options| options.split(',')).next() {
+            return Err(Reply::new(Status::OPTION).with("Unsupported", option.trim()));
+        }
+        let house = Arc::clone(&self.house);
+        let principal = self.principal(&house, request).await?;
+        let named = request.session();
+        let caller = Caller {
+            connection: self.number,
+            address: self.peer.ip(),
+            principal: principal.map(|principal| principal.name.as_str()),
+        };
+        match request.method {
+            Method::Options | Method::GetParameter if named.is_some() => {
+                let now = tactus_sys::clock::now();
+                let alive = house.sessions().handle_alive(now, &caller, named);
+                let id = alive.map_err(|why| self.refused(why))?;
+                if request.method == Method::GetParameter && request.body > 0 {
+                    return Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD));
+                }
+                Ok(Reply::new(Status::OK).with("Public", PUBLIC).with("Session", session(id)))
+            }
+            Method::Options => Ok(Reply::new(Status::OK).with("Public", PUBLIC)),
+            // Nothing can be asked for or set: what is to be known stands in the answers.
+            Method::GetParameter if request.body == 0 => Ok(Reply::new(Status::OK)),
+            Method::GetParameter | Method::SetParameter => {
+                if named.is_some() {
+                    let now = tactus_sys::clock::now();
+                    let alive = house.sessions().handle_alive(now, &caller, named);
+                    alive.map_err(|why| self.refused(why))?;
+                }
+                Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD))
+            }
+            Method::Describe => self.describe(request).await,
+            Method::Setup => self.setup(request, &caller, principal).await,
+            Method::Play => self.play(request, &caller).await,
+            Method::Pause => self.pause(&caller, named).await,
+            Method::Teardown => {
+                let now = tactus_sys::clock::now();
+                let over = house.sessions().handle_teardown(now, &caller, named);
+                let id = over.map_err(|why| self.refused(why))?;
+                house.end_stream(id);
+                Ok(Reply::new(Status::OK))
+            }
+            Method::Announce | Method::Record => match principal {
+                // Row S17: nobody may.
+                None => Err(self.challenge(false)),
+                Some(_) => {
+                    house.counters.refuse(Reason::Forbidden);
+                    Err(Reply::said(Status::FORBIDDEN, "nothing is recorded by RTSP here"))
+                }
+            },
+            Method::Unknown => Err(Reply::new(Status::NOT_IMPLEMENTED)),
+        }
+    }
+
+    /// Who has sent this; nobody in particular where anybody may.
+    async fn principal<'a>(
+        &mut self,
+        house: &'a House,
+        request: &Request,
+    ) -> Result<Option<&'a Principal>, Reply> {
+        let is_open = request.method == Method::Options
+            || house.config.readers == Readers::Anyone
+                && !matches!(request.method, Method::Announce | Method::Record);
+        let Some(credentials) = request.field("authorization") else {
+            return if is_open { Ok(None) } else { Err(self.challenge(false)) };
+        };
+        let address = self.peer.ip();
+        if house.passwords.is_locked(address, Instant::now()) {
+            house.counters.refuse(Reason::Unknown);
+            return Err(Reply::said(Status::FORBIDDEN, "too many wrong passwords; wait a minute"));
+        }
+        let signed = Signed { verb: &request.verb, uri: &request.uri };
+        match house.passwords.judge(credentials, signed, &self.nonce) {
+            Verdict::Right(principal) => Ok(Some(principal)),
+            Verdict::Stale => Err(self.challenge(true)),
+            Verdict::Wrong => {
+                house.passwords.count_guess(address, Instant::now());
+                let [more] = random::<1>().unwrap_or([128]);
+                tokio::time::sleep(GUESS_DELAY + Duration::from_secs(1) * u32::from(more) / 255)
+                    .await;
+                Err(self.challenge(false))
+            }
+        }
+    }
+
+    fn challenge(&mut self, is_stale: bool) -> Reply {
+        self.house.counters.refuse(Reason::Unknown);
+        if self.nonce.is_old()
+            && let Ok(nonce) = Nonce::new()
+        {
+            self.nonce = nonce;
+        }
+        let [better, last] = self.nonce.challenges(is_stale);
+        Reply::new(Status::UNAUTHORIZED)
+            .with("WWW-Authenticate", better)
+            .with("WWW-Authenticate", last)
+    }
+
+    fn refused(&self, why: Refused) -> Reply {
+        let reply = Reply::new(why.status());
+        match why {
+            Refused::Unknown(_) => self.house.counters.refuse(Reason::Session),
+            Refused::State => {}
+            Refused::Waiting => {
+                self.house.counters.refuse(Reason::Waiting);
+                let text = "too many sessions of this address do not play; end some of them";
+                return Reply::said(why.status(), text);
+            }
+            Refused::Often => {
+                self.house.counters.refuse(Reason::Often);
+                return reply.with("Retry-After", "1");
+            }
+        }
+        reply
+    }
+
+    async fn describe(&self, request: &Request) -> Answer {
+        let accepts = request.field("accept").unwrap_or("application/sdp");
+        if !["application/sdp", "application/*", "*/*"].iter().any(|kind| accepts.contains(kind)) {
+            return Err(Reply::said(Status(406), "there is application/sdp"));
+        }
+        let (path, base) = target(&request.uri)?;
+        let programme = self.house.programme(path).await?;
+        let text = self.house.describe(&programme, self.own).await?;
+        Ok(Reply::new(Status::OK)
+            .with("Content-Base", format!("{base}/"))
+            .with("Content-Type", "application/sdp")
+            .body(text.into_bytes()))
+    }
+
+    async fn setup(
+        &mut self,
+        request: &Request,
+        caller: &Caller<'_>,
+        principal: Option<&Principal>,
+    ) -> Answer {
+        let house = Arc::clone(&self.house);
+        let (path, base) = target(&request.uri)?;
+        let offers = request.field("transport").map(offers).unwrap_or_default();
+        if request.session().is_some() {
+            return self.setup_again(&base, caller, request.session(), &offers);
+        }
+        let programme = Arc::new(house.programme(path).await?);
+        let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
+        for offer in offers {
+            match self.way(&offer, principal) {
+                Ok(way) => return self.admit(&programme, (&base, offer), caller, way),
+                Err(reply) => worst = reply,
+            }
+        }
+        house.counters.refuse(Reason::Transport);
+        Err(worst)
+    }
+
+    fn setup_again(
+        &self,
+        base: &str,
+        caller: &Caller<'_>,
+        named: Option<&str>,
+        offers: &[Offer],
+    ) -> Answer {
+        let offer = *offers.first().ok_or_else(|| Reply::new(Status::UNSUPPORTED_TRANSPORT))?;
+        let now = tactus_sys::clock::now();
+        let new = self.new_id()?;
+        let setup = self.house.sessions().handle_setup(now, caller, named, (base, offer), new);
+        match setup.map_err(|why| self.refused(why))? {
+            Setup::Same(id) => {
+                let streams = self.house.streams();
+                let handle =
+                    streams.get(&id).ok_or_else(|| Reply::new(Status::SESSION_NOT_FOUND))?;
+                let transport = handle.transport.clone();
+                Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
+            }
+            Setup::New => unreachable!("a session was named"),
+        }
+    }
+
+    /// The way that packets would take.
+    ///
+    /// # Errors
+    /// When they must not.
+    fn way(&self, offer: &Offer, principal: Option<&Principal>) -> Result<Way, Reply> {
+        let none = |text: &str| Reply::said(Status::UNSUPPORTED_TRANSPORT, text);
+        let house = &self.house;
+        if offer.records {
+            return Err(none("nothing is recorded by RTSP here"));
+        }
+        let failed = |error: io::Error| {
+            tracing::warn!(%error, "no ports can be had for RTP");
+            Reply::said(Status::INTERNAL, "no ports can be had")
+        };
+        match offer.lower {
+            Lower::Interleaved(_) => Err(none("packets come by UDP")),
+            Lower::Unicast(ports) => {
+                let mut to = self.peer;
+                if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
+                    if !may_be_sent_to(other, self.own, principal) {
+                        house.counters.refuse(Reason::Reflect);
+                        tracing::warn!(peer = %self.peer, destination = %other, "it must not be sent there");
+                        return Err(none("packets are sent to who asks"));
+                    }
+                    to = SocketAddr::new(other, 0);
+                }
+                if to.is_ipv4() != self.own.is_ipv4() {
+                    return Err(none("packets are sent by the same protocol"));
+                }
+                let pair = house.pair(self.own).map_err(failed)?;
+                // Row S10: not to ourselves.
+                if to.ip() == self.own && [pair.ports.rtp, pair.ports.rtcp()].contains(&ports.rtp) {
+                    return Err(none("these ports are the server's"));
+                }
+                to.set_port(ports.rtp);
+                let mut from = to;
+                from.set_port(ports.rtcp());
+                let server = pair.ports;
+                let transport = format!(
+                    "RTP/AVP/UDP;unicast;destination={};source={};client_port={}-{};server_port={}-{}",
+                    to.ip(),
+                    pair.address,
+                    ports.rtp,
+                    ports.rtcp(),
+                    server.rtp,
+                    server.rtcp(),
+                );
+                let outlet = Arc::clone(&pair.outlet);
+                Ok(Way { outlet, to, reports: Some((pair, from)), transport })
+            }
+            Lower::Multicast(port) => {
+                let hops = offer.ttl.unwrap_or(house.config.hops);
+                if hops == 0 || hops > house.config.hops {
+                    return Err(none("not so far"));
+                }
+                let port = port.map_or(house.config.group_port, |port| port.rtp);
+                if port != house.config.group_port {
+                    return Err(none("groups have another port here"));
+                }
+                let group = house.groups.take(offer.destination, self.own.is_ipv4());
+                let group = group.map_err(|why| match why {
+                    NoGroup::NotOurs => none("this is no group of ours"),
+                    NoGroup::InUse => {
+                        house.counters.refuse(Reason::Room);
+                        Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
+                    }
+                })?;
+                let outlet = house.pairs.for_group(group, hops).map_err(|error| {
+                    house.groups.free(group);
+                    failed(error)
+                })?;
+                let to = SocketAddr::new(group, port);
+                let transport = format!(
+                    "RTP/AVP/UDP;multicast;destination={group};port={port}-{};ttl={hops}",
+                    port + 1
+                );
+                Ok(Way { outlet, to, reports: None, transport })
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        programme: &Arc<Programme>,
+        what: (&str, Offer),
+        caller: &Caller<'_>,
+        way: Way,
+    ) -> Answer {
+        let result = self.try_admit(programme, what, caller, &way);
+        if result.is_err() && way.to.ip().is_multicast() {
+            self.house.groups.free(way.to.ip());
+        }
+        let reply = result?;
+        self.has_session = true;
+        Ok(reply)
+    }
+
+    fn try_admit(
+        &self,
+        programme: &Arc<Programme>,
+        what: (&str, Offer),
+        caller: &Caller<'_>,
+        way: &Way,
+    ) -> Answer {
+        let house = &self.house;
+        let now = tactus_sys::clock::now();
+        let id = self.new_id()?;
+        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
+        let numbers = Numbers::new(bits, now);
+        let setup = house.sessions().handle_setup(now, caller, None, what, id);
+        setup.map_err(|why| self.refused(why))?;
+        let burst = house.config.burst;
+        let form = tactus_core::datagrams::Form::Rtp(numbers.begin(now));
+        let outlet = Arc::clone(&way.outlet);
+        let target = Target { outlet, to: way.to, form, burst, after: None, plan: None };
+        let admitted = house.broker.admit_datagrams(&programme.title, programme.rate, &target);
+        let grant = match admitted {
+            Ok(grant) => grant,
+            Err(refusal) => {
+                house.sessions().handle_over(id);
+                house.counters.refuse(Reason::Room);
+                let again = refusal.retry_after.as_secs().max(1).to_string();
+                let reply = Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message);
+                return Err(reply.with("Retry-After", again));
+            }
+        };
+        let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
+        let (give, take) = orders();
+        if let Some((pair, from)) = &way.reports {
+            pair.expect(*from, id);
+        }
+        let handle = Handle {
+            orders: give,
+            programme: Arc::clone(programme),
+            transport: transport.clone(),
+            to: way.to,
+            reports: way.reports.clone(),
+            principal: caller.principal.map(str::to_owned),
+            place: grant.place(),
+        };
+        house.streams().insert(id, handle);
+        let stream = Stream {
+            house: Arc::downgrade(house),
+            id,
+            broker: house.broker.clone(),
+            programme: Arc::clone(programme),
+            grant,
+            outlet: Arc::clone(&way.outlet),
+            to: way.to,
+            burst,
+            reports: way.reports.clone(),
+            numbers,
+            sent: Sent {
+                source: numbers.source,
+                timeline: numbers.timeline(),
+                packets: 0,
+                bytes: 0,
+            },
+        };
+        house.tasks().spawn(stream.run(take));
+        Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
+    }
+
+    fn new_id(&self) -> Result<SessionId, Reply> {
+        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
+        Ok(SessionId(u128::from_be_bytes(bits)))
+    }
+
+    async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
+        let house = &self.house;
+        let (_, base) = target(&request.uri)?;
+        let asked = match request.field("range") {
+            None => Ok(Span::ON),
+            Some(range) => Span::parse(range),
+        };
+        let asked = asked.map_err(|_| {
+            let text = "write seconds of the title, like npt=10-20";
+            Reply::said(Status::INVALID_RANGE, text)
+        });
+        let now = tactus_sys::clock::now();
+        let named = request.session();
+        // Whose it is comes before what is wrong with it.
+        let id = house.sessions().handle_alive(now, caller, named);
+        let id = id.map_err(|why| self.refused(why))?;
+        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
+        let (give, programme) = {
+            let streams = house.streams();
+            let handle = streams.get(&id).ok_or_else(gone)?;
+            (handle.orders.clone(), Arc::clone(&handle.programme))
+        };
+        let part = house.part(&programme, asked?).await?;
+        let played = house.sessions().handle_play(now, caller, named);
+        played.map_err(|why| self.refused(why))?;
+        let (begun, hear) = oneshot::channel();
+        give.send(Order::Play { part, begun }).await.map_err(|_| gone())?;
+        let Some(begun) = hear.await.map_err(|_| gone())? else {
+            return Err(Reply::said(Status::INVALID_RANGE, "it is behind this already"));
+        };
+        let info = format!("url={base}/{TRACK};seq={};rtptime={}", begun.sequence, begun.timestamp);
+        let mut reply = Reply::new(Status::OK)
+            .with("Session", session(id))
+            .with("Range", span::write(begun.from, begun.to))
+            .with("RTP-Info", info);
+        if request.field("scale").is_some() {
+            reply = reply.with("Scale", "1");
+        }
+        if request.field("speed").is_some() {
+            reply = reply.with("Speed", "1");
+        }
+        Ok(reply)
+    }
+
+    async fn pause(&self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
+        let now = tactus_sys::clock::now();
+        let paused = self.house.sessions().handle_pause(now, caller, named);
+        let (id, _) = paused.map_err(|why| self.refused(why))?;
+        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
+        let give = self.house.streams().get(&id).ok_or_else(gone)?.orders.clone();
+        let (done, hear) = oneshot::channel();
+        give.send(Order::Pause { done }).await.map_err(|_| gone())?;
+        hear.await.map_err(|_| gone())?;
+        Ok(Reply::new(Status::OK).with("Session", session(id)))
+    }
+}
+
+/// The way that a session's packets take.
+struct Way {
+    outlet: Outlet,
+    to: SocketAddr,
+    reports: Option<(Arc<Pair>, SocketAddr)>,
+    transport: String,
+}
+
+/// What somebody is told who speaks HTTP (row S13).
+const HTTP_NONE: &[u8] =
+    b"HTTP/1.0 404 Not Found\r\nServer: tactus\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// A session as it is told.
+fn session(id: SessionId) -> String {
+    let seconds = tactus_core::rtsp::session::SILENCE_MAX.0 / 1_000_000_000;
+    format!("{id};timeout={seconds}")
+}
+
+/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and some never.
+fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
+    let is_broadcast = matches!(other, IpAddr::V4(ip) if ip.is_broadcast());
+    let never = other == own
+        || other.is_unspecified()
+        || other.is_multicast()
+        || other.is_loopback()
+        || is_broadcast;
+    !never && principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)))
+}
+
+/// The title that a URL names, and the URL without a track and a slash at its end.
+fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
+    let bad = || Reply::said(Status::BAD_REQUEST, "write a URL like rtsp://host/film.ts");
+    let scheme = uri.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("rtsp://"));
+    let rest = &uri[scheme.ok_or_else(bad)?.len()..];
+    let slash = rest.find('/').ok_or_else(|| Reply::new(Status::NOT_FOUND))?;
+    let (host, path) = rest.split_at(slash);
+    // What stands behind a question mark chooses nothing here, but must not be lost on the way.
+    let path = path.split('?').next().unwrap_or_default();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let path = path.strip_suffix(TRACK).and_then(|path| path.strip_suffix('/')).unwrap_or(path);
+    let found = RequestPath::parse(path.as_bytes()).map_err(|_| Reply::new(Status::NOT_FOUND))?;
+    Ok((found, format!("rtsp://{host}{path}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::rtsp::Net;
+
+    #[test]
+    fn urls_name_titles_with_and_without_a_track() {
+        let named = |uri: &str| target(uri).map(|(path, base)| (path.name().to_owned(), base));
+        let expected = Ok(("films/a b.ts".to_owned(), "rtsp://h:8554/films/a%20b.ts".to_owned()));
+        for uri in [
+            "rtsp://h:8554/films/a%20b.ts",
+            "rtsp://h:8554/films/a%20b.ts/",
+            "rtsp://h:8554/films/a%20b.ts/track1",
+            "RTSP://h:8554/films/a%20b.ts/track1/",
+            "rtsp://h:8554/films/a%20b.ts?x=y",
+        ] {
+            assert_eq!(named(uri), expected, "{uri}");
+        }
+        for uri in
+            ["*", "", "http://h/a", "rtsp:/", "rtsp:///../a", "rtsp://h", "rtsp://h/%2e%2e/a", "ä"]
+        {
+            assert!(named(uri).is_err() || uri == "rtsp:///../a", "{uri}");
+        }
+    }
+
+    #[test]
+    fn s08_s10_nobody_is_sent_to_who_did_not_ask() {
+        let wide = |text: &str| vec![Net::parse(text).unwrap()];
+        let anna =
+            |destinations| Principal { name: "anna".into(), password: "".into(), destinations };
+        let own: IpAddr = "10.0.0.1".parse().unwrap();
+        let may = |to: &str, who: Option<&Principal>| may_be_sent_to(to.parse().unwrap(), own, who);
+        let (named, all) = (anna(wide("10.1.0.0/16")), anna(wide("0.0.0.0/0")));
+        assert!(!may("10.1.0.7", None) && !may("10.1.0.7", Some(&anna(vec![]))));
+        assert!(may("10.1.0.7", Some(&named)) && !may("10.2.0.7", Some(&named)));
+        for never in ["10.0.0.1", "0.0.0.0", "255.255.255.255", "239.1.1.1", "127.0.0.1"] {
+            assert!(!may(never, Some(&all)), "{never}");
+        }
+    }
+}

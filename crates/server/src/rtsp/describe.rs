@@ -1,0 +1,216 @@
+//! What is said of a title, and where in it is what somebody asks for.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tactus_core::path::{RequestPath, encode_segment};
+use tactus_core::rtsp::Status;
+use tactus_core::rtsp::message::Reply;
+use tactus_core::rtsp::span::{self, From, Span};
+use tactus_core::ts::Index;
+use tactus_core::units::{BitRate, MediaTime};
+
+use super::House;
+use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
+use crate::channels::packets;
+
+/// A title that can be played.
+pub(super) struct Programme {
+    pub(super) path: RequestPath,
+    pub(super) title: Arc<OpenTitle>,
+    pub(super) rate: BitRate,
+    /// What of it is whole packets.
+    pub(super) bytes: Range<u64>,
+}
+
+/// A place in a title.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) at: u64,
+    /// By a player's time.
+    pub(super) time: MediaTime,
+}
+
+/// From where to where is played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// None: where it is.
+    pub(super) from: Option<Place>,
+    pub(super) to: Place,
+}
+
+/// Ticks in a second.
+const TICKS: u128 = 27_000_000;
+
+impl House {
+    /// The title under `path`.
+    ///
+    /// # Errors
+    /// What is answered instead.
+    pub(super) async fn programme(&self, path: RequestPath) -> Result<Programme, Reply> {
+        let title = match self.catalogue.find(&path).await {
+            Ok(Found::Title(title)) if title.following.is_some() => {
+                let text = "the title still comes in; it is sent when all of it is stored";
+                return Err(later(text));
+            }
+            Ok(Found::Title(title)) => title,
+            Ok(Found::Directory(_)) => return Err(fault(OpenFault::NotFound)),
+            Err(error) => return Err(fault(error)),
+        };
+        let kind = |text: &str| Reply::said(Status::UNSUPPORTED_MEDIA, text);
+        let bytes = packets::range(&title).await.map_err(|text| kind(&text))?;
+        let facts = self.catalogue.media(&title, &path).await.map_err(fault)?;
+        let rate = facts.ok_or_else(|| kind("the title has no clock to find its rate by"))?.rate;
+        if bytes.is_empty() {
+            return Err(kind("the title has no whole packet"));
+        }
+        Ok(Programme { path, title, rate, bytes })
+    }
+
+    /// What is known of its times; none when they are not known yet, or never.
+    async fn index(&self, programme: &Programme) -> Result<Indexed, Reply> {
+        self.catalogue.index(&programme.title, &programme.path).await.map_err(fault)
+    }
+
+    /// Its description, when asked for as `base`, at our address `own`.
+    pub(super) async fn describe(
+        &self,
+        programme: &Programme,
+        own: IpAddr,
+    ) -> Result<String, Reply> {
+        let index = self.index(programme).await?;
+        let family = if own.is_ipv4() { "IP4" } else { "IP6" };
+        let any = if own.is_ipv4() { "0.0.0.0" } else { "::" };
+        let range = span::write(MediaTime(0), programme.duration(ready(&index)));
+        let version = programme.title.modified.0 / 1_000_000_000;
+        // RFC 3551: kilobits with what IP, UDP and RTP add, rounded up.
+        let wire = (u128::from(programme.rate.0) * (1316 + 40)).div_ceil(1316 * 1000);
+        let name: String = programme.path.name().chars().filter(|c| !c.is_control()).collect();
+        Ok(format!(
+            "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
+             a=tool:tactus\r\na=control:*\r\na={range}\r\n\
+             m=video 0 RTP/AVP 33\r\nb=AS:{wire}\r\na=rtpmap:33 MP2T/90000\r\na=control:{TRACK}\r\n",
+            id = programme.title.id.0,
+            range = format_args!("range:{range}"),
+        ))
+    }
+
+    /// The part of it that is asked for.
+    ///
+    /// # Errors
+    /// What is answered instead.
+    pub(super) async fn part(&self, programme: &Programme, asked: Span) -> Result<Part, Reply> {
+        let index = self.index(programme).await?;
+        let invalid = || {
+            let end = programme.duration(ready(&index));
+            let text = format!("the title plays {}", span::write(MediaTime(0), end));
+            Reply::said(Status::INVALID_RANGE, &text)
+        };
+        let known = || match &index {
+            Indexed::Ready(index) => Ok(index),
+            Indexed::Coming => {
+                Err(later("the times of this title are being found out; ask again shortly"))
+            }
+            Indexed::Never(_) => Err(invalid()),
+        };
+        let whole = Part { from: None, to: programme.end(ready(&index)) };
+        let from = match asked.from {
+            From::Now => None,
+            From::At(MediaTime(0)) => Some(programme.beginning()),
+            From::At(time) => {
+                let index = known()?;
+                let entry = index.entry_at(time).filter(|_| time < index.duration());
+                let entry = entry.ok_or_else(invalid)?;
+                let at = index.start_of(entry).max(programme.bytes.start);
+                Some(Place { at, time: index.played(entry) })
+            }
+        };
+        let to = match asked.to {
+            None => whole.to,
+            Some(time) if time >= whole.to.time => whole.to,
+            Some(time) => match known()?.entry_after(time) {
+                None => whole.to,
+                Some(entry) => {
+                    let index = known()?;
+                    Place { at: index.start_of(entry), time: index.played(entry) }
+                }
+            },
+        };
+        // A part between two entries is the one that it lies in.
+        match from {
+            Some(from) if from.at >= to.at => Err(invalid()),
+            _ => Ok(Part { from, to }),
+        }
+    }
+
+    /// When, by a player's time, byte `at` is.
+    pub(super) async fn place(&self, programme: &Programme, at: u64) -> Place {
+        let index = self.index(programme).await.ok();
+        let time = match index.as_ref().and_then(ready) {
+            Some(index) => {
+                let first = index.time_at(programme.bytes.start);
+                MediaTime(index.time_at(at).0.saturating_sub(first.0))
+            }
+            None => programme.by_rate(at),
+        };
+        Place { at, time }
+    }
+}
+
+/// What the one medium is called in URLs.
+pub(super) const TRACK: &str = "track1";
+
+impl Programme {
+    pub(super) fn beginning(&self) -> Place {
+        Place { at: self.bytes.start, time: MediaTime(0) }
+    }
+
+    fn end(&self, index: Option<&Index>) -> Place {
+        Place { at: self.bytes.end, time: self.duration(index) }
+    }
+
+    fn duration(&self, index: Option<&Index>) -> MediaTime {
+        index.map_or_else(|| self.by_rate(self.bytes.end), Index::duration)
+    }
+
+    /// The time of byte `at` by the rate alone. Rounds down.
+    fn by_rate(&self, at: u64) -> MediaTime {
+        let bits = u128::from(at - self.bytes.start) * 8;
+        MediaTime((bits * TICKS / u128::from(self.rate.0.max(1))) as u64)
+    }
+
+    /// Its path, for people.
+    pub(super) fn shown(&self) -> String {
+        let mut text = String::new();
+        for segment in self.path.segments() {
+            text.push('/');
+            encode_segment(segment, &mut text);
+        }
+        text
+    }
+}
+
+fn ready(indexed: &Indexed) -> Option<&Index> {
+    match indexed {
+        Indexed::Ready(index) => Some(index),
+        Indexed::Coming | Indexed::Never(_) => None,
+    }
+}
+
+/// Seconds after which somebody may ask again.
+const AGAIN: &str = "5";
+
+fn later(text: &str) -> Reply {
+    Reply::said(Status::UNAVAILABLE, text).with("Retry-After", AGAIN)
+}
+
+fn fault(fault: OpenFault) -> Reply {
+    match fault {
+        OpenFault::NotFound => Reply::said(Status::NOT_FOUND, &fault.to_string()),
+        OpenFault::Busy => later(&fault.to_string()),
+        OpenFault::Failed(_) | OpenFault::Damaged(_) => {
+            Reply::said(Status::INTERNAL, &fault.to_string())
+        }
+    }
+}

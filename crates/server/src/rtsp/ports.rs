@@ -1,0 +1,183 @@
+//! The ports that RTP leaves by and reports come to: one pair for each of our addresses, whoever uses it.
+//!
+//! Promise: a report counts for a session only when it comes from the session's receiver and its port, and is
+//! well-formed (row S19); everything else is counted and dropped.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tactus_core::rtsp::session::SessionId;
+use tactus_core::rtsp::transport::Ports;
+use tactus_core::units::MIB;
+use tactus_sys::{datagrams, outlet};
+use tokio::net::UdpSocket;
+
+use super::reports::{self, Report};
+use super::{House, Reason};
+use crate::broker::Outlet;
+use crate::config;
+
+/// All pairs.
+pub(super) struct PortPairs {
+    config: config::rtsp::Rtsp,
+    open: Mutex<HashMap<IpAddr, Arc<Pair>>>,
+    groups: Mutex<HashMap<outlet::Way, Outlet>>,
+}
+
+/// One pair.
+pub(super) struct Pair {
+    pub(super) outlet: Outlet,
+    pub(super) ports: Ports,
+    pub(super) address: IpAddr,
+    reports: UdpSocket,
+    /// Whose reports come from where.
+    receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
+}
+
+/// What an outlet may hold: as with channels.
+const BUFFER: usize = 8 * MIB as usize;
+/// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
+const TRIES: u32 = 64;
+/// Longest report that is read; longer ones are cut, and so not well-formed.
+const REPORT_MAX: usize = 2048;
+
+impl PortPairs {
+    pub(super) fn new(config: &config::rtsp::Rtsp) -> Self {
+        Self { config: config.clone(), open: Mutex::default(), groups: Mutex::default() }
+    }
+
+    fn way(&self, from: IpAddr) -> outlet::Way {
+        outlet::Way {
+            from,
+            interface: None,
+            hops: None,
+            dscp: self.config.dscp,
+            heard_here: true,
+            buffer: BUFFER,
+        }
+    }
+
+    /// The outlet for groups of the family of `group`.
+    pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Outlet> {
+        let interface = self.config.interface.as_deref().map(datagrams::interface).transpose()?;
+        let any = match group {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let way = outlet::Way { interface, hops: Some(hops), ..self.way(any) };
+        let mut open = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outlet) = open.get(&way) {
+            return Ok(Arc::clone(outlet));
+        }
+        let outlet = Arc::new(outlet::open(&way)?);
+        open.insert(way, Arc::clone(&outlet));
+        Ok(outlet)
+    }
+}
+
+impl Pair {
+    fn open(pairs: &PortPairs, address: IpAddr) -> io::Result<Self> {
+        // An address of one link cannot be bound without naming the link.
+        let from = match address {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            address => address,
+        };
+        let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+        // Those that did not fit are kept until one does, so that the kernel gives others.
+        let mut unfit = vec![];
+        for _ in 0..TRIES {
+            let outlet = outlet::open(&pairs.way(from))?;
+            let port = outlet::address(&outlet)?.port();
+            if let Some(ports) = Ports::new(port) {
+                match std::net::UdpSocket::bind(SocketAddr::new(from, ports.rtcp())) {
+                    Ok(reports) => {
+                        reports.set_nonblocking(true)?;
+                        let reports = UdpSocket::from_std(reports)?;
+                        let (outlet, receivers) = (Arc::new(outlet), Mutex::default());
+                        return Ok(Self { outlet, ports, address, reports, receivers });
+                    }
+                    Err(error) => failed = error,
+                }
+            }
+            unfit.push(outlet);
+        }
+        Err(failed)
+    }
+
+    fn receivers(&self) -> MutexGuard<'_, HashMap<SocketAddr, Vec<SessionId>>> {
+        self.receivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on reports from `from` count for this session.
+    pub(super) fn expect(&self, from: SocketAddr, id: SessionId) {
+        self.receivers().entry(from).or_default().push(id);
+    }
+
+    /// No report of this session counts any more.
+    pub(super) fn forget(&self, from: SocketAddr, id: SessionId) {
+        let mut receivers = self.receivers();
+        if let Some(sessions) = receivers.get_mut(&from) {
+            sessions.retain(|known| *known != id);
+            if sessions.is_empty() {
+                receivers.remove(&from);
+            }
+        }
+    }
+
+    /// Sends a report of ours, if the socket takes it: reports may be lost.
+    pub(super) fn report(&self, to: SocketAddr, bytes: &[u8]) {
+        if let Err(error) = self.reports.try_send_to(bytes, to) {
+            tracing::debug!(%to, %error, "a report is not sent");
+        }
+    }
+}
+
+impl House {
+    /// The pair of our address, opened when it is first needed.
+    pub(super) fn pair(self: &Arc<Self>, address: IpAddr) -> io::Result<Arc<Pair>> {
+        let mut open = self.pairs.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pair) = open.get(&address) {
+            return Ok(Arc::clone(pair));
+        }
+        let pair = Arc::new(Pair::open(&self.pairs, address)?);
+        open.insert(address, Arc::clone(&pair));
+        self.tasks().spawn(hear(Arc::clone(self), Arc::clone(&pair)));
+        Ok(pair)
+    }
+
+    fn handle_report(&self, pair: &Pair, from: SocketAddr, bytes: &[u8]) {
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let sessions = pair.receivers().get(&from).cloned().unwrap_or_default();
+        let report = reports::read(bytes).filter(|_| !sessions.is_empty());
+        let Some(report) = report else { return self.counters.bad_report() };
+        self.counters.report();
+        for id in sessions {
+            match report {
+                Report::Alive => self.sessions().handle_report(tactus_sys::clock::now(), id),
+                Report::Bye => {
+                    tracing::debug!(session = ?id, "its receiver says BYE");
+                    self.sessions().handle_over(id);
+                    self.end_stream(id);
+                }
+            }
+        }
+    }
+}
+
+/// Hears what receivers report.
+async fn hear(house: Arc<House>, pair: Arc<Pair>) {
+    let mut bytes = [0; REPORT_MAX];
+    loop {
+        match pair.reports.recv_from(&mut bytes).await {
+            Ok((len, from)) => house.handle_report(&pair, from, &bytes[..len]),
+            // What the network says of packets that could not be delivered is nobody's report.
+            Err(error) => {
+                tracing::debug!(%error, "a report cannot be read");
+                house.counters.refuse(Reason::Malformed);
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        }
+    }
+}

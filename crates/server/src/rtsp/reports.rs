@@ -1,0 +1,127 @@
+//! RTCP as far as sessions need it: whether a receiver is there or says goodbye, and what we say of ourselves.
+//!
+//! Promise: what is not well-formed to its last byte, or speaks for somebody else, is nothing (row S19).
+
+use tactus_core::rtp::rtcp::{self, Compound, NtpTime, Packet, SenderInfo, Timeline};
+use tactus_core::units::{MonoTime, WallTime};
+
+/// What a receiver has said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    /// It is there.
+    Alive,
+    /// It goes.
+    Bye,
+}
+
+/// What a datagram of reports says; nothing when it breaks a rule.
+pub(super) fn read(bytes: &[u8]) -> Option<Report> {
+    let (mut who, mut report) = (None, Report::Alive);
+    for packet in rtcp::read(bytes).ok()? {
+        match packet {
+            Packet::Sender { source, .. } | Packet::Receiver { source, .. } => {
+                if *who.get_or_insert(source) != source {
+                    return None;
+                }
+            }
+            Packet::Bye { sources, .. } => {
+                // Only of itself: a receiver speaks for nobody else.
+                let mut all = sources.iter().peekable();
+                if all.peek().is_none() || !all.all(|source| Some(source) == who) {
+                    return None;
+                }
+                report = Report::Bye;
+            }
+            Packet::Description(_) | Packet::Application { .. } | Packet::Other { .. } => {}
+        }
+    }
+    who.map(|_| report)
+}
+
+/// What we have sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sent {
+    pub(super) source: u32,
+    pub(super) timeline: Timeline,
+    /// Since the beginning of the session.
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+/// The name of all our sources: nobody needs to know more of the machine.
+const NAME: &str = "tactus";
+
+impl Sent {
+    /// A sender's report.
+    pub(super) fn report(&self, now: MonoTime, wall: WallTime) -> Compound {
+        let info = SenderInfo {
+            time: NtpTime::of(wall),
+            timestamp: self.timeline.timestamp(now),
+            // Both run modulo their width.
+            packets: self.packets as u32,
+            octets: self.bytes as u32,
+        };
+        Compound::of_sender(self.source, &info, &[]).name(self.source, NAME)
+    }
+
+    /// The last one (RFC 3550, section 6.6).
+    pub(super) fn goodbye(&self, now: MonoTime, wall: WallTime) -> Compound {
+        self.report(now, wall).bye(self.source, "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALIVE: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 7];
+
+    fn with(more: &[u8]) -> Option<Report> {
+        read(&[&ALIVE, more].concat())
+    }
+
+    #[test]
+    fn s19_reports_that_break_a_rule_are_nothing() {
+        assert_eq!(read(&ALIVE), Some(Report::Alive));
+        assert_eq!(with(&[0x81, 203, 0, 1, 0, 0, 0, 7]), Some(Report::Bye));
+        assert_eq!(with(&[0x81, 203, 0, 2, 0, 0, 0, 7, 3, 1, 2, 3]), Some(Report::Bye));
+        for (bytes, rule) in [
+            (&[0x81, 203, 0, 1, 0, 0, 0, 8][..], "BYE for others"),
+            (&[0x82, 203, 0, 2, 0, 0, 0, 7, 0, 0, 0, 8], "BYE for others, too"),
+            (&[0x80, 203, 0, 0], "BYE for nobody"),
+            (&[0x82, 203, 0, 1, 0, 0, 0, 7], "more in it than there are"),
+            (&[0x81, 203, 0, 2, 0, 0, 0, 7, 4, 1, 2, 3], "reason past the end"),
+            (&[0x81, 203, 0, 2, 0, 0, 0, 7], "length past the end"),
+            (&[0x81, 203, 0xff, 0xff, 0, 0, 0, 7], "length far past the end"),
+            (&[0x41, 203, 0, 1, 0, 0, 0, 7], "version 1"),
+            (&[0xa1, 203, 0, 1, 0, 0, 0, 7, 0x80, 202, 0, 0], "padding before the end"),
+            (&[0x81, 203, 0], "cut"),
+            (&[0x80, 201, 0, 1, 0, 0, 0, 8], "two that speak"),
+        ] {
+            assert_eq!(with(bytes), None, "{rule}");
+        }
+        assert_eq!(read(&[0x81, 203, 0, 1, 0, 0, 0, 7]), None, "no report in front");
+        assert_eq!(read(&[0x81, 201, 0, 1, 0, 0, 0, 7]), None, "no block");
+        assert_eq!(read(&[]), None);
+    }
+
+    #[test]
+    fn our_reports_count_from_the_first_packet() {
+        let timeline = Timeline { epoch: MonoTime(1_000_000_000), base: u32::MAX };
+        let sent = Sent { source: 7, timeline, packets: 1 << 32 | 5, bytes: 6580 };
+        let bytes = sent.goodbye(MonoTime(2_000_000_000), WallTime(0)).into_bytes();
+        let packets: Vec<_> = rtcp::read(&bytes).unwrap().collect();
+        let Packet::Sender { source: 7, info, .. } = packets[0] else { panic!("{packets:?}") };
+        assert_eq!((info.timestamp, info.packets, info.octets), (89_999, 5, 6580));
+        assert_eq!(read(&bytes), Some(Report::Bye));
+    }
+
+    proptest! {
+        #[test]
+        fn s19_any_bytes_are_a_report_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(read(&bytes).is_none() || bytes[0] >> 6 == 2);
+            prop_assert!(with(&bytes).is_none() || bytes.is_empty() || bytes[0] >> 6 == 2);
+        }
+    }
+}

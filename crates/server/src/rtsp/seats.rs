@@ -1,0 +1,67 @@
+//! Who is connected: as many as there may be, of all and of one address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config;
+
+pub(super) struct Seats {
+    max: usize,
+    per_address_max: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A connection's place, given back when dropped.
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    address: IpAddr,
+}
+
+impl Seats {
+    pub(super) fn new(config: &config::rtsp::Rtsp) -> Self {
+        Self {
+            max: config.connections_max as usize,
+            per_address_max: config.connections_per_address_max as usize,
+            taken: Mutex::default(),
+        }
+    }
+
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let address = network(address);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.by_address.get(&address).copied().unwrap_or(0);
+        if taken.all >= self.max || own >= self.per_address_max {
+            return None;
+        }
+        taken.all += 1;
+        taken.by_address.insert(address, own + 1);
+        Some(Seat { seats: Arc::clone(self), address })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all -= 1;
+        let own = taken.by_address.get_mut(&self.address).expect("it was counted");
+        *own -= 1;
+        if *own == 0 {
+            taken.by_address.remove(&self.address);
+        }
+    }
+}
+
+/// What counts as one address: an IPv6 customer has 64 bits to choose from.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 => v4,
+    }
+}

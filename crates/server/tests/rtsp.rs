@@ -1,0 +1,726 @@
+//! RTSP: from a request to datagrams on the loopback, and every row S01 to S20 of what is sent wrongly.
+//!
+//! Rows that are judged without a connection have their tests in `tactus_core::rtsp` and beside the modules, by the same
+//! names.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use md5::{Digest, Md5};
+use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::config::{Auto, Config};
+use tactus::engine::{self, Engine};
+use tactus::media::{probe, sample};
+use tactus::rtsp::{Reason, Rtsp};
+use tactus_core::rtp;
+use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
+use tactus_sys::datagrams::{Datagrams, Wanted};
+use tempfile::TempDir;
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of one title, `/a.ts`. One at a time: it pins its cores.
+struct Stage {
+    rtsp: Rtsp,
+    engine: Engine,
+    address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+    title: Vec<u8>,
+    _dir: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    fn new(length: Nanos, more: &str) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        let titles = dir.path().join("titles");
+        std::fs::create_dir(&titles).expect("a directory for titles");
+        sample::write_ts(&titles.join("a.ts"), length).expect("a title");
+        sample::write_mp4(&titles.join("a.mp4"), SECOND.times(2)).expect("a title");
+        let title = std::fs::read(titles.join("a.ts")).expect("a title");
+        std::fs::write(dir.path().join("password"), "correct-horse").expect("a password");
+        let text = format!("[[volume]]\npath = \"{}\"\n{more}", titles.display());
+        let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
+        config.memory.arena = Auto::Set(Bytes(32 * MIB));
+        let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
+        let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
+        let engine = engine::start(&config).expect("the engine starts");
+        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).expect("passwords");
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        runtime.spawn(rtsp.clone().serve(listener));
+        Self { rtsp, engine, address, runtime: Some(runtime), title, _dir: dir, _turn: turn }
+    }
+
+    fn url(&self) -> String {
+        format!("rtsp://{}/a.ts", self.address)
+    }
+
+    fn connect(&self) -> Client {
+        let socket = TcpStream::connect(self.address).expect("the server listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Client { socket, cseq: 0, url: self.url(), credentials: None }
+    }
+
+    /// Waits until no stream is promised any more.
+    fn wait_for_peace(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.engine.broker.streams() > 0 {
+            assert!(Instant::now() < end, "{:?}", self.rtsp.all());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(self.rtsp.close());
+            runtime.shutdown_timeout(PATIENCE);
+        }
+    }
+}
+
+struct Client {
+    socket: TcpStream,
+    cseq: u32,
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn field(&self, name: &str) -> &str {
+        self.fields(name).first().copied().unwrap_or_else(|| panic!("no {name}: {}", self.head))
+    }
+
+    fn fields(&self, name: &str) -> Vec<&str> {
+        let value = |line: &'_ str| -> Option<usize> {
+            let (known, _) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then_some(known.len() + 1)
+        };
+        self.head.lines().filter_map(|line| Some(line[value(line)?..].trim())).collect()
+    }
+
+    fn session(&self) -> String {
+        self.field("Session").split(';').next().expect("a name").to_owned()
+    }
+
+    /// `name=value` of a field's parameters.
+    fn parameter(&self, field: &str, name: &str) -> String {
+        let found =
+            self.field(field).split(';').find_map(|part| part.strip_prefix(&format!("{name}=")));
+        found.unwrap_or_else(|| panic!("no {name} in {}", self.field(field))).to_owned()
+    }
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("the server reads");
+    }
+
+    /// None when the server has closed the connection.
+    fn receive(&mut self) -> Option<Reply> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match self.socket.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                Ok(_) => {
+                    assert!(head.is_empty(), "{:?}", String::from_utf8_lossy(&head));
+                    return None;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+        let head = String::from_utf8(head).expect("text");
+        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a status");
+        let mut reply = Reply { status, head, body: String::new() };
+        let length = reply.fields("content-length").first().map(|text| text.parse::<usize>());
+        if let Some(length) = length {
+            let mut body = vec![0; length.expect("a length")];
+            self.socket.read_exact(&mut body).expect("a body");
+            reply.body = String::from_utf8(body).expect("text");
+        }
+        Some(reply)
+    }
+
+    fn ask(&mut self, method: &str, url: &str, fields: &str) -> Reply {
+        self.cseq += 1;
+        let cseq = self.cseq;
+        self.send(format!("{method} {url} RTSP/1.0\r\nCSeq: {cseq}\r\n{fields}\r\n").as_bytes());
+        let reply = self.receive().expect("an answer");
+        assert_eq!(reply.field("CSeq"), cseq.to_string());
+        reply
+    }
+
+    /// Asks, and once more with a digest when that is wanted.
+    fn ask_for(&mut self, method: &str, url: &str, fields: &str) -> Reply {
+        let reply = self.ask(method, url, fields);
+        let Some((name, password)) = self.credentials.clone().filter(|_| reply.status == 401)
+        else {
+            return reply;
+        };
+        let challenge = *reply.fields("WWW-Authenticate").last().expect("a challenge");
+        let digest = digest(challenge, &name, &password, method, url);
+        self.ask(method, url, &format!("{fields}Authorization: {digest}\r\n"))
+    }
+
+    fn set_up(&mut self, ports: u16) -> Reply {
+        let url = format!("{}/track1", self.url);
+        let transport = format!("RTP/AVP;unicast;client_port={ports}-{}", ports + 1);
+        self.ask_for("SETUP", &url, &format!("Transport: {transport}\r\n"))
+    }
+
+    fn play(&mut self, session: &str, range: &str) -> Reply {
+        let range = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
+        let url = self.url.clone();
+        self.ask_for("PLAY", &url, &format!("Session: {session}\r\n{range}"))
+    }
+
+    fn order(&mut self, method: &str, session: &str) -> Reply {
+        let url = self.url.clone();
+        self.ask_for(method, &url, &format!("Session: {session}\r\n"))
+    }
+}
+
+fn hash(text: &str) -> String {
+    Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn digest(challenge: &str, name: &str, password: &str, method: &str, url: &str) -> String {
+    assert!(challenge.contains("algorithm=MD5"), "the last one is for players: {challenge}");
+    let value = |key: &str| -> String {
+        let rest = challenge.split(&format!("{key}=\"")).nth(1).expect("it is there");
+        rest.split('"').next().expect("a value").to_owned()
+    };
+    let (realm, nonce) = (value("realm"), value("nonce"));
+    let secret = hash(&format!("{name}:{realm}:{password}"));
+    let response = hash(&format!("{secret}:{nonce}:{}", hash(&format!("{method}:{url}"))));
+    format!(
+        "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", response=\"{response}\""
+    )
+}
+
+/// A receiver: an even port and the next one.
+struct Receiver {
+    rtp: Datagrams,
+    rtcp: UdpSocket,
+    port: u16,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        loop {
+            // More than a whole title, so that a receiver without time loses nothing.
+            let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+            let wanted = Wanted { to, source: None, interface: None, buffer: 32 << 20 };
+            let rtp = Datagrams::open(&wanted).expect("a port");
+            let port = rtp.address().expect("bound").port();
+            if port.is_multiple_of(2)
+                && let Ok(rtcp) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port + 1))
+            {
+                rtcp.set_read_timeout(Some(PATIENCE)).expect("a socket");
+                return Self { rtp, rtcp, port };
+            }
+        }
+    }
+
+    /// Waits for `count` packets.
+    fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let mut came = vec![];
+        let end = Instant::now() + PATIENCE;
+        while came.len() < count && Instant::now() < end {
+            if self.rtp.receive(|datagram| came.push(datagram.bytes.to_vec())).is_err() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(came.len() >= count, "{} of {count}", came.len());
+        came
+    }
+
+    /// What has come and what comes within a tenth of a second.
+    fn rest(&mut self) -> Vec<Vec<u8>> {
+        let mut came = vec![];
+        std::thread::sleep(Duration::from_millis(100));
+        while self.rtp.receive(|datagram| came.push(datagram.bytes.to_vec())).is_ok() {}
+        came
+    }
+}
+
+/// What RTP packets carry, which must follow each other.
+fn payload(packets: &[Vec<u8>]) -> Vec<u8> {
+    for pair in packets.windows(2) {
+        let [one, next] = [&pair[0], &pair[1]].map(|bytes| rtp::Packet::read(bytes).expect("RTP"));
+        assert_eq!(next.sequence, one.sequence.wrapping_add(1));
+        assert_eq!((next.source, next.payload_type), (one.source, rtp::MP2T));
+    }
+    packets
+        .iter()
+        .flat_map(|bytes| rtp::Packet::read(bytes).expect("RTP").payload)
+        .copied()
+        .collect()
+}
+
+fn first_matches(reply: &Reply, first: &[u8]) {
+    let packet = rtp::Packet::read(first).expect("RTP");
+    assert_eq!(reply.parameter("RTP-Info", "seq"), packet.sequence.to_string());
+    assert_eq!(reply.parameter("RTP-Info", "rtptime"), packet.timestamp.to_string());
+}
+
+const RECEIVER_REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 7];
+const RECEIVER_BYE: [u8; 16] = [0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0, 0, 0, 7];
+
+#[test]
+fn a_title_is_played_paused_sought_in_and_ended() {
+    let stage = Stage::new(SECOND.times(12), "");
+    let mut client = stage.connect();
+    let url = stage.url();
+    assert!(client.ask("OPTIONS", "*", "").field("Public").contains("DESCRIBE"));
+    let described = client.ask("DESCRIBE", &url, "Accept: application/sdp\r\n");
+    assert_eq!(described.status, 200);
+    assert_eq!(described.field("Content-Base"), format!("{url}/"));
+    for line in [
+        "m=video 0 RTP/AVP 33",
+        "a=rtpmap:33 MP2T/90000",
+        "a=control:track1",
+        "a=range:npt=0.000-1",
+    ] {
+        assert!(
+            described.body.lines().any(|each| each.starts_with(line)),
+            "{line}: {}",
+            described.body
+        );
+    }
+    let mut receiver = Receiver::new();
+    let set = client.set_up(receiver.port);
+    assert_eq!(set.status, 200, "{set:?}");
+    assert_eq!(set.parameter("Session", "timeout"), "60");
+    assert_eq!(
+        set.parameter("Transport", "client_port"),
+        format!("{0}-{1}", receiver.port, receiver.port + 1)
+    );
+    let session = set.session();
+
+    let played = client.play(&session, "npt=0-");
+    assert_eq!(played.status, 200, "{played:?}");
+    assert!(played.field("Range").starts_with("npt=0.000-1"), "{}", played.field("Range"));
+    let mut packets = receiver.take(300);
+    first_matches(&played, &packets[0]);
+    let source = rtp::Packet::read(&packets[0]).unwrap().source;
+    assert_eq!(set.parameter("Transport", "ssrc"), format!("{source:08X}"));
+
+    // What was paused goes on with the very next byte and number.
+    assert_eq!(client.order("PAUSE", &session).status, 200);
+    packets.extend(receiver.rest());
+    assert!(receiver.rest().is_empty(), "nothing comes while it is paused");
+    let again = client.play(&session, "");
+    let more = receiver.take(100);
+    first_matches(&again, &more[0]);
+    assert!(!again.field("Range").starts_with("npt=0.000"), "{}", again.field("Range"));
+    packets.extend(more);
+    let bytes = payload(&packets);
+    assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
+
+    // A seek while it plays: from an entry at or before, and the answer says which.
+    let sought = client.play(&session, "npt=7.3-9");
+    assert_eq!(sought.status, 200, "{sought:?}");
+    let range = sought.field("Range").strip_prefix("npt=").expect("npt").to_owned();
+    let (from, to) = range.split_once('-').expect("two times");
+    let [from, to] = [from, to].map(|text| text.parse::<f64>().expect("seconds"));
+    assert!(from <= 7.3 && from > 6.0 && (9.0..10.5).contains(&to), "{range}");
+    let expected = sought.parameter("RTP-Info", "seq").parse::<u16>().expect("a number");
+    let end = Instant::now() + PATIENCE;
+    let mut part = vec![];
+    while part.is_empty() && Instant::now() < end {
+        let came = receiver.take(1);
+        let at =
+            came.iter().position(|bytes| rtp::Packet::read(bytes).unwrap().sequence == expected);
+        part = at.map(|at| came[at..].to_vec()).unwrap_or_default();
+    }
+    first_matches(&sought, &part[0]);
+    // Its end comes by itself, and is told by BYE.
+    let mut report = [0; 1500];
+    let len = loop {
+        let (len, _) = receiver.rtcp.recv_from(&mut report).expect("a goodbye");
+        if report[..len].windows(4).any(|word| word == [0x81, 203, 0, 1]) {
+            break len;
+        }
+    };
+    assert_eq!(report[len - 4..len], source.to_be_bytes());
+    part.extend(receiver.rest());
+    let bytes = payload(&part);
+    let at = (0..stage.title.len())
+        .step_by(188)
+        .find(|&at| stage.title[at..].starts_with(&bytes[..1316]));
+    let at = at.expect("it is of the title");
+    assert!(bytes == stage.title[at..at + bytes.len()]);
+    let seconds = bytes.len() as f64 * 8.0 / 3_760_000.0;
+    assert!((seconds - (to - from)).abs() < 0.5, "{seconds} of {range}");
+
+    assert_eq!(client.order("GET_PARAMETER", &session).status, 200);
+    assert_eq!(client.order("TEARDOWN", &session).status, 200);
+    assert_eq!(client.order("GET_PARAMETER", &session).status, 454);
+    stage.wait_for_peace();
+}
+
+/// ffmpeg, if it is there: what it needs is nothing else.
+fn ffmpeg(program: &str, args: &[&str]) -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    assert!(installed, "{program} is missing: install the package ffmpeg");
+    let said = Command::new("timeout").args(["--kill-after=5", "120", program]).args(args).output();
+    let said = said.expect("timeout is part of coreutils");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(said.status.success(), "{args:?}: {}", text(&said.stderr));
+    text(&said.stdout)
+}
+
+#[test]
+fn ffmpeg_plays_every_packet_of_a_title_by_udp() {
+    let stage = Stage::new(SECOND.times(6), "");
+    let url = stage.url();
+    let probe = [
+        "-v",
+        "error",
+        "-rtsp_transport",
+        "udp",
+        "-count_packets",
+        "-show_entries",
+        "stream=codec_name,nb_read_packets",
+        "-of",
+        "csv=p=0",
+        &url,
+    ];
+    let said = ffmpeg("ffprobe", &probe);
+    // 150 pictures and 250 frames of sound; of the last picture ffmpeg does not know that it is whole.
+    let ends = |end: &str| said.lines().any(|line| line.trim().ends_with(end));
+    assert!((ends(",149") || ends(",150")) && ends(",250"), "{said}");
+    stage.wait_for_peace();
+}
+
+#[test]
+fn s01_to_s05_what_is_no_request_is_answered_and_closes() {
+    let stage = Stage::new(SECOND.times(2), "");
+    let long = "x".repeat(5000);
+    for (row, text, status, closes) in [
+        ("S01", format!("OPTIONS rtsp://h/{long} RTSP/1.0\r\nCSeq: 1\r\n\r\n"), 414, true),
+        ("S01", format!("OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: {long}\r\n\r\n"), 400, true),
+        (
+            "S01",
+            format!("OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n{}\r\n", "X: y\r\n".repeat(3000)),
+            400,
+            true,
+        ),
+        ("S02", "\r\n\r\n".into(), 400, true),
+        ("S02", " OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n".into(), 400, true),
+        ("S02", "OPTIONS\r\n\r\n".into(), 400, true),
+        ("S03", "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nContent-Length: -1\r\n\r\n".into(), 400, true),
+        ("S03", "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 65537\r\n\r\n".into(), 413, true),
+        ("S04", "OPTIONS * RTSP/1.0\r\n\r\n".into(), 400, true),
+        ("S05", "FLY * RTSP/1.0\r\nCSeq: 1\r\n\r\n".into(), 501, false),
+        ("S05", "OPTIONS * RTSP/3.0\r\nCSeq: 1\r\n\r\n".into(), 505, false),
+        ("S13", "GET /a.ts HTTP/1.0\r\nx-sessioncookie: 1\r\n\r\n".into(), 404, true),
+        ("S13", "POST /a.ts HTTP/1.1\r\nHost: h\r\n\r\n".into(), 404, true),
+    ] {
+        let mut client = stage.connect();
+        client.send(text.as_bytes());
+        let reply = client.receive().unwrap_or_else(|| panic!("{row}: closed without an answer"));
+        assert_eq!(reply.status, status, "{row}: {}", &text[..text.len().min(60)]);
+        if closes {
+            assert!(client.receive().is_none(), "{row}");
+        } else {
+            client.cseq = 7;
+            assert_eq!(client.ask("OPTIONS", "*", "").status, 200, "{row}");
+        }
+    }
+}
+
+#[test]
+fn s03_a_body_that_never_comes_is_not_waited_for() {
+    let stage = Stage::new(SECOND.times(2), "");
+    let mut client = stage.connect();
+    let begun = Instant::now();
+    client.send(b"ANNOUNCE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 100\r\n\r\n");
+    assert!(client.receive().is_none(), "it is closed without an answer");
+    assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
+    assert_eq!(stage.rtsp.counters().refused_for(Reason::Slow), 1);
+}
+
+#[test]
+fn s04_a_request_that_is_repeated_is_answered_once() {
+    let stage = Stage::new(SECOND.times(2), "");
+    let mut client = stage.connect();
+    let twice = "OPTIONS * RTSP/1.0\r\nCSeq: 5\r\n\r\n".repeat(2);
+    client.send(twice.as_bytes());
+    client.send(b"OPTIONS * RTSP/1.0\r\nCSeq: 6\r\n\r\n");
+    assert_eq!(client.receive().expect("an answer").field("CSeq"), "5");
+    assert_eq!(client.receive().expect("an answer").field("CSeq"), "6");
+}
+
+#[test]
+fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
+    let stage = Stage::new(SECOND.times(6), "");
+    let (mut client, receiver) = (stage.connect(), Receiver::new());
+    let url = stage.url();
+    assert_eq!(client.ask("PLAY", &url, "").status, 455, "S06: before SETUP");
+    let session = client.set_up(receiver.port).session();
+    for range in
+        ["npt=1e308-", "clock=99999999999999999999T9Z-", "smpte=junk-", "npt=500-", "npt=5-1"]
+    {
+        assert_eq!(client.play(&session, range).status, 457, "S14: {range}");
+    }
+    let mut stranger = stage.connect();
+    for method in ["PLAY", "PAUSE", "TEARDOWN", "GET_PARAMETER", "OPTIONS"] {
+        assert_eq!(stranger.order(method, &session).status, 454, "S07: {method}");
+    }
+    assert_eq!(client.order("PLAY", "no-such-session").status, 454);
+    assert_eq!(client.play(&session, "").status, 200, "nothing of it has ended the session");
+    let transport = "Transport: RTP/AVP;unicast;client_port=40000-40001\r\n";
+    let again = client.ask(
+        "SETUP",
+        &format!("{url}/track1"),
+        &format!("Session: {session}\r\n{transport}"),
+    );
+    assert_eq!(again.status, 455, "S06: another transport");
+    assert_eq!(client.ask("DESCRIBE", &url, "Require: magic\r\n").status, 551);
+    assert_eq!(client.ask("SET_PARAMETER", &url, "").status, 451);
+    assert_eq!(
+        client.ask("DESCRIBE", &format!("rtsp://{}/none.ts", stage.address), "").status,
+        404
+    );
+    assert_eq!(client.ask("DESCRIBE", &format!("rtsp://{}/a.mp4", stage.address), "").status, 415);
+}
+
+#[test]
+fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
+    let stage = Stage::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
+    let mut client = stage.connect();
+    let url = format!("{}/track1", stage.url());
+    for (row, transport) in [
+        ("S08", "RTP/AVP;unicast;destination=192.0.2.1;client_port=5000-5001"),
+        ("S08", "RTP/AVP;unicast;destination=victim.example;client_port=5000-5001"),
+        ("S09", "RTP/AVP;unicast;client_port=0-1"),
+        ("S09", "RTP/AVP;unicast;client_port=22-23"),
+        ("S09", "RTP/AVP;unicast;client_port=5001-5002"),
+        ("S09", "RTP/AVP;unicast;client_port=5000-6000"),
+        ("S09", "RTP/AVP;unicast;client_port=70000-70001"),
+        ("S10", "RTP/AVP;unicast;destination=255.255.255.255;client_port=5000-5001"),
+        ("S10", "RTP/AVP;unicast;destination=239.192.7.1;client_port=5000-5001"),
+        ("S10", "RTP/AVP;multicast;destination=239.1.1.1;port=5004-5005;ttl=1"),
+        ("S10", "RTP/AVP;multicast;ttl=255"),
+        ("S10", "RTP/AVP;multicast;destination=239.192.7.1;port=5004-5005;ttl=5"),
+        ("S12", "RTP/AVP/TCP;unicast;interleaved=256-257"),
+        ("", "RAW/RAW/UDP;unicast;client_port=5000-5001"),
+        ("", ""),
+    ] {
+        let reply = client.ask("SETUP", &url, &format!("Transport: {transport}\r\n"));
+        assert_eq!(reply.status, 461, "{row}: {transport}");
+    }
+    assert_eq!(stage.rtsp.counters().refused_for(Reason::Reflect), 3);
+    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
+    // Our own ports: known after one SETUP that is good.
+    let receiver = Receiver::new();
+    let set = client.set_up(receiver.port);
+    let own = set.parameter("Transport", "server_port");
+    let transport = format!("Transport: RTP/AVP;unicast;client_port={own}\r\n");
+    assert_eq!(client.ask("SETUP", &url, &transport).status, 461, "S10: to ourselves");
+    // S12: frames before anybody has offered a channel.
+    client.send(&[&b"$\0\x01\0"[..], &[0; 256]].concat());
+    assert!(client.receive().is_none(), "it is closed");
+}
+
+#[test]
+fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
+    let stage = Stage::new(SECOND.times(2), "");
+    let mut client = stage.connect();
+    let statuses: Vec<_> = (0..40).map(|nth| client.set_up(40_000 + 2 * nth).status).collect();
+    assert!(statuses[..32].iter().all(|status| *status == 200), "{statuses:?}");
+    assert!(statuses[32..].iter().all(|status| *status == 453), "{statuses:?}");
+    assert_eq!((stage.rtsp.len(), stage.rtsp.all().len()), (32, 32));
+}
+
+#[test]
+fn s16_a_password_is_asked_for_and_guessing_is_slow() {
+    let stage = Stage::new(
+        SECOND.times(2),
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n",
+    );
+    let (mut client, url) = (stage.connect(), stage.url());
+    let challenge = client.ask("DESCRIBE", &url, "");
+    assert_eq!((challenge.status, challenge.fields("WWW-Authenticate").len()), (401, 2));
+    client.credentials = Some(("anna".into(), "correct-horse".into()));
+    assert_eq!(client.ask_for("DESCRIBE", &url, "").status, 200);
+    let receiver = Receiver::new();
+    let session = client.set_up(receiver.port).session();
+    assert_eq!(client.play(&session, "").status, 200);
+
+    // What was heard on that connection is worth nothing on another one.
+    let mut other = stage.connect();
+    let old = *challenge.fields("WWW-Authenticate").last().expect("a challenge");
+    let replayed = digest(old, "anna", "correct-horse", "DESCRIBE", &url);
+    let reply = other.ask("DESCRIBE", &url, &format!("Authorization: {replayed}\r\n"));
+    assert_eq!(reply.status, 401);
+    assert!(reply.field("WWW-Authenticate").contains("stale=true"));
+    // Who shows to be the same may come back by another connection (row S07).
+    other.credentials.clone_from(&client.credentials);
+    assert_eq!(other.order("PAUSE", &session).status, 200);
+
+    other.credentials = Some(("anna".into(), "wrong-horse".into()));
+    let begun = Instant::now();
+    assert_eq!(other.ask_for("DESCRIBE", &url, "").status, 401);
+    assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
+    let basic = other.ask("DESCRIBE", &url, "Authorization: Basic YW5uYTpjb3JyZWN0LWhvcnNl\r\n");
+    assert_eq!(basic.status, 401, "there is no Basic without TLS");
+
+    // S17: nobody records without a right.
+    let announced = stage.connect().ask("ANNOUNCE", &url, "");
+    assert_eq!(announced.status, 401);
+}
+
+#[test]
+fn s18_who_plays_and_pauses_all_the_time_is_told_to_wait() {
+    let stage = Stage::new(SECOND.times(6), "");
+    let (mut client, receiver) = (stage.connect(), Receiver::new());
+    let session = client.set_up(receiver.port).session();
+    let begun = Instant::now();
+    let mut refused = 0;
+    let mut done = 0;
+    for nth in 0..200 {
+        let method = if nth % 2 == 0 { "PLAY" } else { "PAUSE" };
+        let reply = client.order(method, &session);
+        match reply.status {
+            200 => done += 1,
+            503 => {
+                assert_eq!(reply.field("Retry-After"), "1");
+                refused += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let most = 10.0 + begun.elapsed().as_secs_f64() * 10.0 + 1.0;
+    assert!(f64::from(done) <= most, "{done} in {:?}", begun.elapsed());
+    assert_eq!(stage.rtsp.counters().refused_for(Reason::Often), refused);
+}
+
+#[test]
+fn s19_reports_count_only_from_the_receiver_itself() {
+    let stage = Stage::new(SECOND.times(12), "");
+    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+    let set = client.set_up(receiver.port);
+    let session = set.session();
+    assert_eq!(client.play(&session, "").status, 200);
+    receiver.take(1);
+    let server = set.parameter("Transport", "server_port");
+    let port: u16 = server.split('-').nth(1).and_then(|text| text.parse().ok()).expect("a port");
+    let to = (Ipv4Addr::LOCALHOST, port);
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let until = |what: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !what() {
+            assert!(Instant::now() < end, "{:?}", stage.rtsp.counters());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    stranger.send_to(&RECEIVER_BYE, to).expect("it is sent");
+    let mut for_others = RECEIVER_BYE;
+    for_others[15] = 8;
+    receiver.rtcp.send_to(&for_others, to).expect("it is sent");
+    receiver.rtcp.send_to(&RECEIVER_BYE[..13], to).expect("it is sent");
+    until(&|| stage.rtsp.counters().reports_bad() == 3);
+    assert_eq!(stage.rtsp.len(), 1);
+    receiver.rtcp.send_to(&RECEIVER_REPORT, to).expect("it is sent");
+    until(&|| stage.rtsp.counters().reports() == 1);
+    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    receiver.rtcp.send_to(&RECEIVER_BYE, to).expect("it is sent");
+    until(&|| stage.rtsp.is_empty());
+    stage.wait_for_peace();
+}
+
+#[test]
+fn what_does_not_fit_is_453_and_names_what_is_short() {
+    let stage = Stage::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
+    let mut client = stage.connect();
+    let (one, two, three) = (client.set_up(40_000), client.set_up(40_002), client.set_up(40_004));
+    assert_eq!((one.status, two.status, three.status), (200, 200, 453), "{three:?}");
+    assert!(three.body.contains("the link"), "{}", three.body);
+    assert!(three.field("Retry-After").parse::<u32>().is_ok());
+    assert_eq!(client.order("TEARDOWN", &two.session()).status, 200);
+    let end = Instant::now() + PATIENCE;
+    while client.set_up(40_004).status != 200 {
+        assert!(Instant::now() < end, "its promise has not come back");
+    }
+}
+
+#[test]
+fn groups_of_the_plan_are_played_to_one_session_each() {
+    let stage = Stage::new(
+        SECOND.times(6),
+        "[rtsp]\ngroups = [\"239.192.7.0/31\"]\ninterface = \"lo\"\ngroup_port = 15004\n",
+    );
+    let mut client = stage.connect();
+    let url = format!("{}/track1", stage.url());
+    let mut set_up =
+        |transport: &str| client.ask("SETUP", &url, &format!("Transport: {transport}\r\n"));
+    let set = set_up("RTP/AVP;multicast");
+    assert_eq!(set.status, 200, "{set:?}");
+    let group: IpAddr = set.parameter("Transport", "destination").parse().expect("a group");
+    assert_eq!(
+        (set.parameter("Transport", "port"), set.parameter("Transport", "ttl")),
+        ("15004-15005".into(), "1".into())
+    );
+    let other = set_up("RTP/AVP;multicast;destination=239.192.7.1");
+    assert_eq!(other.status, if group.to_string() == "239.192.7.1" { 453 } else { 200 });
+    assert_eq!(set_up("RTP/AVP;multicast;destination=239.192.7.1").status, 453, "it is taken");
+    let interface = tactus_sys::datagrams::interface("lo").ok();
+    let to = SocketAddr::new(group, 15004);
+    let rtp = Datagrams::open(&Wanted { to, source: None, interface, buffer: 32 << 20 })
+        .expect("a group");
+    let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let mut receiver = Receiver { rtp, rtcp, port: 15004 };
+    let played = client.play(&set.session(), "");
+    let packets = receiver.take(200);
+    first_matches(&played, &packets[0]);
+    let bytes = payload(&packets);
+    assert!(bytes == stage.title[..bytes.len()]);
+    assert_eq!(client.order("TEARDOWN", &set.session()).status, 200);
+}
+
+#[test]
+fn a_title_can_be_asked_for_where_it_is_configured_only() {
+    let parse = |text: &str| Config::parse(Path::new("t.toml"), text);
+    assert!(Config::unconfigured().rtsp.addresses.is_empty(), "off unless configured");
+    let on = parse("[rtsp]\naddress = [\"127.0.0.1:8554\", \"[::1]:8554\"]\n").expect("right");
+    assert_eq!(on.rtsp.addresses.len(), 2);
+    for (text, said) in [
+        ("[rtsp]\naddress = \"here\"\n", "not an address"),
+        ("[rtsp]\ngroups = [\"10.0.0.0/8\"]\n", "no groups"),
+        ("[rtsp]\ngroups = [\"232.0.0.0/3\"]\n", "bits behind"),
+        ("[rtsp]\ngroup_port = 5005\n", "even"),
+        ("[rtsp]\nhops = 255\n", "out of range"),
+        ("[[rtsp.principal]]\nname = \"a b\"\npassword_file = \"p\"\n", "a name"),
+        (
+            "[[rtsp.principal]]\nname = \"a\"\npassword_file = \"p\"\ndestinations = [\"x\"]\n",
+            "no address",
+        ),
+    ] {
+        let error = parse(text).expect_err(text).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
