@@ -10,6 +10,7 @@ mod http_cold;
 mod http_hot;
 mod memory;
 mod recordings;
+mod rtsp_crowd;
 mod small_acks;
 mod stretches;
 mod udp_many;
@@ -57,6 +58,8 @@ pub enum Bench {
     SmallAcks(Options),
     /// 20 to 500 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg and threads.
     UdpMany(Options),
+    /// 2,000 RTSP clients that seek and pause at random while uploads come in.
+    RtspCrowd(Options),
 }
 
 /// A disk that benches of flash run on.
@@ -135,6 +138,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Recordings(options) => (options, recordings::bench),
         Bench::SmallAcks(options) => (options, small_acks::bench),
         Bench::UdpMany(options) => (options, udp_many::bench),
+        Bench::RtspCrowd(options) => (options, rtsp_crowd::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;

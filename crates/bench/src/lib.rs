@@ -37,6 +37,7 @@ pub mod floors;
 pub mod peers;
 pub mod run;
 
+pub mod crowd;
 pub mod datagrams;
 
 pub mod benches;

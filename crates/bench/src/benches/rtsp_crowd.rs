@@ -1,0 +1,234 @@
+//! rtsp-crowd: thousands of RTSP clients at once, who seek and pause at random while uploads come in.
+//!
+//! Promise: titles are read from a cold disk; every client is on its own, and what the server announces is held against
+//! what comes. A run in which the receiver itself lost datagrams says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::json;
+use tactus_core::units::{BitRate, Bytes, KIB, Nanos, SECOND};
+
+use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
+use crate::crowd::{self, Late, Plan, Title, Told};
+use crate::peers::{self, Server, TOKEN, UPLOADS};
+use crate::report::{Report, Table, Verdict, number};
+use crate::uploader::{self, Pace};
+use crate::{clock, command, priority, spread};
+
+const CLIENTS: usize = 2_000;
+const TITLES: usize = 20;
+const RATE: BitRate = BitRate(1_000_000);
+const LENGTH: Nanos = SECOND.times(600);
+/// Clients arrive within this time.
+const STAGGER: Nanos = SECOND.times(20);
+/// A receiver's buffer: what comes later than this after the earliest is missed.
+const LATE: f64 = 250.0;
+/// An upload begins each so often, of this size.
+const UPLOAD_EVERY: Nanos = Nanos::from_millis(100);
+const UPLOAD: Bytes = Bytes(256 * KIB);
+const PORT: u16 = 8554;
+
+/// Runs it.
+pub(super) fn bench(stage: &Stage) -> Result<Report> {
+    let question =
+        "what do thousands of RTSP clients see that seek and pause while uploads come in?";
+    let mut report = stage.report("rtsp-crowd", question);
+    let clients = stage.options.streams.first().copied().unwrap_or(CLIENTS);
+    let length = stage.seconds(600);
+    let (titles, root) = lay(stage)?;
+    let mut server = start(stage, &root)?;
+    for title in titles.iter() {
+        wait_for_index(stage, title)?;
+    }
+    forget_cache(&root)?;
+    let plan = Plan {
+        server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
+        clients,
+        titles: Arc::clone(&titles),
+        stagger: STAGGER,
+        length,
+        seed: 1,
+        core: RECEIVER_CORE,
+    };
+    say(&format!("{clients} clients for {length}"));
+    let begun = clock::now();
+    let uploads = uploader::Plan {
+        server: peers::address(&stage.wire),
+        target: format!("/{UPLOADS}/crowd-"),
+        token: TOKEN.into(),
+        pace: Pace::Every(UPLOAD_EVERY),
+        size: UPLOAD,
+        from: begun + STAGGER,
+        to: begun + STAGGER + length,
+        patience: SECOND.times(10),
+        core: RECEIVER_CORE,
+    };
+    let side = stage.wire.receiver_side();
+    let beside = std::thread::spawn(move || uploader::upload(&side, &uploads));
+    let told = crowd::play(&stage.wire.receiver_side(), &plan)?;
+    let harvest = beside.join().map_err(|_| anyhow!("the uploader panicked"))??;
+    server.check()?;
+    let metrics = [
+        ("underruns", "tactus_packet_underruns_total"),
+        ("refused", "tactus_packets_refused_total"),
+    ];
+    report
+        .runs
+        .push(json!({ "clients": clients, "seconds": length.0 / SECOND.0, "looked_at": metrics }));
+    drop(server);
+    fs::remove_dir_all(root.join(UPLOADS))?;
+    report.method = vec![format!(
+        "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} titles of {RATE}, \
+         cold; each seeks or pauses every 20 s on average, a pause is 4 s. An upload of {UPLOAD} begins every \
+         {UPLOAD_EVERY}. Lateness: by the RTP time stamp, from the client's earliest datagram, by the kernel's stamps; late \
+         is a client with a datagram more than {LATE} ms behind. Server on core 0, clients on core 1."
+    )];
+    summarise(&told, &harvest, &mut report);
+    Ok(report)
+}
+
+fn summarise(told: &[Told], harvest: &uploader::Harvest, report: &mut Report) {
+    let sum = |value: &dyn Fn(&Told) -> u64| told.iter().map(value).sum::<u64>();
+    let late = told.iter().filter(|one| one.seen.late.max > LATE).count();
+    let mut all = Late::default();
+    told.iter().for_each(|one| all.add(&one.seen.late));
+    let mut plays: Vec<f64> =
+        told.iter().flat_map(|one| one.did.plays.iter().map(|&took| f64::from(took))).collect();
+    let silent = told.iter().filter(|one| one.seen.datagrams == 0).count();
+    let failures: Vec<String> = told.iter().flat_map(|one| one.did.failures.clone()).collect();
+    let broken = sum(&|one| one.seen.breaks) + sum(&|one| one.seen.malformed);
+    let missing = sum(&|one| one.seen.missing);
+    let mut table = Table::new("what the clients saw", &["figure", "value"]);
+    let rows = [
+        ("clients", told.len() as f64),
+        ("that got nothing", silent as f64),
+        ("requests that failed", failures.len() as f64),
+        ("seeks", sum(&|one| u64::from(one.did.seeks)) as f64),
+        ("pauses", sum(&|one| u64::from(one.did.pauses)) as f64),
+        ("datagrams", sum(&|one| one.seen.datagrams) as f64),
+        ("datagrams missing", missing as f64),
+        ("counters broken, packets malformed", broken as f64),
+        ("lateness p50, ms", all.quantile(0.5)),
+        ("lateness p99, ms", all.quantile(0.99)),
+        ("lateness p99.9, ms", all.quantile(0.999)),
+        ("lateness max, ms", all.max),
+        ("PLAY answered, p50, s", spread::quantile(&mut plays, 0.5).unwrap_or(f64::NAN)),
+        ("PLAY answered, p99, s", spread::quantile(&mut plays, 0.99).unwrap_or(f64::NAN)),
+        ("uploads", harvest.uploads.len() as f64),
+        ("uploads without acknowledgement", harvest.unacked() as f64),
+        ("acknowledgement p99, ms", harvest.ack(0.99)),
+    ];
+    for (figure, value) in rows {
+        table.row(vec![figure.into(), number(value)]);
+    }
+    report.tables.push(table);
+    for failure in failures.iter().take(5) {
+        say(failure);
+    }
+    let mut zero = |figure: &str, value: u64| {
+        report.verdicts.push(Verdict {
+            figure: figure.into(),
+            measured: number(value as f64),
+            must: "0".into(),
+            reached: Some(value == 0),
+            push: "-".into(),
+            pushed: None,
+        });
+    };
+    zero("clients that were late, silent or refused", (late + silent + failures.len()) as u64);
+    zero("datagrams missing", missing);
+    zero("continuity errors", broken);
+}
+
+/// Titles of [`RATE`]: one, made by ffmpeg, and copies, so that each is read from the disk.
+fn lay(stage: &Stage) -> Result<(Arc<[Title]>, PathBuf)> {
+    let root = stage.options.data.join("rtsp");
+    fs::create_dir_all(root.join(UPLOADS))?;
+    let first = root.join("0.ts");
+    if !first.is_file() {
+        say("making a title of ten minutes");
+        let part = root.join("part.ts");
+        let (video, mux) = ((RATE.0 * 7 / 10).to_string(), RATE.0.to_string());
+        let mut ffmpeg = Command::new("ffmpeg");
+        ffmpeg.args(["-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=25"]);
+        ffmpeg.args(["-t", &(LENGTH.0 / SECOND.0).to_string(), "-c:v", "mpeg2video"]);
+        ffmpeg.args(["-b:v", &video, "-maxrate", &video, "-bufsize", "500k", "-g", "12"]);
+        ffmpeg.args(["-f", "mpegts", "-muxrate", &mux]).arg(&part);
+        command::finish(&mut ffmpeg)?;
+        fs::rename(&part, &first)?;
+    }
+    for title in 1..TITLES {
+        let path = root.join(format!("{title}.ts"));
+        if !path.is_file() {
+            fs::copy(&first, &path)?;
+        }
+    }
+    let titles = (0..TITLES).map(|title| Title { path: format!("/{title}.ts"), length: LENGTH });
+    Ok((titles.collect(), root))
+}
+
+fn start(stage: &Stage, root: &Path) -> Result<Server> {
+    let folder = tempfile::Builder::new().prefix("tactus-bench-rtsp-").tempdir()?;
+    let address = peers::address(&stage.wire);
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN)?;
+    let text = format!(
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+         [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"2 GiB\"\n\
+         [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
+         [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\n\
+         [[volume]]\npath = \"{}\"\nmount = \"/\"\nuploads = true\n\
+         [upload]\nopen_per_principal_max = 10000\n\
+         [[upload.principal]]\nname = \"bench\"\ntoken_file = \"{}\"\n",
+        address.ip(),
+        root.display(),
+        token.display(),
+    );
+    let file = folder.path().join("tactus.toml");
+    fs::write(&file, text)?;
+    let mut permissions = fs::metadata(&token)?.permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+    fs::set_permissions(&token, permissions)?;
+    let binary = stage.tactus.to_string_lossy();
+    // Its control side shares the machine; the engine is on core 0.
+    let mut command = priority::on_cores(SERVER_CORES, None, &binary);
+    command.arg("serve").arg("--config").arg(&file);
+    Server::start(&command, folder, &stage.wire, address)
+}
+
+/// A seek needs the title's index, which the server makes when it first hears of it.
+fn wait_for_index(stage: &Stage, title: &Title) -> Result<()> {
+    let plan = Plan {
+        server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
+        clients: 1,
+        titles: vec![title.clone()].into(),
+        stagger: Nanos(1),
+        length: SECOND,
+        seed: 1,
+        core: RECEIVER_CORE,
+    };
+    let end = clock::now() + SECOND.times(60);
+    loop {
+        let told = crowd::play(&stage.wire.receiver_side(), &plan)?;
+        let failures = &told.first().context("there is one client")?.did.failures;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        ensure!(clock::now() < end, "{}: {failures:?}", title.path);
+    }
+}
+
+fn forget_cache(root: &Path) -> Result<()> {
+    for entry in fs::read_dir(root)? {
+        let path = entry?.path();
+        if path.is_file() {
+            let file = fs::File::open(&path)?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
