@@ -480,8 +480,12 @@ impl Cutter {
         }
     }
 
-    /// Moves everything that is still to come.
+    /// Moves everything that is still to come. The first packet of a session has its first timestamp all the
+    /// same, as it may have been told to somebody.
     pub fn delay(&mut self, pause: Nanos) {
+        if self.at == Bytes(0) && self.epoch == self.clock.due(Bytes(0)) {
+            self.epoch += pause;
+        }
         self.clock = self.clock.delayed(pause);
     }
 

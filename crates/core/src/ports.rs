@@ -181,6 +181,12 @@ pub trait LinkPort {
 
     /// Offers a part of a file to `socket`, which the page cache must hold. Never waits.
     fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> Sent;
+
+    /// Copies a part of a file, which the page cache must hold, into memory of the same length.
+    ///
+    /// # Errors
+    /// The error number, when the file has not got these bytes any more.
+    fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 
 /// Datagrams of one stream that leave together: all of `segment` bytes, but the last may be shorter.

@@ -3,6 +3,8 @@
 //! Promise: a packet is understood as the RFC has it or refused with the rule that it breaks; nothing
 //! is read beyond the datagram. It sends nothing, and knows no payload.
 
+pub mod frame;
+
 mod order;
 pub mod rtcp;
 

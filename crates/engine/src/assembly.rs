@@ -202,9 +202,9 @@ where
         memories.push(made.memory);
         intakes.push(made.intake);
     }
-    // A start, the stop of its grant, one stop of all, and what a growing title has become.
-    let (commands, delivery_commands) = ring(4 * streams + 1);
-    let (delivery_reports, reports) = ring(3 * streams + 1);
+    // A start, the stop of its grant, one stop of all, a text, and what a growing title has become.
+    let (commands, delivery_commands) = ring(5 * streams + 1);
+    let (delivery_reports, reports) = ring(4 * streams + 1);
     let (sockets, link_requests, link_answers) = link_rings(leases, streams);
     let packet_server = packets.map(|PacketSetup { port, rate, tick }| {
         let (end, requests, answers) = link_rings(leases, streams);
@@ -260,8 +260,8 @@ where
 
 /// The rings between the delivery server and one link: its end, and the link's.
 fn link_rings(leases: usize, streams: usize) -> (LinkEnd, Consumer<ToLink>, Producer<FromLink>) {
-    let (requests, link_requests) = ring(leases + 3 * streams + 1);
-    let (link_answers, answers) = ring(leases + 3 * streams + 1);
+    let (requests, link_requests) = ring(leases + 4 * streams + 1);
+    let (link_answers, answers) = ring(leases + 4 * streams + 1);
     (LinkEnd { requests, answers }, link_requests, link_answers)
 }
 

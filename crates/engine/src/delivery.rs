@@ -25,7 +25,9 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
-use crate::message::{Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId};
+use crate::message::{
+    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -127,7 +129,7 @@ impl DeliveryServer {
         assert!(entry.is_free(), "the broker gives a place away once");
         if let Some(itinerary) = &start.itinerary {
             let is_plain = !start.grows && !start.repeats && start.pace != Pace::BestEffort;
-            let is_connected = matches!(start.sink, Sink::Socket(_));
+            let is_connected = matches!(start.sink, Sink::Socket(_) | Sink::Frames(_));
             let is_all = start.first == Bytes(0) && start.end == itinerary.len();
             assert!(is_plain && is_connected && is_all, "the broker makes itineraries of titles");
         }
@@ -340,6 +342,11 @@ impl DeliveryServer {
                     plan: entry.start.plan.clone(),
                 };
                 self.links.give(entry.start.sink, ToLink::Open(open));
+                if let Some(text) = entry.text.take() {
+                    let stream = entry.start.stream;
+                    entry.texts_at_link += 1;
+                    self.links.give(entry.start.sink, ToLink::Insert { stream, text });
+                }
             }
             Phase::Running => {}
             Phase::Free | Phase::Draining => return,
@@ -379,10 +386,21 @@ impl DeliveryServer {
                 }
                 self.retire_if_done(stream.index);
             }
+            FromLink::Inserted { stream, text, is_sent } => {
+                self.entries[stream.index as usize].texts_at_link -= 1;
+                self.report(Report::Inserted { stream, text, is_sent });
+                self.finish(stream.index);
+            }
             FromLink::Closed { stream, outcome, sent } => {
                 let entry = &mut self.entries[stream.index as usize];
                 entry.sent = sent;
                 entry.link_closed = true;
+                let is_cut = matches!(entry.start.sink, Sink::Frames(_))
+                    && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
+                if is_cut {
+                    // Why it ended does not help whoever gets a connection back with half a frame in it.
+                    entry.outcome = Some(outcome);
+                }
                 let outcome = entry.outcome.unwrap_or(outcome);
                 self.end(now, stream.index, outcome);
                 self.finish(stream.index);
@@ -419,6 +437,10 @@ impl DeliveryServer {
         if was == Phase::Priming {
             // The link has never heard of it.
             entry.link_closed = true;
+            if let Some(text) = entry.text.take() {
+                let stream = entry.start.stream;
+                self.report(Report::Inserted { stream, text, is_sent: false });
+            }
             self.finish(index);
         } else if !entry.link_closed {
             let stream = entry.start.stream;
@@ -430,7 +452,8 @@ impl DeliveryServer {
     /// Reports the end of a stream to the control side: its socket is free.
     fn finish(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        if entry.phase != Phase::Draining || entry.finished {
+        let is_closed = entry.link_closed && entry.texts_at_link == 0;
+        if entry.phase != Phase::Draining || entry.finished || !is_closed {
             return;
         }
         entry.finished = true;
@@ -481,9 +504,29 @@ impl DeliveryServer {
         }
     }
 
+    /// Has the link send a text, or says that it is too late for it.
+    fn insert(&mut self, stream: StreamId, text: Box<[u8]>) {
+        assert!((1..=TEXT_MAX).contains(&text.len()), "a text is short");
+        let entry = &mut self.entries[stream.index as usize];
+        let phase = if entry.start.stream == stream { entry.phase } else { Phase::Free };
+        match phase {
+            Phase::Priming => {
+                assert!(entry.text.is_none(), "one text at a time");
+                entry.text = Some(text);
+            }
+            Phase::Running => {
+                entry.texts_at_link += 1;
+                self.links.give(entry.start.sink, ToLink::Insert { stream, text });
+            }
+            Phase::Free | Phase::Draining => {
+                self.report(Report::Inserted { stream, text, is_sent: false });
+            }
+        }
+    }
+
     fn report(&mut self, report: Report) {
         let pushed = self.reports.push(report);
-        assert!(pushed.is_ok(), "the ring holds three reports for every stream");
+        assert!(pushed.is_ok(), "the ring holds four reports for every stream");
         self.reported = true;
     }
 }
@@ -492,11 +535,11 @@ impl Links {
     /// Says something about a stream to the server that sends it.
     fn give(&mut self, sink: Sink, message: ToLink) {
         let link = match sink {
-            Sink::Socket(_) => &mut self.sockets,
+            Sink::Socket(_) | Sink::Frames(_) => &mut self.sockets,
             Sink::Datagrams(_) => self.datagrams.as_mut().expect("there is a server for them"),
         };
         let pushed = link.requests.push(message);
-        assert!(pushed.is_ok(), "the ring holds every lease and two messages for every stream");
+        assert!(pushed.is_ok(), "the ring holds every lease and four messages for every stream");
     }
 
     fn pop(&mut self) -> Option<FromLink> {
@@ -546,6 +589,7 @@ impl Server for DeliveryServer {
                 Command::Start(start) => self.start(now, start),
                 Command::Hold(hold) => self.hold(now, hold),
                 Command::Stop(stream) => self.stop(now, stream),
+                Command::Insert { stream, text } => self.insert(stream, text),
                 Command::Extend { stream, end, is_whole } => {
                     self.extend(now, stream, end, is_whole);
                 }

@@ -100,6 +100,11 @@ pub(crate) enum ToLink {
         stream: StreamId,
         len: Bytes,
     },
+    /// Bytes between two frames. Answered before the stream is closed.
+    Insert {
+        stream: StreamId,
+        text: Box<[u8]>,
+    },
     Close(StreamId),
 }
 
@@ -132,6 +137,11 @@ pub(crate) enum FromLink {
     Returned {
         stream: StreamId,
         lease: Lease,
+    },
+    Inserted {
+        stream: StreamId,
+        text: Box<[u8]>,
+        is_sent: bool,
     },
     Closed {
         stream: StreamId,

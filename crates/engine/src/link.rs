@@ -6,6 +6,7 @@
 
 mod best_effort;
 mod entry;
+mod frames;
 mod moved;
 mod roster;
 mod window;
@@ -24,8 +25,9 @@ use crate::counters::{LinkCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::entry::Entry;
+use crate::link::frames::Frames;
 use crate::link::roster::Roster;
-use crate::message::{Outcome, Pace, StreamId};
+use crate::message::{Outcome, Pace, Sink, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -76,6 +78,8 @@ pub struct LinkServer<P> {
     moved: Moved,
     /// Room in the ring of answers that moved clocks leave to all others.
     reserved: usize,
+    /// For packets whose bytes lie in the page cache.
+    stage: Vec<u8>,
     patience: Patience,
     /// The last slot whose streams have been visited.
     slot: Slot,
@@ -110,6 +114,7 @@ impl<P: LinkPort> LinkServer<P> {
             best_effort: BestEffort::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
+            stage: vec![0; frames::STAGE],
             patience: parts.patience,
             slot: Slot(0),
             counters: parts.counters,
@@ -120,7 +125,8 @@ impl<P: LinkPort> LinkServer<P> {
     fn open(&mut self, now: MonoTime, open: Open) {
         let index = open.stream.index;
         let entry = &mut self.entries[index as usize];
-        let (stream, pace) = (open.stream, open.pace);
+        let (stream, pace, sink, repeats) =
+            (open.stream, open.pace, open.sink, open.turn.is_some());
         *entry = Entry::new(open, now);
         let Pace::Paced { rate, burst, tick } = pace else {
             self.best_effort.enter(index);
@@ -130,8 +136,13 @@ impl<P: LinkPort> LinkServer<P> {
         let each = rate.bytes_in(tick.span());
         let first = self.roster.enter(index, tick, each.0, self.slot.max(Slot::at(now)));
         // One tick's bytes are allowed at the first visit, so that all visits send the same.
-        let clock = ByteClock::new(first.begin().before(tick.span()), rate).with_burst(burst);
+        let law = ByteClock::new(first.begin().before(tick.span()), rate);
+        let clock = law.with_burst(burst);
         entry.clock = Some(clock);
+        if let Sink::Frames(sink) = sink {
+            // What is sent in advance has the timestamps of its own time.
+            entry.frames = Some(Frames::new(sink, law, repeats));
+        }
         entry.first = first;
         self.answer(FromLink::Clock { stream, clock });
     }
@@ -175,6 +186,9 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[index as usize];
         if slot < entry.first {
             return;
+        }
+        if entry.frames.is_some() {
+            return self.visit_frames(now, slot, index);
         }
         let clock = entry.clock.expect("the roster holds only paced streams");
         let allowed = clock.allowed(slot.begin());
@@ -225,7 +239,11 @@ impl<P: LinkPort> LinkServer<P> {
     /// asked for more than was admitted until it has caught up, and all its streams with it.
     fn move_clock(&mut self, index: u32, by: Nanos) {
         let entry = &mut self.entries[index as usize];
-        entry.clock = entry.clock.map(|clock| clock.delayed(mutant!(DebtKept, Nanos(0), by)));
+        let by = mutant!(DebtKept, Nanos(0), by);
+        entry.clock = entry.clock.map(|clock| clock.delayed(by));
+        if let Some(frames) = &mut entry.frames {
+            frames.delay(by);
+        }
         self.moved.add(index);
     }
 
@@ -350,12 +368,16 @@ impl<P: LinkPort> LinkServer<P> {
             mutant!(LeaseLost, (), give(&mut self.answers, back));
         }
         let sent = entry.sent;
+        let text = entry.frames.as_mut().and_then(Frames::give_up);
         if entry.clock.is_some() {
             self.roster.leave(index);
         } else {
             self.best_effort.leave(index);
         }
         self.entries[index as usize] = Entry::free();
+        if let Some(text) = text {
+            self.answer(FromLink::Inserted { stream, text, is_sent: false });
+        }
         // Now, and not when the place is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
         self.answer(FromLink::Closed { stream, outcome, sent });
@@ -371,9 +393,15 @@ impl<P: LinkPort> LinkServer<P> {
                     self.feed(stream, Fed { lease, at, len, offset });
                 }
                 ToLink::Settle { stream, len } => self.settle(stream, len),
+                ToLink::Insert { stream, text } => self.insert(now, stream, text),
                 ToLink::Close(stream) => {
-                    if self.entries[stream.index as usize].stream == Some(stream) {
-                        self.close(stream.index, Outcome::Stopped);
+                    let entry = &self.entries[stream.index as usize];
+                    if entry.stream != Some(stream) {
+                        continue;
+                    }
+                    match entry.frames {
+                        None => self.close(stream.index, Outcome::Stopped),
+                        Some(_) => self.close_frames(now, stream.index),
                     }
                 }
             }

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, Plan};
+use tactus_core::datagrams::{Form, Plan, Session};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -52,8 +52,25 @@ pub enum Pace {
 pub enum Sink {
     /// Into a connection; the engine's until `Report::Finished`.
     Socket(SocketHandle),
+    /// Into a connection as packets of RTP, each in a frame; only at a pace.
+    Frames(Frames),
     /// Out as datagrams; only at a pace.
     Datagrams(Datagrams),
+}
+
+/// How packets leave in frames of a connection (RFC 2326, section 10.12). Each carries what a datagram would.
+///
+/// The connection is the engine's for writing until `Report::Finished`, and comes back behind a whole frame:
+/// also when the stream is stopped, which then takes as long as the peer needs to take the rest of one. After
+/// [`Outcome::PeerGone`], [`Outcome::TooSlow`] and [`Outcome::DiskFailed`] it is of no use any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frames {
+    /// The connection.
+    pub socket: SocketHandle,
+    /// The channel of the stream's packets.
+    pub channel: u8,
+    /// What its RTP session begins with.
+    pub session: Session,
 }
 
 /// How datagrams leave.
@@ -142,8 +159,17 @@ pub enum Command {
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
+    /// Send the control side's own bytes between two frames of a delivery that goes into [`Sink::Frames`]: an
+    /// answer, or a sender report in a frame of its own. Each is answered by `Report::Inserted`, and only
+    /// then the next one may be asked for.
+    Insert {
+        /// The delivery.
+        stream: StreamId,
+        /// At least one byte, at most [`TEXT_MAX`].
+        text: Box<[u8]>,
+    },
     /// More of a growing title is on stable storage. It can be said later, and must be where fewer than
-    /// three places for each stream are free in the ring: those are for what cannot wait.
+    /// four places for each stream are free in the ring: those are for what cannot wait.
     Extend {
         /// The delivery. One that has ended does not mind.
         stream: StreamId,
@@ -153,6 +179,9 @@ pub enum Command {
         is_whole: bool,
     },
 }
+
+/// Most bytes between two frames: what a viewer waits for at most, and longer than any answer.
+pub const TEXT_MAX: usize = 4096;
 
 /// How a delivery ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,6 +222,16 @@ pub enum Report {
         outcome: Outcome,
         /// Bytes of the title that the socket has taken.
         sent: Bytes,
+    },
+    /// What became of a text. It is said before the delivery is reported as finished, or after it has
+    /// retired when it was asked for so late.
+    Inserted {
+        /// Which delivery.
+        stream: StreamId,
+        /// The text; nothing is freed on a real-time thread.
+        text: Box<[u8]>,
+        /// Whether the socket has taken all of it. When not, it has taken nothing, or is of no use any more.
+        is_sent: bool,
     },
     /// All of the title is in memory and stays there.
     Held {

@@ -108,6 +108,7 @@ impl PacketServer {
                     self.feed(now, stream, Fed { lease, at, len, offset });
                 }
                 ToLink::Settle { stream, len } => self.settle(now, stream, len),
+                ToLink::Insert { .. } => unreachable!("there is nothing between datagrams"),
                 ToLink::Close(stream) => {
                     if self.find(stream).is_some() {
                         self.close(stream.index, Outcome::Stopped);
@@ -362,7 +363,9 @@ impl PacketServer {
             self.counters.bytes.add(message.bytes.0);
             let stream = &self.streams[index as usize];
             stream.bytes.add(message.bytes.0);
-            let session = &mut entry_of(&mut self.entries, index).session;
+            let entry = entry_of(&mut self.entries, index);
+            stream.epoch.set(entry.cutter.epoch().0);
+            let session = &mut entry.session;
             session.packets += u64::from(message.datagrams);
             session.bytes += message.bytes.0;
             stream.session_packets.set(session.packets);

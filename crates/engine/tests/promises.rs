@@ -3,6 +3,8 @@
 
 mod stage;
 
+#[path = "promises/frames.rs"]
+mod frames;
 #[path = "promises/itineraries.rs"]
 mod itineraries;
 #[path = "promises/packets.rs"]

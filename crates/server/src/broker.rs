@@ -7,6 +7,7 @@
 
 mod datagrams;
 mod following;
+mod frames;
 mod marks;
 mod planned;
 mod popular;
@@ -35,11 +36,13 @@ use tactus_ring::spsc::{Consumer, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
 
+use crate::broker::frames::Texts;
 use crate::broker::marks::{Marks, Version};
 use crate::broker::popular::Popular;
 use crate::catalogue::{self, OpenTitle};
 
 pub use datagrams::{Outlet, Target};
+pub use frames::{Framed, Lane};
 pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
@@ -112,6 +115,8 @@ struct Place {
     retired: Option<oneshot::Sender<()>>,
     /// What the engine sends on, while it does.
     way: Option<Way>,
+    /// What goes between frames: the first one is at the engine.
+    texts: Texts,
     /// Keeps the file open until no read of it is under way.
     title: Option<Source>,
     /// The grant is gone: returned when the stream retires.
@@ -130,13 +135,14 @@ struct Place {
 /// What a stream goes out by.
 enum Way {
     Socket(TcpStream),
+    Frames(TcpStream, Lane),
     Outlet(Target),
 }
 
 impl Way {
     fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Self::Socket(socket) => socket.peer_addr().ok(),
+            Self::Socket(socket) | Self::Frames(socket, _) => socket.peer_addr().ok(),
             Self::Outlet(target) => Some(target.to),
         }
     }
@@ -144,6 +150,7 @@ impl Way {
     fn sink(&self) -> Sink {
         match self {
             Self::Socket(socket) => Sink::Socket(SocketHandle(socket.as_raw_fd())),
+            Self::Frames(socket, lane) => Sink::Frames(lane.sink(socket)),
             Self::Outlet(target) => Sink::Datagrams(target.sink()),
         }
     }
@@ -423,7 +430,7 @@ impl Broker {
             place.title = Some(source);
             let sink = way.sink();
             let plan = match &way {
-                Way::Socket(_) => None,
+                Way::Socket(_) | Way::Frames(..) => None,
                 Way::Outlet(target) => target.plan.clone(),
             };
             place.way = Some(way);
@@ -560,6 +567,9 @@ impl Broker {
                         }
                     }
                 }
+                Report::Inserted { stream, text, is_sent } => {
+                    self.shared.book().inserted(stream, text, is_sent);
+                }
                 Report::Held { stream } => self.shared.book().held(stream),
                 Report::Retired { stream, .. } => {
                     // Closing a file may take long: not under the lock.
@@ -627,8 +637,10 @@ impl Book {
         let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
         let socket = match place.way.take() {
             Some(Way::Socket(socket)) if usable => Some(socket),
+            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket),
             _ => None,
         };
+        place.texts.give_back();
         let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = place.finished.take();
         // Before anybody hears of it, and asks again.

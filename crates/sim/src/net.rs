@@ -320,6 +320,10 @@ impl LinkPort for LinkEnd {
         open(&self.devices[volume]).check_in_memory(now, part);
         open(&self.net).send(now, socket, Offer::ByReference(part))
     }
+
+    fn read(&mut self, _now: MonoTime, _part: FilePart, _into: &mut [u8]) -> Result<(), i32> {
+        unreachable!("only frames are copied, and no client of these worlds takes any")
+    }
 }
 
 /// The error number of a connection that is gone.

@@ -12,6 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
+use tactus_core::ports::FilePart;
 
 mod extents;
 pub use extents::{Extent, extents, first_position};
@@ -109,6 +110,31 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Copies a part of a file, which the page cache must hold, into memory of the same length.
+///
+/// # Errors
+/// The error number, when the file has not got these bytes any more.
+pub(crate) fn read_part(part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+    assert!(part.len as usize == into.len(), "a part is read whole");
+    let mut done = 0;
+    while done < into.len() {
+        let rest = &mut into[done..];
+        let offset = (part.offset.0 + done as u64) as i64;
+        // SAFETY: the slice is writable for its length; a wrong descriptor is an error, not a danger.
+        let got = unsafe { libc::pread(part.file.0, rest.as_mut_ptr().cast(), rest.len(), offset) };
+        match usize::try_from(got) {
+            // The file has become shorter than the title was.
+            Ok(0) => return Err(libc::ENODATA),
+            Ok(got) => done += got,
+            Err(_) => match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                errno => return Err(errno.unwrap_or(libc::EIO)),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// How many files this process may have open, after it has asked for `needed`: up to the hard limit,

@@ -14,6 +14,7 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::MonoTime;
 
 use crate::datagrams::{ADDRESS, Address, EMPTY, set};
+use crate::file;
 
 /// What all datagrams of an outlet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -248,25 +249,7 @@ impl PacketPort for UdpLink {
     }
 
     fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
-        assert!(part.len as usize == into.len(), "a part is read whole");
-        let mut done = 0;
-        while done < into.len() {
-            let rest = &mut into[done..];
-            let offset = (part.offset.0 + done as u64) as i64;
-            // SAFETY: the slice is writable for its length; a wrong descriptor is an error, not a danger.
-            let got =
-                unsafe { libc::pread(part.file.0, rest.as_mut_ptr().cast(), rest.len(), offset) };
-            match usize::try_from(got) {
-                // The file has become shorter than the title was.
-                Ok(0) => return Err(libc::ENODATA),
-                Ok(got) => done += got,
-                Err(_) => match io::Error::last_os_error().raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    errno => return Err(errno.unwrap_or(libc::EIO)),
-                },
-            }
-        }
-        Ok(())
+        file::read_part(part, into)
     }
 }
 

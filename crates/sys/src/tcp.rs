@@ -13,9 +13,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use tactus_core::ports::{FilePart, LinkPort, Sent, SocketHandle};
 use tactus_core::units::MonoTime;
 
+use crate::file;
+
 /// Most parts taken in one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
-/// than a socket's buffer takes at once.
-pub const PARTS_MAX: usize = 16;
+/// than a socket's buffer takes at once; a frame of RTP is two parts, so these are 40 KiB.
+pub const PARTS_MAX: usize = 64;
 
 /// A link port whose handles are file descriptors of connected sockets.
 #[derive(Debug, Default)]
@@ -61,6 +63,10 @@ impl LinkPort for TcpLink {
                 errno => refused(errno),
             },
         }
+    }
+
+    fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        file::read_part(part, into)
     }
 }
 

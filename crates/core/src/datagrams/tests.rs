@@ -51,7 +51,9 @@ proptest! {
         rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
     ) {
         let mut cutter = cutter(rate, Nanos(burst));
-        let mut seen = 0u64;
+        // Nobody has seen anything yet.
+            cutter.delay(Nanos(pause / 3));
+            let mut seen = 0u64;
         for nth in 0..40 {
             if nth == 17 {
                 cutter.delay(Nanos(pause));

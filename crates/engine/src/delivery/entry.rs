@@ -40,6 +40,10 @@ pub(super) struct Entry {
     pub(super) waiting: u32,
     /// For a hold, how many of its blocks are in memory.
     pub(super) held: Option<u32>,
+    /// A text that waits for the link to begin.
+    pub(super) text: Option<Box<[u8]>>,
+    /// Texts at the link.
+    pub(super) texts_at_link: u32,
     pub(super) outcome: Option<Outcome>,
     pub(super) link_closed: bool,
     pub(super) finished: bool,
@@ -108,6 +112,8 @@ impl Entry {
             at_link: 0,
             waiting: 0,
             held: None,
+            text: None,
+            texts_at_link: 0,
             outcome: None,
             link_closed: false,
             finished: false,

@@ -7,6 +7,7 @@ use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
 use crate::internal::Open;
+use crate::link::frames::Frames;
 use crate::link::window::Window;
 use crate::message::{Sink, StreamId};
 use crate::pool::List;
@@ -26,6 +27,8 @@ pub(super) struct Entry {
     pub(super) stream: Option<StreamId>,
     pub(super) volume: usize,
     pub(super) socket: Option<SocketHandle>,
+    /// What makes packets of it; none when its bytes go as they are.
+    pub(super) frames: Option<Frames>,
     /// What it is sent from where the page cache holds the blocks.
     pub(super) file: FileHandle,
     /// None for best effort.
@@ -55,6 +58,7 @@ impl Entry {
             stream: None,
             volume: 0,
             socket: None,
+            frames: None,
             file: FileHandle(-1),
             clock: None,
             first: Slot(0),
@@ -70,8 +74,10 @@ impl Entry {
     }
 
     pub(super) fn new(open: Open, now: MonoTime) -> Self {
-        let Sink::Socket(socket) = open.sink else {
-            unreachable!("datagrams have a server of their own");
+        let socket = match open.sink {
+            Sink::Socket(socket) => socket,
+            Sink::Frames(frames) => frames.socket,
+            Sink::Datagrams(_) => unreachable!("datagrams have a server of their own"),
         };
         Self {
             stream: Some(open.stream),
@@ -91,6 +97,6 @@ impl Entry {
 
     /// Whether every byte has been sent, and there will be no more.
     pub(super) fn is_complete(&self) -> bool {
-        self.len == Some(self.sent)
+        self.len == Some(self.sent) && self.frames.as_ref().is_none_or(Frames::is_between)
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct Network {
     pub(crate) received: BTreeMap<i32, Vec<u8>>,
     /// Sockets that take no more than this in all.
     pub(crate) limits: BTreeMap<i32, u64>,
+    /// Sockets that take any part of what they are offered, or nothing, by these numbers.
+    pub(crate) moody: BTreeMap<i32, Dice>,
     /// Sockets whose connection is gone.
     pub(crate) broken: Vec<i32>,
     /// Titles whose file has not got its bytes any more, by which error.
@@ -215,8 +217,14 @@ impl LinkPort for NetworkEnd {
             return Sent::Broken(104);
         }
         let limit = network.limits.get(&socket.0).copied().unwrap_or(u64::MAX);
+        let network = &mut *network;
         let received = network.received.entry(socket.0).or_default();
         let mut left = limit - received.len() as u64;
+        if let Some(dice) = network.moody.get_mut(&socket.0) {
+            let offered = parts.iter().map(|part| part.len() as u64).sum();
+            let mood = [0, dice.below(20), dice.below(2000), dice.below(50_000), offered];
+            left = left.min(mood[dice.below(5) as usize]);
+        }
         let mut taken = 0;
         for part in parts {
             let part = &part[..left.min(part.len() as u64) as usize];
@@ -240,6 +248,22 @@ impl LinkPort for NetworkEnd {
             Blocks::Arena(_) => panic!("{part:?} is in no page cache"),
         };
         LinkPort::send(self, now, socket, &[&bytes])
+    }
+
+    fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        PacketPort::read(self, now, part, into)
+    }
+}
+
+/// Numbers that follow from a seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
     }
 }
 

@@ -74,10 +74,20 @@ impl Broker {
         rate: BitRate,
         target: &Target,
     ) -> Result<Grant, Refusal> {
-        let rules = &self.shared.rules;
         let out = target.out(rate);
-        let per_second = (out.0 / 8).div_ceil(PAYLOAD.0);
-        let (wire, sending) = (target.wire(out), PER_DATAGRAM.times(per_second));
+        self.admit_packets(title, rate, [out, target.wire(out)])
+    }
+
+    /// Reserves what `title` needs to leave at `rate` as packets, whose payload is `out`, and which are `wire`
+    /// with all that is in front.
+    pub(super) fn admit_packets(
+        &self,
+        title: &Arc<OpenTitle>,
+        rate: BitRate,
+        [out, wire]: [BitRate; 2],
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
+        let sending = PER_DATAGRAM.times((out.0 / 8).div_ceil(PAYLOAD.0));
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
@@ -86,14 +96,14 @@ impl Broker {
         if step >= Step::Newcomers && !book.popular.is_held(title.id) {
             book.refusals.count(Resource::Disk);
             drop(book);
-            return Err(self.shared.too_slow(&format!("a channel of {rate}")));
+            return Err(self.shared.too_slow(&format!("packets of {rate}")));
         }
         let (place, demand) = match book.admit(title.volume, wish, share, Some(title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                let what = format!("a channel of {rate}");
+                let what = format!("packets of {rate}");
                 return Err(refusal(short, &what, rules.retry_after));
             }
         };

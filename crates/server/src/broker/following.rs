@@ -80,7 +80,7 @@ impl Broker {
         }
     }
 
-    fn stream_of(&self, grant: &Grant) -> StreamId {
+    pub(super) fn stream_of(&self, grant: &Grant) -> StreamId {
         let generation = self.shared.book().places[grant.place as usize].generation;
         StreamId { index: grant.place, generation }
     }
@@ -126,7 +126,7 @@ impl super::Shared {
 impl super::Book {
     /// Tells the engine of more where what must be said keeps its room in the ring; whether it has.
     fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
-        let has_room = self.commands.free() > 3 * self.places.len();
+        let has_room = self.commands.free() > 4 * self.places.len();
         if has_room {
             self.command(Command::Extend { stream, end, is_whole: false });
         }

@@ -3,6 +3,7 @@
 use super::*;
 use std::net::TcpListener;
 
+use tactus_core::datagrams::{Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, SendCost, Terms};
 use tactus_core::units::{KIB, SECOND};
@@ -10,7 +11,7 @@ use tactus_ring::spsc::ring;
 
 use crate::catalogue::{Announced, Catalogue, CatalogueRules, Coming, Found};
 
-/// More than a start and two stops for each of a hundred places.
+/// More than a start, two stops, a text and one more for each of a hundred places.
 const COMMANDS: usize = 512;
 
 struct Silent;
@@ -351,4 +352,55 @@ async fn growing_titles_leave_the_engine_room_for_what_cannot_wait() {
         told += 1;
     }
     assert!(told > 2 && COMMANDS - told >= 3 * 100, "{told}");
+}
+
+#[tokio::test]
+async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has_ended() {
+    let mut stage = Stage::new(2);
+    let (broker, title) = (stage.broker.clone(), Arc::clone(&stage.title));
+    let mut grant = broker.admit_frames(&title, BitRate(1_000_000), Ip::V4).expect("room");
+    assert!(stage.used(Resource::Link) > 1_000_000);
+    let session = Session { source: 1, sequence: 2, timestamp: 3 };
+    let lane = Lane { channel: 2, session };
+    let to = (socket(), lane);
+    let mut framed =
+        broker.send_frames(&mut grant, &title, 0..5000, false, to).await.expect("it begins");
+    let Start { stream, sink: Sink::Frames(sink), .. } = stage.started() else {
+        panic!("no frames")
+    };
+    assert_eq!((sink.channel, sink.session), (2, session));
+    let text = |text: &str| text.as_bytes().into();
+    let [first, second, third] = ["one", "two", "three"].map(|each| framed.insert(text(each)));
+    let asked = Command::Insert { stream, text: text("one") };
+    assert_eq!(stage.commands.pop(), Some(asked));
+    assert_eq!(stage.commands.pop(), None);
+    stage.report(Report::Inserted { stream, text: text("one"), is_sent: true });
+    assert_eq!(first.await, Ok(()));
+    assert_eq!(stage.commands.pop(), Some(Command::Insert { stream, text: text("two") }));
+    framed.stop();
+    assert_eq!(stage.commands.pop(), Some(Command::Stop(stream)));
+    stage.report(Report::Inserted { stream, text: text("two"), is_sent: false });
+    assert_eq!((second.await, third.await), (Err(text("two")), Err(text("three"))));
+    let sent = Bytes(1316);
+    stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent });
+    let delivered = framed.ended().await;
+    assert!(delivered.socket.is_some() && delivered.sent == 1316);
+    // Too late for anything.
+    assert_eq!(framed.insert(text("four")).await, Err(text("four")));
+    framed.stop();
+    assert_eq!(stage.commands.pop(), None);
+    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    // The same grant goes on, and a connection in the middle of a frame is not given back.
+    let to = (socket(), lane);
+    let mut framed =
+        broker.send_frames(&mut grant, &title, 1316..5000, false, to).await.expect("it begins");
+    let stream = stage.started().stream;
+    let lost = framed.insert(text("five"));
+    stage.report(Report::Inserted { stream, text: text("five"), is_sent: false });
+    stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
+    assert_eq!(lost.await, Err(text("five")));
+    assert!(framed.ended().await.socket.is_none());
+    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    drop(grant);
+    assert_eq!(stage.used(Resource::Link), 0);
 }

@@ -149,7 +149,7 @@ impl World {
         let end = title.len_at(self.now);
         let is_whole = end == title.len;
         // The rest of the ring is for what cannot wait.
-        let has_room = self.control.commands.free() > 3 * self.swarm.streams as usize;
+        let has_room = self.control.commands.free() > 4 * self.swarm.streams as usize;
         self.starting.push(title.volume);
         let is_said = has_room
             && self.control.commands.push(Command::Extend { stream, end, is_whole }).is_ok();
@@ -333,6 +333,7 @@ impl World {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
                 Report::Retired { stream, .. } => self.retired(stream),
                 Report::Held { stream } => self.is_held(stream),
+                Report::Inserted { .. } => unreachable!("nobody inserts anything"),
             }
         }
     }

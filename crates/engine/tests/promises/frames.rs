@@ -1,0 +1,392 @@
+//! Streams that leave in frames of a connection: whole frames, whole texts between them, whatever the socket
+//! takes at a time.
+
+use tactus_core::datagrams::{PAYLOAD, Session};
+use tactus_core::ports::SocketHandle;
+use tactus_core::rtp::{self, frame};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, Nanos, SECOND};
+use tactus_engine::message::{
+    Command, Frames, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+};
+
+use crate::stage::{BLOCK, BOTH, CYCLE, Dice, Memory, Stage, TITLE, content};
+use crate::{BY_THE_CLOCK, RATE, finished, retired};
+
+const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
+const CHANNEL: u8 = 4;
+const FRAME: u64 = frame::HEAD as u64 + rtp::HEADER as u64 + PAYLOAD.0;
+
+/// Of the title, the last one shorter than the others.
+const IN_FRAMES: u64 = TITLE.0 + TITLE.0.div_ceil(PAYLOAD.0) * (frame::HEAD + rtp::HEADER) as u64;
+
+fn in_frames(stage: &mut Stage, title: i32) -> Start {
+    let mut start = stage.start_of(title, BY_THE_CLOCK, 0..TITLE.0);
+    let socket = SocketHandle(start.stream.index as i32);
+    start.sink = Sink::Frames(Frames { socket, channel: CHANNEL, session: SESSION });
+    start
+}
+
+fn start(stage: &mut Stage, title: i32) -> StreamId {
+    let start = in_frames(stage, title);
+    let stream = start.stream;
+    stage.command(Command::Start(start));
+    stream
+}
+
+fn text(number: u64, len: usize) -> Box<[u8]> {
+    let mut text = format!("RTSP/1.0 {number} $").into_bytes();
+    // A text may hold anything, also what looks like a frame.
+    text.resize(len.max(text.len()), b'$');
+    text.into()
+}
+
+fn insert(stage: &mut Stage, stream: StreamId, text: &[u8]) {
+    stage.command(Command::Insert { stream, text: text.into() });
+}
+
+/// What was said of each text.
+fn inserted(stage: &Stage) -> Vec<(StreamId, Vec<u8>, bool)> {
+    let of_text = |report: &Report| match report {
+        Report::Inserted { stream, text, is_sent } => Some((*stream, text.to_vec(), *is_sent)),
+        _ => None,
+    };
+    stage.reports.iter().filter_map(of_text).collect()
+}
+
+struct Received {
+    payload: Vec<u8>,
+    /// RTP's numbers and times, after the session's.
+    packets: Vec<(u16, u32)>,
+    texts: usize,
+    /// What follows the last whole frame or text.
+    rest: usize,
+}
+
+/// Reads what has come: frames, and each of `texts` once, in order.
+fn read(bytes: &[u8], texts: &[Box<[u8]>]) -> Received {
+    let mut received = Received { payload: vec![], packets: vec![], texts: 0, rest: 0 };
+    let mut left = bytes;
+    while let Some(&first) = left.first() {
+        if first != frame::MARK {
+            let text = &texts[received.texts];
+            let own = left.len().min(text.len());
+            assert_eq!(left[..own], text[..own], "text {}", received.texts);
+            if own < text.len() {
+                break;
+            }
+            received.texts += 1;
+            left = &left[own..];
+            continue;
+        }
+        let Some((channel, packet)) = frame::read(left) else { break };
+        assert_eq!(channel, CHANNEL);
+        left = &left[frame::HEAD + packet.len()..];
+        let packet = rtp::Packet::read(packet).expect("a packet in each frame");
+        assert_eq!((packet.source, packet.payload_type), (SESSION.source, rtp::MP2T));
+        let sequence = packet.sequence.wrapping_sub(SESSION.sequence);
+        assert_eq!(sequence, received.packets.len() as u16);
+        received.packets.push((sequence, packet.timestamp.wrapping_sub(SESSION.timestamp)));
+        received.payload.extend(packet.payload);
+    }
+    received.rest = left.len();
+    received
+}
+
+/// When frame `nth` is due after the first.
+fn due(nth: u64) -> Nanos {
+    BitRate(RATE).time_for(Bytes(PAYLOAD.0 * nth))
+}
+
+#[test]
+fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let stream = start(&mut stage, 3);
+        stage.pass(SECOND.times(11));
+        let received = read(&stage.received(stream), &[]);
+        assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        assert!(retired(&stage, stream));
+        for (nth, &(_, time)) in received.packets.iter().enumerate() {
+            assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
+        }
+        // The clock began one tick before the first visit.
+        let sends = stage.sends(stream);
+        let begin = sends[0].0.before(Tick::Ms10.span());
+        let mut frames = 0;
+        for &(at, bytes) in &sends {
+            assert_eq!(at.since(begin).0 % Tick::Ms10.span().0, 0);
+            assert!(frames * FRAME + bytes == IN_FRAMES || bytes % FRAME == 0);
+            frames += bytes.div_ceil(FRAME);
+            assert!(due(frames - 1) <= at.since(begin), "none is early");
+            let is_last = frames == TITLE.0.div_ceil(PAYLOAD.0);
+            assert!(is_last || due(frames) > at.since(begin), "none is late");
+        }
+        let counters = &stage.control.counters;
+        assert_eq!(counters.link.underruns.value(), 0);
+        assert_eq!(counters.link.bytes.value(), TITLE.0);
+        assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
+    for memory in BOTH {
+        for seed in 0..12 {
+            println!("seed {seed}");
+            let mut dice = Dice(seed);
+            let mut stage = Stage::new(memory);
+            let stream = start(&mut stage, 1);
+            let other = stage.start(2, RATE);
+            stage.network().moody.insert(stream.index as i32, Dice(seed + 1000));
+            let mut texts = vec![];
+            let stops_after = dice.below(9) * 1000;
+            let mut passed = 0;
+            while passed < stops_after {
+                if inserted(&stage).len() == texts.len() {
+                    texts.push(text(texts.len() as u64, dice.below(TEXT_MAX as u64 + 1) as usize));
+                    insert(&mut stage, stream, texts.last().unwrap());
+                }
+                let span = dice.below(400);
+                stage.pass(MILLISECOND.times(span));
+                passed += span;
+            }
+            stage.command(Command::Stop(stream));
+            stage.pass(SECOND.times(2));
+            let (outcome, sent) = finished(&stage, stream).unwrap();
+            assert_eq!(outcome, Outcome::Stopped);
+            assert!(retired(&stage, stream));
+            let told = inserted(&stage);
+            assert_eq!(told.len(), texts.len());
+            let are_sent = told.iter().filter(|&&(_, _, is_sent)| is_sent).count();
+            assert!(are_sent + 1 >= texts.len());
+            assert!(told.iter().zip(&texts).all(|(told, text)| told.1[..] == text[..]));
+            let received = read(&stage.received(stream), &texts);
+            assert_eq!((received.rest, received.texts), (0, are_sent));
+            assert_eq!(received.payload, content(1, 0, sent.0));
+            assert!(stops_after < 2000 || sent.0 > RATE / 8);
+            let others = stage.received(other);
+            assert_eq!(others, content(2, 0, others.len() as u64));
+            assert!(others.len() as u64 >= RATE / 8 * (stops_after + 1500) / 1000);
+            stage.command(Command::Stop(other));
+            stage.pass(SECOND);
+            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_stream_ends_behind_the_frame_or_text_that_is_begun() {
+    for memory in BOTH {
+        for half in [1, 3, 4, 10, 16, 17, FRAME - 1] {
+            for is_text in [false, true] {
+                let mut stage = Stage::new(memory);
+                let stream = start(&mut stage, 1);
+                let limit = 5 * FRAME + half;
+                stage.network().limits.insert(stream.index as i32, limit);
+                let texts = [text(0, FRAME as usize)];
+                if is_text {
+                    // Five frames have come, and what is due next is held back.
+                    stage.network().limits.insert(stream.index as i32, 5 * FRAME);
+                    stage.pass(MILLISECOND.times(200));
+                    insert(&mut stage, stream, &texts[0]);
+                    stage.network().limits.insert(stream.index as i32, limit);
+                }
+                stage.pass(MILLISECOND.times(200));
+                stage.command(Command::Stop(stream));
+                stage.pass(MILLISECOND.times(100));
+                assert_eq!(finished(&stage, stream), None, "the connection is not free yet");
+                stage.network().limits.clear();
+                stage.pass(MILLISECOND.times(10));
+                let frames = if is_text { 5 } else { 6 };
+                let sent = Bytes(PAYLOAD.0 * frames);
+                assert_eq!(finished(&stage, stream), Some((Outcome::Stopped, sent)));
+                assert!(retired(&stage, stream));
+                stage.pass(SECOND);
+                let received = read(&stage.received(stream), &texts);
+                assert_eq!(received.payload, content(1, 0, sent.0));
+                assert_eq!((received.rest, received.texts), (0, usize::from(is_text)));
+                assert_eq!(stage.received(stream).len() as u64, 6 * FRAME);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_stuck_in_a_frame_is_given_up() {
+    for memory in BOTH {
+        for is_stopped in [false, true] {
+            let mut stage = Stage::new(memory);
+            let (stream, other) = (start(&mut stage, 1), start(&mut stage, 2));
+            stage.network().limits.insert(stream.index as i32, 5 * FRAME + 100);
+            stage.pass(MILLISECOND.times(200));
+            insert(&mut stage, stream, b"RTSP/1.0 200 OK");
+            if is_stopped {
+                stage.command(Command::Stop(stream));
+            }
+            stage.pass(MILLISECOND.times(300));
+            assert_eq!(finished(&stage, stream), None);
+            stage.pass(MILLISECOND.times(500));
+            let sent = Bytes(5 * PAYLOAD.0 + 84);
+            assert_eq!(finished(&stage, stream), Some((Outcome::TooSlow, sent)));
+            assert!(retired(&stage, stream));
+            // Its text is told of before its end.
+            let (told, _, is_sent) = inserted(&stage).pop().unwrap();
+            assert!(told == stream && !is_sent);
+            let at = |report: &dyn Fn(&Report) -> bool| stage.reports.iter().position(report);
+            let of_text = at(&|report| matches!(report, Report::Inserted { .. }));
+            assert!(of_text < at(&|report| matches!(report, Report::Finished { .. })));
+            let others = stage.received(other);
+            assert!(read(&others, &[]).packets.len() as u64 >= RATE / 8 / PAYLOAD.0 * 9 / 10);
+        }
+    }
+}
+
+#[test]
+fn a_text_goes_before_the_first_frame_or_comes_back() {
+    for memory in BOTH {
+        // While the first blocks are read.
+        let mut stage = Stage::new(memory);
+        stage.disk().holds = true;
+        let streams = [start(&mut stage, 1), start(&mut stage, 2)];
+        let texts = [text(1, 100)];
+        for stream in streams {
+            insert(&mut stage, stream, &texts[0]);
+        }
+        stage.pass(CYCLE);
+        stage.command(Command::Stop(streams[1]));
+        stage.disk().holds = false;
+        stage.pass(SECOND);
+        assert!(stage.received(streams[0]).starts_with(&texts[0]));
+        assert_eq!(read(&stage.received(streams[0]), &texts).texts, 1);
+        let told = inserted(&stage);
+        assert!(told.contains(&(streams[0], texts[0].to_vec(), true)));
+        assert!(told.contains(&(streams[1], texts[0].to_vec(), false)));
+        // When it is too late.
+        stage.command(Command::Stop(streams[0]));
+        insert(&mut stage, streams[0], b"late");
+        stage.pass(SECOND);
+        assert_eq!(inserted(&stage).pop(), Some((streams[0], b"late".to_vec(), false)));
+        // A connection that is gone.
+        let broken = start(&mut stage, 1);
+        stage.pass(SECOND);
+        stage.network().broken.push(broken.index as i32);
+        insert(&mut stage, broken, b"gone");
+        stage.pass(SECOND);
+        assert_eq!(inserted(&stage).pop(), Some((broken, b"gone".to_vec(), false)));
+        assert!(matches!(finished(&stage, broken), Some((Outcome::PeerGone(104), _))));
+        for stream in [streams[0], streams[1], broken] {
+            assert!(retired(&stage, stream));
+        }
+    }
+}
+
+#[test]
+fn frames_of_a_title_that_repeats_go_on_over_its_end() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let wish = Start { repeats: true, ..in_frames(&mut stage, 2) };
+        let stream = wish.stream;
+        stage.command(Command::Start(wish));
+        stage.pass(SECOND.times(25));
+        let received = read(&stage.received(stream), &[]);
+        assert!(received.payload.len() as u64 > TITLE.0 * 2);
+        let mut turns = received.payload.chunks(TITLE.0 as usize);
+        assert!(turns.all(|turn| content(2, 0, turn.len() as u64) == turn));
+        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+        stage.command(Command::Stop(stream));
+        stage.pass(SECOND);
+        assert!(retired(&stage, stream));
+    }
+}
+
+#[test]
+fn frames_of_a_growing_title_wait_at_its_end_and_are_never_late() {
+    let whole = Bytes(u64::from(BLOCK) * 33 / 2);
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let mut len = Bytes(1);
+        let mut wish = Start { grows: true, end: len, ..in_frames(&mut stage, 1) };
+        wish.origin.len = len;
+        let stream = wish.stream;
+        stage.command(Command::Start(wish));
+        while len < whole {
+            stage.pass(Nanos::from_millis(250));
+            len = Bytes((len.0 + RATE / 8 / 16).min(whole.0));
+            stage.command(Command::Extend { stream, end: len, is_whole: len == whole });
+        }
+        stage.pass(SECOND.times(2));
+        let received = read(&stage.received(stream), &[]);
+        assert_eq!(received.payload, content(1, 0, whole.0));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, whole)));
+        assert_eq!(stage.control.counters.link.underruns.value(), 0);
+    }
+}
+
+#[test]
+fn what_was_missing_for_frames_is_not_owed_at_once_and_their_timestamps_say_so() {
+    for memory in BOTH {
+        for is_disk in [true, false] {
+            let mut stage = Stage::new(memory);
+            let stream = start(&mut stage, 1);
+            stage.pass(SECOND);
+            if is_disk {
+                stage.disk().holds = true;
+                stage.pass(SECOND.times(2));
+                stage.disk().holds = false;
+            } else {
+                stage.stand_still(SECOND.times(2));
+            }
+            stage.pass(SECOND.times(2));
+            let received = read(&stage.received(stream), &[]);
+            assert_eq!(received.payload, content(1, 0, received.payload.len() as u64));
+            let times: Vec<_> = received.packets.iter().map(|&(_, time)| u64::from(time)).collect();
+            let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+            let gap = due(1).0 * 9 / 100_000;
+            let long: Vec<_> = gaps.filter(|&each| each > gap + 1).collect();
+            assert_eq!(long.len(), 1, "{long:?}");
+            assert!((90_000..190_000).contains(&long[0]), "{long:?}");
+            let link = &stage.control.counters.link;
+            assert_eq!(link.underruns.value() > 0, is_disk);
+            assert_eq!(link.stalls.value(), u64::from(!is_disk));
+            // No more at once than its rate.
+            let sends = stage.sends(stream);
+            assert!(sends.iter().all(|&(_, bytes)| bytes <= 3 * FRAME), "{sends:?}");
+        }
+    }
+}
+
+#[test]
+fn a_burst_at_the_start_has_the_timestamps_of_its_own_time() {
+    let burst = Bytes(3 * u64::from(BLOCK));
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let mut wish = in_frames(&mut stage, 1);
+        wish.pace = Pace::Paced { rate: BitRate(RATE), burst, tick: Tick::Ms10 };
+        let stream = wish.stream;
+        stage.command(Command::Start(wish));
+        stage.pass(SECOND.times(11));
+        let received = read(&stage.received(stream), &[]);
+        assert_eq!(received.payload, content(1, 0, TITLE.0));
+        for (nth, &(_, time)) in received.packets.iter().enumerate() {
+            assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
+        }
+        let sends = stage.sends(stream);
+        let at_once: u64 =
+            sends.iter().filter(|each| each.0 == sends[0].0).map(|each| each.1).sum();
+        assert_eq!(at_once, ((burst.0 + RATE / 800) / PAYLOAD.0 + 1) * FRAME);
+    }
+}
+
+#[test]
+fn a_file_that_has_become_shorter_ends_its_frames_as_failed() {
+    let mut stage = Stage::new(Memory::PageCache);
+    let (stream, other) = (start(&mut stage, 1), start(&mut stage, 2));
+    stage.pass(SECOND);
+    stage.network().lost.insert(1, 61);
+    stage.pass(SECOND.times(11));
+    assert!(matches!(finished(&stage, stream), Some((Outcome::DiskFailed(61), _))));
+    assert_eq!(finished(&stage, other), Some((Outcome::Complete, TITLE)));
+    assert!(retired(&stage, stream));
+}
