@@ -97,7 +97,7 @@ pub fn play(side: &Side, plan: &Plan) -> Result<Vec<Told>> {
     let views = inboxes.reader.join().map_err(|_| anyhow!("the receiver panicked"))??;
     did.sort_by_key(|&(number, _)| number);
     let told = did.into_iter().zip(views).map(|((_, did), (view, dropped))| {
-        let seen = view.judge(&did.begins, dropped);
+        let seen = view.judge(&did.begins, &did.starts, dropped);
         Told { did, seen }
     });
     Ok(told.collect())

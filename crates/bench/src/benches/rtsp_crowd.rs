@@ -84,7 +84,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     report.method = vec![format!(
         "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} titles of {RATE}, \
          cold; each seeks or pauses every 20 s on average, a pause is 4 s. An upload of {UPLOAD} begins every \
-         {UPLOAD_EVERY}. Lateness: by the RTP time stamp, from the client's earliest datagram, by the kernel's stamps; late \
+         {UPLOAD_EVERY}. Lateness: by the RTP time stamp, from the client's earliest datagram since its last PLAY, by the kernel's stamps; late \
          is a client with a datagram more than {LATE} ms behind. Server on core 0, clients on core 1."
     )];
     summarise(&told, &harvest, &mut report);

@@ -25,6 +25,8 @@ pub struct Title {
 pub struct Did {
     /// Numbers of the datagrams with which playing began anew elsewhere, as the server announced them.
     pub begins: Vec<u16>,
+    /// The same of each PLAY, also of those that went on where a pause was.
+    pub starts: Vec<u16>,
     /// Answers other than 200, and what else went wrong.
     pub failures: Vec<String>,
     /// Seconds until PLAY was answered.
@@ -184,6 +186,7 @@ impl Client {
         let info = answer.field("rtp-info").context("PLAY says no RTP-Info")?;
         let number = info.split([';', ',']).find_map(|part| part.trim().strip_prefix("seq="));
         let number = number.and_then(|number| number.parse().ok()).context("no seq")?;
+        self.did.starts.push(number);
         if place.is_some() {
             self.did.begins.push(number);
         }

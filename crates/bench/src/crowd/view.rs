@@ -36,14 +36,17 @@ struct Break {
 /// How much later than by its own time stamp each datagram came.
 #[derive(Default)]
 struct Offsets {
-    /// Arrival less time stamp of the first, in microseconds.
-    first: Option<i64>,
-    /// Of each, from the first's; all are counted from the smallest in the end.
+    /// The first datagram's number, and its arrival less time stamp in microseconds.
+    first: Option<(u64, i64)>,
+    /// Of each number from the first on, from the first's; [`MISSING`] where none came.
     from_first: Vec<i32>,
 }
 
-/// How much later than the earliest of its stream datagrams came: how many in each tenth of a millisecond, and
-/// the latest.
+/// No offset.
+const MISSING: i32 = i32::MIN;
+
+/// How much later than the earliest since PLAY datagrams came: how many in each tenth of a millisecond, and the
+/// latest. Each PLAY has a clock of its own: how long it took to begin is not lateness.
 #[derive(Clone, Debug, Default)]
 pub struct Late {
     counts: Vec<u64>,
@@ -100,7 +103,8 @@ impl View {
         let passed = packet.timestamp.wrapping_sub(order.ticks as u32) as i32;
         let ticks = order.ticks.saturating_add_signed(i64::from(passed));
         *order = Order { next: number + 1, ticks };
-        self.late.push((at.0 / 1000) as i64 - ticks as i64 * 1_000_000 / TICKS_PER_SECOND);
+        let offset = (at.0 / 1000) as i64 - ticks as i64 * 1_000_000 / TICKS_PER_SECOND;
+        self.late.push(number, offset);
         for bytes in packet.payload.chunks_exact(PACKET) {
             self.take_packet(number, bytes);
         }
@@ -125,9 +129,9 @@ impl View {
         }
     }
 
-    /// What it is, when playing began anew at the datagrams with the numbers `begins`, and the socket has
-    /// dropped so many.
-    pub(super) fn judge(self, begins: &[u16], dropped: u32) -> Seen {
+    /// What it is, when playing began anew at the datagrams with the numbers `begins`, here or elsewhere at
+    /// `starts`, and the socket has dropped so many.
+    pub(super) fn judge(self, begins: &[u16], starts: &[u16], dropped: u32) -> Seen {
         let is_excused = |broken: &&Break| {
             let span = broken.at - broken.after;
             begins.iter().any(|&begin| {
@@ -145,30 +149,35 @@ impl View {
             missing: self.missing.saturating_sub(u64::from(dropped)),
             malformed: self.malformed,
             breaks,
-            late: self.late.judge(),
+            late: self.late.judge(starts),
         }
     }
 }
 
 impl Offsets {
-    fn push(&mut self, offset: i64) {
-        let first = *self.first.get_or_insert(offset);
-        let from_first = (offset - first).clamp(i32::MIN.into(), i32::MAX.into());
+    fn push(&mut self, number: u64, offset: i64) {
+        let (from, first) = *self.first.get_or_insert((number, offset));
+        self.from_first.resize((number - from) as usize, MISSING);
+        let from_first = (offset - first).clamp((MISSING + 1).into(), i32::MAX.into());
         self.from_first.push(from_first as i32);
     }
 
-    fn judge(self) -> Late {
-        let earliest = self.from_first.iter().min().copied().unwrap_or_default();
+    fn judge(self, starts: &[u16]) -> Late {
         let mut late = Late::default();
-        for offset in self.from_first {
-            let micros = i64::from(offset) - i64::from(earliest);
-            late.max = late.max.max(micros as f64 / 1e3);
-            let at = usize::try_from(micros / STEP_MICROS).unwrap_or(0).min(STEPS_MAX);
-            if late.counts.len() <= at {
-                late.counts.resize(at + 1, 0);
+        let Some((first, _)) = self.first else { return late };
+        let mut rest = &self.from_first[..];
+        let mut number = first;
+        for &start in starts {
+            // They are told in their order, and none is further on than numbers go round.
+            let until = usize::from(start.wrapping_sub(number as u16));
+            if until > rest.len() {
+                break;
             }
-            late.counts[at] += 1;
+            let (part, behind) = rest.split_at(until);
+            late.take(part);
+            (rest, number) = (behind, number + until as u64);
         }
+        late.take(rest);
         late
     }
 }
@@ -179,6 +188,21 @@ const STEP_MICROS: i64 = 100;
 const STEPS_MAX: usize = 10_000;
 
 impl Late {
+    /// Counts what followed one PLAY.
+    fn take(&mut self, offsets: &[i32]) {
+        let came = || offsets.iter().copied().filter(|&offset| offset != MISSING);
+        let Some(earliest) = came().min() else { return };
+        for offset in came() {
+            let micros = i64::from(offset) - i64::from(earliest);
+            self.max = self.max.max(micros as f64 / 1e3);
+            let at = usize::try_from(micros / STEP_MICROS).unwrap_or(0).min(STEPS_MAX);
+            if self.counts.len() <= at {
+                self.counts.resize(at + 1, 0);
+            }
+            self.counts[at] += 1;
+        }
+    }
+
     /// Adds another stream's.
     pub fn add(&mut self, other: &Self) {
         self.max = self.max.max(other.max);
@@ -232,9 +256,9 @@ mod tests {
             view.take(ms(5), &datagram(number, 5, count));
         }
         let copy = |view: &View| View { breaks: view.breaks.clone(), ..View::default() };
-        assert_eq!(copy(&view).judge(&[0], 0).breaks, 0, "it began anew there");
-        assert_eq!(copy(&view).judge(&[65_535], 0).breaks, 1, "and not there");
-        assert_eq!(view.judge(&[1], 0).breaks, 1);
+        assert_eq!(copy(&view).judge(&[0], &[], 0).breaks, 0, "it began anew there");
+        assert_eq!(copy(&view).judge(&[65_535], &[], 0).breaks, 1, "and not there");
+        assert_eq!(view.judge(&[1], &[], 0).breaks, 1);
     }
 
     #[test]
@@ -246,18 +270,23 @@ mod tests {
             view.take(ms(0), b"no rtp");
             view
         };
-        let seen = view().judge(&[], 0);
+        let seen = view().judge(&[], &[], 0);
         assert_eq!((seen.datagrams, seen.missing, seen.malformed), (2, 2, 1));
-        assert_eq!(view().judge(&[], 2).missing, 0);
+        assert_eq!(view().judge(&[], &[], 2).missing, 0);
     }
 
     #[test]
-    fn lateness_is_counted_from_the_earliest_by_time_stamps() {
-        let mut view = View::default();
-        for (number, (at, stamp)) in (0..).zip([(100, 40), (105, 50), (190, 60), (130, 70)]) {
-            view.take(ms(at), &datagram(number, stamp, number as u8));
-        }
-        let late = view.judge(&[], 0).late;
+    fn lateness_is_counted_from_the_earliest_by_time_stamps_anew_with_each_play() {
+        let came = |starts: &[u16]| {
+            let mut view = View::default();
+            for (number, (at, stamp)) in (7..).zip([(100, 40), (105, 50), (190, 60), (130, 70)]) {
+                view.take(ms(at), &datagram(number, stamp, number as u8));
+            }
+            view.judge(&[], starts, 0).late
+        };
+        assert_eq!(came(&[7, 9]).max, 70.0);
+        assert_eq!(came(&[7, 8, 9, 10, 11]).max, 0.0);
+        let late = came(&[7]);
         assert_eq!(late.max, 75.0);
         assert_eq!([0.25, 0.5, 0.75, 1.0].map(|q| late.quantile(q).round()), [0.0, 5.0, 5.0, 75.0]);
     }
