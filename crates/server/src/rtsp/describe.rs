@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tactus_core::datagrams::Plan;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
@@ -22,6 +23,8 @@ pub(super) struct Programme {
     pub(super) rate: BitRate,
     /// What of it is whole packets.
     pub(super) bytes: Range<u64>,
+    /// It is reserved for its fastest part, and leaves by its own clock.
+    by_clock: bool,
 }
 
 /// A place in a title.
@@ -33,10 +36,12 @@ pub(super) struct Place {
 }
 
 /// From where to where is played.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     /// None: where it is.
     pub(super) from: Option<Place>,
+    /// The tables that stand in front of it: nobody waits for the next ones.
+    pub(super) front: Box<[u8]>,
     pub(super) to: Place,
 }
 
@@ -65,7 +70,34 @@ impl House {
         if bytes.is_empty() {
             return Err(kind("the title has no whole packet"));
         }
-        Ok(Programme { path, title, rate, bytes })
+        let programme = Programme { path, title, rate, bytes, by_clock: false };
+        let block = self.broker.block_of(programme.title.volume);
+        let peak = match self.index(&programme).await? {
+            Indexed::Ready(index) => Plan::of(&index, programme.bytes.clone(), block),
+            Indexed::Coming | Indexed::Never(_) => None,
+        };
+        Ok(match peak {
+            Some((_, peak)) => Programme { rate: peak.max(rate), by_clock: true, ..programme },
+            None => programme,
+        })
+    }
+
+    /// What is to be known of `range` before it leaves; nothing when it leaves as it is, at one rate.
+    pub(super) async fn plan(
+        &self,
+        programme: &Programme,
+        range: &Range<u64>,
+        front: &[u8],
+    ) -> Option<Arc<Plan>> {
+        let block = self.broker.block_of(programme.title.volume);
+        let line = match self.index(programme).await {
+            Ok(Indexed::Ready(index)) if programme.by_clock => {
+                Plan::of(&index, range.clone(), block).and_then(|(plan, _)| plan.line)
+            }
+            _ => None,
+        };
+        let plan = Plan { line, ..Plan::default() }.with_front(front);
+        (plan.line.is_some() || !plan.front.is_empty()).then(|| Arc::new(plan))
     }
 
     /// What is known of its times; none when they are not known yet, or never.
@@ -114,7 +146,8 @@ impl House {
             }
             Indexed::Never(_) => Err(invalid()),
         };
-        let whole = Part { from: None, to: programme.end(ready(&index)) };
+        let end = programme.end(ready(&index));
+        let mut front = vec![];
         let from = match asked.from {
             From::Now => None,
             From::At(MediaTime(0)) => Some(programme.beginning()),
@@ -123,14 +156,15 @@ impl House {
                 let entry = index.entry_at(time).filter(|_| time < index.duration());
                 let entry = entry.ok_or_else(invalid)?;
                 let at = index.start_of(entry).max(programme.bytes.start);
+                front = index.tables_before(entry);
                 Some(Place { at, time: index.played(entry) })
             }
         };
         let to = match asked.to {
-            None => whole.to,
-            Some(time) if time >= whole.to.time => whole.to,
+            None => end,
+            Some(time) if time >= end.time => end,
             Some(time) => match known()?.entry_after(time) {
-                None => whole.to,
+                None => end,
                 Some(entry) => {
                     let index = known()?;
                     Place { at: index.start_of(entry), time: index.played(entry) }
@@ -140,7 +174,7 @@ impl House {
         // A part between two entries is the one that it lies in.
         match from {
             Some(from) if from.at >= to.at => Err(invalid()),
-            _ => Ok(Part { from, to }),
+            _ => Ok(Part { from, front: front.into(), to }),
         }
     }
 

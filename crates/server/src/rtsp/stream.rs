@@ -133,22 +133,22 @@ impl Stream {
                     orders.recv().await
                 }
                 Order::Play { part, begun } => {
-                    let from = self.from(part, position).await;
+                    let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
                         begun.send(None).ok();
                         self.rest();
                         orders.recv().await
                     } else {
                         let from = from.expect("it is there");
-                        self.play(from, part.to, begun, &mut orders, &mut position).await
+                        self.play(from, &part, begun, &mut orders, &mut position).await
                     }
                 }
             };
         }
     }
 
-    async fn from(&self, part: Part, position: u64) -> Option<Place> {
-        match part.from {
+    async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {
+        match asked {
             Some(from) => Some(from),
             // After its end it begins again.
             None if position >= self.programme.bytes.end => Some(self.programme.beginning()),
@@ -160,7 +160,7 @@ impl Stream {
     async fn play(
         &mut self,
         from: Place,
-        to: Place,
+        part: &Part,
         begun: oneshot::Sender<Option<Begun>>,
         orders: &mut mpsc::Receiver<Order>,
         position: &mut u64,
@@ -170,16 +170,23 @@ impl Stream {
         }
         let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { sequence, timestamp, .. } = session;
+        let to = part.to;
         begun.send(Some(Begun { from: from.time, to: to.time, sequence, timestamp })).ok();
+        let range = from.at..to.at;
+        let plan = match self.house.upgrade() {
+            Some(house) => house.plan(&self.programme, &range, &part.front).await,
+            None => None,
+        };
+        let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
         let (form, burst) = (Form::Rtp(session), self.burst);
         let outlet = Arc::clone(&self.outlet);
-        let target = Target { outlet, to: self.to, form, burst, after: None, plan: None };
+        let target = Target { outlet, to: self.to, form, burst, after: None, plan };
         let mut last = self.sent;
         let place = self.grant.place();
         let sending = self.broker.send_until(
             &mut self.grant,
             &self.programme.title,
-            from.at..to.at,
+            range,
             target,
             orders.recv(),
         );
@@ -197,9 +204,11 @@ impl Stream {
         };
         drop(sending);
         self.sent.timeline = last.timeline;
-        self.sent.packets += sent.div_ceil(PAYLOAD.0);
-        self.sent.bytes += sent;
-        self.numbers.go_on(sent);
+        // What stood in front has left with the first of it.
+        let left = if sent > 0 { front + sent } else { 0 };
+        self.sent.packets += left.div_ceil(PAYLOAD.0);
+        self.sent.bytes += left;
+        self.numbers.go_on(left);
         *position = from.at + sent;
         match order {
             Some(order) => order,
