@@ -25,6 +25,9 @@ use tempfile::TempDir;
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
+    sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+
 /// A server of one title, `/a.ts`. One at a time: it pins its cores.
 struct Stage {
     rtsp: Rtsp,
@@ -43,6 +46,9 @@ impl Stage {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         std::fs::create_dir(&titles).expect("a directory for titles");
+        // A disk that is measured while the machine has no time may have room for nothing.
+        std::fs::create_dir(titles.join(".tactus")).expect("a directory of the server's own");
+        std::fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
         sample::write_ts(&titles.join("a.ts"), length).expect("a title");
         sample::write_mp4(&titles.join("a.mp4"), SECOND.times(2)).expect("a title");
         let title = std::fs::read(titles.join("a.ts")).expect("a title");
@@ -69,7 +75,7 @@ impl Stage {
     fn connect(&self) -> Client {
         let socket = TcpStream::connect(self.address).expect("the server listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        Client { socket, cseq: 0, url: self.url(), credentials: None }
+        Client { socket, cseq: 0, url: self.url(), credentials: None, kept: vec![] }
     }
 
     /// Waits until no stream is promised any more.
@@ -96,6 +102,8 @@ struct Client {
     cseq: u32,
     url: String,
     credentials: Option<(String, String)>,
+    /// Packets of RTP that came in frames before an answer.
+    kept: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -141,6 +149,11 @@ impl Client {
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             match self.socket.read(&mut byte) {
+                Ok(1) if head.is_empty() && byte[0] == b'$' => {
+                    if let (4, packet) = self.frame() {
+                        self.kept.push(packet);
+                    }
+                }
                 Ok(1) => head.push(byte[0]),
                 Ok(_) => {
                     assert!(head.is_empty(), "{:?}", String::from_utf8_lossy(&head));
@@ -160,6 +173,30 @@ impl Client {
             reply.body = String::from_utf8(body).expect("text");
         }
         Some(reply)
+    }
+
+    /// What is behind the sign of a frame: its channel and its bytes.
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 3];
+        self.socket.read_exact(&mut head).expect("a frame");
+        let mut bytes = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+        self.socket.read_exact(&mut bytes).expect("a frame");
+        (head[0], bytes)
+    }
+
+    /// Waits for so many packets on `channel`, those that were kept first.
+    fn frames(&mut self, channel: u8, count: usize) -> Vec<Vec<u8>> {
+        let mut packets = std::mem::take(&mut self.kept);
+        while packets.len() < count {
+            let mut sign = [0];
+            self.socket.read_exact(&mut sign).expect("a frame");
+            assert_eq!(sign, *b"$");
+            let (of, bytes) = self.frame();
+            if of == channel {
+                packets.push(bytes);
+            }
+        }
+        packets
     }
 
     fn ask(&mut self, method: &str, url: &str, fields: &str) -> Reply {
@@ -401,25 +438,83 @@ fn ffmpeg(program: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn ffmpeg_plays_every_packet_of_a_title_by_udp() {
+fn ffmpeg_plays_every_packet_of_a_title() {
     let stage = Stage::new(SECOND.times(6), "");
     let url = stage.url();
-    let probe = [
-        "-v",
-        "error",
-        "-rtsp_transport",
-        "udp",
-        "-count_packets",
-        "-show_entries",
-        "stream=codec_name,nb_read_packets",
-        "-of",
-        "csv=p=0",
-        &url,
-    ];
-    let said = ffmpeg("ffprobe", &probe);
-    // 150 pictures and 250 frames of sound; of the last picture ffmpeg does not know that it is whole.
-    let ends = |end: &str| said.lines().any(|line| line.trim().ends_with(end));
-    assert!((ends(",149") || ends(",150")) && ends(",250"), "{said}");
+    for transport in ["udp", "tcp"] {
+        let show = "stream=codec_name,nb_read_packets";
+        let fixed = ["-v", "error", "-rtsp_transport", transport, "-count_packets"];
+        let said = ffmpeg(
+            "ffprobe",
+            &[&fixed[..], &["-show_entries", show, "-of", "csv=p=0", &url]].concat(),
+        );
+        // 150 pictures and 250 frames of sound; of the last picture ffmpeg does not know that it is whole.
+        let ends = |end: &str| said.lines().any(|line| line.trim().ends_with(end));
+        assert!((ends(",149") || ends(",150")) && ends(",250"), "{transport}: {said}");
+        stage.wait_for_peace();
+    }
+}
+
+#[test]
+fn a_title_is_played_in_frames_of_the_connection() {
+    let stage = Stage::new(SECOND.times(12), "");
+    let mut client = stage.connect();
+    let url = format!("{}/track1", stage.url());
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
+    let set = client.ask("SETUP", &url, transport);
+    assert_eq!(
+        (set.status, set.parameter("Transport", "interleaved").as_str()),
+        (200, "4-5"),
+        "{set:?}"
+    );
+    assert_eq!(client.ask("SETUP", &url, transport).status, 461, "one session each connection");
+    let session = set.session();
+    let played = client.play(&session, "npt=0-");
+    assert_eq!(played.status, 200);
+    let mut packets = client.frames(4, 300);
+    first_matches(&played, &packets[0]);
+    // Answers stand between frames; what came before them is kept.
+    assert_eq!(client.order("GET_PARAMETER", &session).status, 200);
+    assert_eq!(client.order("PAUSE", &session).status, 200);
+    packets.append(&mut client.kept);
+    let again = client.play(&session, "");
+    assert_eq!(again.status, 200);
+    packets.append(&mut client.kept);
+    let more = client.frames(4, 100);
+    first_matches(&again, &more[0]);
+    packets.extend(more);
+    let bytes = payload(&packets);
+    assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
+    let sought = client.play(&session, "npt=8-");
+    client.kept.clear();
+    let part = client.frames(4, 100);
+    first_matches(&sought, &part[0]);
+    // A receiver's report is heard on its channel.
+    client.send(&[&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat());
+    let end = Instant::now() + PATIENCE;
+    while stage.rtsp.counters().reports() == 0 {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(client.order("TEARDOWN", &session).status, 200);
+    assert_eq!(client.ask("OPTIONS", "*", "").status, 200, "the connection is of use again");
+    stage.wait_for_peace();
+
+    // S12: floods, and frames on channels that nobody has.
+    for (channel, len) in [(5u8, 65_535u16), (7, 8)] {
+        let mut client = stage.connect();
+        let set = client.ask("SETUP", &url, transport);
+        assert_eq!(set.status, 200);
+        client.send(&[&[b'$', channel][..], &len.to_be_bytes()].concat());
+        client.socket.write_all(&vec![0; usize::from(len)]).ok();
+        assert!(client.receive().is_none(), "it is closed");
+        stage.wait_for_peace();
+    }
+    // Who goes away takes its stream along.
+    let mut client = stage.connect();
+    let session = client.ask("SETUP", &url, transport).session();
+    assert_eq!(client.play(&session, "").status, 200);
+    drop(client);
     stage.wait_for_peace();
 }
 
@@ -535,6 +630,7 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
         ("S10", "RTP/AVP;multicast;ttl=255"),
         ("S10", "RTP/AVP;multicast;destination=239.192.7.1;port=5004-5005;ttl=5"),
         ("S12", "RTP/AVP/TCP;unicast;interleaved=256-257"),
+        ("S12", "RTP/AVP/TCP;multicast;interleaved=0-1"),
         ("", "RAW/RAW/UDP;unicast;client_port=5000-5001"),
         ("", ""),
     ] {

@@ -5,28 +5,33 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tactus_core::datagrams::Ip;
 use tactus_core::path::RequestPath;
 use tactus_core::rtsp::Status;
-use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX, Method, Piece, Reply, Request, piece};
+use tactus_core::rtsp::message::{
+    BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,
+};
 use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
 use tactus_core::rtsp::span::{self, Span};
 use tactus_core::rtsp::transport::{Lower, Offer, offers};
+use tactus_engine::message::TEXT_MAX;
+use tactus_sys::tcp::Preparation;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::auth::{Nonce, Signed, Verdict};
 use super::describe::{Programme, TRACK};
 use super::groups::NoGroup;
-use super::ports::Pair;
-use super::reports::Sent;
-use super::stream::{Handle, Numbers, Order, Stream, orders};
+use super::reports::{self, Sent};
+use super::stream::{ByDatagrams, ByFrames, Handle, Numbers, Order, Path, Stream, orders};
 use super::{House, Reason, random};
-use crate::broker::{Outlet, Target};
+use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers};
 
 /// Time for a message to arrive that has begun (row S03).
@@ -40,6 +45,13 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 256 << 10;
 /// Wrong credentials are answered after this and a random part of a second (row S16).
 const GUESS_DELAY: Duration = Duration::from_millis(500);
+
+/// Longest frame of a client: a report.
+const FRAME_MAX: usize = FRAME_HEAD + 2048;
+/// Most of them in a second; receivers report every few seconds.
+const FRAMES_MAX: u32 = 100;
+/// What the kernel may hold unsent of a connection that carries frames: 50 ms of 20 Mbit/s.
+const NOT_SENT_MAX: u32 = 128 << 10;
 
 /// What may be asked for.
 const PUBLIC: &str =
@@ -58,12 +70,29 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
         own: own.ip().to_canonical(),
         nonce,
         last: None,
-        has_session: false,
+        sessions: vec![],
+        pipe: None,
+        coming: None,
+        frames: (Instant::now(), 0),
         bytes: Vec::new(),
     };
     if let Err(error) = connection.run(&mut socket).await {
         tracing::debug!(%peer, %error, "an RTSP connection ended");
     }
+    // What it carried has nowhere to go.
+    if let Some(Pipe { id, .. }) = connection.pipe.or(connection.coming) {
+        connection.house.sessions().handle_over(id);
+        connection.house.end_stream(id);
+    }
+}
+
+/// The way to a connection's own stream.
+struct Pipe {
+    id: SessionId,
+    orders: mpsc::Sender<Order>,
+    channels: (u8, u8),
+    /// Says that the stream has left the connection.
+    done: oneshot::Receiver<()>,
 }
 
 /// The address as IPv4 where it is that, with its scope where it has one.
@@ -82,7 +111,14 @@ struct Connection {
     nonce: Nonce,
     /// The number of the request that was answered last.
     last: Option<u32>,
-    has_session: bool,
+    /// Those that were set up here, some of which may be over.
+    sessions: Vec<SessionId>,
+    /// A session whose packets this connection carries.
+    pipe: Option<Pipe>,
+    /// The same, as long as its SETUP is not answered.
+    coming: Option<Pipe>,
+    /// Frames that have come since.
+    frames: (Instant, u32),
     /// What has come and is not understood yet.
     bytes: Vec<u8>,
 }
@@ -122,9 +158,21 @@ impl Connection {
                 continue;
             }
             self.last = Some(request.cseq);
-            let reply = self.answer(&request).await.unwrap_or_else(|reply| reply);
-            let bytes = reply.write(Some(request.cseq));
-            timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+            let reply = self.answer(socket, &request).await.unwrap_or_else(|reply| reply);
+            let mut bytes = reply.write(Some(request.cseq));
+            if let Some(pipe) = &self.pipe {
+                if bytes.len() > TEXT_MAX {
+                    bytes = Reply::new(Status::INTERNAL).write(Some(request.cseq));
+                }
+                if pipe.orders.send(Order::Text(bytes.into())).await.is_err() {
+                    return Ok(());
+                }
+            } else {
+                timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+            }
+            if let Some(pipe) = self.coming.take() {
+                self.pipe = Some(pipe);
+            }
         }
     }
 
@@ -134,8 +182,12 @@ impl Connection {
         loop {
             match piece(&self.bytes) {
                 Ok(Piece::More) => {}
-                Ok(Piece::Frame { .. }) => {
-                    // Row S12: nobody has been offered a channel.
+                Ok(Piece::Frame { channel, len }) => {
+                    if self.frame(channel, len) {
+                        self.bytes.drain(..len);
+                        continue;
+                    }
+                    // Row S12.
                     self.house.counters.refuse(Reason::Malformed);
                     return Ok(Next::Over(None));
                 }
@@ -154,15 +206,25 @@ impl Connection {
             }
             let patience = match begun {
                 Some(begun) => MESSAGE_MAX.saturating_sub(begun.elapsed()),
-                None if self.has_session => Duration::MAX,
                 None => IDLE_MAX,
             };
             let room = HEAD_MAX + BODY_MAX - self.bytes.len();
             let mut part = (&mut *socket).take(room as u64);
-            match timeout(patience, part.read_buf(&mut self.bytes)).await {
+            let read = timeout(patience, part.read_buf(&mut self.bytes));
+            let read = match &mut self.pipe {
+                None => read.await,
+                Some(pipe) => tokio::select! {
+                    read = read => read,
+                    // Its stream is over, and what stands on the connection may be half a frame.
+                    _ = &mut pipe.done => return Ok(Next::Over(None)),
+                },
+            };
+            match read {
                 Ok(Ok(0)) => return Ok(Next::Over(None)),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error),
+                // Who only waits has a session, or goes.
+                Err(_) if begun.is_none() && self.has_session() => {}
                 Err(_) => {
                     self.house.counters.refuse(Reason::Slow);
                     return Ok(Next::Over(None));
@@ -171,13 +233,43 @@ impl Connection {
         }
     }
 
+    fn has_session(&mut self) -> bool {
+        let sessions = self.house.sessions();
+        self.sessions.retain(|id| sessions.state(*id).is_some());
+        !self.sessions.is_empty()
+    }
+
+    /// What a client says on a channel; whether it may.
+    fn frame(&mut self, channel: u8, len: usize) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        let is_own = [pipe.channels.0, pipe.channels.1].contains(&channel);
+        if self.frames.0.elapsed() > Duration::from_secs(1) {
+            self.frames = (Instant::now(), 0);
+        }
+        self.frames.1 += 1;
+        if !is_own || len > FRAME_MAX || self.frames.1 > FRAMES_MAX {
+            return false;
+        }
+        if channel == pipe.channels.1 {
+            let id = pipe.id;
+            match reports::read(&self.bytes[FRAME_HEAD..len]) {
+                None => self.house.counters.bad_report(),
+                Some(report) => {
+                    self.house.counters.report();
+                    self.house.handle(report, id);
+                }
+            }
+        }
+        true
+    }
+
     fn malformed(&self, fault: tactus_core::rtsp::message::Fault) -> Reply {
         self.house.counters.refuse(Reason::Malformed);
         tracing::debug!(peer = %self.peer, ?fault, "this is no request");
         Reply::new(fault.status())
     }
 
-    async fn answer(&mut self, request: &Request) -> Answer {
+    async fn answer(&mut self, socket: &TcpStream, request: &Request) -> Answer {
         if !request.is_version_1 {
             return Err(Reply::new(Status::VERSION));
         }
@@ -218,14 +310,21 @@ impl Connection {
                 Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD))
             }
             Method::Describe => self.describe(request).await,
-            Method::Setup => self.setup(request, &caller, principal).await,
+            Method::Setup => self.setup(socket, request, &caller, principal).await,
             Method::Play => self.play(request, &caller).await,
             Method::Pause => self.pause(&caller, named).await,
             Method::Teardown => {
                 let now = tactus_sys::clock::now();
-                let over = house.sessions().handle_teardown(now, &caller, named);
-                let id = over.map_err(|why| self.refused(why))?;
+                let alive = house.sessions().handle_alive(now, &caller, named);
+                let id = alive.map_err(|why| self.refused(why))?;
+                self.own(id)?;
+                house.sessions().handle_over(id);
                 house.end_stream(id);
+                // The connection is ours again when its stream has left it.
+                if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
+                    drop(pipe.orders);
+                    pipe.done.await.ok();
+                }
                 Ok(Reply::new(Status::OK))
             }
             Method::Announce | Method::Record => match principal {
@@ -284,6 +383,16 @@ impl Connection {
             .with("WWW-Authenticate", last)
     }
 
+    /// A session within a connection is ordered on it alone: that is where its answers go.
+    fn own(&self, id: SessionId) -> Result<(), Reply> {
+        let streams = self.house.streams();
+        let connection = streams.get(&id).and_then(|handle| handle.connection);
+        match connection.is_none_or(|number| number == self.number) {
+            true => Ok(()),
+            false => Err(Reply::new(Status::SESSION_NOT_FOUND)),
+        }
+    }
+
     fn refused(&self, why: Refused) -> Reply {
         let reply = Reply::new(why.status());
         match why {
@@ -318,6 +427,7 @@ impl Connection {
 
     async fn setup(
         &mut self,
+        socket: &TcpStream,
         request: &Request,
         caller: &Caller<'_>,
         principal: Option<&Principal>,
@@ -331,7 +441,7 @@ impl Connection {
         let programme = Arc::new(house.programme(path).await?);
         let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
         for offer in offers {
-            match self.way(&offer, principal) {
+            match self.way(socket, &offer, principal) {
                 Ok(way) => return self.admit(&programme, (&base, offer), caller, way),
                 Err(reply) => worst = reply,
             }
@@ -367,7 +477,12 @@ impl Connection {
     ///
     /// # Errors
     /// When they must not.
-    fn way(&self, offer: &Offer, principal: Option<&Principal>) -> Result<Way, Reply> {
+    fn way(
+        &self,
+        socket: &TcpStream,
+        offer: &Offer,
+        principal: Option<&Principal>,
+    ) -> Result<Way, Reply> {
         let none = |text: &str| Reply::said(Status::UNSUPPORTED_TRANSPORT, text);
         let house = &self.house;
         if offer.records {
@@ -378,7 +493,21 @@ impl Connection {
             Reply::said(Status::INTERNAL, "no ports can be had")
         };
         match offer.lower {
-            Lower::Interleaved(_) => Err(none("packets come by UDP")),
+            Lower::Interleaved(_) if self.pipe.is_some() || self.coming.is_some() => {
+                Err(none("this connection carries another session already"))
+            }
+            Lower::Interleaved(channels) => {
+                let channels = channels.unwrap_or((0, 1));
+                let wanted = Preparation { not_sent_max: Some(NOT_SENT_MAX), send_buffer: None };
+                let writer = tactus_sys::tcp::prepare(&*socket, wanted)
+                    .and_then(|_| socket.as_fd().try_clone_to_owned())
+                    .and_then(|socket| TcpStream::from_std(socket.into()))
+                    .map_err(failed)?;
+                let transport =
+                    format!("RTP/AVP/TCP;unicast;interleaved={}-{}", channels.0, channels.1);
+                let path = Path::Frames(ByFrames { writer, channels, is_broken: false });
+                Ok(Way { path, to: self.peer, transport })
+            }
             Lower::Unicast(ports) => {
                 let mut to = self.peer;
                 if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
@@ -411,7 +540,13 @@ impl Connection {
                     server.rtcp(),
                 );
                 let outlet = Arc::clone(&pair.outlet);
-                Ok(Way { outlet, to, reports: Some((pair, from)), transport })
+                let burst = house.config.burst;
+                let reports = Some((pair, from));
+                Ok(Way {
+                    path: Path::Datagrams(ByDatagrams { outlet, to, burst, reports }),
+                    to,
+                    transport,
+                })
             }
             Lower::Multicast(port) => {
                 let hops = offer.ttl.unwrap_or(house.config.hops);
@@ -439,7 +574,9 @@ impl Connection {
                     "RTP/AVP/UDP;multicast;destination={group};port={port}-{};ttl={hops}",
                     port + 1
                 );
-                Ok(Way { outlet, to, reports: None, transport })
+                let burst = house.config.burst;
+                let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports: None });
+                Ok(Way { path, to, transport })
             }
         }
     }
@@ -451,21 +588,21 @@ impl Connection {
         caller: &Caller<'_>,
         way: Way,
     ) -> Answer {
-        let result = self.try_admit(programme, what, caller, &way);
-        if result.is_err() && way.to.ip().is_multicast() {
-            self.house.groups.free(way.to.ip());
+        let group = Some(way.to.ip()).filter(IpAddr::is_multicast);
+        let result = self.try_admit(programme, what, caller, way);
+        if let (Err(_), Some(group)) = (&result, group) {
+            self.house.groups.free(group);
         }
         let reply = result?;
-        self.has_session = true;
         Ok(reply)
     }
 
     fn try_admit(
-        &self,
+        &mut self,
         programme: &Arc<Programme>,
         what: (&str, Offer),
         caller: &Caller<'_>,
-        way: &Way,
+        way: Way,
     ) -> Answer {
         let house = &self.house;
         let now = tactus_sys::clock::now();
@@ -474,11 +611,18 @@ impl Connection {
         let numbers = Numbers::new(bits, now);
         let setup = house.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
-        let burst = house.config.burst;
-        let form = tactus_core::datagrams::Form::Rtp(numbers.begin(now));
-        let outlet = Arc::clone(&way.outlet);
-        let target = Target { outlet, to: way.to, form, burst, after: None, plan: None };
-        let admitted = house.broker.admit_datagrams(&programme.title, programme.rate, &target);
+        let admitted = match &way.path {
+            Path::Datagrams(path) => {
+                let form = tactus_core::datagrams::Form::Rtp(numbers.begin(now));
+                let (outlet, burst) = (Arc::clone(&path.outlet), path.burst);
+                let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
+                house.broker.admit_datagrams(&programme.title, programme.rate, &target)
+            }
+            Path::Frames(_) => {
+                let ip = if way.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
+                house.broker.admit_frames(&programme.title, programme.mean, ip)
+            }
+        };
         let grant = match admitted {
             Ok(grant) => grant,
             Err(refusal) => {
@@ -490,16 +634,27 @@ impl Connection {
             }
         };
         let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
-        let (give, take) = orders();
-        if let Some((pair, from)) = &way.reports {
+        let (give, end, take) = orders();
+        let (done, is_done) = oneshot::channel();
+        let (reports, connection) = match &way.path {
+            Path::Datagrams(path) => (path.reports.clone(), None),
+            Path::Frames(path) => {
+                let (orders, channels) = (give.clone(), path.channels);
+                self.coming = Some(Pipe { id, orders, channels, done: is_done });
+                (None, Some(self.number))
+            }
+        };
+        if let Some((pair, from)) = &reports {
             pair.expect(*from, id);
         }
         let handle = Handle {
             orders: give,
+            _over: end,
+            connection,
             programme: Arc::clone(programme),
             transport: transport.clone(),
             to: way.to,
-            reports: way.reports.clone(),
+            reports,
             principal: caller.principal.map(str::to_owned),
             place: grant.place(),
         };
@@ -510,10 +665,8 @@ impl Connection {
             broker: house.broker.clone(),
             programme: Arc::clone(programme),
             grant,
-            outlet: Arc::clone(&way.outlet),
-            to: way.to,
-            burst,
-            reports: way.reports.clone(),
+            path: way.path,
+            done: Some(done),
             numbers,
             sent: Sent {
                 source: numbers.source,
@@ -523,6 +676,8 @@ impl Connection {
             },
         };
         house.tasks().spawn(stream.run(take));
+        self.has_session();
+        self.sessions.push(id);
         Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
     }
 
@@ -547,6 +702,7 @@ impl Connection {
         // Whose it is comes before what is wrong with it.
         let id = house.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
+        self.own(id)?;
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
         let (give, programme) = {
             let streams = house.streams();
@@ -577,6 +733,8 @@ impl Connection {
 
     async fn pause(&self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
         let now = tactus_sys::clock::now();
+        let alive = self.house.sessions().handle_alive(now, caller, named);
+        self.own(alive.map_err(|why| self.refused(why))?)?;
         let paused = self.house.sessions().handle_pause(now, caller, named);
         let (id, _) = paused.map_err(|why| self.refused(why))?;
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
@@ -590,9 +748,8 @@ impl Connection {
 
 /// The way that a session's packets take.
 struct Way {
-    outlet: Outlet,
+    path: Path,
     to: SocketAddr,
-    reports: Option<(Arc<Pair>, SocketAddr)>,
     transport: String,
 }
 

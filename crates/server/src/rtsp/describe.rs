@@ -20,7 +20,10 @@ use crate::channels::packets;
 pub(super) struct Programme {
     pub(super) path: RequestPath,
     pub(super) title: Arc<OpenTitle>,
+    /// What is reserved for it as datagrams: that of its fastest part.
     pub(super) rate: BitRate,
+    /// What it leaves at in frames.
+    pub(super) mean: BitRate,
     /// What of it is whole packets.
     pub(super) bytes: Range<u64>,
     /// It is reserved for its fastest part, and leaves by its own clock.
@@ -70,7 +73,7 @@ impl House {
         if bytes.is_empty() {
             return Err(kind("the title has no whole packet"));
         }
-        let programme = Programme { path, title, rate, bytes, by_clock: false };
+        let programme = Programme { path, title, rate, mean: rate, bytes, by_clock: false };
         let block = self.broker.block_of(programme.title.volume);
         let peak = match self.index(&programme).await? {
             Indexed::Ready(index) => Plan::of(&index, programme.bytes.clone(), block),
@@ -117,7 +120,7 @@ impl House {
         let range = span::write(MediaTime(0), programme.duration(ready(&index)));
         let version = programme.title.modified.0 / 1_000_000_000;
         // RFC 3551: kilobits with what IP, UDP and RTP add, rounded up.
-        let wire = (u128::from(programme.rate.0) * (1316 + 40)).div_ceil(1316 * 1000);
+        let wire = (u128::from(programme.mean.0) * (1316 + 40)).div_ceil(1316 * 1000);
         let name: String = programme.path.name().chars().filter(|c| !c.is_control()).collect();
         Ok(format!(
             "v=0\r\no=- {id} {version} IN {family} {own}\r\ns={name}\r\nc=IN {family} {any}\r\nt=0 0\r\n\
@@ -211,7 +214,7 @@ impl Programme {
     /// The time of byte `at` by the rate alone. Rounds down.
     fn by_rate(&self, at: u64) -> MediaTime {
         let bits = u128::from(at - self.bytes.start) * 8;
-        MediaTime((bits * TICKS / u128::from(self.rate.0.max(1))) as u64)
+        MediaTime((bits * TICKS / u128::from(self.mean.0.max(1))) as u64)
     }
 
     /// Its path, for people.

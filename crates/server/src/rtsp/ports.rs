@@ -154,13 +154,18 @@ impl House {
         let Some(report) = report else { return self.counters.bad_report() };
         self.counters.report();
         for id in sessions {
-            match report {
-                Report::Alive => self.sessions().handle_report(tactus_sys::clock::now(), id),
-                Report::Bye => {
-                    tracing::debug!(session = ?id, "its receiver says BYE");
-                    self.sessions().handle_over(id);
-                    self.end_stream(id);
-                }
+            self.handle(report, id);
+        }
+    }
+
+    /// What the receiver of a session has said.
+    pub(super) fn handle(&self, report: Report, id: SessionId) {
+        match report {
+            Report::Alive => self.sessions().handle_report(tactus_sys::clock::now(), id),
+            Report::Bye => {
+                tracing::debug!(session = ?id, "its receiver says BYE");
+                self.sessions().handle_over(id);
+                self.end_stream(id);
             }
         }
     }

@@ -5,26 +5,38 @@
 //! order any more.
 
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::datagrams::{Form, PAYLOAD, Plan, Session};
+use tactus_core::rtp;
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::units::{MediaTime, MonoTime, Nanos, WallTime};
 use tactus_engine::message::Outcome;
-use tokio::sync::{mpsc, oneshot};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme};
 use super::ports::Pair;
 use super::reports::Sent;
 use super::{House, Status};
-use crate::broker::{Broker, Grant, Outlet, Target};
+use crate::broker::{Broker, Grant, Lane, Outlet, Target};
 
 /// What is to be done.
 pub(super) enum Order {
-    Play { part: Part, begun: oneshot::Sender<Option<Begun>> },
-    Pause { done: oneshot::Sender<()> },
+    Play {
+        part: Part,
+        begun: oneshot::Sender<Option<Begun>>,
+    },
+    Pause {
+        done: oneshot::Sender<()>,
+    },
+    /// An answer on a connection that carries frames.
+    Text(Box<[u8]>),
 }
 
 /// What is played now.
@@ -41,6 +53,10 @@ pub(super) struct Begun {
 /// A stream as it is known to others. It ends when this is dropped.
 pub(super) struct Handle {
     pub(super) orders: mpsc::Sender<Order>,
+    /// Dropped, the session is over, whoever can still order.
+    pub(super) _over: watch::Sender<()>,
+    /// The connection that carries it; none: it goes by datagrams.
+    pub(super) connection: Option<u64>,
     pub(super) programme: Arc<Programme>,
     /// Where RTP goes.
     pub(super) to: SocketAddr,
@@ -59,13 +75,49 @@ pub(super) struct Stream {
     pub(super) broker: Broker,
     pub(super) programme: Arc<Programme>,
     pub(super) grant: Grant,
+    pub(super) path: Path,
+    pub(super) numbers: Numbers,
+    /// In earlier parts.
+    pub(super) sent: Sent,
+    /// Dropped at its end.
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+/// How packets travel.
+pub(super) enum Path {
+    Datagrams(ByDatagrams),
+    Frames(ByFrames),
+}
+
+pub(super) struct ByDatagrams {
     pub(super) outlet: Outlet,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
     pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
-    pub(super) numbers: Numbers,
-    /// In earlier parts.
-    pub(super) sent: Sent,
+}
+
+pub(super) struct ByFrames {
+    /// The connection, to which nobody else writes.
+    pub(super) writer: TcpStream,
+    /// Of RTP and of RTCP.
+    pub(super) channels: (u8, u8),
+    /// It is of no more use.
+    pub(super) is_broken: bool,
+}
+
+/// Orders as a stream gets them.
+pub(super) struct Orders {
+    orders: mpsc::Receiver<Order>,
+    over: watch::Receiver<()>,
+}
+
+/// What became of a part.
+struct Played {
+    outcome: Outcome,
+    sent: u64,
+    timeline: Option<Timeline>,
+    /// What ended it, unless it ended by itself.
+    order: Option<Option<Order>>,
 }
 
 /// The numbers of RTP over everything that a session sends.
@@ -113,38 +165,50 @@ impl Numbers {
 const ORDERS_MAX: usize = 4;
 /// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average).
 const REPORT_EACH: Duration = Duration::from_secs(5);
+/// Time for what is said on a connection to be taken.
+const SAY_MAX: Duration = Duration::from_secs(10);
 /// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
-pub(super) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
-    mpsc::channel(ORDERS_MAX)
+pub(super) fn orders() -> (mpsc::Sender<Order>, watch::Sender<()>, Orders) {
+    let (give, orders) = mpsc::channel(ORDERS_MAX);
+    let (end, over) = watch::channel(());
+    (give, end, Orders { orders, over })
 }
 
 impl Stream {
     /// Does what is ordered until nobody can order any more.
-    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+    pub(super) async fn run(mut self, mut orders: Orders) {
         let mut position = self.programme.bytes.start;
-        let mut next = orders.recv().await;
+        let mut next = orders.next().await;
         while let Some(order) = next {
             next = match order {
                 Order::Pause { done } => {
                     // Who asked may have gone.
                     done.send(()).ok();
-                    orders.recv().await
+                    orders.next().await
+                }
+                Order::Text(text) => {
+                    self.say(&text).await;
+                    orders.next().await
                 }
                 Order::Play { part, begun } => {
                     let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
                         begun.send(None).ok();
                         self.rest();
-                        orders.recv().await
+                        orders.next().await
                     } else {
                         let from = from.expect("it is there");
                         self.play(from, &part, begun, &mut orders, &mut position).await
                     }
                 }
             };
+            if matches!(&self.path, Path::Frames(path) if path.is_broken) {
+                break;
+            }
         }
+        drop(self.done.take());
     }
 
     async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {
@@ -162,7 +226,7 @@ impl Stream {
         from: Place,
         part: &Part,
         begun: oneshot::Sender<Option<Begun>>,
-        orders: &mut mpsc::Receiver<Order>,
+        orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
         if let Some(house) = self.house.upgrade() {
@@ -178,32 +242,22 @@ impl Stream {
             None => None,
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
-        let (form, burst) = (Form::Rtp(session), self.burst);
-        let outlet = Arc::clone(&self.outlet);
-        let target = Target { outlet, to: self.to, form, burst, after: None, plan };
-        let mut last = self.sent;
-        let place = self.grant.place();
-        let sending = self.broker.send_until(
-            &mut self.grant,
-            &self.programme.title,
-            range,
-            target,
-            orders.recv(),
-        );
-        let mut sending = Box::pin(sending);
-        let (outcome, sent, order) = loop {
-            tokio::select! {
-                biased;
-                ended = &mut sending => break ended,
-                () = tokio::time::sleep(REPORT_EACH) => {
-                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
-                    last = now;
-                    report(self.reports.as_ref(), |now, wall| last.report(now, wall));
+        let (front, Played { outcome, sent, timeline, order }) = match &self.path {
+            Path::Datagrams(_) => (front, self.send((range, plan), session, orders).await),
+            Path::Frames(_) => {
+                // The answer goes before the first frame: players pass over what comes before it.
+                match orders.next().await {
+                    Some(Order::Text(answer)) => self.say(&answer).await,
+                    order => return order,
                 }
+                self.say_front(session, &part.front).await;
+                let session = Session { sequence: self.numbers.sequence, ..session };
+                (0, self.send_frames(range, session, orders).await)
             }
         };
-        drop(sending);
-        self.sent.timeline = last.timeline;
+        if let Some(timeline) = timeline {
+            self.sent.timeline = timeline;
+        }
         // What stood in front has left with the first of it.
         let left = if sent > 0 { front + sent } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
@@ -220,10 +274,137 @@ impl Stream {
                     outcome => tracing::warn!(session = ?self.id, ?outcome, "it ended early"),
                 }
                 self.rest();
+                self.say_goodbye().await;
+                orders.next().await
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        (range, plan): (Range<u64>, Option<Arc<Plan>>),
+        session: Session,
+        orders: &mut Orders,
+    ) -> Played {
+        let Path::Datagrams(path) = &self.path else { unreachable!("datagrams are sent") };
+        let (form, burst) = (Form::Rtp(session), path.burst);
+        let outlet = Arc::clone(&path.outlet);
+        let target = Target { outlet, to: path.to, form, burst, after: None, plan };
+        let place = self.grant.place();
+        let mut timeline = None;
+        let sending = self.broker.send_until(
+            &mut self.grant,
+            &self.programme.title,
+            range,
+            target,
+            orders.next(),
+        );
+        let mut sending = Box::pin(sending);
+        loop {
+            tokio::select! {
+                biased;
+                (outcome, sent, order) = &mut sending => {
+                    return Played { outcome, sent, timeline, order };
+                }
+                () = tokio::time::sleep(REPORT_EACH) => {
+                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
+                    timeline = Some(now.timeline);
+                    path.report(&made_now(|time, wall| now.report(time, wall)));
+                }
+            }
+        }
+    }
+
+    async fn send_frames(
+        &mut self,
+        range: Range<u64>,
+        session: Session,
+        orders: &mut Orders,
+    ) -> Played {
+        let Path::Frames(path) = &mut self.path else { unreachable!("frames are sent") };
+        let mut timeline = None;
+        let failed = |outcome| Played { outcome, sent: 0, timeline: None, order: None };
+        let Ok(socket) = path.writer.as_fd().try_clone_to_owned() else {
+            return failed(Outcome::PeerGone(libc::EMFILE));
+        };
+        let lane = Lane { channel: path.channels.0, session };
+        let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
+        let place = self.grant.place();
+        let begun =
+            broker.send_frames(&mut self.grant, &title, range, false, (socket.into(), lane));
+        let mut framed = match begun.await {
+            Ok(framed) => framed,
+            Err(delivered) => return failed(delivered.outcome),
+        };
+        let (delivered, left, order) = loop {
+            tokio::select! {
+                biased;
+                delivered = framed.ended() => break (delivered, None, None),
+                order = orders.next() => match order {
+                    Some(Order::Text(text)) => {
+                        if let Err(text) = framed.insert(text).await {
+                            break (framed.ended().await, Some(text), None);
+                        }
+                    }
+                    order => {
+                        framed.stop();
+                        break (framed.ended().await, None, Some(order));
+                    }
+                },
+                () = tokio::time::sleep(REPORT_EACH) => {
+                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
+                    timeline = Some(now.timeline);
+                    let bytes = made_now(|time, wall| now.report(time, wall));
+                    // Whether it is sent before the end is nothing to wait for.
+                    drop(framed.insert(frame(path.channels.1, &bytes)));
+                }
+            }
+        };
+        if delivered.socket.is_none() {
+            path.is_broken = true;
+        } else if let Some(text) = left {
+            self.say(&text).await;
+        }
+        Played { outcome: delivered.outcome, sent: delivered.sent, timeline, order }
+    }
+
+    /// Says something on the connection while nothing is sent.
+    async fn say(&mut self, text: &[u8]) {
+        let Path::Frames(path) = &mut self.path else { return };
+        if path.is_broken {
+            return;
+        }
+        let said = tokio::time::timeout(SAY_MAX, path.writer.write_all(text)).await;
+        path.is_broken = !matches!(said, Ok(Ok(())));
+    }
+
+    /// The tables, in a packet of their own: in frames a part is sent as it is.
+    async fn say_front(&mut self, session: Session, front: &[u8]) {
+        let Path::Frames(path) = &self.path else { return };
+        if front.is_empty() {
+            return;
+        }
+        let Session { source, sequence, timestamp } = session;
+        let header =
+            rtp::Header { marker: false, payload_type: rtp::MP2T, sequence, timestamp, source };
+        let packet = frame(path.channels.0, &[&header.write()[..], front].concat());
+        self.numbers.go_on(front.len() as u64);
+        self.sent.packets += 1;
+        self.sent.bytes += front.len() as u64;
+        self.say(&packet).await;
+    }
+
+    async fn say_goodbye(&mut self) {
+        let sent = self.sent;
+        let bytes = made_now(|time, wall| sent.goodbye(time, wall));
+        match &self.path {
+            Path::Datagrams(path) => {
                 tokio::time::sleep(GOODBYE_AFTER).await;
-                let sent = self.sent;
-                report(self.reports.as_ref(), |now, wall| sent.goodbye(now, wall));
-                orders.recv().await
+                path.report(&bytes);
+            }
+            Path::Frames(path) => {
+                let framed = frame(path.channels.1, &bytes);
+                self.say(&framed).await;
             }
         }
     }
@@ -248,15 +429,37 @@ fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Opti
     })
 }
 
-/// Sends what `made` makes of the time to who hears reports.
-fn report(
-    reports: Option<&(Arc<Pair>, SocketAddr)>,
-    made: impl FnOnce(MonoTime, WallTime) -> Compound,
-) {
-    let Some((pair, to)) = reports else { return };
+/// What `made` makes of the time.
+fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-    pair.report(*to, &made(tactus_sys::clock::now(), wall).into_bytes());
+    made(tactus_sys::clock::now(), wall).into_bytes()
+}
+
+/// A report in a frame of its own (RFC 2326, section 10.12).
+fn frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
+    let len = u16::try_from(bytes.len()).expect("reports are short");
+    [&[b'$', channel][..], &len.to_be_bytes(), bytes].concat().into()
+}
+
+impl ByDatagrams {
+    fn report(&self, bytes: &[u8]) {
+        if let Some((pair, to)) = &self.reports {
+            pair.report(*to, bytes);
+        }
+    }
+}
+
+impl Orders {
+    /// The next order; none when nobody can order any more, or the session is over.
+    async fn next(&mut self) -> Option<Order> {
+        tokio::select! {
+            biased;
+            // Nothing is ever said: it is dropped.
+            _ = self.over.changed() => None,
+            order = self.orders.recv() => order,
+        }
+    }
 }
 
 impl Handle {
