@@ -156,8 +156,11 @@ pub struct Cutter {
     plan: Option<Arc<Plan>>,
     /// Where in the line the next byte is.
     hint: usize,
-    /// The turn that the stamper is in.
+    /// The turn that the stamper is in, and what its clocks are ahead of the title's in it.
     part: u64,
+    ahead: MediaTime,
+    /// Clocks do not run on from the stream before.
+    breaks: bool,
     stamper: Stamper,
     /// What the stream's clock shows at its first byte of the title; none when nobody knows.
     begins: Option<Pcr>,
@@ -195,6 +198,8 @@ impl Cutter {
             plan,
             hint: 0,
             part: 0,
+            ahead: MediaTime(0),
+            breaks: false,
             stamper: Stamper::default(),
             begins,
         }
@@ -213,7 +218,10 @@ impl Cutter {
             }
             (begins, _) => begins,
         };
-        Self { form: trace.form, epoch: trace.epoch, stamper, begins, ..self }
+        let breaks = self.begins.is_none() || trace.shows.is_none();
+        let next = Self { form: trace.form, epoch: trace.epoch, stamper, begins, breaks, ..self };
+        let ahead = next.ahead_in(0);
+        Self { ahead, ..next }
     }
 
     /// Where it stands when `sent` of its title have left, which is where a message ends.
@@ -399,39 +407,32 @@ impl Cutter {
 
     /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
     fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
-        let Some(plan) = &self.plan else { return };
-        let Some(stamps) = &plan.stamps else { return };
-        let (part, within) = match self.turn {
-            Some(turn) => (title.0 / turn.0, title.0 % turn.0),
-            None => (0, title.0),
-        };
+        let Some(stamps) = self.plan.as_ref().and_then(|plan| plan.stamps.as_ref()) else { return };
+        let still = Moment { pcr: None, moved: MediaTime(0), beyond: None, breaks: self.breaks };
         let moment = match slot {
             Slot::Null => return,
-            Slot::Front(_) => Moment { pcr: None, moved: MediaTime(0), beyond: None },
+            Slot::Front(_) => still,
             Slot::Title => {
+                let (part, within) = match self.turn {
+                    Some(turn) => (title.0 / turn.0, title.0 % turn.0),
+                    None => (0, title.0),
+                };
                 if part != self.part {
                     self.stamper.join();
-                    self.part = part;
+                    (self.part, self.ahead) = (part, self.ahead_in(part));
+                    // A title whose clock cannot be moved begins anew in each turn.
+                    self.breaks = stamps.turn == Some(MediaTime(0));
                 }
-                let pcr = stamps.clock.and_then(|(pid, own)| {
-                    let shows = self.shows(out + Bytes(ts::PCR_BYTE))?;
-                    Some((pid, own, shows))
-                });
-                // What the stream is ahead of its title in this turn, without what lies between slot and time.
-                let turned = match (stamps.turn, self.turn) {
-                    (Some(turn), _) => wrapped(u128::from(turn.0) * u128::from(part)),
-                    (None, Some(turn)) => self.span(Bytes(turn.0 * part)),
-                    (None, None) => MediaTime(0),
-                };
-                let begun = match (stamps.clock, self.begins) {
-                    (Some((_, own)), Some(begins)) => begins.since(own),
-                    _ => MediaTime(0),
-                };
-                let base = Pcr::at(MediaTime(turned.0 + begun.0));
+                // Few packets have one.
+                let may_have_clock = packet[3] & 0x20 != 0 || !stamps.runs.is_empty();
+                let pcr = stamps
+                    .clock
+                    .filter(|_| may_have_clock)
+                    .and_then(|(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?)));
                 let behind = stamps.runs.partition_point(|run| run.at <= within);
                 let moved = |nth: usize| {
                     let run = nth.checked_sub(1).map_or(MediaTime(0), |nth| stamps.runs[nth].moved);
-                    base.after(run).ticks()
+                    Pcr::at(self.ahead).after(run).ticks()
                 };
                 // Of two neighbours the nearer jump counts.
                 let beyond = match (behind.checked_sub(1), stamps.runs.get(behind)) {
@@ -444,11 +445,24 @@ impl Cutter {
                     (Some(last), _) => Some(moved(last)),
                     (None, Some(_)) => Some(moved(behind + 1)),
                 };
-                let pcr = pcr.map(|(pid, _, shows)| (pid, shows));
-                Moment { pcr, moved: moved(behind), beyond }
+                Moment { pcr, moved: moved(behind), beyond, breaks: self.breaks }
             }
         };
         self.stamper.stamp(packet, &moment);
+    }
+
+    /// How far the stream's clock is ahead of the title's in a turn, modulo the wrap.
+    fn ahead_in(&self, part: u64) -> MediaTime {
+        let Some(stamps) = self.stamps() else { return MediaTime(0) };
+        let turned = match (stamps.turn, self.turn) {
+            (Some(turn), _) => wrapped(u128::from(turn.0) * u128::from(part)),
+            (None, Some(turn)) => self.span(Bytes(turn.0 * part)),
+            (None, None) => MediaTime(0),
+        };
+        match (stamps.clock, self.begins) {
+            (Some((_, own)), Some(begins)) => Pcr::at(turned).after(begins.since(own)).ticks(),
+            _ => turned,
+        }
     }
 
     /// The header of datagram `nth` of the next message.

@@ -27,7 +27,7 @@ pub use framing::{Framing, Packets};
 pub use index::{
     Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
 };
-pub use packet::{Packet, Pid, set_continuity, set_pcr};
+pub use packet::{Packet, Pid, mark_discontinuous, set_continuity, set_pcr};
 pub use pes::{
     PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time, splits_pes_times,
 };

@@ -416,7 +416,10 @@ impl PacketServer {
             session: entry.session,
         });
         self.following.extend(entry.next);
-        self.answer(FromLink::Closed { stream, outcome, sent: entry.sent });
+        let sent = entry.sent;
+        // Its plan goes before the delivery server may say that it is free.
+        drop(entry);
+        self.answer(FromLink::Closed { stream, outcome, sent });
     }
 
     /// Moves all clocks when the machine itself stood still.

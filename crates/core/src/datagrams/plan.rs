@@ -31,7 +31,8 @@ pub struct Stamps {
     /// Whose clock the stream goes by, and what it shows at the range's first byte; none when the bytes are not
     /// sent by it.
     pub clock: Option<(Pid, Pcr)>,
-    /// How long a turn takes by the title's clock, where bytes are not sent by it.
+    /// How long a turn takes by the title's clock, where bytes are not sent by it; zero where its times cannot be
+    /// moved: then each turn begins its clock anew, and says so.
     pub turn: Option<MediaTime>,
     /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run on as
     /// before. Ascending; the first entry, if any, is behind byte 0.
@@ -76,8 +77,12 @@ impl Plan {
             let at = run.at.checked_sub(first + PCR_BYTE).filter(|&at| at > 0)?;
             Some(RunTimes { at, moved: law.since(run.pcr) })
         });
-        let stamps =
-            Stamps { clock: Some((index.clock(), begins)), turn: None, runs: runs.collect() };
+        let clock = Some((index.clock(), begins));
+        let stamps = match index.flaws().split_times {
+            0 => Stamps { clock, turn: None, runs: runs.collect() },
+            // Clocks without the times that go by them would be worse than clocks that begin anew.
+            _ => Stamps { turn: Some(MediaTime(0)), ..Stamps::default() },
+        };
         let rates = index.rates().filter(|_| index.is_constant());
         let (rate, line) = match rates {
             Some(rates) => (rates.mean, None),

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::framing::Framing;
-use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp};
+use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp, splits_pes_times};
 use crate::units::{BitRate, MediaTime};
 
 use line::{Drawing, Line};
@@ -58,6 +58,8 @@ pub struct Flaws {
     pub bad_sections: u64,
     /// Breaks of the continuity counters.
     pub gaps: u64,
+    /// Frames whose time stamps are split over two packets, so that nobody moves them.
+    pub split_times: u64,
 }
 
 /// Rates of a title, rounded up.
@@ -345,6 +347,9 @@ impl Indexer {
         }
         if self.continuity.handle_packet(packet).is_some() {
             self.flaws.gaps += 1;
+        }
+        if splits_pes_times(packet) {
+            self.flaws.split_times += 1;
         }
         let clock = self.clock;
         if let Some(pcr) = packet.pcr() {

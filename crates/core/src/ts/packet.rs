@@ -150,6 +150,15 @@ pub fn set_pcr(bytes: &mut [u8; PACKET], pcr: Pcr) -> bool {
     true
 }
 
+/// Says that what comes is of another clock; false when the packet in `bytes` has no adaptation field to say it in.
+pub fn mark_discontinuous(bytes: &mut [u8; PACKET]) -> bool {
+    let has_flags = bytes[3] & 0x20 != 0 && bytes[4] > 0;
+    if has_flags {
+        bytes[5] |= 0x80;
+    }
+    has_flags
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

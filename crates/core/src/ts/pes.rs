@@ -184,6 +184,31 @@ mod tests {
         assert_eq!(table, before);
     }
 
+    #[test]
+    fn stamps_are_read_when_they_are_there_and_said_to_be_split_when_not() {
+        // A header of 100 bytes, of which the packet has ever fewer, behind a field of padding.
+        for padding in 0..183u8 {
+            let mut bytes = [0xff; PACKET];
+            let room = PACKET - 5 - usize::from(padding);
+            bytes[..5].copy_from_slice(&[0x47, 0x41, 0, 0x30, padding]);
+            if padding > 0 {
+                bytes[5] = 0;
+            }
+            let mut header = [0xff; PACKET];
+            header[..19].copy_from_slice(&[
+                0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 100, 0x31, 0, 9, 0x10, 0xa1, 0x11, 0, 9, 0x10,
+                0xa1,
+            ]);
+            bytes[PACKET - room..].copy_from_slice(&header[..room]);
+            let packet = Packet::read(&bytes).unwrap();
+            assert_eq!(pes_times(&packet).is_some(), room >= 19, "{room}");
+            assert_eq!(splits_pes_times(&packet), room < 19, "{room}");
+        }
+        let mut table = [0xff; PACKET];
+        table[..8].copy_from_slice(&[0x47, 0x40, 0, 0x10, 0, 0, 0xb0, 0x0d]);
+        assert!(!splits_pes_times(&Packet::read(&table).unwrap()));
+    }
+
     proptest! {
         #[test]
         fn moved_times_read_back_moved(

@@ -8,7 +8,10 @@
 //! A part's counters are not known beforehand. The first packet that a PID has in a part says by how much its counter
 //! is to be moved: so much that it follows the last one that has left. That is all that is kept.
 
-use super::{PACKET, Packet, Pcr, Pid, SYNC, add_to_pes_times, pes_times, set_continuity, set_pcr};
+use super::{
+    PACKET, Packet, Pcr, Pid, SYNC, add_to_pes_times, mark_discontinuous, pes_times,
+    set_continuity, set_pcr,
+};
 use crate::units::MediaTime;
 
 /// Streams of a multiplex whose counters are kept right; those of further ones break at a join.
@@ -35,6 +38,9 @@ pub struct Moment {
     pub moved: MediaTime,
     /// The same on the other side of the nearest jump: for time stamps that are of its clock.
     pub beyond: Option<MediaTime>,
+    /// Clocks do not run on from the part before: the first stamp of each in this part is marked as another one's
+    /// (`discontinuity_indicator`, 2.4.3.5).
+    pub breaks: bool,
 }
 
 /// Keeps the counters of one stream.
@@ -56,11 +62,13 @@ struct Counter {
     /// What this part's counters are moved by.
     step: u8,
     part: u32,
+    /// Its next PCR is of another clock.
+    breaks: bool,
 }
 
 impl Default for Stamper {
     fn default() -> Self {
-        let nobody = Counter { pid: Pid::NULL, last: 0, step: 0, part: 0 };
+        let nobody = Counter { pid: Pid::NULL, last: 0, step: 0, part: 0, breaks: false };
         Self { counters: [nobody; PIDS], used: 0, part: 0, missed: 0 }
     }
 }
@@ -86,12 +94,15 @@ impl Stamper {
         let (count, has_payload) = (packet.continuity(), packet.has_payload());
         let own = packet.pcr();
         let starts = packet.starts_unit() && !packet.is_scrambled();
+        let mut is_marked = false;
         match self.counter(pid) {
             Some((counter, part)) => {
                 if counter.part != part {
                     let due = counter.last.wrapping_add(u8::from(has_payload));
-                    *counter = Counter { step: due.wrapping_sub(count) & 0x0f, part, ..*counter };
+                    let (step, breaks) = (due.wrapping_sub(count) & 0x0f, moment.breaks);
+                    *counter = Counter { step, part, breaks, ..*counter };
                 }
+                is_marked = own.is_some() && core::mem::take(&mut counter.breaks);
                 counter.last = count.wrapping_add(counter.step) & 0x0f;
                 if counter.step != 0 {
                     set_continuity(bytes, counter.last);
@@ -104,6 +115,9 @@ impl Stamper {
             let pcr = law.map_or(own.after(moment.moved), |(_, law)| law);
             if pcr != own {
                 set_pcr(bytes, pcr);
+            }
+            if is_marked {
+                mark_discontinuous(bytes);
             }
         }
         if starts {
@@ -138,7 +152,7 @@ impl Stamper {
             Some(at) => at,
             None if self.used < PIDS => {
                 // Nothing of it has left: its own counters are as good as any.
-                self.counters[self.used] = Counter { pid, last: 0, step: 0, part };
+                self.counters[self.used] = Counter { pid, last: 0, step: 0, part, breaks: false };
                 self.used += 1;
                 self.used - 1
             }
@@ -168,7 +182,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    const STILL: Moment = Moment { pcr: None, moved: MediaTime(0), beyond: None };
+    const STILL: Moment = Moment { pcr: None, moved: MediaTime(0), beyond: None, breaks: false };
 
     /// One packet: its PID, whether it has payload, whether it comes twice.
     type Kind = (u16, bool, bool);
@@ -234,7 +248,7 @@ mod tests {
             own in 0u64..Pcr::WRAP.0, law in 0u64..Pcr::WRAP.0, moved in 0u64..Pcr::WRAP.0,
         ) {
             let (own, law) = (Pcr::at(MediaTime(own)), Pcr::at(MediaTime(law)));
-            let moment = Moment { pcr: Some((Pid(256), law)), moved: MediaTime(moved), beyond: None };
+            let moment = Moment { pcr: Some((Pid(256), law)), moved: MediaTime(moved), ..STILL };
             for (pid, due) in [(256, law), (257, own.after(MediaTime(moved)))] {
                 let mut bytes = packet(pid, 3, Some(own));
                 Stamper::default().stamp(&mut bytes, &moment);
@@ -249,7 +263,7 @@ mod tests {
         ) {
             let pcr = Some((Pid(3), Pcr::at(MediaTime(5))));
             let moment =
-                Moment { pcr, moved: MediaTime(moved), beyond: beyond.map(MediaTime) };
+                Moment { pcr, moved: MediaTime(moved), beyond: beyond.map(MediaTime), breaks: true };
             let mut stamper = Stamper::default();
             for tail in tails {
                 let mut bytes = [SYNC; PACKET];
@@ -281,6 +295,24 @@ mod tests {
         assert_eq!(shown(Moment { beyond: Some(hour), ..still }), Pts::at(3600 * 90_000));
         let own = Moment { moved: hour, beyond: Some(MediaTime(0)), ..still };
         assert_eq!(shown(own), Pts::at(3600 * 90_000));
+    }
+
+    #[test]
+    fn a_clock_that_does_not_run_on_is_marked_once_in_each_part() {
+        let mut stamper = Stamper::default();
+        let mut marks = Vec::new();
+        for (nth, breaks) in [false, true, true, false].into_iter().enumerate() {
+            for count in 0..4u8 {
+                let pcr = (count % 2 == 1).then_some(Pcr::at(MediaTime(9)));
+                let mut bytes = packet(256, count, pcr);
+                stamper.stamp(&mut bytes, &Moment { breaks, ..STILL });
+                if Packet::read(&bytes).unwrap().is_discontinuous() {
+                    marks.push((nth, count));
+                }
+            }
+            stamper.join();
+        }
+        assert_eq!(marks, [(1, 1), (2, 1)]);
     }
 
     #[test]

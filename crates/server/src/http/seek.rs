@@ -247,6 +247,7 @@ pub(crate) fn facts(index: &Index) -> Value {
             "malformed_packets": flaws.malformed,
             "bad_sections": flaws.bad_sections,
             "continuity_gaps": flaws.gaps,
+            "split_time_stamps": flaws.split_times,
         },
         "programmes": programmes.collect::<Vec<_>>(),
     })

@@ -279,3 +279,18 @@ fn a_counter_alone_is_kept_where_no_clock_is_known() {
     set_continuity(&mut first, 0);
     assert_eq!(first, title[..ts::PACKET]);
 }
+
+#[test]
+fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
+    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let line = line.unwrap();
+    let title = title(&line, BASE);
+    let stamps = Some(Stamps { turn: Some(MediaTime(0)), ..Stamps::default() });
+    let plan = Plan { stamps, line: Some(line), ..Plan::default() };
+    let heard = play(Cutter::new(planned(plan, 1_000_000, title.len())), &title, 3);
+    assert_whole(&heard.bytes);
+    for (nth, (turned, own)) in packets(&heard.bytes).zip(packets(&title).cycle()).enumerate() {
+        assert_eq!(turned.pcr(), own.pcr());
+        assert_eq!(turned.is_discontinuous(), nth == 101 || nth == 202, "{nth}");
+    }
+}

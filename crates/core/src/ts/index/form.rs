@@ -23,11 +23,13 @@ impl Index {
         for number in [u64::from(self.stride), self.len, self.packets, u64::from(self.clock.0)] {
             out.number(number);
         }
-        let Flaws { skipped_bytes, sync_losses, marked, malformed, bad_sections, gaps } =
-            self.flaws;
-        for number in [skipped_bytes, sync_losses, marked, malformed, bad_sections, gaps] {
+        let Flaws { skipped_bytes, sync_losses, marked, malformed, bad_sections, .. } = self.flaws;
+        let Flaws { gaps, split_times, .. } = self.flaws;
+        for number in [skipped_bytes, sync_losses, marked, malformed, bad_sections] {
             out.number(number);
         }
+        out.number(gaps);
+        out.number(split_times);
         out.number(self.line.tolerance);
         out.list(&self.line.points, Point { at: 0, time: 0 }, |out, last, point| {
             out.number(point.at - last.at);
@@ -83,6 +85,7 @@ impl Index {
             malformed: flaw()?,
             bad_sections: flaw()?,
             gaps: flaw()?,
+            split_times: flaw()?,
         };
         let tolerance = from.at_most(MAX)?;
         let points = from.list(POINTS_MAX + 2, 2, Point { at: 0, time: 0 }, |from, last| {
