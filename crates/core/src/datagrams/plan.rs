@@ -70,7 +70,9 @@ impl Plan {
         let line = Line::of(index, first, end)?;
         let begins = index.pcr_at(first);
         let begun = index.time_at(first).0;
-        let inner = index.runs().iter().filter(|run| first < run.at && run.at < end);
+        // Before the first run's first stamp its clock is drawn on: nothing jumps there.
+        let jumps = index.runs().iter().skip(1);
+        let inner = jumps.filter(|run| first < run.at && run.at < end);
         let runs = inner.filter_map(|run| {
             // What the clock would show there if it had run on.
             let law = begins.after(MediaTime(run.time.0.checked_sub(begun)?));

@@ -294,3 +294,72 @@ fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
         assert_eq!(turned.is_discontinuous(), nth == 101 || nth == 202, "{nth}");
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn what_an_index_knows_makes_a_plan_by_which_a_title_and_any_part_of_it_leaves_on_time(
+        line in steps(), from in 0u64..40, hour in any::<bool>(), turns in 1u64..3,
+    ) {
+        let mut bytes = title(&line, BASE);
+        if hour {
+            // In its second half the clock is an hour ahead.
+            let later = title(&line, (BASE + 3600 * 27_000_000) % Pcr::WRAP.0);
+            let half = bytes.len() / ts::PACKET / 2 * ts::PACKET;
+            bytes[half..].copy_from_slice(&later[half..]);
+        }
+        let mut indexer = ts::Indexer::default();
+        indexer.add(&bytes);
+        let index = indexer.finish().unwrap();
+        prop_assume!(index.runs().len() == 1 + usize::from(hour));
+        let (first, end) = (from.min(line.len().0 / TS / 4) * TS, bytes.len() as u64);
+        let Some((plan, rate)) = Plan::of(&index, first..end, Bytes(65_536)) else {
+            return Err(TestCaseError::fail("it lasts"));
+        };
+        let part = &bytes[first as usize..];
+        let stamps = plan.stamps.as_ref().unwrap();
+        prop_assert!(stamps.runs.len() <= usize::from(hour));
+        let cutter = Cutter::new(planned(plan, rate.0, part.len()));
+        let begin = cutter.clock().start();
+        let heard = play(cutter, part, turns);
+        assert_whole(&heard.bytes);
+        // One clock, on time: a stamp leaves with its datagram, which is due with its first byte.
+        let clocks = clocks(&heard.bytes);
+        for pair in clocks.windows(2) {
+            prop_assert!(pair[1].1.since(pair[0].1) < MediaTime(27_000_000), "{pair:?}");
+        }
+        let (_, zero) = clocks[0];
+        for &(at, pcr) in &clocks {
+            let due = heard.due[(at / PAYLOAD.0) as usize].since(begin).0 * 27 / 1000;
+            // The first stamp is in the first packets.
+            let shown = pcr.since(zero).0;
+            prop_assert!(shown.abs_diff(due) < 2 * 20_000_000 / 20 * 7, "{shown} {due}");
+        }
+        // In the first turn, up to the jump, stamps are the title's own but for the index's tolerance.
+        let own = packets(part).enumerate();
+        let own = own.take_while(|&(nth, _)| !hour || nth < part.len() / TS as usize / 3);
+        for ((nth, own), now) in own.zip(packets(&heard.bytes)) {
+            let (Some(own), Some(now)) = (own.pcr(), now.pcr()) else { continue };
+            let off = own.since(now).0.min(now.since(own).0);
+            prop_assert!(off <= 13 + 2, "packet {nth}: {off}");
+        }
+    }
+}
+
+#[test]
+fn a_constant_rate_needs_no_line() {
+    // 3.76 Mbit/s for three seconds.
+    let points = [(Bytes(0), MediaTime(0)), (Bytes(7500 * TS), MediaTime(81_000_000))];
+    let bytes = title(&Line::through(&points).unwrap(), BASE);
+    let mut indexer = ts::Indexer::default();
+    indexer.add(&bytes);
+    let index = indexer.finish().unwrap();
+    let (plan, rate) = Plan::of(&index, 0..bytes.len() as u64, Bytes(65_536)).unwrap();
+    assert_eq!((plan.line, rate), (None, BitRate(3_760_000)));
+    let stamps = plan.stamps.unwrap();
+    let (pid, pcr) = stamps.clock.unwrap();
+    assert_eq!((pid, &stamps.runs[..]), (Pid(VIDEO), &[][..]));
+    let base = Pcr::at(MediaTime(BASE));
+    assert!(pcr.since(base).0.min(base.since(pcr).0) <= 1);
+}
