@@ -109,6 +109,26 @@ pub enum Wish {
         /// Of a title that is held in memory.
         is_held: bool,
     },
+    /// At an exact rate, to a reader of our own: by no link.
+    Reader {
+        /// Payload rate.
+        rate: BitRate,
+        /// How often it sends.
+        tick: Tick,
+        /// Bytes that are sent at once at the start.
+        burst: Bytes,
+        /// Of a title that is held in memory.
+        is_held: bool,
+        /// By an itinerary.
+        is_scattered: bool,
+    },
+    /// Datagrams that we make ourselves: by no disk.
+    Made {
+        /// Rate of what is on the wire.
+        wire: BitRate,
+        /// Time of the cores that sending them takes in each second.
+        sending: Nanos,
+    },
     /// In the time left over: needs memory and a place, no rate.
     BestEffort,
     /// A whole title kept in memory.
@@ -307,6 +327,15 @@ impl Ledger {
                 let sends = terms.cost.per_send.times(SECOND.0.div_ceil(tick.span().0));
                 Demand { link: wire, cpu: paced.cpu.saturating_sub(sends) + sending, ..paced }
             }
+            Wish::Reader { rate, tick, burst, is_held, is_scattered } => {
+                let paced = match (is_scattered, is_held) {
+                    (true, _) => Wish::Scattered { rate, tick },
+                    (false, true) => Wish::Resident { rate, tick, burst },
+                    (false, false) => Wish::Paced { rate, tick, burst },
+                };
+                Demand { link: BitRate(0), ..self.demand(disk, paced, share) }
+            }
+            Wish::Made { wire, sending } => Demand { link: wire, cpu: sending, ..stream },
             Wish::Record { rate } => {
                 let written = rate.bytes_in(terms.cycle) + Bytes(1);
                 let place = terms.intake.map_or(terms.block, |intake| intake.place);

@@ -22,6 +22,7 @@ pub mod sdp;
 pub mod ts;
 
 pub mod datagrams;
+pub mod made;
 
 pub mod cycle;
 pub mod disk_model;

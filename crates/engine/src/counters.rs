@@ -112,7 +112,7 @@ pub struct PacketCounters {
     pub refused: Counter,
     /// Calls after which an outlet was full.
     pub full: Counter,
-    /// Messages whose bytes were not there in time.
+    /// Messages whose bytes were not there in time, or had not been made.
     pub underruns: Counter,
     /// Moments in which the machine or the link stood still and all clocks were moved.
     pub stalls: Counter,
@@ -145,7 +145,8 @@ pub struct StreamCounters {
     pub deviation: Counter,
     /// Set rate in bits per second; zero for best effort and when free.
     pub rate: Counter,
-    /// When the first datagram of its session was due, in ns; zero as long as none is sent.
+    /// When the first datagram of its session was due, in ns; zero as long as none is sent. Of a made stream what
+    /// its times count from, which moves with its clock.
     pub epoch: Counter,
     /// Datagrams of the session that have left, those of streams that it follows among them.
     pub session_packets: Counter,

@@ -26,7 +26,7 @@ use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
 use crate::message::{
-    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+    Command, Hold, Make, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -148,6 +148,19 @@ impl DeliveryServer {
         *entry = Entry::of_hold(hold, block, self.active.len());
         self.active.push(index);
         self.begin(now, index);
+    }
+
+    /// What the control side makes needs a row, so that it begins and ends as all others do.
+    fn make(&mut self, make: Make) {
+        let index = make.stream.index;
+        let entry = &mut self.entries[index as usize];
+        assert!(entry.is_free(), "the broker gives a place away once");
+        let sink = Sink::Datagrams(make.sink);
+        *entry = Entry::of_made(make.stream, sink, self.active.len());
+        self.active.push(index);
+        self.counters.started.add(1);
+        self.counters.streams.set(self.active.len() as u64);
+        self.links.give(sink, ToLink::Make(make));
     }
 
     fn begin(&mut self, now: MonoTime, index: u32) {
@@ -535,7 +548,7 @@ impl Links {
     /// Says something about a stream to the server that sends it.
     fn give(&mut self, sink: Sink, message: ToLink) {
         let link = match sink {
-            Sink::Socket(_) | Sink::Frames(_) => &mut self.sockets,
+            Sink::Socket(_) | Sink::Reader(_) | Sink::Frames(_) => &mut self.sockets,
             Sink::Datagrams(_) => self.datagrams.as_mut().expect("there is a server for them"),
         };
         let pushed = link.requests.push(message);
@@ -587,6 +600,7 @@ impl Server for DeliveryServer {
             any = true;
             match command {
                 Command::Start(start) => self.start(now, start),
+                Command::Make(make) => self.make(make),
                 Command::Hold(hold) => self.hold(now, hold),
                 Command::Stop(stream) => self.stop(now, stream),
                 Command::Insert { stream, text } => self.insert(stream, text),

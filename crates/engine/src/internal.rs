@@ -10,7 +10,7 @@ use tactus_core::ports::{FileHandle, Sum};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 
-use crate::message::{Outcome, Pace, Sink, StreamId, TitleId, VolumeId};
+use crate::message::{Make, Outcome, Pace, Sink, StreamId, TitleId, VolumeId};
 
 /// From a delivery server to a block server.
 pub(crate) enum ToBlock {
@@ -86,6 +86,7 @@ pub(crate) enum ToDisk {
 /// From a delivery server to a link server.
 pub(crate) enum ToLink {
     Open(Open),
+    Make(Make),
     /// More bytes of the stream, in order.
     Feed {
         stream: StreamId,

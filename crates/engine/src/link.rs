@@ -225,6 +225,13 @@ impl<P: LinkPort> LinkServer<P> {
             Taken::Bytes(taken) => {
                 let (is_blocked, missing) = (taken < ready, due - ready);
                 entry.was_blocked = is_blocked || entry.was_blocked && missing > Bytes(0);
+                if let Some(owed_max) = entry.waited_for.filter(|_| is_blocked) {
+                    let forgotten = (due - taken).saturating_sub(owed_max);
+                    if forgotten > Bytes(0) {
+                        self.move_clock(index, clock.rate().time_for(forgotten));
+                    }
+                    return;
+                }
                 let overdue = now.since(clock.due(entry.sent + Bytes(1)));
                 if is_blocked && overdue > self.patience.behind_max {
                     self.close(index, Outcome::TooSlow);
@@ -389,6 +396,7 @@ impl<P: LinkPort> LinkServer<P> {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
+                ToLink::Make(_) => unreachable!("datagrams have a server of their own"),
                 ToLink::Feed { stream, lease, at, len, offset } => {
                     self.feed(stream, Fed { lease, at, len, offset });
                 }

@@ -4,15 +4,18 @@
 //! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
 //! uploads it says *write* and *sync*, and hears of each once.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tactus_core::datagrams::{Form, Plan, Session};
 use tactus_core::itinerary::Itinerary;
+use tactus_core::made::Timed;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_ring::spsc::Consumer;
 
 /// One running delivery: a place in the delivery table, and the life it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -54,6 +57,9 @@ pub enum Sink {
     Socket(SocketHandle),
     /// Into a connection as packets of RTP, each in a frame; only at a pace.
     Frames(Frames),
+    /// To a reader of our own, through a pair of sockets: one that takes nothing is waited for without end,
+    /// and is then owed no more than its burst.
+    Reader(SocketHandle),
     /// Out as datagrams; only at a pace.
     Datagrams(Datagrams),
 }
@@ -150,11 +156,43 @@ pub struct Hold {
     pub window: u32,
 }
 
+/// Asks for a stream of datagrams that the control side makes.
+pub struct Make {
+    /// The place granted in the delivery table.
+    pub stream: StreamId,
+    /// Where they go. What stands in front of each is in it already, and none waits for another.
+    pub sink: Datagrams,
+    /// The rate on the wire that it is guaranteed.
+    pub rate: BitRate,
+    /// When the first is due at the earliest: what their times count from.
+    pub begin: MonoTime,
+    /// Where they come from, in order of their times. Whoever fills it keeps its memory until
+    /// `Report::Retired`, as nothing is freed on a real-time thread.
+    pub ring: Consumer<Timed>,
+}
+
+impl fmt::Debug for Make {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Make").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+/// A place has one stream in each of its lives.
+impl PartialEq for Make {
+    fn eq(&self, other: &Self) -> bool {
+        self.stream == other.stream
+    }
+}
+
+impl Eq for Make {}
+
 /// From the control side to a delivery server.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum Command {
     /// Begin a delivery.
     Start(Start),
+    /// Begin a stream of made datagrams; answered by the same reports.
+    Make(Make),
     /// Keep a title in memory until it is stopped.
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.

@@ -7,6 +7,7 @@
 
 mod batch;
 mod entry;
+mod made;
 
 use std::sync::Arc;
 
@@ -34,6 +35,12 @@ pub(crate) struct PacketServer {
     requests: Consumer<ToLink>,
     answers: Producer<FromLink>,
     entries: Vec<Option<Entry>>,
+    /// Streams that the control side makes, by the same places.
+    made: Vec<Option<made::Entry>>,
+    /// Those of them that had nothing when they were looked at.
+    empty: Moved,
+    /// None, but while it is looked again.
+    looked_at: Moved,
     fed: Pool<Fed>,
     pacer: Pacer,
     /// Which stream a class is.
@@ -84,6 +91,9 @@ impl PacketServer {
             requests: parts.requests,
             answers: parts.answers,
             entries: (0..streams).map(|_| None).collect(),
+            made: (0..streams).map(|_| None).collect(),
+            empty: Moved::new(streams),
+            looked_at: Moved::new(streams),
             fed: Pool::new(parts.leases),
             pacer: Pacer::new(limits, parts.rate, MonoTime(0)),
             streams_of: vec![0; streams + 1],
@@ -104,13 +114,14 @@ impl PacketServer {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, &open),
+                ToLink::Make(make) => self.make(now, make),
                 ToLink::Feed { stream, lease, at, len, offset } => {
                     self.feed(now, stream, Fed { lease, at, len, offset });
                 }
                 ToLink::Settle { stream, len } => self.settle(now, stream, len),
                 ToLink::Insert { .. } => unreachable!("there is nothing between datagrams"),
                 ToLink::Close(stream) => {
-                    if self.find(stream).is_some() {
+                    if self.find(stream).is_some() || self.find_made(stream).is_some() {
                         self.close(stream.index, Outcome::Stopped);
                     }
                 }
@@ -261,6 +272,10 @@ impl PacketServer {
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now) else { return };
             let index = self.streams_of[departure.class.index as usize];
+            if self.made[index as usize].is_some() {
+                self.gather_made(now, index);
+                continue;
+            }
             let entry = entry_of(&mut self.entries, index);
             let message = entry.offered.take().expect("the pacer sends what it was offered");
             if let Some(second) = entry.window.visit(now, message.at, false) {
@@ -327,7 +342,8 @@ impl PacketServer {
     /// Offers what was gathered to the port; whether all of it has left.
     fn flush(&mut self, now: MonoTime) -> bool {
         while let Some(outlet) = self.batch.outlet() {
-            let described = self.batch.describe(&self.entries, &self.fed, &self.memories);
+            let described =
+                self.batch.describe(&self.entries, &self.made, &self.fed, &self.memories);
             let Gone { messages, stop } = self.port.send(now, outlet, described.batch());
             self.counters.calls.add(1);
             for _ in 0..messages {
@@ -363,15 +379,20 @@ impl PacketServer {
             self.counters.bytes.add(message.bytes.0);
             let stream = &self.streams[index as usize];
             stream.bytes.add(message.bytes.0);
-            let entry = entry_of(&mut self.entries, index);
-            stream.epoch.set(entry.cutter.epoch().0);
-            let session = &mut entry.session;
-            session.packets += u64::from(message.datagrams);
-            session.bytes += message.bytes.0;
-            stream.session_packets.set(session.packets);
-            stream.session_bytes.set(session.bytes);
+            if let Some(entry) = &mut self.entries[index as usize] {
+                stream.epoch.set(entry.cutter.epoch().0);
+                let session = &mut entry.session;
+                session.packets += u64::from(message.datagrams);
+                session.bytes += message.bytes.0;
+                stream.session_packets.set(session.packets);
+                stream.session_bytes.set(session.bytes);
+            }
         } else {
             self.counters.refused.add(u64::from(message.datagrams));
+        }
+        if self.made[index as usize].is_some() {
+            self.leave_made(index, was_taken);
+            return;
         }
         self.use_up(index, message.taken);
         if entry_of(&mut self.entries, index).is_complete() {
@@ -401,6 +422,10 @@ impl PacketServer {
     }
 
     fn close(&mut self, index: u32, outcome: Outcome) {
+        if let Some(made) = self.made[index as usize].take() {
+            self.close_made(index, &made, outcome);
+            return;
+        }
         let mut entry = self.entries[index as usize].take().expect("a stream is closed once");
         let stream = entry.stream;
         self.batch.cancel(index);
@@ -435,6 +460,7 @@ impl PacketServer {
     fn pause(&mut self, now: MonoTime, pause: Nanos) {
         self.counters.stalls.add(1);
         for index in 0..self.entries.len() as u32 {
+            self.pause_made(now, index, pause);
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             if entry.is_waiting {
                 continue;
@@ -498,6 +524,7 @@ impl Server for PacketServer {
         self.watch_stall(now);
         let mut any = self.take_requests(now);
         any |= self.begin_following(now);
+        any |= self.look_for_made(now);
         let turns = self.pacer.work().turns;
         any |= self.turn(now);
         any |= self.begin_following(now);
@@ -506,10 +533,14 @@ impl Server for PacketServer {
         any
     }
 
-    fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
+    fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         match self.full {
             Some(full) => Some(full.again),
-            None => self.pacer.poll_timeout(),
+            None if self.empty.is_empty() => self.pacer.poll_timeout(),
+            None => {
+                let look = now + made::LOOK;
+                Some(self.pacer.poll_timeout().map_or(look, |next| next.min(look)))
+            }
         }
     }
 }

@@ -7,6 +7,8 @@ mod stage;
 mod frames;
 #[path = "promises/itineraries.rs"]
 mod itineraries;
+#[path = "promises/made.rs"]
+mod made;
 #[path = "promises/packets.rs"]
 mod packets;
 

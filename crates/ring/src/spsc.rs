@@ -56,6 +56,11 @@ pub struct Consumer<T> {
     tail_seen: usize,
 }
 
+/// The memory of a ring, and nothing else of it: see [`Producer::keep`].
+pub struct Keep<T> {
+    _shared: Arc<Shared<T>>,
+}
+
 impl<T: Send> Producer<T> {
     /// Puts `value` at the end.
     ///
@@ -88,6 +93,11 @@ impl<T: Send> Producer<T> {
         // SYNC(emptied): acquire here, release in `Consumer::publish`.
         self.head_seen = self.shared.head.0.load(Ordering::Acquire);
         self.capacity - self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Keeps the ring's memory as long as it is there, so that neither side frees it.
+    pub fn keep(&self) -> Keep<T> {
+        Keep { _shared: Arc::clone(&self.shared) }
     }
 
     /// How many values the ring holds at most.
@@ -139,6 +149,37 @@ impl<T: Send> Consumer<T> {
     pub fn drain(&mut self) -> Drain<'_, T> {
         let left = self.len();
         Drain { consumer: self, left }
+    }
+
+    /// The value `nth` behind the oldest, where it is: of those that [`Self::len`] has seen.
+    pub fn peek(&self, nth: usize) -> Option<&T>
+    where
+        T: Sync,
+    {
+        if nth >= self.tail_seen.wrapping_sub(self.head) {
+            return None;
+        }
+        let value = self.shared.slot(self.head.wrapping_add(nth)).with(|slot| {
+            // SAFETY: `head <= position < tail`, so SYNC(filled) has published a value here, and nobody
+            // writes the slot before `head` has passed it, for which this side must be borrowed mutably.
+            unsafe { &*slot.cast::<T>() }
+        });
+        Some(value)
+    }
+
+    /// Drops the oldest value where it is.
+    ///
+    /// # Panics
+    /// When none is there.
+    pub fn discard(&mut self) {
+        assert!(!self.is_empty(), "only what is there is discarded");
+        self.shared.slot(self.head).with_mut(|slot| {
+            // SAFETY: `head < tail`: published and not popped; `head` moves on, so it is dropped once, and
+            // the slot is ours until SYNC(emptied) gives it back.
+            unsafe { slot.cast::<T>().drop_in_place() }
+        });
+        self.head = self.head.wrapping_add(1);
+        self.publish();
     }
 
     /// Whether nothing is there to pop.

@@ -38,6 +38,8 @@ pub(super) struct Entry {
     pub(super) at_link: u32,
     /// Abandoned wants that the block server has not answered.
     pub(super) waiting: u32,
+    /// The control side makes what it sends: nothing is read for it.
+    pub(super) is_made: bool,
     /// For a hold, how many of its blocks are in memory.
     pub(super) held: Option<u32>,
     /// A text that waits for the link to begin.
@@ -111,6 +113,7 @@ impl Entry {
             wanted: List::default(),
             at_link: 0,
             waiting: 0,
+            is_made: false,
             held: None,
             text: None,
             texts_at_link: 0,
@@ -145,12 +148,18 @@ impl Entry {
         Some(Law { clock, plan: self.start.plan.as_deref() })
     }
 
+    pub(super) fn of_made(stream: StreamId, sink: Sink, active_at: usize) -> Self {
+        let start = Start { stream, sink, ..Self::free().start };
+        let is_made = true;
+        Self { is_made, phase: Phase::Running, ..Self::new(start, Bytes(1), active_at) }
+    }
+
     pub(super) fn is_free(&self) -> bool {
         self.phase == Phase::Free
     }
 
     pub(super) fn is_reading(&self) -> bool {
-        matches!(self.phase, Phase::Priming | Phase::Running)
+        matches!(self.phase, Phase::Priming | Phase::Running) && !self.is_made
     }
 
     /// How the stream is sent, if it may begin now with its first `blocks`, of `bytes`, in memory.

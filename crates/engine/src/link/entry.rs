@@ -9,7 +9,7 @@ use tactus_ring::arena::Lease;
 use crate::internal::Open;
 use crate::link::frames::Frames;
 use crate::link::window::Window;
-use crate::message::{Sink, StreamId};
+use crate::message::{Pace, Sink, StreamId};
 use crate::pool::List;
 
 /// A part of a block that is to be sent.
@@ -29,6 +29,9 @@ pub(super) struct Entry {
     pub(super) socket: Option<SocketHandle>,
     /// What makes packets of it; none when its bytes go as they are.
     pub(super) frames: Option<Frames>,
+    /// For one that is waited for however long it takes nothing, what it is owed then: no more than its
+    /// burst, which memory was given for.
+    pub(super) waited_for: Option<Bytes>,
     /// What it is sent from where the page cache holds the blocks.
     pub(super) file: FileHandle,
     /// None for best effort.
@@ -59,6 +62,7 @@ impl Entry {
             volume: 0,
             socket: None,
             frames: None,
+            waited_for: None,
             file: FileHandle(-1),
             clock: None,
             first: Slot(0),
@@ -75,14 +79,20 @@ impl Entry {
 
     pub(super) fn new(open: Open, now: MonoTime) -> Self {
         let socket = match open.sink {
-            Sink::Socket(socket) => socket,
+            Sink::Socket(socket) | Sink::Reader(socket) => socket,
             Sink::Frames(frames) => frames.socket,
             Sink::Datagrams(_) => unreachable!("datagrams have a server of their own"),
         };
+        let burst = match open.pace {
+            Pace::Paced { burst, .. } => burst,
+            Pace::BestEffort => Bytes(0),
+        };
+        let waited_for = matches!(open.sink, Sink::Reader(_)).then_some(burst);
         Self {
             stream: Some(open.stream),
             volume: usize::from(open.volume.0),
             socket: Some(socket),
+            waited_for,
             file: open.file,
             len: open.len,
             drained: (now, Bytes(0)),

@@ -20,6 +20,10 @@ impl Moved {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
     pub(crate) fn take(&mut self) -> Option<u32> {
         let stream = self.streams.pop()?;
         self.is_listed[stream as usize] = false;

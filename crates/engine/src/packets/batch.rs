@@ -10,6 +10,7 @@ use tactus_core::rtp;
 use tactus_ring::arena::View;
 
 use super::entry::Entry;
+use super::made;
 use crate::link::{Fed, Memory};
 use crate::pool::Pool;
 
@@ -43,6 +44,8 @@ pub(super) struct Gathered {
     header: usize,
     /// Where its bytes are, when they have been copied.
     staged: Option<usize>,
+    /// Which it is of its stream, when the control side has made it.
+    made: Option<u64>,
 }
 
 /// A batch as the port wants it: messages of one outlet.
@@ -78,7 +81,14 @@ impl Batch {
         let header = self.headers.len();
         self.headers.extend((0..message.datagrams).filter_map(|nth| entry.cutter.header(nth)));
         let outlet = entry.sink.outlet;
-        self.gathered.push(Gathered { index, message, outlet, header, staged: None });
+        let (staged, made) = (None, None);
+        self.gathered.push(Gathered { index, message, outlet, header, staged, made });
+    }
+
+    /// Adds the datagram that a made stream has offered.
+    pub(super) fn add_made(&mut self, index: u32, entry: &made::Entry, message: Message) {
+        let (outlet, made) = (entry.sink.outlet, Some(entry.next()));
+        self.gathered.push(Gathered { index, message, outlet, header: 0, staged: None, made });
     }
 
     /// Memory for the bytes of the message that was added last.
@@ -124,6 +134,7 @@ impl Batch {
     pub(super) fn describe<'a>(
         &'a self,
         entries: &[Option<Entry>],
+        made: &'a [Option<made::Entry>],
         fed: &'a Pool<Fed>,
         memories: &'a [Memory],
     ) -> Described<'a> {
@@ -133,6 +144,18 @@ impl Batch {
         let outlet = self.outlet();
         let left = &self.gathered[self.gone..];
         for gathered in left.iter().take_while(|each| Some(each.outlet) == outlet) {
+            if let Some(number) = gathered.made {
+                let entry = made[gathered.index as usize].as_ref();
+                let entry = entry.expect("what a stream has gathered goes when it is closed");
+                let bytes = entry.datagram(number).bytes();
+                let (to, segment) = (entry.sink.to, bytes.len() as u16);
+                if described.add(bytes).is_none() {
+                    break;
+                }
+                described.messages[described.count] = ports::Message { to, segment, parts: 1 };
+                described.count += 1;
+                continue;
+            }
             let entry = entries[gathered.index as usize].as_ref();
             let entry = entry.expect("what a stream has gathered goes when it is closed");
             let before = described.used;

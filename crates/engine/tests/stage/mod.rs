@@ -470,10 +470,16 @@ impl Stage {
         stream
     }
 
-    /// What would start such a stream.
-    pub(crate) fn start_of(&mut self, title: i32, pace: Pace, range: Range<u64>) -> Start {
+    /// A place that nobody has had.
+    pub(crate) fn place(&mut self) -> StreamId {
         let stream = StreamId { index: self.starts, generation: 1 };
         self.starts += 1;
+        stream
+    }
+
+    /// What would start such a stream.
+    pub(crate) fn start_of(&mut self, title: i32, pace: Pace, range: Range<u64>) -> Start {
+        let stream = self.place();
         Start {
             stream,
             origin: Origin {

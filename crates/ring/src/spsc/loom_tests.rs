@@ -88,3 +88,28 @@ fn values_left_behind_are_dropped_once_whoever_ends_last() {
         assert_eq!(Arc::strong_count(&witness), 1);
     });
 }
+
+#[test]
+fn what_is_looked_at_is_not_written_before_it_is_discarded() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring(2);
+        let pushing = thread::spawn(move || {
+            let mut next = 0;
+            for _ in 0..4 {
+                next += usize::from(producer.push(next).is_ok());
+            }
+            next
+        });
+        let mut seen = 0;
+        for _ in 0..2 {
+            for nth in 0..consumer.len() {
+                assert_eq!(consumer.peek(nth), Some(&(seen + nth)));
+            }
+            if consumer.peek(0).is_some() {
+                consumer.discard();
+                seen += 1;
+            }
+        }
+        assert!(pushing.join().unwrap() >= seen);
+    });
+}

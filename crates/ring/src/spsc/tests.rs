@@ -123,3 +123,38 @@ fn two_threads_lose_nothing_and_keep_the_order() {
         assert_eq!(consumer.pop(), None);
     });
 }
+
+#[test]
+fn what_is_looked_at_stays_until_it_is_discarded() {
+    let (mut producer, mut consumer) = ring(3);
+    let witness = Arc::new(());
+    let mut model = VecDeque::new();
+    for value in 0..50_u32 {
+        while producer.push((value, Arc::clone(&witness))).is_ok() {
+            model.push_back(value);
+        }
+        assert_eq!(consumer.len(), 3);
+        for (nth, expected) in model.iter().enumerate() {
+            assert_eq!(consumer.peek(nth).map(|(value, _)| value), Some(expected));
+        }
+        assert!(consumer.peek(3).is_none());
+        for _ in 0..=value % 3 {
+            consumer.discard();
+            model.pop_front();
+        }
+        assert_eq!(Arc::strong_count(&witness), model.len() + 1, "dropped where it was, once");
+    }
+}
+
+#[test]
+fn a_ring_that_is_kept_is_freed_by_its_keeper() {
+    let (mut producer, consumer) = ring(2);
+    let witness = Arc::new(());
+    assert!(producer.push(Arc::clone(&witness)).is_ok());
+    let keep = producer.keep();
+    drop(producer);
+    drop(consumer);
+    assert_eq!(Arc::strong_count(&witness), 2);
+    drop(keep);
+    assert_eq!(Arc::strong_count(&witness), 1);
+}

@@ -1,0 +1,77 @@
+//! Datagrams that somebody makes, each with the time at which it leaves.
+//!
+//! Promise: a datagram is a value of a fixed size, so that a ring of them is memory of a fixed size. It
+//! knows no payload and no address. The argument: `docs/design/made.md`.
+
+use crate::datagrams::{Form, Ip};
+use crate::units::{BitRate, Bytes, Nanos};
+
+/// Most bytes of one: what IPv4 and UDP leave of a frame of 1,500 bytes. With IPv6 it is 20 less.
+pub const TIMED_MAX: usize = 1472;
+
+/// A datagram, whole but for the headers of UDP and below.
+#[derive(Clone, Copy)]
+pub struct Timed {
+    /// When it leaves, counted from the beginning of its stream.
+    pub due: Nanos,
+    len: u16,
+    bytes: [u8; TIMED_MAX],
+}
+
+impl Timed {
+    /// One of `bytes`.
+    ///
+    /// # Panics
+    /// When they are none, or more than [`TIMED_MAX`].
+    pub fn new(due: Nanos, bytes: &[u8]) -> Self {
+        Self::of_parts(due, &[bytes])
+    }
+
+    /// One of several parts, one after the other.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn of_parts(due: Nanos, parts: &[&[u8]]) -> Self {
+        let mut timed = Self { due, len: 0, bytes: [0; TIMED_MAX] };
+        let mut at = 0;
+        for part in parts {
+            timed.bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        assert!(at > 0, "a datagram of nothing is the end of its stream");
+        timed.len = at as u16;
+        timed
+    }
+
+    /// What comes after the last one: nothing will, and the stream is complete then.
+    pub const fn end(due: Nanos) -> Self {
+        Self { due, len: 0, bytes: [0; TIMED_MAX] }
+    }
+
+    /// What is sent; nothing when it is the end.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// As above, to be completed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether nothing will come any more.
+    pub const fn is_end(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The rate on the wire of datagrams that have `rate` and are at most `per_second`.
+pub const fn wire_rate(rate: BitRate, per_second: u32, ip: Ip) -> BitRate {
+    let headers = Form::Udp.wire(Bytes(0), 1, ip);
+    BitRate(rate.0 + headers.0 * 8 * per_second as u64)
+}
+
+impl core::fmt::Debug for Timed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Timed").field("due", &self.due).field("len", &self.len).finish()
+    }
+}

@@ -1,0 +1,196 @@
+//! Streams whose datagrams the control side makes.
+//!
+//! Promise: they leave as those of titles do: in order, none before it is due, by the same pacer and in the
+//! same batches; what was not made in time is counted, and moves the clock of its stream only. A datagram
+//! stays where it was put until it has left. Nothing is allocated or freed here: the ring's memory is the
+//! control side's.
+
+use tactus_core::datagrams::{Form, Ip, Message};
+use tactus_core::made::Timed;
+use tactus_core::pacer::{Class, ClassId, LINK, Packet};
+use tactus_core::rtp;
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_ring::spsc::Consumer;
+
+use super::PacketServer;
+use crate::internal::FromLink;
+use crate::link::Window;
+use crate::message::{Datagrams, Make, Outcome, StreamId};
+
+/// How soon a stream that had nothing is looked at again. It is fed far ahead, so only one that is late
+/// already waits for this.
+pub(super) const LOOK: Nanos = Nanos::from_millis(1);
+
+/// A made stream that is sent.
+pub(super) struct Entry {
+    stream: StreamId,
+    pub(super) sink: Datagrams,
+    class: ClassId,
+    ring: Consumer<Timed>,
+    /// What times count from; it moves when something was not there in time.
+    begin: MonoTime,
+    /// How many have left, and how many of those that come next are gathered.
+    gone: u64,
+    gathered: u64,
+    /// When the one that the pacer has is due.
+    offered: Option<MonoTime>,
+    /// Nothing was there when it could have been offered.
+    is_starved: bool,
+    sent: Bytes,
+    /// The running second.
+    window: Window,
+}
+
+impl Entry {
+    /// The number of the next datagram to be gathered.
+    pub(super) fn next(&self) -> u64 {
+        self.gone + self.gathered
+    }
+
+    /// A datagram that is gathered, or the next one.
+    ///
+    /// # Panics
+    /// When it has left, or was never seen.
+    pub(super) fn datagram(&self, number: u64) -> &Timed {
+        let nth = number - self.gone;
+        self.ring.peek(nth as usize).expect("what is gathered stays in its ring")
+    }
+
+    fn wire(&self, bytes: usize) -> Bytes {
+        let ip = if self.sink.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
+        Form::Udp.wire(Bytes(bytes as u64), 1, ip)
+    }
+}
+
+impl PacketServer {
+    pub(super) fn make(&mut self, now: MonoTime, make: Make) {
+        let Make { stream, sink, rate, begin, ring } = make;
+        let class = self.pacer.add(LINK, Class::stream(rate));
+        let class = class.expect("there is a class for each stream");
+        self.streams_of[class.index as usize] = stream.index;
+        let place = &mut self.made[stream.index as usize];
+        assert!(place.is_none(), "a place is opened when it is free");
+        *place = Some(Entry {
+            stream,
+            sink,
+            class,
+            ring,
+            // What is due before anybody could send it is not late.
+            begin: begin.max(now),
+            gone: 0,
+            gathered: 0,
+            offered: None,
+            is_starved: false,
+            sent: Bytes(0),
+            window: Window::default(),
+        });
+        let counters = &self.streams[stream.index as usize];
+        counters.rate.set(rate.0);
+        counters.epoch.set(begin.max(now).0);
+        self.offer_made(now, stream.index);
+    }
+
+    pub(super) fn find_made(&self, stream: StreamId) -> Option<&Entry> {
+        self.made[stream.index as usize].as_ref().filter(|entry| entry.stream == stream)
+    }
+
+    /// Looks at those that had nothing.
+    pub(super) fn look_for_made(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        std::mem::swap(&mut self.empty, &mut self.looked_at);
+        while let Some(index) = self.looked_at.take() {
+            if self.made[index as usize].is_some() {
+                any |= self.offer_made(now, index);
+            }
+        }
+        any
+    }
+
+    /// Gives the pacer a stream's next datagram, if it has none; whether it has now.
+    fn offer_made(&mut self, now: MonoTime, index: u32) -> bool {
+        let entry = self.made[index as usize].as_mut().expect("it is open");
+        if entry.offered.is_some() {
+            return false;
+        }
+        entry.ring.len();
+        let Some(next) = entry.ring.peek(entry.gathered as usize) else {
+            entry.is_starved = true;
+            self.empty.add(index);
+            return false;
+        };
+        let mut due = entry.begin + next.due;
+        if next.is_end() {
+            if entry.gathered == 0 {
+                self.close(index, Outcome::Complete);
+            }
+            return true;
+        }
+        let wire = entry.wire(next.bytes().len());
+        if std::mem::take(&mut entry.is_starved) && due < now {
+            // What was missing is not owed at once.
+            let late = now.since(due);
+            entry.begin += late;
+            due = now;
+            self.counters.underruns.add(1);
+            self.streams[index as usize].underruns.add(1);
+            self.streams[index as usize].epoch.set(entry.begin.0);
+        }
+        entry.offered = Some(due);
+        self.pacer.offer(now, entry.class, Packet { due, bytes: wire });
+        true
+    }
+
+    pub(super) fn gather_made(&mut self, now: MonoTime, index: u32) {
+        let entry = self.made[index as usize].as_mut().expect("who is sent for is open");
+        let due = entry.offered.take().expect("the pacer sends what it was offered");
+        if let Some(second) = entry.window.visit(now, entry.sent, false) {
+            self.streams[index as usize].second_bytes.set(second.bytes.0);
+        }
+        let lateness = now.since(due);
+        self.counters.lateness.record(lateness.0);
+        self.streams[index as usize].lateness_max.raise(lateness.0);
+        let bytes = Bytes(entry.datagram(entry.next()).bytes().len() as u64);
+        let (at, from) = (entry.sent, entry.sent);
+        let message = Message { at, bytes, from, taken: bytes, datagrams: 1, due };
+        self.batch.add_made(index, entry, message);
+        entry.gathered += 1;
+        self.offer_made(now, index);
+    }
+
+    /// The first gathered datagram of a stream has left, or was refused.
+    pub(super) fn leave_made(&mut self, index: u32, was_taken: bool) {
+        let entry = self.made[index as usize].as_mut().expect("what has gathered is open");
+        let bytes = entry.datagram(entry.gone).bytes().len() as u64;
+        entry.sent += Bytes(bytes);
+        if was_taken {
+            let counters = &self.streams[index as usize];
+            counters.session_packets.add(1);
+            // What an RTP header takes is none of its payload.
+            counters.session_bytes.add(bytes.saturating_sub(rtp::HEADER as u64));
+        }
+        entry.ring.discard();
+        entry.gone += 1;
+        entry.gathered -= 1;
+        let is_over = entry.gathered == 0 && entry.ring.peek(0).is_some_and(|next| next.is_end());
+        if is_over {
+            self.close(index, Outcome::Complete);
+        }
+    }
+
+    pub(super) fn close_made(&mut self, index: u32, entry: &Entry, outcome: Outcome) {
+        self.batch.cancel(index);
+        self.pacer.remove(entry.class);
+        self.streams[index as usize].clear();
+        self.answer(FromLink::Closed { stream: entry.stream, outcome, sent: entry.sent });
+    }
+
+    /// Moves what is to come of a made stream, if one is here.
+    pub(super) fn pause_made(&mut self, now: MonoTime, index: u32, pause: Nanos) {
+        let Some(entry) = &mut self.made[index as usize] else { return };
+        entry.begin += pause;
+        self.pacer.withdraw(entry.class);
+        entry.offered = None;
+        self.streams[index as usize].epoch.set(entry.begin.0);
+        self.offer_made(now, index);
+    }
+}

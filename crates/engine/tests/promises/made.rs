@@ -1,0 +1,232 @@
+//! Streams of datagrams that the control side makes: each at its own time, and nobody else's affair.
+
+use std::net::SocketAddr;
+
+use tactus_core::datagrams::Form;
+use tactus_core::made::Timed;
+use tactus_core::ports::SocketHandle;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Datagrams, Make, Outcome, Sink, StreamId};
+use tactus_ring::spsc::{Keep, Producer, ring};
+
+use crate::stage::{BOTH, Datagram, Stage, TICK, TITLE, content};
+use crate::{BY_THE_CLOCK, RATE, finished, retired};
+
+/// A made stream and the end of its ring that fills it.
+struct Made {
+    stream: StreamId,
+    to: SocketAddr,
+    begin: MonoTime,
+    ring: Producer<Timed>,
+    _keep: Keep<Timed>,
+}
+
+/// Room of each ring.
+const ROOM: usize = 64;
+
+fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> Made {
+    let stream = stage.place();
+    let to = SocketAddr::from(([239, 2, 2, stream.index as u8], 5004));
+    let begin = stage.now + MILLISECOND.times(3);
+    let (mut ring, other) = ring(ROOM);
+    fill(&mut ring);
+    let keep = ring.keep();
+    let sink =
+        Datagrams { outlet: SocketHandle(70), to, form: Form::Udp, burst: Nanos(0), after: None };
+    let rate = BitRate(20_000_000);
+    stage.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+    Made { stream, to, begin, ring, _keep: keep }
+}
+
+/// Datagram `nth`: of its own length, and at times that are not even.
+fn datagram(nth: u64) -> Timed {
+    let len = 100 + nth * 37 % 1300;
+    Timed::new(due(nth), &content(nth as i32, 0, len))
+}
+
+fn due(nth: u64) -> Nanos {
+    Nanos(nth * 2_345_678 + nth % 3 * 700_000)
+}
+
+fn left(stage: &Stage, made: &Made) -> Vec<Datagram> {
+    let network = stage.network();
+    network.datagrams.iter().filter(|datagram| datagram.to == made.to).cloned().collect()
+}
+
+/// Every datagram so far is the next one, and left in the tick in which it was due, all moved by `moved`.
+fn assert_on_time(stage: &Stage, made: &Made, first: u64, moved: Nanos) -> u64 {
+    let datagrams = left(stage, made);
+    for (nth, each) in (0..).zip(&datagrams) {
+        assert_eq!(each.bytes, datagram(nth).bytes(), "in order");
+        if nth >= first {
+            let due = made.begin + due(nth) + moved;
+            assert!(
+                each.at >= due && each.at.since(due) < TICK,
+                "{nth}: {:?} for {due:?}",
+                each.at
+            );
+        }
+    }
+    datagrams.len() as u64
+}
+
+#[test]
+fn each_made_datagram_leaves_in_the_tick_in_which_it_is_due() {
+    let mut stage = Stage::new(BOTH[0]);
+    let title = stage.start(3, RATE);
+    let mut made = make(&mut stage, |_| {});
+    let mut next = 0;
+    // Filled ahead of time, never more than its room.
+    for _ in 0..130 {
+        while next < 500 && made.ring.push(datagram(next)).is_ok() {
+            next += 1;
+        }
+        stage.pass(MILLISECOND.times(10));
+    }
+    assert!(made.ring.push(Timed::end(due(500))).is_ok());
+    stage.pass(SECOND);
+    assert_eq!(assert_on_time(&stage, &made, 0, Nanos(0)), 500);
+    let bytes = (0..500).map(|nth| datagram(nth).bytes().len() as u64).sum();
+    assert_eq!(finished(&stage, made.stream), Some((Outcome::Complete, Bytes(bytes))));
+    assert!(retired(&stage, made.stream));
+    let counters = &stage.control.counters;
+    assert_eq!((counters.packets.underruns.value(), counters.packets.refused.value()), (0, 0));
+    assert!(counters.packets.lateness.snapshot().max() <= TICK.0);
+    // Beside it a title is delivered as ever.
+    stage.pass(SECOND.times(9));
+    assert_eq!(stage.received(title), content(3, 0, TITLE.0));
+    assert_eq!(counters_of(&stage), 0);
+}
+
+fn counters_of(stage: &Stage) -> u64 {
+    stage.control.counters.link.underruns.value()
+}
+
+#[test]
+fn what_is_not_made_in_time_is_counted_and_moves_its_own_clock_only() {
+    let mut stage = Stage::new(BOTH[0]);
+    let filled = |count: u64| {
+        move |ring: &mut Producer<Timed>| {
+            (0..count).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
+        }
+    };
+    let mut late = make(&mut stage, filled(10));
+    let good = make(&mut stage, filled(40));
+    // The tenth is due 25 ms after the beginning; it comes 30 ms after that.
+    stage.pass(MILLISECOND.times(60));
+    assert_eq!(left(&stage, &late).len(), 10);
+    let missing = stage.now;
+    (10..30).for_each(|nth| assert!(late.ring.push(datagram(nth)).is_ok()));
+    stage.pass(SECOND);
+    let sent = left(&stage, &late);
+    assert_eq!(sent.len(), 30);
+    let moved = sent[10].at.since(late.begin + due(10));
+    assert!(sent[10].at.since(missing) <= MILLISECOND + TICK, "it is looked for each millisecond");
+    // All others keep their distance to it: no burst.
+    for nth in 11..30 {
+        let due = late.begin + due(nth) + moved;
+        let at = sent[nth as usize].at;
+        assert!(at + TICK >= due && at.since(due) < TICK, "{nth}");
+    }
+    assert_eq!(stage.control.counters.packets.underruns.value(), 1);
+    let epoch = stage.control.counters.streams[late.stream.index as usize].epoch.value();
+    let delay = epoch - late.begin.0;
+    assert!(moved.0.abs_diff(delay) <= TICK.0, "who must tell of it knows: {delay}");
+    assert_eq!(assert_on_time(&stage, &good, 0, Nanos(0)), 40);
+}
+
+#[test]
+fn a_stop_gives_everything_back_and_the_ring_is_freed_by_who_has_made_it() {
+    let mut stage = Stage::new(BOTH[0]);
+    let mut made = make(&mut stage, |_| {});
+    let other = make(&mut stage, |ring| {
+        (0..40).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
+    });
+    (0..50).for_each(|nth| assert!(made.ring.push(datagram(nth)).is_ok()));
+    stage.pass(MILLISECOND.times(40));
+    let before = left(&stage, &made).len();
+    assert!((5..40).contains(&before), "{before}");
+    stage.command(Command::Stop(made.stream));
+    stage.pass(SECOND);
+    assert_eq!(left(&stage, &made).len(), before);
+    let (outcome, sent) = finished(&stage, made.stream).unwrap();
+    assert_eq!(outcome, Outcome::Stopped);
+    assert_eq!(sent.0, (0..before as u64).map(|nth| datagram(nth).bytes().len() as u64).sum());
+    assert!(retired(&stage, made.stream));
+    assert_eq!(assert_on_time(&stage, &other, 0, Nanos(0)), 40);
+    // A second stop, for a life that is over, is heard and ignored.
+    stage.command(Command::Stop(made.stream));
+    stage.pass(SECOND);
+    assert_eq!(stage.reports.len(), 2);
+}
+
+#[test]
+fn a_full_socket_keeps_made_datagrams_and_a_refusal_costs_only_them() {
+    let mut stage = Stage::new(BOTH[0]);
+    let made = make(&mut stage, |ring| {
+        (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
+    });
+    stage.network().takes = Some(7);
+    stage.pass(MILLISECOND.times(40));
+    assert_eq!(left(&stage, &made).len(), 7);
+    stage.network().takes = None;
+    stage.pass(MILLISECOND.times(30));
+    // All that was kept left at once, and what follows is on time.
+    let kept = (0..60).find(|&nth| due(nth) > MILLISECOND.times(40)).unwrap();
+    let so_far = assert_on_time(&stage, &made, kept, Nanos(0));
+    assert!((kept..60).contains(&so_far), "{so_far}");
+    stage.network().unreachable.push(made.to);
+    stage.pass(MILLISECOND.times(20));
+    stage.network().unreachable.clear();
+    let refused = stage.control.counters.packets.refused.value();
+    assert!((5..15).contains(&refused), "{refused}");
+    stage.pass(SECOND);
+    assert_eq!(left(&stage, &made).len() as u64, 60 - refused);
+    assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+}
+
+#[test]
+fn a_machine_that_stood_still_owes_no_burst() {
+    let mut stage = Stage::new(BOTH[0]);
+    let made = make(&mut stage, |ring| {
+        (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
+    });
+    stage.pass(MILLISECOND.times(40));
+    let before = left(&stage, &made).len() as u64;
+    stage.stand_still(MILLISECOND.times(700));
+    stage.pass(MILLISECOND.times(200));
+    let sent = left(&stage, &made);
+    assert_eq!(sent.len(), 60);
+    let apart = sent.windows(2).skip(before as usize).map(|pair| pair[1].at.since(pair[0].at));
+    assert!(
+        apart.into_iter().all(|apart| apart > Nanos(800_000)),
+        "what follows keeps its distances"
+    );
+}
+
+#[test]
+fn a_reader_that_pauses_is_waited_for_and_owed_nothing() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let mut start = stage.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
+        let stream = start.stream;
+        start.sink = Sink::Reader(SocketHandle(stream.index as i32));
+        stage.network().limits.insert(stream.index as i32, 300_000);
+        stage.command(Command::Start(start));
+        // A connection would be too slow after half a second.
+        stage.pass(SECOND.times(20));
+        assert_eq!(finished(&stage, stream), None);
+        assert_eq!(stage.received(stream).len(), 300_000);
+        let before = stage.disk().reads.len();
+        stage.network().limits.clear();
+        stage.pass(SECOND.times(2));
+        let since = stage.received(stream).len() as u64 - 300_000;
+        let expected = RATE / 8 * 2;
+        assert!(since.abs_diff(expected) <= RATE / 8 / 50, "two seconds are worth two: {since}");
+        assert!(stage.disk().reads.len() - before <= 10, "the disk too");
+        stage.pass(SECOND.times(10));
+        assert_eq!(stage.received(stream), content(3, 0, TITLE.0));
+        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+        assert_eq!(counters_of(&stage), 0);
+    }
+}
