@@ -4,10 +4,15 @@
 //! is read beyond the datagram. It sends nothing, and knows no payload.
 
 pub mod frame;
-
+mod nal;
 mod order;
 pub mod rtcp;
 
+pub mod aac;
+pub mod h264;
+pub mod h265;
+
+pub use nal::{LengthPrefixed, Payload};
 pub use order::{Counts, Order, Verdict, WINDOW};
 
 /// Payload type of MPEG-2 transport streams (RFC 3551, table 5).

@@ -8,6 +8,7 @@
 mod datagrams;
 mod following;
 mod frames;
+mod made;
 mod marks;
 mod planned;
 mod popular;
@@ -20,11 +21,13 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
+use tactus_core::made::Timed;
 use tactus_core::ports::{Bell, FileHandle, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
@@ -32,7 +35,7 @@ use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{
     Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId, VolumeId,
 };
-use tactus_ring::spsc::{Consumer, Producer};
+use tactus_ring::spsc::{Consumer, Keep, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
 
@@ -43,6 +46,7 @@ use crate::catalogue::{self, OpenTitle};
 
 pub use datagrams::{Outlet, Target};
 pub use frames::{Framed, Lane};
+pub use made::{MadeRate, MadeRing, MadeStream, Reading};
 pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
@@ -136,6 +140,7 @@ struct Place {
 enum Way {
     Socket(TcpStream),
     Frames(TcpStream, Lane),
+    Reader(UnixStream),
     Outlet(Target),
 }
 
@@ -143,6 +148,7 @@ impl Way {
     fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Socket(socket) | Self::Frames(socket, _) => socket.peer_addr().ok(),
+            Self::Reader(_) => None,
             Self::Outlet(target) => Some(target.to),
         }
     }
@@ -151,6 +157,7 @@ impl Way {
         match self {
             Self::Socket(socket) => Sink::Socket(SocketHandle(socket.as_raw_fd())),
             Self::Frames(socket, lane) => Sink::Frames(lane.sink(socket)),
+            Self::Reader(socket) => Sink::Reader(SocketHandle(socket.as_raw_fd())),
             Self::Outlet(target) => Sink::Datagrams(target.sink()),
         }
     }
@@ -177,6 +184,8 @@ struct Source {
     title: Arc<OpenTitle>,
     /// None when it reads the title's own: past the page cache, where readers do not meet.
     file: Option<OwnedFd>,
+    /// Where it is made, the memory of its ring.
+    _ring: Option<Keep<Timed>>,
 }
 
 impl Source {
@@ -188,7 +197,7 @@ impl Source {
             .then(|| file::reopen(&title.file))
             .transpose()
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-        Ok(Self { title: Arc::clone(title), file })
+        Ok(Self { title: Arc::clone(title), file, _ring: None })
     }
 
     fn origin(&self) -> Origin {
@@ -430,7 +439,7 @@ impl Broker {
             place.title = Some(source);
             let sink = way.sink();
             let plan = match &way {
-                Way::Socket(_) | Way::Frames(..) => None,
+                Way::Socket(_) | Way::Reader(_) | Way::Frames(..) => None,
                 Way::Outlet(target) => target.plan.clone(),
             };
             place.way = Some(way);

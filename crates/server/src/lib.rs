@@ -18,6 +18,8 @@ pub mod store;
 pub mod broker;
 pub mod engine;
 
+pub mod made;
+
 pub mod recording;
 
 pub mod ingest;

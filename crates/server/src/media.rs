@@ -7,6 +7,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 
 pub mod demo;
 pub mod index;
+pub mod movie;
 pub mod probe;
 pub mod sample;
 

@@ -60,7 +60,7 @@ impl Target {
 /// What a datagram costs the core that sends it, its part of the wake-ups included: 3.8 us with 500 streams of
 /// 4 Mbit/s on a busy virtual machine (`docs/benchmarks.md`). With fewer streams each costs more, as a wake-up
 /// is for fewer of them, and the core is not full.
-const PER_DATAGRAM: Nanos = Nanos::from_micros(4);
+pub(super) const PER_DATAGRAM: Nanos = Nanos::from_micros(4);
 
 impl Broker {
     /// Reserves what `title` needs to leave at `rate`, the highest that it has, as datagrams to `target`, as often as
@@ -86,30 +86,65 @@ impl Broker {
         rate: BitRate,
         [out, wire]: [BitRate; 2],
     ) -> Result<Grant, Refusal> {
-        let rules = &self.shared.rules;
         let sending = PER_DATAGRAM.times((out.0 / 8).div_ceil(PAYLOAD.0));
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
+        let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+        self.admit_wish(title, wish, share, pace, &format!("packets of {rate}"))
+    }
+
+    /// Reserves what `wish` says of a title that is read, and perhaps held.
+    pub(super) fn admit_wish(
+        &self,
+        title: &Arc<OpenTitle>,
+        wish: impl Fn(bool) -> Wish,
+        share: Share,
+        pace: Pace,
+        what: &str,
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
         let step = self.shared.step(title.volume);
         let mut book = self.shared.book();
         if step >= Step::Newcomers && !book.popular.is_held(title.id) {
             book.refusals.count(Resource::Disk);
             drop(book);
-            return Err(self.shared.too_slow(&format!("packets of {rate}")));
+            return Err(self.shared.too_slow(what));
         }
         let (place, demand) = match book.admit(title.volume, wish, share, Some(title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                let what = format!("packets of {rate}");
-                return Err(refusal(short, &what, rules.retry_after));
+                return Err(refusal(short, what, rules.retry_after));
             }
         };
         book.watch(place, Some(title), step, rules);
         drop(book);
-        let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+        let shared = Arc::clone(&self.shared);
+        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
+    }
+
+    /// Reserves what `wish` says, which is nothing of a disk.
+    pub(super) fn admit_without_disk(
+        &self,
+        title: &Arc<OpenTitle>,
+        wish: Wish,
+        pace: Pace,
+        what: &str,
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
+        let mut book = self.shared.book();
+        let share = Share::whole(Bytes(0));
+        let (place, demand) = match book.admit(title.volume, |_| wish, share, None, rules) {
+            Ok(admitted) => admitted,
+            Err(short) => {
+                book.refusals.count(short.resource);
+                drop(book);
+                return Err(refusal(short, what, rules.retry_after));
+            }
+        };
+        drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
     }

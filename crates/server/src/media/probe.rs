@@ -20,7 +20,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos};
 
 use super::{MediaFacts, MediaKind};
 
-mod boxes;
+pub(super) mod boxes;
 mod movie;
 
 pub use movie::PATIENCE;

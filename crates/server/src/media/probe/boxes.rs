@@ -9,9 +9,9 @@ use std::os::unix::fs::FileExt;
 
 /// A box: its kind, and where its content lies in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Boxed {
-    pub(super) kind: [u8; 4],
-    pub(super) body: Range<u64>,
+pub(in crate::media) struct Boxed {
+    pub(in crate::media) kind: [u8; 4],
+    pub(in crate::media) body: Range<u64>,
 }
 
 /// Boxes that are looked at on one level. A recording cut into fragments has thousands at the top, and
@@ -35,7 +35,8 @@ pub(super) fn child(file: &File, within: &Range<u64>, kind: &[u8; 4]) -> Option<
     boxes(file, within.clone()).find(|found| found.kind == *kind).map(|found| found.body)
 }
 
-fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
+/// The box that begins at `at`.
+pub(in crate::media) fn header(file: &File, at: u64, end: u64) -> Option<Boxed> {
     let [a, b, c, d, kind @ ..] = fixed::<8>(file, at, end)?;
     let (header, size) = match u32::from_be_bytes([a, b, c, d]) {
         // To the end of the file, or of the box around it.

@@ -1,0 +1,198 @@
+//! Deliveries to readers of our own, and streams of datagrams that they make.
+//!
+//! Promise: the source is read at a rate that is promised like any other, and only the link is left out;
+//! what is made is promised the link and the cores' time, and only the disk is left out. The memory between
+//! the two sides lives until the engine has retired the stream.
+
+use std::future::Future;
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tactus_core::datagrams::Ip;
+use tactus_core::itinerary::Itinerary;
+use tactus_core::ledger::{Share, Wish};
+use tactus_core::made::{self, Timed};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, KIB, MonoTime};
+use tactus_engine::message::{Command, Make, Outcome, Pace, StreamId};
+use tactus_ring::spsc::{Producer, ring};
+use tokio::sync::oneshot;
+
+use super::datagrams::PER_DATAGRAM;
+use super::{Broker, Delivered, Grant, Part, Refusal, Source, Target, Way, ended};
+use crate::catalogue::OpenTitle;
+
+/// What is read for a reader of our own, and how fast.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// Bytes of the title; of an itinerary its own, from zero on.
+    pub range: Range<u64>,
+    /// Which blocks are read instead, in which order.
+    pub itinerary: Option<Itinerary>,
+    /// How fast.
+    pub rate: BitRate,
+    /// Bytes that come at once at the beginning; none with an itinerary.
+    pub burst: Bytes,
+}
+
+/// What a made stream needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MadeRate {
+    /// Most bits of its datagrams in a second.
+    pub rate: BitRate,
+    /// Most datagrams in a second.
+    pub datagrams: u32,
+}
+
+/// A made stream that the engine sends.
+pub struct MadeStream {
+    delivered: oneshot::Receiver<Delivered>,
+    outcome: Option<Outcome>,
+}
+
+impl MadeStream {
+    /// How it ended.
+    pub async fn ended(&mut self) -> Outcome {
+        std::future::poll_fn(|context| self.poll_ended(context)).await
+    }
+
+    /// How it ended, once it has.
+    pub fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        if let Some(outcome) = self.outcome {
+            return Poll::Ready(outcome);
+        }
+        let delivered = ready!(Pin::new(&mut self.delivered).poll(context));
+        Poll::Ready(*self.outcome.insert(ended(delivered).outcome))
+    }
+}
+
+/// Most bytes that a reader is given at once, where the shortest tick allows it: a third of what the kernel
+/// holds for it, so that it may miss two.
+const PIECE_MAX: Bytes = Bytes(64 * KIB);
+
+impl Broker {
+    /// Reserves what a reader of our own needs to be given what `reading` says of `title`.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_reader(
+        &self,
+        title: &Arc<OpenTitle>,
+        reading: &Reading,
+    ) -> Result<Grant, Refusal> {
+        let Reading { ref range, ref itinerary, rate, burst } = *reading;
+        let fits = |tick: &Tick| rate.bytes_in(tick.span()) <= PIECE_MAX;
+        let tick = [Tick::Ms62, Tick::Ms25].into_iter().find(fits);
+        let tick = Tick::for_rate(rate, tick.unwrap_or(Tick::Ms10));
+        let pace = Pace::Paced { rate, burst, tick };
+        let is_scattered = itinerary.is_some();
+        let wish = |is_held| Wish::Reader { rate, tick, burst, is_held, is_scattered };
+        let share = Share { len: Bytes(range.end - range.start), title_len: title.len };
+        self.admit_wish(title, wish, share, pace, &format!("a stream of {rate}"))
+    }
+
+    /// Gives what `reading` says of `title` to the other end of `socket`, until it ends or the future is
+    /// dropped. A reader that takes nothing is waited for.
+    ///
+    /// # Panics
+    /// When that is nothing.
+    pub async fn feed(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        reading: Reading,
+        socket: UnixStream,
+    ) -> Outcome {
+        let Reading { range, itinerary, .. } = reading;
+        assert!(range.start < range.end, "there is something to read");
+        let part = Part { itinerary, ..Part::of(range) };
+        match self.start(grant, title, part, Way::Reader(socket)).await {
+            Ok(delivered) => ended(delivered.await).outcome,
+            Err(ended) => ended.outcome,
+        }
+    }
+
+    /// Reserves what datagrams need that are made out of `title` and go to `target`.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_made(
+        &self,
+        title: &Arc<OpenTitle>,
+        needs: MadeRate,
+        target: &Target,
+    ) -> Result<Grant, Refusal> {
+        let MadeRate { rate, datagrams } = needs;
+        let ip = if target.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
+        let wire = made::wire_rate(rate, datagrams, ip);
+        let wish = Wish::Made { wire, sending: PER_DATAGRAM.times(u64::from(datagrams)) };
+        let pace = Pace::Paced { rate: wire, burst: Bytes(0), tick: Tick::Ms10 };
+        self.admit_without_disk(title, wish, pace, &format!("a stream of {rate}"))
+    }
+
+    /// Begins a made stream at `begin`, from which the times of its datagrams count. It ends with what the
+    /// ring says is its end, or when the grant is dropped.
+    pub async fn make(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        target: Target,
+        begin: MonoTime,
+        made: MadeRing,
+    ) -> MadeStream {
+        if let Some(retiring) = grant.retiring.take() {
+            // A closed channel says the same: the place is empty.
+            drop(retiring.await);
+        }
+        let (finished, delivered) = oneshot::channel();
+        let (retired, retiring) = oneshot::channel();
+        let MadeRing { other, keep } = made;
+        let Pace::Paced { rate, .. } = grant.pace else { unreachable!("it is paced") };
+        let mut book = self.shared.book();
+        book.begun += 1;
+        let begun = book.begun;
+        let place = &mut book.places[grant.place as usize];
+        place.begun = begun;
+        place.stopped = false;
+        place.generation = place.generation.wrapping_add(1);
+        place.finished = Some(finished);
+        place.retired = Some(retired);
+        place.title = Some(Source { title: Arc::clone(title), file: None, _ring: Some(keep) });
+        let sink = target.sink();
+        place.way = Some(Way::Outlet(target));
+        let stream = StreamId { index: grant.place, generation: place.generation };
+        grant.in_engine = true;
+        grant.retiring = Some(retiring);
+        book.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+        MadeStream { delivered, outcome: None }
+    }
+}
+
+impl Broker {
+    /// Has the engine end what a grant is used for, if it is used.
+    pub fn stop(&self, grant: &Grant) {
+        let mut book = self.shared.book();
+        let place = &book.places[grant.place as usize];
+        if grant.in_engine && place.way.is_some() {
+            book.stop(grant.place);
+        }
+    }
+}
+
+/// The engine's end of a ring of datagrams, with what keeps its memory.
+pub struct MadeRing {
+    other: tactus_ring::spsc::Consumer<Timed>,
+    keep: tactus_ring::spsc::Keep<Timed>,
+}
+
+impl MadeRing {
+    /// A ring of `capacity` datagrams, and the end that fills it.
+    pub fn new(capacity: usize) -> (Producer<Timed>, Self) {
+        let (ours, other) = ring(capacity);
+        let keep = ours.keep();
+        (ours, Self { other, keep })
+    }
+}

@@ -1,0 +1,167 @@
+//! Packets of a movie, put together again and compared with its samples.
+
+use super::*;
+use crate::media::sample;
+use std::fs::File;
+use tactus_core::units::SECOND;
+
+const SESSIONS: [Session; 2] = [
+    Session { source: 1, sequence: 65_500, timestamp: u32::MAX - 5 },
+    Session { source: 2, sequence: 7, timestamp: 1000 },
+];
+
+struct Packets {
+    part: Part,
+    from: u64,
+    /// Of each output.
+    packets: [Vec<Timed>; 2],
+    held_max: usize,
+}
+
+/// All packets of the sample movie from `wish` on, whose bytes come in pieces of `piece`.
+fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<u8>, Packets) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("movie.mp4");
+    sample::write_mp4(&path, SECOND.times(seconds)).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let movie = Arc::new(Movie::read(&File::open(&path).unwrap()).unwrap());
+    let begin = movie.begin(wish);
+    let tracks = (0..2).map(|track| Sent {
+        track,
+        payload_type: 96 + track as u8,
+        session: SESSIONS[track as usize],
+    });
+    let part = Part { movie, begin, end, tracks: tracks.collect() };
+    let from = range(&part).start;
+    let source = &bytes[from as usize..range(&part).end as usize];
+    let mut streams = MovieStreams::new(part.clone(), from);
+    let mut made = Packets { part, from, packets: [vec![], vec![]], held_max: 0 };
+    for piece in source.chunks(piece) {
+        streams.push(piece);
+        made.held_max = made.held_max.max(streams.held());
+        while let Some((output, timed)) = streams.next() {
+            made.packets[output].push(timed);
+        }
+    }
+    streams.end();
+    assert!(streams.next().is_none(), "all has come, and all has left");
+    assert_eq!(streams.held(), 0);
+    (bytes, made)
+}
+
+fn range(part: &Part) -> Range<u64> {
+    part.range().expect("there is something to send")
+}
+
+/// Units of H.264 from the packets of one access unit, without the parameter sets in front.
+fn units(packets: &[rtp::Packet<'_>]) -> Vec<Vec<u8>> {
+    let mut units: Vec<Vec<u8>> = vec![];
+    for packet in packets {
+        let bytes = packet.payload;
+        match bytes[0] & 0x1f {
+            24 => {}
+            28 => {
+                if bytes[1] & 0x80 != 0 {
+                    units.push(vec![bytes[0] & 0xe0 | bytes[1] & 0x1f]);
+                }
+                units.last_mut().unwrap().extend(&bytes[2..]);
+            }
+            _ => units.push(bytes.to_vec()),
+        }
+    }
+    units
+}
+
+#[test]
+fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_time() {
+    for (wish, piece) in [(0, 100_000), (0, 777), (5, 4096)] {
+        let (bytes, made) = packets(10, SECOND.times(wish), None, piece);
+        let movie = &made.part.movie;
+        let epoch = made.part.epoch();
+        for (output, packets) in made.packets.iter().enumerate() {
+            let track = &movie.tracks[output];
+            let first = made.part.begin.first[output] as usize;
+            let mut samples = track.samples()[first..].iter().enumerate();
+            let read: Vec<_> =
+                packets.iter().map(|timed| rtp::Packet::read(timed.bytes()).unwrap()).collect();
+            let mut at = 0;
+            for unit in read.split_inclusive(|packet| packet.marker) {
+                let (nth, sample) = samples.next().expect("no more than there are");
+                let own = &bytes[sample.at as usize..][..sample.len as usize];
+                if output == 0 {
+                    let expected: Vec<_> =
+                        LengthPrefixed::new(own, 4).map(<[u8]>::to_vec).collect();
+                    assert_eq!(units(unit), expected);
+                    let has_sets = unit[0].payload[0] & 0x1f == 24;
+                    assert_eq!(has_sets, sample.is_sync, "those who join can begin");
+                } else {
+                    assert_eq!(unit[0].payload[2..4], ((own.len() as u16) << 3).to_be_bytes());
+                    let got: Vec<u8> =
+                        unit.iter().flat_map(|packet| &packet.payload[4..]).copied().collect();
+                    assert_eq!(got, own);
+                }
+                let stamp = SESSIONS[output].timestamp.wrapping_add(track.stamp(sample));
+                for (within, packet) in unit.iter().enumerate() {
+                    assert_eq!(packet.timestamp, stamp);
+                    assert_eq!(packet.sequence, SESSIONS[output].sequence.wrapping_add(at as u16));
+                    assert_eq!(
+                        (packet.source, packet.payload_type),
+                        (output as u32 + 1, 96 + output as u8)
+                    );
+                    // Not before it is decoded, and before the next one is.
+                    let since = i128::from(packets[at].due.0) - (track.decoded(sample) - epoch);
+                    let lasts = i128::from(track.lasts(first + nth).0);
+                    assert!(since >= 0 && (since < lasts || within == 0), "{since} of {lasts}");
+                    at += 1;
+                }
+            }
+            assert_eq!(samples.next(), None, "every sample");
+            assert!(packets.iter().all(|timed| timed.bytes().len() <= PACKET_MAX));
+            assert!(packets.is_sorted_by_key(|timed| timed.due));
+        }
+        assert!(made.held_max as u64 <= movie.needs.ahead.0 + piece as u64);
+        assert_eq!(
+            made.from,
+            made.part
+                .begin
+                .first
+                .iter()
+                .zip(&movie.tracks)
+                .map(|(&first, track)| track.samples()[first as usize].at)
+                .min()
+                .unwrap()
+        );
+    }
+}
+
+#[test]
+fn the_time_that_is_announced_is_that_of_the_first_picture() {
+    let (_, made) = packets(10, SECOND.times(6), Some(SECOND.times(8)), 10_000);
+    let first = rtp::Packet::read(made.packets[0][0].bytes()).unwrap();
+    assert_eq!(first.timestamp, made.part.stamp_at_begin(0));
+    let sound = rtp::Packet::read(made.packets[1][0].bytes()).unwrap();
+    let before = made.part.stamp_at_begin(1).wrapping_sub(sound.timestamp);
+    assert!(before <= 1024, "the frame that is heard then: {before}");
+    // It ends with what is decoded before the end.
+    let last = made.packets[0].last().unwrap().due;
+    let expected = 8_000_000_000 - made.part.epoch();
+    assert!((0..40_000_000).contains(&(expected - i128::from(last.0))), "{last}");
+}
+
+#[test]
+fn what_is_asked_for_is_enough_for_every_second() {
+    let (_, made) = packets(10, Nanos(0), None, 10_000);
+    for (packets, needs) in made.packets.iter().zip(made.part.needs()) {
+        for second in 0..9 {
+            let within = |timed: &&Timed| timed.due.0 / SECOND.0 == second;
+            let (count, bytes) =
+                packets.iter().filter(within).fold((0, 0), |(count, bytes), timed| {
+                    (count + 1, bytes + timed.bytes().len() as u64)
+                });
+            assert!(count <= needs.datagrams, "{count} of {needs:?}");
+            assert!(bytes * 8 <= needs.rate.0, "{bytes} of {needs:?}");
+        }
+        let all: u64 = packets.iter().map(|timed| timed.bytes().len() as u64 * 8).sum();
+        assert!(needs.rate.0 * 10 < all * 3, "and not three times as much");
+    }
+}

@@ -1,0 +1,68 @@
+//! Indexes of movies that are wanted now, and of a few that were.
+//!
+//! Promise: an index is read once as long as anybody uses it, one at a time, on a thread that may wait; what
+//! is not used any more takes memory for [`RECENT`] movies at most.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tactus_engine::message::TitleId;
+
+use crate::catalogue::OpenTitle;
+use crate::media::movie::{Movie, MovieFault};
+
+/// Movies whose index stays in memory when nobody uses it: an index of two hours takes 20 MB.
+const RECENT: usize = 8;
+
+/// The indexes in memory.
+#[derive(Default)]
+pub struct Movies {
+    /// Held while an index is read.
+    reading: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    movies: HashMap<TitleId, Weak<Movie>>,
+    recent: VecDeque<Arc<Movie>>,
+}
+
+impl Movies {
+    /// The index of `title`.
+    ///
+    /// # Errors
+    /// Why it cannot be sent as its tracks.
+    pub async fn of(&self, title: &Arc<OpenTitle>) -> Result<Arc<Movie>, MovieFault> {
+        if let Some(movie) = self.known(title.id) {
+            return Ok(movie);
+        }
+        let _reading = self.reading.lock().await;
+        // Somebody else may have wanted it too.
+        if let Some(movie) = self.known(title.id) {
+            return Ok(movie);
+        }
+        let from = Arc::clone(title);
+        let read = tokio::task::spawn_blocking(move || {
+            // The title's own handle may want aligned memory.
+            let file = tactus_sys::file::reopen(&from.file)
+                .map_err(|error| MovieFault::Unreadable(error.to_string()))?;
+            Movie::read(&File::from(file)).map(Arc::new)
+        });
+        let movie = read.await.map_err(|error| MovieFault::Unreadable(error.to_string()))??;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.movies.retain(|_, movie| movie.strong_count() > 0);
+        known.movies.insert(title.id, Arc::downgrade(&movie));
+        if known.recent.len() == RECENT {
+            known.recent.pop_front();
+        }
+        known.recent.push_back(Arc::clone(&movie));
+        Ok(movie)
+    }
+
+    fn known(&self, title: TitleId) -> Option<Arc<Movie>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.movies.get(&title).and_then(Weak::upgrade)
+    }
+}

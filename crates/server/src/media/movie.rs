@@ -1,0 +1,646 @@
+//! The tracks of an MP4 or QuickTime movie and where each of their samples lies (ISO/IEC 14496-12): what is
+//! needed to send them one by one.
+//!
+//! Promise: one track of pictures (H.264, H.265) and one of sound (AAC), with the times at which samples are
+//! decoded and shown, edits at the beginning included; bounded by [`INDEX_MAX`] and [`SAMPLES_MAX`]. What
+//! lies about itself, or cannot be sent in its own order, is refused with the reason. It reads indexes only,
+//! never a sample.
+
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use data_encoding::{BASE64, HEXUPPER};
+use shiguredo_mp4::Decode;
+use shiguredo_mp4::aux::SampleTableAccessor;
+use shiguredo_mp4::boxes::{
+    AvccBox, EsdsBox, HdlrBox, HvccBox, MoofBox, MoovBox, SampleEntry, TrakBox, TrexBox,
+};
+use tactus_core::rtp::aac;
+use tactus_core::sdp::{Attribute, Media};
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
+
+use super::probe::boxes;
+
+/// The largest index that is read: ten hours of two tracks have 20 MiB.
+const INDEX_MAX: u64 = 64 * MIB;
+/// Most samples: eight hours of 25 pictures and 47 frames of sound a second.
+const SAMPLES_MAX: usize = 1 << 21;
+/// Most fragments of a movie that is cut into them, and most boxes beside them.
+const FRAGMENTS_MAX: usize = 1 << 16;
+/// How far samples that are due together may lie apart in the file: so much of it is held in memory.
+const SPREAD_MAX: u64 = 16 * MIB;
+
+/// The tracks of a movie that can be sent.
+#[derive(Debug)]
+pub struct Movie {
+    /// Pictures first.
+    pub tracks: Vec<Track>,
+    /// All samples in the order in which they are decoded, and in the order in which they lie in the file.
+    by_time: Vec<SampleId>,
+    by_place: Vec<SampleId>,
+    /// How it has to be read.
+    pub needs: Needs,
+    /// From the beginning to the end of what is shown.
+    pub duration: Nanos,
+}
+
+/// How a movie has to be read so that it can be sent, from wherever it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// The least rate at which each sample is there in time, when `ahead` is there at the beginning.
+    pub rate: BitRate,
+    /// What has to be there at the beginning, and has to be held: a second of that rate, and how far samples
+    /// that are due together lie apart.
+    pub ahead: Bytes,
+}
+
+/// One track.
+#[derive(Debug)]
+pub struct Track {
+    /// What is in it.
+    pub codec: Codec,
+    /// Ticks of its times in a second.
+    timescale: NonZeroU32,
+    samples: Vec<Sample>,
+    /// Ticks from a decoding time to the movie's time.
+    shift: i64,
+    /// Most bits, and most samples, that are due in a second.
+    pub rate: BitRate,
+    /// As above.
+    pub samples_per_second: u32,
+}
+
+/// What a track is coded in, and what a player must know to begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// H.264.
+    H264 {
+        /// Profile, constraints and level.
+        profile_level: [u8; 3],
+        /// Sequence and picture parameter sets.
+        sets: Vec<Vec<u8>>,
+        /// Bytes of the length in front of each unit.
+        width: usize,
+    },
+    /// H.265.
+    H265 {
+        /// Video, sequence and picture parameter sets.
+        sets: [Vec<Vec<u8>>; 3],
+        /// As above.
+        width: usize,
+    },
+    /// AAC.
+    Aac {
+        /// `AudioSpecificConfig`.
+        config: Vec<u8>,
+        /// Samples in a second.
+        rate: u32,
+        /// Channels.
+        channels: u16,
+    },
+}
+
+/// One sample: a picture, or a frame of sound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Where it lies in the file.
+    pub at: u64,
+    /// Its length.
+    pub len: u32,
+    /// Whether decoding can begin here.
+    pub is_sync: bool,
+    /// From decoding to showing, in ticks.
+    shown_after: i32,
+    /// When it is decoded, in ticks.
+    decoded: u64,
+}
+
+/// Which sample: of which track, and which of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SampleId {
+    /// The number of its track.
+    pub track: u32,
+    /// Its number within.
+    pub sample: u32,
+}
+
+/// Why a movie's tracks cannot be sent by themselves.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MovieFault {
+    /// It cannot be read.
+    #[error("the movie cannot be read: {0}")]
+    Unreadable(String),
+    /// Its boxes are not as they must be.
+    #[error("the movie's index does not read: {0}")]
+    Index(String),
+    /// Nothing that can be sent.
+    #[error("the movie has no track of H.264, H.265 or AAC")]
+    NoTrack,
+    /// Too much of it.
+    #[error("the movie has too many samples or fragments, or too large an index")]
+    TooLong,
+    /// Pictures and sound do not lie side by side.
+    #[error(
+        "pictures and sound lie {0} bytes apart in the file; have them interleaved (ffmpeg -c copy does)"
+    )]
+    Apart(u64),
+}
+
+impl Movie {
+    /// Reads the index of `file`, which must not be open for direct reads.
+    ///
+    /// # Errors
+    /// Why its tracks cannot be sent.
+    pub fn read(file: &File) -> Result<Self, MovieFault> {
+        let unreadable = |error: std::io::Error| MovieFault::Unreadable(error.to_string());
+        let len = file.metadata().map_err(unreadable)?.len();
+        let mut top = top_level(file, len);
+        let index = top.by_ref().find(|found| found.kind == *b"moov");
+        let index = index.ok_or_else(|| MovieFault::Index("it has no moov box".to_owned()))?;
+        let index: MoovBox = decode(file, &index.whole)?;
+        let mut tracks = tracks(&index)?;
+        if let Some(fragments) = &index.mvex_box {
+            read_fragments(file, len, &mut tracks, &fragments.trex_boxes)?;
+        }
+        tracks.retain(|(_, track)| !track.samples.is_empty());
+        let tracks: Vec<_> = tracks.into_iter().map(|(_, track)| track).collect();
+        Self::of_tracks(tracks, len)
+    }
+
+    fn of_tracks(mut tracks: Vec<Track>, len: u64) -> Result<Self, MovieFault> {
+        let in_file = |sample: &Sample| {
+            sample.len > 0 && sample.at.checked_add(sample.len.into()).is_some_and(|end| end <= len)
+        };
+        for track in &mut tracks {
+            // What a cut file has lost is not waited for.
+            track.samples.retain(in_file);
+        }
+        tracks.retain(|track| !track.samples.is_empty());
+        if tracks.is_empty() {
+            return Err(MovieFault::NoTrack);
+        }
+        let ids = |(track, each): (u32, &Track)| {
+            (0..each.samples.len() as u32).map(move |sample| SampleId { track, sample })
+        };
+        let mut by_time: Vec<_> = (0..).zip(&tracks).flat_map(ids).collect();
+        if by_time.len() > SAMPLES_MAX {
+            return Err(MovieFault::TooLong);
+        }
+        let sample = |id: SampleId| tracks[id.track as usize].samples[id.sample as usize];
+        let mut by_place = by_time.clone();
+        by_place.sort_by_key(|&id| sample(id).at);
+        by_time.sort_by_key(|&id| tracks[id.track as usize].decoded(&sample(id)));
+        let spread = spread(by_time.iter().map(|&id| sample(id)));
+        if spread > SPREAD_MAX {
+            return Err(MovieFault::Apart(spread));
+        }
+        let mut reached = 0;
+        let due: Vec<_> = by_time
+            .iter()
+            .map(|&id| {
+                let (track, sample) = (&tracks[id.track as usize], sample(id));
+                reached = reached.max(sample.at + u64::from(sample.len));
+                Need { due: track.decoded(&sample), to: reached }
+            })
+            .collect();
+        let rate = least_rate(&due);
+        let ahead = Bytes(rate.bytes_in(SECOND).0 + spread);
+        for track in &mut tracks {
+            (track.rate, track.samples_per_second) = track.busiest_second();
+        }
+        let end = tracks.iter().filter_map(Track::end).max().unwrap_or(0);
+        let duration = Nanos(u64::try_from(end).unwrap_or(0));
+        Ok(Self { tracks, by_time, by_place, needs: Needs { rate, ahead }, duration })
+    }
+
+    /// A sample.
+    pub fn sample(&self, id: SampleId) -> &Sample {
+        &self.tracks[id.track as usize].samples[id.sample as usize]
+    }
+
+    /// All samples in the order in which they are decoded.
+    pub fn by_time(&self) -> &[SampleId] {
+        &self.by_time
+    }
+
+    /// All samples in the order in which they lie in the file.
+    pub fn by_place(&self) -> &[SampleId] {
+        &self.by_place
+    }
+
+    /// Where the movie begins when it is to begin at `wish`: at the last picture before it that can be
+    /// decoded alone, and of the sound with what is heard then.
+    pub fn begin(&self, wish: Nanos) -> Begin {
+        let wish = i128::from(wish.0);
+        let lead = &self.tracks[0];
+        let first = lead.samples.iter().enumerate().filter(|(_, sample)| sample.is_sync);
+        let before = first.clone().take_while(|(_, sample)| lead.decoded(sample) <= wish);
+        let first =
+            before.filter(|(_, sample)| lead.shown(sample) <= wish).last().or(first.clone().next());
+        // A track without any is begun at its beginning.
+        let first = first.map_or(0, |(nth, _)| nth);
+        let at = lead.shown(&lead.samples[first]).max(0);
+        let of_others = self.tracks[1..].iter().map(|track| {
+            // The first that lasts beyond it.
+            let next = track.samples.iter().position(|sample| track.shown(sample) > at);
+            next.unwrap_or(track.samples.len()).saturating_sub(1) as u32
+        });
+        let first = std::iter::once(first as u32).chain(of_others).collect();
+        Begin { at: Nanos(at as u64), first }
+    }
+}
+
+/// Where a movie begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Begin {
+    /// What time it is then.
+    pub at: Nanos,
+    /// The first sample of each track.
+    pub first: Vec<u32>,
+}
+
+impl Track {
+    /// What describes it to a player, sent as this payload type.
+    pub fn media(&self, payload_type: u8) -> Media {
+        let kind = if self.is_video() { "video" } else { "audio" };
+        let list = |sets: &[Vec<u8>]| {
+            sets.iter().map(|set| BASE64.encode(set)).collect::<Vec<_>>().join(",")
+        };
+        let (map, terms) = match &self.codec {
+            // RFC 6184, section 8.1.
+            Codec::H264 { profile_level, sets, .. } => (
+                "H264/90000".to_owned(),
+                format!(
+                    "packetization-mode=1;profile-level-id={};sprop-parameter-sets={}",
+                    HEXUPPER.encode(profile_level),
+                    list(sets)
+                ),
+            ),
+            // RFC 7798, section 7.1.
+            Codec::H265 { sets: [video, sequence, picture], .. } => (
+                "H265/90000".to_owned(),
+                format!(
+                    "sprop-vps={};sprop-sps={};sprop-pps={}",
+                    list(video),
+                    list(sequence),
+                    list(picture)
+                ),
+            ),
+            // RFC 3640, section 4.1; 1 is what is said where no level is known.
+            Codec::Aac { config, rate, channels } => (
+                format!("mpeg4-generic/{rate}/{channels}"),
+                format!(
+                    "streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;\
+                     indexdeltalength=3;config={}",
+                    HEXUPPER.encode(config)
+                ),
+            ),
+        };
+        let mut media = Media::rtp(kind, 0, payload_type, &map)
+            .with(Attribute::new("fmtp", format_args!("{payload_type} {terms}")));
+        media.bandwidth = Some(self.rate.0.div_ceil(1000));
+        media
+    }
+
+    /// Whether it has pictures.
+    pub fn is_video(&self) -> bool {
+        !matches!(self.codec, Codec::Aac { .. })
+    }
+
+    /// Ticks of its RTP timestamps in a second.
+    pub fn clock(&self) -> u32 {
+        match self.codec {
+            Codec::Aac { rate, .. } => rate,
+            _ => 90_000,
+        }
+    }
+
+    /// Its samples, in the order in which they are decoded.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// When a sample is decoded, on the movie's time, in ns. Before zero where an edit says so.
+    pub fn decoded(&self, sample: &Sample) -> i128 {
+        self.nanos(i128::from(sample.decoded) + i128::from(self.shift))
+    }
+
+    /// When it is shown.
+    pub fn shown(&self, sample: &Sample) -> i128 {
+        self.nanos(self.shown_ticks(sample))
+    }
+
+    /// When it is shown, as a timestamp of RTP, modulo 2^32: rounded down.
+    pub fn stamp(&self, sample: &Sample) -> u32 {
+        let ticks = self.shown_ticks(sample) * i128::from(self.clock());
+        ticks.div_euclid(i128::from(self.timescale.get())) as u32
+    }
+
+    /// How long after sample `nth` the next one is decoded.
+    pub fn lasts(&self, nth: usize) -> Nanos {
+        let (Some(this), Some(next)) = (self.samples.get(nth), self.samples.get(nth + 1)) else {
+            // The last one is given as long as the one before it.
+            return if nth == 0 || nth >= self.samples.len() {
+                Nanos(0)
+            } else {
+                self.lasts(nth - 1)
+            };
+        };
+        let lasts = self.decoded(next) - self.decoded(this);
+        Nanos(u64::try_from(lasts).unwrap_or(0))
+    }
+
+    fn shown_ticks(&self, sample: &Sample) -> i128 {
+        i128::from(sample.decoded) + i128::from(self.shift) + i128::from(sample.shown_after)
+    }
+
+    fn nanos(&self, ticks: i128) -> i128 {
+        (ticks * i128::from(SECOND.0)).div_euclid(i128::from(self.timescale.get()))
+    }
+
+    fn end(&self) -> Option<i128> {
+        let last = self.samples.len().checked_sub(1)?;
+        Some(self.shown(&self.samples[last]) + i128::from(self.lasts(last).0))
+    }
+
+    /// Most bits and most samples that are due in a second, of seconds that follow each other.
+    fn busiest_second(&self) -> (BitRate, u32) {
+        let (mut second, mut bytes, mut count) = (i128::MIN, 0, 0);
+        let (mut bytes_most, mut count_most) = (0, 0);
+        for sample in &self.samples {
+            let of = self.decoded(sample).div_euclid(i128::from(SECOND.0));
+            if of != second {
+                (second, bytes, count) = (of, 0, 0);
+            }
+            bytes += u64::from(sample.len);
+            count += 1;
+            bytes_most = bytes_most.max(bytes);
+            count_most = count_most.max(count);
+        }
+        (BitRate(bytes_most * 8), count_most)
+    }
+}
+
+/// How much of a file must have been read by when.
+#[derive(Clone, Copy)]
+struct Need {
+    /// On the movie's time, in ns.
+    due: i128,
+    to: u64,
+}
+
+/// How far the samples that are not sent yet reach back behind what must have been read, at most.
+fn spread(in_time: impl DoubleEndedIterator<Item = Sample> + Clone) -> u64 {
+    let mut before: Vec<u64> = in_time
+        .clone()
+        .rev()
+        .scan(u64::MAX, |first, sample| {
+            *first = sample.at.min(*first);
+            Some(*first)
+        })
+        .collect();
+    before.reverse();
+    let mut reached = 0;
+    let spreads = in_time.zip(before).map(|(sample, first)| {
+        reached = reached.max(sample.at + u64::from(sample.len));
+        reached - first
+    });
+    spreads.max().unwrap_or(0)
+}
+
+/// The least rate at which, between any two samples, no more is needed than comes in the time between them and
+/// in one second. Rounds up to a thousandth.
+fn least_rate(needs: &[Need]) -> BitRate {
+    let is_enough = |rate: u64| {
+        let mut lead = i128::MIN;
+        needs.iter().all(|need| {
+            // In bits and billionths: what comes by this rate, less what is needed.
+            let spare =
+                need.due * i128::from(rate) - i128::from(need.to) * 8 * i128::from(SECOND.0);
+            lead = lead.max(spare);
+            lead - spare <= i128::from(rate) * i128::from(SECOND.0)
+        })
+    };
+    let (mut low, mut high) = (1_000, 1_000);
+    while !is_enough(high) && high < RATE_MAX {
+        (low, high) = (high, high * 2);
+    }
+    while high - low > high / 1000 {
+        let middle = low.midpoint(high);
+        *(if is_enough(middle) { &mut high } else { &mut low }) = middle;
+    }
+    BitRate(high)
+}
+
+/// More is no movie's.
+const RATE_MAX: u64 = 100_000_000_000;
+
+/// A box of the file, with its header.
+struct Top {
+    kind: [u8; 4],
+    whole: Range<u64>,
+}
+
+fn top_level(file: &File, len: u64) -> impl Iterator<Item = Top> {
+    let mut at = 0;
+    let mut left = FRAGMENTS_MAX * 4;
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let found = boxes::header(file, at, len)?;
+        let whole = at..found.body.end;
+        at = whole.end;
+        Some(Top { kind: found.kind, whole })
+    })
+}
+
+fn decode<T: Decode>(file: &File, whole: &Range<u64>) -> Result<T, MovieFault> {
+    if whole.end - whole.start > INDEX_MAX {
+        return Err(MovieFault::TooLong);
+    }
+    let mut bytes = vec![0; (whole.end - whole.start) as usize];
+    file.read_exact_at(&mut bytes, whole.start)
+        .map_err(|error| MovieFault::Unreadable(error.to_string()))?;
+    let (decoded, _) = T::decode(&bytes).map_err(|error| MovieFault::Index(error.to_string()))?;
+    Ok(decoded)
+}
+
+/// The first track of pictures and the first of sound that can be sent, by their identifiers.
+fn tracks(index: &MoovBox) -> Result<Vec<(u32, Track)>, MovieFault> {
+    let mut found: [Option<(u32, Track)>; 2] = [None, None];
+    for boxes in &index.trak_boxes {
+        let place = match boxes.mdia_box.hdlr_box.handler_type {
+            HdlrBox::HANDLER_TYPE_VIDE => &mut found[0],
+            HdlrBox::HANDLER_TYPE_SOUN => &mut found[1],
+            _ => continue,
+        };
+        let entries = &boxes.mdia_box.minf_box.stbl_box.stsd_box.entries;
+        // What changes within a track cannot be described once.
+        let [entry] = &entries[..] else { continue };
+        if place.is_none()
+            && let Some(codec) = codec(entry)
+        {
+            let track = track(boxes, codec, index.mvhd_box.timescale.get())?;
+            *place = Some((boxes.tkhd_box.track_id, track));
+        }
+    }
+    let found: Vec<_> = found.into_iter().flatten().collect();
+    if found.is_empty() { Err(MovieFault::NoTrack) } else { Ok(found) }
+}
+
+fn track(boxes: &TrakBox, codec: Codec, movie_timescale: u32) -> Result<Track, MovieFault> {
+    let timescale = boxes.mdia_box.mdhd_box.timescale;
+    let table = &boxes.mdia_box.minf_box.stbl_box;
+    let table =
+        SampleTableAccessor::new(table).map_err(|fault| MovieFault::Index(format!("{fault:?}")))?;
+    if table.sample_count() as usize > SAMPLES_MAX {
+        return Err(MovieFault::TooLong);
+    }
+    let samples = table.samples().map(|sample| Sample {
+        at: sample.data_offset(),
+        len: sample.data_size(),
+        is_sync: sample.is_sync_sample(),
+        shown_after: sample.composition_time_offset().unwrap_or(0) as i32,
+        decoded: sample.timestamp(),
+    });
+    let samples = samples.collect();
+    let edits = boxes.edts_box.as_ref().and_then(|edits| edits.elst_box.as_ref());
+    let mut shift = 0;
+    for edit in edits.iter().flat_map(|edits| &edits.entries) {
+        if edit.media_time < 0 {
+            // Nothing is shown for so long, in ticks of the movie.
+            let empty = u128::from(edit.edit_duration) * u128::from(timescale.get());
+            shift += (empty / u128::from(movie_timescale.max(1))) as i64;
+        } else {
+            // What comes before is decoded and not shown. Later edits are not followed.
+            shift -= edit.media_time;
+            break;
+        }
+    }
+    let (rate, samples_per_second) = (BitRate(0), 0);
+    Ok(Track { codec, timescale, samples, shift, rate, samples_per_second })
+}
+
+fn codec(entry: &SampleEntry) -> Option<Codec> {
+    match entry {
+        SampleEntry::Avc1(entry) => h264(&entry.avcc_box),
+        SampleEntry::Hev1(entry) => h265(&entry.hvcc_box),
+        SampleEntry::Hvc1(entry) => h265(&entry.hvcc_box),
+        SampleEntry::Mp4a(entry) => aac_of(&entry.esds_box, entry.audio.channelcount),
+        _ => None,
+    }
+}
+
+fn h264(config: &AvccBox) -> Option<Codec> {
+    let sets: Vec<_> = config.sps_list.iter().chain(&config.pps_list).cloned().collect();
+    Some(Codec::H264 {
+        profile_level: [
+            config.avc_profile_indication,
+            config.profile_compatibility,
+            config.avc_level_indication,
+        ],
+        sets,
+        width: usize::from(config.length_size_minus_one.get()) + 1,
+    })
+}
+
+fn h265(config: &HvccBox) -> Option<Codec> {
+    let of = |kind: u8| {
+        let arrays = config.nalu_arrays.iter();
+        let own = arrays.filter(|array| array.nal_unit_type.get() == kind);
+        own.flat_map(|array| array.nalus.iter().cloned()).collect::<Vec<_>>()
+    };
+    let width = usize::from(config.length_size_minus_one.get()) + 1;
+    Some(Codec::H265 { sets: [of(32), of(33), of(34)], width })
+}
+
+fn aac_of(config: &EsdsBox, channels: u16) -> Option<Codec> {
+    /// ISO/IEC 14496-3, table 1.18.
+    const RATES: [u32; 13] = [
+        96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025,
+        8_000, 7_350,
+    ];
+    let config = config.es.dec_config_descr.dec_specific_info.as_ref()?.payload.clone();
+    let [first, second, ..] = config[..] else { return None };
+    // Five bits of object type, four of rate, four of channels.
+    let rate = match usize::from(first & 7) << 1 | usize::from(second >> 7) {
+        15 => {
+            let bits =
+                config.get(1..5)?.iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
+            (bits >> 7 & 0xff_ffff) as u32
+        }
+        index => *RATES.get(index)?,
+    };
+    let is_aac = first >> 3 != 0 && rate > 0;
+    is_aac.then_some(Codec::Aac { config, rate, channels: channels.max(1) })
+}
+
+/// Adds the samples of a movie that is cut into fragments.
+fn read_fragments(
+    file: &File,
+    len: u64,
+    tracks: &mut [(u32, Track)],
+    defaults: &[TrexBox],
+) -> Result<(), MovieFault> {
+    let fragments = top_level(file, len).filter(|found| found.kind == *b"moof");
+    for (nth, found) in fragments.enumerate() {
+        if nth >= FRAGMENTS_MAX {
+            return Err(MovieFault::TooLong);
+        }
+        let fragment: MoofBox = decode(file, &found.whole)?;
+        add_fragment(found.whole.start, &fragment, tracks, defaults)?;
+    }
+    Ok(())
+}
+
+fn add_fragment(
+    at: u64,
+    fragment: &MoofBox,
+    tracks: &mut [(u32, Track)],
+    defaults: &[TrexBox],
+) -> Result<(), MovieFault> {
+    let lies = || MovieFault::Index("a fragment's numbers do not fit".to_owned());
+    for run_of in &fragment.traf_boxes {
+        let head = &run_of.tfhd_box;
+        let Some((_, track)) = tracks.iter_mut().find(|(id, _)| *id == head.track_id) else {
+            continue;
+        };
+        let default = defaults.iter().find(|default| default.track_id == head.track_id);
+        let base = head.base_data_offset.unwrap_or(at);
+        let stated = run_of.tfdt_box.as_ref().map(|time| time.base_media_decode_time);
+        let mut decoded =
+            stated.unwrap_or_else(|| track.samples.last().map_or(0, |last| last.decoded));
+        let mut place = base;
+        for run in &run_of.trun_boxes {
+            if let Some(offset) = run.data_offset {
+                place = base.checked_add_signed(offset.into()).ok_or_else(lies)?;
+            }
+            for (nth, each) in run.samples.iter().enumerate() {
+                let of_first = run.first_sample_flags.filter(|_| nth == 0);
+                let flags = of_first.or(each.flags).or(head.default_sample_flags);
+                let flags = flags.or(default.map(|default| default.default_sample_flags));
+                let size = each.size.or(head.default_sample_size);
+                let size = size.or(default.map(|default| default.default_sample_size)).unwrap_or(0);
+                let lasts = each.duration.or(head.default_sample_duration);
+                let lasts = lasts.or(default.map(|default| default.default_sample_duration));
+                let shown_after = each.composition_time_offset.unwrap_or(0) as i32;
+                // `sample_is_non_sync_sample` (8.8.3.1).
+                let is_sync = flags.is_none_or(|flags| flags.get() & 0x1_0000 == 0);
+                track.samples.push(Sample { at: place, len: size, is_sync, shown_after, decoded });
+                if track.samples.len() > SAMPLES_MAX {
+                    return Err(MovieFault::TooLong);
+                }
+                place = place.checked_add(size.into()).ok_or_else(lies)?;
+                decoded = decoded.checked_add(lasts.unwrap_or(0).into()).ok_or_else(lies)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The largest frame of sound that can be sent.
+const _: () = assert!(aac::UNIT_MAX == 8191);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Made streams: from a disk through a transformer to datagrams on the loopback.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tactus::broker::{MadeRate, Reading, Target};
+use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus::config::{Auto, Config, Sendfile};
+use tactus::engine::{self, Engine};
+use tactus::made::{End, Feed, Made, Output, Transformer};
+use tactus_core::datagrams::Form;
+use tactus_core::ledger::Resource;
+use tactus_core::made::Timed;
+use tactus_core::path::RequestPath;
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::outlet;
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const RATE: BitRate = BitRate(8_000_000);
+const LEN: usize = 2_500_000;
+/// One server at a time: each pins its cores.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// What each datagram carries of the source.
+const CUT: usize = 1000;
+
+/// Cuts the source into datagrams that go to two outputs in turn, each due when its last byte is by the rate.
+struct Cuts {
+    bytes: VecDeque<u8>,
+    made: u64,
+    has_ended: bool,
+}
+
+impl Transformer for Cuts {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    fn next(&mut self) -> Option<(usize, Timed)> {
+        if self.bytes.is_empty() || self.bytes.len() < CUT && !self.has_ended {
+            return None;
+        }
+        let cut: Vec<u8> = self.bytes.drain(..self.bytes.len().min(CUT)).collect();
+        let due = RATE.time_for(Bytes(CUT as u64 * self.made));
+        self.made += 1;
+        Some((self.made as usize % 2, Timed::new(due, &cut)))
+    }
+
+    fn held(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+struct Stage {
+    engine: Engine,
+    title: Arc<OpenTitle>,
+    content: Vec<u8>,
+    inboxes: [Datagrams; 2],
+    outlet: tactus::broker::Outlet,
+    _dir: tempfile::TempDir,
+}
+
+fn stage(way: Sendfile) -> Stage {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
+    let content: Vec<u8> = (0..LEN as u32).map(byte).collect();
+    std::fs::write(dir.path().join("title.bin"), &content).expect("a title");
+    let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
+    let path = RequestPath::parse(b"/title.bin").expect("a plain path");
+    let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let mut config = Config::unconfigured();
+    config.serve_only(dir.path());
+    config.volumes[0].sendfile = way;
+    config.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let engine = engine::start(&config).expect("the engine starts");
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let outlet = outlet::Way {
+        from: any,
+        interface: None,
+        hops: None,
+        dscp: 0,
+        heard_here: true,
+        buffer: 4 << 20,
+    };
+    let outlet = Arc::new(outlet::open(&outlet).expect("an outlet"));
+    Stage { engine, title, content, inboxes: [inbox(), inbox()], outlet, _dir: dir }
+}
+
+fn inbox() -> Datagrams {
+    let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let wanted = Wanted { to, source: None, interface: None, buffer: 32 << 20 };
+    Datagrams::open(&wanted).expect("a port")
+}
+
+impl Stage {
+    fn start(&self, rate: BitRate) -> Result<Made, tactus::broker::Refusal> {
+        let outputs = self.inboxes.iter().map(|inbox| {
+            let to = inbox.address().expect("bound");
+            let target = Target {
+                outlet: Arc::clone(&self.outlet),
+                to,
+                form: Form::Udp,
+                burst: Nanos(0),
+                plan: None,
+                after: None,
+            };
+            Output { target, needs: MadeRate { rate: BitRate(rate.0 / 2), datagrams: 500 } }
+        });
+        let feed = Feed {
+            title: Arc::clone(&self.title),
+            reading: Reading { range: 0..LEN as u64, itinerary: None, rate, burst: Bytes(200_000) },
+            ready: Bytes(300_000),
+            hold: Bytes(600_000),
+        };
+        let cuts = Cuts { bytes: VecDeque::new(), made: 0, has_ended: false };
+        Made::start(&self.engine.broker, feed, outputs.collect(), cuts)
+    }
+
+    async fn is_empty_again(&self, before: &[tactus_core::ledger::Level]) {
+        let end = Instant::now() + PATIENCE;
+        while self.engine.broker.levels() != before || !self.engine.broker.running().is_empty() {
+            assert!(Instant::now() < end, "{:?}", self.engine.broker.levels());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
+    let _turn = TURN.lock().await;
+    for way in [Sendfile::Off, Sendfile::On] {
+        let mut stage = stage(way);
+        let before = stage.engine.broker.levels();
+        let began = Instant::now();
+        let made = stage.start(RATE).expect("an empty server has room");
+        assert!(stage.start(BitRate(1_000_000_000_000)).is_err());
+        let ended = tokio::time::timeout(PATIENCE, made.ended()).await.expect("it ends");
+        assert_eq!((ended.why, ended.packets), (End::Complete, vec![1250, 1250]));
+        // Nothing is early, so all of it takes its time.
+        assert!(began.elapsed() >= Duration::from_nanos(RATE.time_for(Bytes(LEN as u64 - 1000)).0));
+        assert!(made.begin().is_some());
+        let came = stage.inboxes.each_mut().map(|inbox| {
+            let mut came = VecDeque::new();
+            while inbox.receive(|datagram| came.push_back(datagram.bytes.to_vec())).is_ok() {}
+            assert_eq!(inbox.dropped().expect("it is counted"), 0);
+            came
+        });
+        let [mut even, mut odd] = came;
+        let mut all = vec![];
+        while let Some(next) = odd.pop_front() {
+            all.extend(next);
+            all.extend(even.pop_front().unwrap_or_default());
+        }
+        assert!(all == stage.content, "{} bytes came", all.len());
+        drop(made);
+        stage.is_empty_again(&before).await;
+        assert_eq!(stage.engine.counters.packets.refused.value(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_dropped_gives_everything_back() {
+    let _turn = TURN.lock().await;
+    let stage = stage(Sendfile::Off);
+    let before = stage.engine.broker.levels();
+    for wait in [0, 1, 20, 400] {
+        let made = stage.start(RATE).expect("room, as all of the one before came back");
+        assert_eq!(made.places().len(), 2);
+        let link = |levels: Vec<tactus_core::ledger::Level>| {
+            levels.iter().find(|level| level.resource == Resource::Link).expect("listed").used
+        };
+        // Eight bits of each byte, and the headers of a thousand datagrams; and not the source.
+        assert_eq!(link(stage.engine.broker.levels()), RATE.0 + 1000 * 66 * 8);
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        drop(made);
+        stage.is_empty_again(&before).await;
+        let left_before = stage.engine.counters.packets.datagrams.value();
+        // One that is stopped says how far it has come.
+        let made = stage.start(RATE).expect("room, as all of the one before came back");
+        while made.begin().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let ended = made.stop().await;
+        assert_eq!(ended.why, End::Stopped);
+        let left = stage.engine.counters.packets.datagrams.value();
+        assert_eq!(ended.packets.iter().sum::<u64>() + left_before, left);
+        stage.is_empty_again(&before).await;
+    }
+}
