@@ -85,7 +85,9 @@ impl Plan {
             // Clocks without the times that go by them would be worse than clocks that begin anew.
             _ => Stamps { turn: Some(MediaTime(0)), ..Stamps::default() },
         };
-        let rates = index.rates().filter(|_| index.is_constant());
+        // Where recordings were joined the rates of their clocks agree to 100 ppm only.
+        let is_one = index.runs().len() == 1 && index.is_constant();
+        let rates = index.rates().filter(|_| is_one);
         let (rate, line) = match rates {
             Some(rates) => (rates.mean, None),
             None => (line.peak(Bytes(first), block), Some(line)),
