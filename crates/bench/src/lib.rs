@@ -44,3 +44,5 @@ pub mod benches;
 
 pub mod crash;
 pub mod faulty;
+
+pub mod rtsp_check;

@@ -2,13 +2,14 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{classes, datagrams, faulty, interrupt, netns, report};
+use tactus_bench::{classes, datagrams, faulty, interrupt, netns, report, rtsp_check};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -48,6 +49,8 @@ enum Task {
     /// Sends streams of datagrams, each from a thread of its own, for `udp-many`.
     #[command(hide = true)]
     PaceThreads(datagrams::Threads),
+    /// Checks a server of RTSP, any server, against the RFCs.
+    RtspCheck(rtsp_check::Options),
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -77,10 +80,12 @@ struct DiskOptions {
     commanded: bool,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
     interrupt::listen()?;
-    match cli.task {
+    let done = match cli.task {
+        Task::RtspCheck(options) => return rtsp_check::run(&options),
+
         Task::Bench(bench) => benches::run_bench(bench),
         Task::Classes(options) => classes::run(&options),
         Task::Disk(options) => disk::daemon::serve(&options.shape(), options.commanded),
@@ -94,7 +99,8 @@ fn main() -> Result<()> {
         Task::FaultyDisk { size } => faulty::serve(size),
         Task::PaceThreads(options) => datagrams::pace_threads(&options),
         Task::Cleanup => cleanup(),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 impl DiskOptions {
