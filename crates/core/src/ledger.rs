@@ -82,13 +82,6 @@ pub enum Wish {
         /// Bytes that are sent at once at the start, beside those of the first tick.
         burst: Bytes,
     },
-    /// At an exact rate, by an itinerary: each of its blocks is a way of its own for an arm.
-    Scattered {
-        /// Rate of the blocks, whatever of them is used.
-        rate: BitRate,
-        /// How often it sends.
-        tick: Tick,
-    },
     /// At an exact rate, of a title that is held in memory: needs no disk and shares its blocks.
     Resident {
         /// Payload rate.
@@ -119,7 +112,7 @@ pub enum Wish {
         burst: Bytes,
         /// Of a title that is held in memory.
         is_held: bool,
-        /// By an itinerary.
+        /// By an itinerary: each of its blocks is a way of its own for an arm.
         is_scattered: bool,
     },
     /// Datagrams that we make ourselves: by no disk.
@@ -310,12 +303,6 @@ impl Ledger {
                     ..stream
                 }
             }
-            Wish::Scattered { rate, tick } => {
-                let paced = self.demand(disk, Wish::Paced { rate, tick, burst: Bytes(0) }, share);
-                let blocks = u128::from(paced.per_cycle.read.0) * 1000;
-                let visits = MilliVisits(blocks.div_ceil(u128::from(terms.block.0)) as u64);
-                Demand { visits, ..paced }
-            }
             Wish::Datagrams { rate, wire, sending, is_held } => {
                 // No datagram waits for the shortest tick of a connection.
                 let (tick, burst) = (Tick::Ms10, Bytes(0));
@@ -328,12 +315,15 @@ impl Ledger {
                 Demand { link: wire, cpu: paced.cpu.saturating_sub(sends) + sending, ..paced }
             }
             Wish::Reader { rate, tick, burst, is_held, is_scattered } => {
-                let paced = match (is_scattered, is_held) {
-                    (true, _) => Wish::Scattered { rate, tick },
-                    (false, true) => Wish::Resident { rate, tick, burst },
-                    (false, false) => Wish::Paced { rate, tick, burst },
+                let paced = match is_held {
+                    true => Wish::Resident { rate, tick, burst },
+                    false => Wish::Paced { rate, tick, burst },
                 };
-                Demand { link: BitRate(0), ..self.demand(disk, paced, share) }
+                let paced = self.demand(disk, paced, share);
+                let blocks = (u128::from(paced.per_cycle.read.0) * 1000)
+                    .div_ceil(u128::from(terms.block.0)) as u64;
+                let visits = if is_scattered { MilliVisits(blocks) } else { paced.visits };
+                Demand { link: BitRate(0), visits, ..paced }
             }
             Wish::Made { wire, sending } => Demand { link: wire, cpu: sending, ..stream },
             Wish::Record { rate } => {
@@ -664,10 +654,24 @@ mod tests {
         let ledger = Ledger::new(terms());
         let rate = BitRate(64 * MIB);
         let of = |wish| ledger.demand(0, wish, ENDLESS);
-        let scattered = of(Wish::Scattered { rate, tick: Tick::Ms62 });
-        let paced = of(paced(rate.0));
-        assert_eq!((paced.visits, scattered.visits), (MilliVisits(1000), MilliVisits(8001)));
-        assert_eq!(Demand { visits: paced.visits, ..scattered }, paced);
+        let (tick, burst) = (Tick::Ms62, Bytes(0));
+        let [range, scattered, held] = [(false, false), (true, false), (true, true)]
+            .map(|(is_scattered, is_held)| Wish::Reader {
+                rate,
+                tick,
+                burst,
+                is_held,
+                is_scattered,
+            })
+            .map(of);
+        assert_eq!((range.visits, scattered.visits), (MilliVisits(1000), MilliVisits(8001)));
+        assert_eq!(Demand { visits: range.visits, ..scattered }, range);
+        // So fast a reader of a held title is one of any.
+        assert_eq!(held, scattered);
+        let slow = BitRate(1_000_000);
+        let is_scattered = true;
+        let slow = of(Wish::Reader { rate: slow, tick, burst, is_held: true, is_scattered });
+        assert_eq!((slow.visits, slow.per_cycle), (MilliVisits(0), Moved::NOTHING));
     }
 
     #[test]

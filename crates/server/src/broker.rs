@@ -512,6 +512,11 @@ impl Broker {
         self.shared.book().ledger.streams()
     }
 
+    /// Size of a block of a volume.
+    pub fn block(&self, volume: VolumeId) -> Bytes {
+        self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
+    }
+
     /// How many disks there are.
     pub fn volumes(&self) -> u16 {
         self.shared.book().ledger.terms().disks.len() as u16

@@ -19,6 +19,7 @@ pub mod broker;
 pub mod engine;
 
 pub mod made;
+pub mod trick;
 
 pub mod recording;
 

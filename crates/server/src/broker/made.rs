@@ -34,7 +34,7 @@ pub struct Reading {
     pub itinerary: Option<Itinerary>,
     /// How fast.
     pub rate: BitRate,
-    /// Bytes that come at once at the beginning; none with an itinerary.
+    /// Bytes that come at once at the beginning.
     pub burst: Bytes,
 }
 

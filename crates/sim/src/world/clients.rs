@@ -206,10 +206,7 @@ impl World {
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
             Wish::BestEffort | Wish::Hold | Wish::Record { .. } => (Pace::BestEffort, None),
-            Wish::Datagrams { .. }
-            | Wish::Scattered { .. }
-            | Wish::Reader { .. }
-            | Wish::Made { .. } => {
+            Wish::Datagrams { .. } | Wish::Reader { .. } | Wish::Made { .. } => {
                 unreachable!("clients of these worlds are connected")
             }
             Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (

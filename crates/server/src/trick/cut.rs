@@ -1,0 +1,77 @@
+//! Packets put into datagrams.
+//!
+//! Promise: a datagram holds at most seven packets, which follow each other closely; it is due when the first of them is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::made::Timed;
+use tactus_core::rtp::{self, Header};
+use tactus_core::ts::PACKET;
+use tactus_core::ts::trick::Placed;
+use tactus_core::units::{BitRate, Bytes, MediaTime};
+
+use super::nanos;
+
+pub(super) struct Cutter {
+    form: Form,
+    /// Packets further apart than that leave in datagrams of their own.
+    apart: MediaTime,
+    pending: Vec<Placed>,
+    ready: VecDeque<Timed>,
+    count: Arc<AtomicU64>,
+}
+
+/// Packets of a datagram.
+const EACH: usize = PAYLOAD.0 as usize / PACKET;
+
+impl Cutter {
+    /// Cuts a multiplex of `rate`; the number that comes with it is how many datagrams it has cut.
+    pub(super) fn new(form: Form, rate: BitRate) -> (Self, Arc<AtomicU64>) {
+        let count = Arc::new(AtomicU64::new(0));
+        let datagram = rate.time_for(Bytes(PAYLOAD.0));
+        let apart = MediaTime((u128::from(datagram.0) * 27 / 1000) as u64);
+        let (pending, ready) = (Vec::with_capacity(EACH), VecDeque::new());
+        (Self { form, apart, pending, ready, count: Arc::clone(&count) }, count)
+    }
+
+    pub(super) fn add(&mut self, placed: Placed) {
+        let is_far = self
+            .pending
+            .first()
+            .is_some_and(|first| placed.due.0.saturating_sub(first.due.0) > self.apart.0);
+        if is_far || self.pending.len() == EACH {
+            self.flush();
+        }
+        self.pending.push(placed);
+    }
+
+    /// What has been added leaves without what comes next.
+    pub(super) fn flush(&mut self) {
+        let Some(first) = self.pending.first() else { return };
+        let nth = self.count.fetch_add(1, Ordering::AcqRel);
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + EACH);
+        let header;
+        if let Form::Rtp(Session { source, sequence, timestamp }) = self.form {
+            header = Header {
+                // RFC 2250, section 2.1: a jump of the timestamp.
+                marker: nth == 0,
+                payload_type: rtp::MP2T,
+                sequence: sequence.wrapping_add(nth as u16),
+                timestamp: timestamp.wrapping_add((first.due.0 / 300) as u32),
+                source,
+            }
+            .write();
+            parts.push(&header);
+        }
+        parts.extend(self.pending.iter().map(|placed| &placed.bytes[..]));
+        self.ready.push_back(Timed::of_parts(nanos(first.due), &parts));
+        self.pending.clear();
+    }
+
+    pub(super) fn next(&mut self) -> Option<Timed> {
+        self.ready.pop_front()
+    }
+}

@@ -1,0 +1,127 @@
+//! What is read for pictures, in which order, and how fast.
+//!
+//! Promise: each block is read once, however many pictures that follow each other lie in it; each picture is there when
+//! the one before it is shown, at the rate that is asked for.
+
+use tactus_core::ts::trick::Choice;
+use tactus_core::units::{BitRate, Bytes, MediaTime};
+
+/// Pictures, and the blocks that they lie in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    pub(super) choices: Vec<Choice>,
+    /// Blocks of the title, in the order in which they are read.
+    pub(super) stops: Vec<u32>,
+    /// For each picture, how many of the stops come with it.
+    pub(super) fresh: Vec<u32>,
+    pub(super) block: Bytes,
+    pub(super) title_len: Bytes,
+    pub(super) rate: BitRate,
+    pub(super) ready: Bytes,
+    /// Bytes that are held of what has been read, at most.
+    pub(super) hold: Bytes,
+}
+
+/// When so many bytes more must have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Need {
+    pub(super) at: MediaTime,
+    pub(super) bytes: u64,
+}
+
+/// A rate, and what must be there at the beginning, so that needs are met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pace {
+    pub(super) rate: BitRate,
+    pub(super) ready: Bytes,
+}
+
+impl Plan {
+    pub(super) fn new(choices: Vec<Choice>, block: Bytes, title_len: Bytes) -> Self {
+        let (mut stops, mut fresh) = (vec![], vec![]);
+        let mut needs = Vec::with_capacity(choices.len());
+        let mut before: Option<(u32, u32)> = None;
+        let mut largest = 0;
+        for (nth, choice) in choices.iter().enumerate() {
+            let (from, to) = blocks_of(choice, block);
+            let is_new = |each: &u32| before.is_none_or(|(from, to)| !(from..=to).contains(each));
+            let new: Vec<u32> = (from..=to).filter(is_new).collect();
+            let bytes = new.iter().map(|&each| len_of(each, block, title_len)).sum();
+            let at = nth.checked_sub(1).map_or(MediaTime(0), |before| choices[before].due);
+            needs.push(Need { at, bytes });
+            fresh.push(new.len() as u32);
+            stops.extend(new);
+            largest = largest.max(u64::from(to - from + 1) * block.0);
+            before = Some((from, to));
+        }
+        let Pace { rate, ready } = Pace::of(&needs);
+        // What the picture that is built lies in, and what comes meanwhile.
+        let hold = Bytes(ready.0 + 2 * largest);
+        Self { choices, stops, fresh, block, title_len, rate, ready, hold }
+    }
+
+    /// Bytes that are read in all.
+    pub(super) fn len(&self) -> Bytes {
+        let each = |&stop: &u32| len_of(stop, self.block, self.title_len);
+        Bytes(self.stops.iter().map(each).sum())
+    }
+
+    /// The blocks in which picture `nth` lies, first and last.
+    pub(super) fn blocks(&self, nth: usize) -> Option<(u32, u32)> {
+        self.choices.get(nth).map(|choice| blocks_of(choice, self.block))
+    }
+
+    /// Bytes of a block.
+    pub(super) fn len_of(&self, stop: u32) -> u64 {
+        len_of(stop, self.block, self.title_len)
+    }
+}
+
+impl Pace {
+    /// The least rate at which `needs` are met when the two next ones are there at the beginning, and never more
+    /// than that has been read ahead.
+    pub(super) fn of(needs: &[Need]) -> Self {
+        let pairs = needs.windows(2).map(|pair| pair[0].bytes + pair[1].bytes);
+        let single = needs.iter().map(|need| need.bytes);
+        let ready = pairs.chain(single).max().unwrap_or(0).max(1);
+        let (mut low, mut high) = (RATE_LEAST, RATE_MOST);
+        while low < high {
+            let rate = low + (high - low) / 2;
+            if meets(needs, rate, ready) {
+                high = rate;
+            } else {
+                low = rate + 1;
+            }
+        }
+        // What a reader of our own is late by is made up for.
+        Self { rate: BitRate(low + low.div_ceil(32)), ready: Bytes(ready) }
+    }
+}
+
+/// Slower is nothing that a disk would notice.
+const RATE_LEAST: u64 = 64_000;
+const RATE_MOST: u64 = 100_000_000_000;
+
+fn meets(needs: &[Need], rate: u64, ready: u64) -> bool {
+    // In bits and ticks: no rounding.
+    const TICKS: u128 = 27_000_000;
+    let full = u128::from(ready) * 8 * TICKS;
+    let (mut level, mut now) = (full, 0);
+    needs.iter().all(|need| {
+        level = full.min(level + u128::from(rate) * u128::from(need.at.0.saturating_sub(now)));
+        now = now.max(need.at.0);
+        let wanted = u128::from(need.bytes) * 8 * TICKS;
+        let is_met = level >= wanted;
+        level = level.saturating_sub(wanted);
+        is_met
+    })
+}
+
+fn blocks_of(choice: &Choice, block: Bytes) -> (u32, u32) {
+    // Titles of more than 2^32 blocks are longer than any file.
+    ((choice.at / block.0) as u32, ((choice.end - 1) / block.0) as u32)
+}
+
+fn len_of(stop: u32, block: Bytes, title_len: Bytes) -> u64 {
+    (title_len.0 - u64::from(stop) * block.0).min(block.0)
+}

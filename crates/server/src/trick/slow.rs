@@ -1,0 +1,124 @@
+//! All pictures, slower.
+
+use std::sync::Arc;
+
+use tactus_core::made::Timed;
+use tactus_core::ts::trick::{Multiplex, Scale};
+use tactus_core::ts::{Access, Index, PACKET, Packet};
+use tactus_core::units::MediaTime;
+
+use super::cut::Cutter;
+use super::plan::Need;
+use crate::made::Transformer;
+
+pub(super) struct Slow {
+    multiplex: Multiplex,
+    index: Arc<Index>,
+    scale: Scale,
+    begin: MediaTime,
+    cutter: Cutter,
+    /// Where in the title the next byte is.
+    at: u64,
+    incoming: Vec<u8>,
+    /// How many of them have been looked at.
+    used: usize,
+    has_ended: bool,
+}
+
+/// Packets that are looked at before anybody else's turn.
+const TURN: usize = 256;
+/// What is read is planned in steps of so much of the title.
+const STEP: u64 = 27_000_000 / 2;
+
+/// What must have come of a title when, from `access` on.
+pub(super) fn needs(index: &Index, access: &Access, scale: Scale) -> Vec<Need> {
+    let begin = index.time_at(access.at).0;
+    let mut from = access.at;
+    let mut needs = vec![];
+    for nth in 0.. {
+        let to = index.position_at(MediaTime(begin + (nth + 1) * STEP)).min(index.len());
+        // One step ahead, as its first bytes are needed when it begins.
+        needs.push(Need { at: scale.shown(MediaTime(nth * STEP)), bytes: to.saturating_sub(from) });
+        from = from.max(to);
+        if to == index.len() {
+            break;
+        }
+    }
+    needs
+}
+
+impl Slow {
+    pub(super) fn new(
+        multiplex: Multiplex,
+        index: Arc<Index>,
+        at: u64,
+        scale: Scale,
+        cutter: Cutter,
+    ) -> Self {
+        let begin = index.time_at(at);
+        let incoming = vec![];
+        Self { multiplex, index, scale, begin, cutter, at, incoming, used: 0, has_ended: false }
+    }
+
+    /// Looks at the next packets; false when there are none.
+    fn build(&mut self) -> bool {
+        let stride = self.index.stride();
+        for _ in 0..TURN {
+            let rest = &self.incoming[self.used..];
+            // The last one need not be followed by anything.
+            if rest.len() < if self.has_ended { PACKET } else { stride } {
+                self.incoming.drain(..self.used);
+                self.used = 0;
+                if self.has_ended {
+                    self.cutter.flush();
+                }
+                return false;
+            }
+            let step = match Packet::first_of(rest) {
+                Some(packet) => {
+                    let passed = self.index.time_at(self.at).0.saturating_sub(self.begin.0);
+                    let clock = self.index.pcr_at(self.at);
+                    let Self { multiplex, cutter, scale, .. } = self;
+                    multiplex.stretch(&packet, *scale, MediaTime(passed), clock, |placed| {
+                        cutter.add(placed);
+                    });
+                    stride.min(rest.len())
+                }
+                // Out of step: the next byte that may begin one.
+                None => 1,
+            };
+            self.used += step;
+            self.at += step as u64;
+        }
+        true
+    }
+}
+
+impl Transformer for Slow {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.used > 0 {
+            self.incoming.drain(..self.used);
+            self.used = 0;
+        }
+        self.incoming.extend(bytes);
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    fn next(&mut self) -> Option<(usize, Timed)> {
+        loop {
+            if let Some(timed) = self.cutter.next() {
+                return Some((0, timed));
+            }
+            if !self.build() {
+                return self.cutter.next().map(|timed| (0, timed));
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.incoming.len() - self.used
+    }
+}

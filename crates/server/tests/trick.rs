@@ -1,0 +1,219 @@
+//! Trick play: from a plain file to what ffmpeg and a foreign checker say of the datagrams.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dvb_conformance::{ConformanceMonitor, Indicator};
+use tactus::broker::{Outlet, Target, Wanted as Wish};
+use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
+use tactus::config::{Auto, Config, Sendfile};
+use tactus::engine::{self, Engine};
+use tactus::made::End;
+use tactus::media::index;
+use tactus::trick::{Fault, Trick, Wanted};
+use tactus_core::datagrams::{Form, Session};
+use tactus_core::path::RequestPath;
+use tactus_core::rtp;
+use tactus_core::stagger::Tick;
+use tactus_core::ts::trick::Scale;
+use tactus_core::ts::{Continuity, Framing, Index, pes_times};
+use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
+use tactus_engine::message::{Pace, VolumeId};
+use tactus_sys::datagrams::{Datagrams, Wanted as Inbox};
+use tactus_sys::outlet;
+
+const SECOND: u64 = 27_000_000;
+const SESSION: Session = Session { source: 0x5eed, sequence: 65_530, timestamp: u32::MAX - 9 };
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A film of 24 seconds, with an I picture every 0.48.
+const FILM: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine -t 24 \
+    -c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -keyint_min 12 -sc_threshold 0 -bf 2 \
+    -b:v 900k -maxrate 1M -bufsize 500k -c:a mp2 -b:a 128k -muxrate 1600k -f mpegts";
+
+struct Stage {
+    engine: Engine,
+    title: Arc<OpenTitle>,
+    index: Arc<Index>,
+    outlet: Outlet,
+    dir: tempfile::TempDir,
+}
+
+fn stage(way: Sendfile) -> Stage {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let film = dir.path().join("film.ts");
+    let mut make = Command::new("ffmpeg");
+    make.args(["-v", "error", "-y"]).args(FILM.split_whitespace()).arg(&film);
+    let made = make.status().expect("ffmpeg is installed (package ffmpeg)");
+    assert!(made.success(), "ffmpeg makes a film");
+    let catalogue = Catalogue::new(dir.path(), CatalogueRules::default()).expect("a volume");
+    let path = RequestPath::parse(b"/film.ts").expect("a plain path");
+    let Ok(Found::Title(title)) = catalogue.find_blocking(&path) else { panic!("it is there") };
+    let file = std::fs::File::open(&film).expect("a film");
+    let (index, _) = index::make(&file, |_, _| {}).expect("it has an index");
+    let mut config = Config::unconfigured();
+    config.serve_only(dir.path());
+    config.volumes[0].sendfile = way;
+    config.memory.arena = Auto::Set(Bytes(32 * MIB));
+    let engine = engine::start(&config).expect("the engine starts");
+    let outlet = outlet::Way {
+        from: Ipv4Addr::UNSPECIFIED.into(),
+        interface: None,
+        hops: None,
+        dscp: 0,
+        heard_here: true,
+        buffer: 4 << 20,
+    };
+    let outlet = Arc::new(outlet::open(&outlet).expect("an outlet"));
+    Stage { engine, title, index: Arc::new(index), outlet, dir }
+}
+
+impl Stage {
+    fn start(&self, wanted: Wanted, inbox: &Datagrams) -> Result<Trick, Fault> {
+        let to = inbox.address().expect("bound");
+        let outlet = Arc::clone(&self.outlet);
+        let target = Target { outlet, to, form: Form::Rtp(SESSION), burst: Nanos(0) };
+        Trick::start(&self.engine.broker, &self.title, &self.index, wanted, target)
+    }
+
+    async fn is_empty_again(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.engine.broker.levels().iter().any(|level| level.used > 0) {
+            assert!(Instant::now() < end, "{:?}", self.engine.broker.levels());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn inbox() -> Datagrams {
+    let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let wanted = Inbox { to, source: None, interface: None, buffer: 32 << 20 };
+    Datagrams::open(&wanted).expect("a port")
+}
+
+/// What has come, which must follow each other; each payload with its time in ticks of 90 kHz.
+fn take(inbox: &mut Datagrams) -> Vec<(u32, Vec<u8>)> {
+    let mut came = vec![];
+    // What has left is here.
+    while inbox.receive(|datagram| came.push(datagram.bytes.to_vec())).is_ok() {}
+    assert_eq!(inbox.dropped().expect("it is counted"), 0);
+    let read = |bytes| rtp::Packet::read(bytes).expect("RTP");
+    let packets = came.iter().enumerate().map(|(nth, bytes)| {
+        let packet = read(bytes);
+        assert_eq!(packet.sequence, SESSION.sequence.wrapping_add(nth as u16));
+        assert_eq!((packet.source, packet.marker), (SESSION.source, nth == 0));
+        (packet.timestamp.wrapping_sub(SESSION.timestamp), packet.payload.to_vec())
+    });
+    packets.collect()
+}
+
+/// What a checker of other people says of them.
+fn check(packets: &[(u32, Vec<u8>)]) {
+    let (mut watch, mut monitor) = (Continuity::default(), ConformanceMonitor::new());
+    for (time, payload) in packets {
+        let time = Duration::from_nanos(u64::from(*time) * 100_000 / 9);
+        for (at, packet) in payload.chunks(188).enumerate() {
+            let read = tactus_core::ts::Packet::first_of(packet).expect("whole packets");
+            assert_eq!(watch.handle_packet(&read), None);
+            for event in monitor.feed(packet, time) {
+                // 3.10 is judged against a rate of draining that the monitor guesses.
+                let is_guess = event.indicator == Indicator::DataDelayError;
+                assert!(is_guess, "packet {at} at {time:?}: {event:?}");
+            }
+        }
+    }
+}
+
+/// The times at which pictures are shown, in ticks of 90 kHz.
+fn shown(bytes: &[u8]) -> Vec<u64> {
+    let packets = Framing::PLAIN.packets(bytes);
+    packets.filter_map(|(_, packet)| Some(pes_times(&packet)?.shown.ticks())).collect()
+}
+
+/// How many pictures ffmpeg decodes, without a complaint.
+fn decoded(path: &Path) -> usize {
+    let text = path.to_str().expect("a plain name");
+    let args = ["-v", "error", "-xerror", "-i", text, "-map", "0", "-fps_mode", "passthrough"];
+    let out = Command::new("ffmpeg").args(args).args(["-f", "framemd5", "-"]).output();
+    let out = out.expect("ffmpeg is installed");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.is_empty(), "{said}");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+async fn play(stage: &Stage, thousandths: i64, from: u64) -> (Vec<u64>, PathBuf, Trick) {
+    let mut inbox = inbox();
+    let scale = Scale::nearest(thousandths).expect("a speed");
+    let wanted = Wanted { scale, from: MediaTime(from * SECOND) };
+    let trick = stage.start(wanted, &inbox).expect("an empty server has room");
+    let end = tokio::time::timeout(PATIENCE, trick.ended()).await.expect("it ends");
+    assert_eq!(end, End::Complete);
+    let packets = take(&mut inbox);
+    check(&packets);
+    let count = trick.session_behind().expect("it is RTP").sequence;
+    assert_eq!(count, SESSION.sequence.wrapping_add(packets.len() as u16));
+    let bytes: Vec<u8> = packets.into_iter().flat_map(|(_, payload)| payload).collect();
+    let path = stage.dir.path().join(format!("{thousandths}.ts"));
+    std::fs::write(&path, &bytes).expect("room on the disk");
+    (shown(&bytes), path, trick)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_shown_faster_and_backwards_is_clean_and_every_picture_of_it_decodes() {
+    for way in [Sendfile::Off, Sendfile::On] {
+        let stage = stage(way);
+        for (scale, from, most) in [(8000, 0, 24), (2000, 16, 8), (-4000, 24, 24), (-1000, 4, 4)] {
+            let (shown, path, trick) = play(&stage, scale, from).await;
+            assert!(shown.windows(2).all(|pair| pair[1] - pair[0] >= 90_000 / 8), "{shown:?}");
+            // All that there is to be shown, at the scale.
+            let took = shown.last().unwrap() - shown[0];
+            let passed = took * scale.unsigned_abs() / 1000;
+            assert!(passed <= most * 90_000 && passed >= (most - 2) * 90_000, "{scale}: {passed}");
+            assert_eq!(decoded(&path), shown.len(), "{scale}");
+            let (first, last) = trick.span();
+            assert_eq!(last.0.abs_diff(first.0) / 300, passed.next_multiple_of(1).max(passed));
+            assert_eq!(trick.position(tactus_sys::clock::now()), last);
+            drop(trick);
+            stage.is_empty_again().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_shown_slower_has_all_its_pictures() {
+    let stage = stage(Sendfile::Off);
+    let (shown, path, trick) = play(&stage, 500, 20).await;
+    // From the entry before: four seconds and a part of a group, each picture for 80 ms.
+    let mut sorted = shown.clone();
+    sorted.sort_unstable();
+    assert!(shown.len() >= 4 * 25 && shown.len() <= 4 * 25 + 12, "{}", shown.len());
+    assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] == 7200), "{sorted:?}");
+    assert_eq!(decoded(&path), shown.len());
+    drop(trick);
+    stage.is_empty_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_disks_have_no_time_there_are_fewer_pictures_or_none() {
+    let stage = stage(Sendfile::Off);
+    let broker = &stage.engine.broker;
+    let pace = Pace::Paced { rate: BitRate(1_000_000), burst: Bytes(0), tick: Tick::Ms62 };
+    let wish = Wish { volume: VolumeId(0), pace, len: Bytes(1 << 40) };
+    let mut grants = vec![];
+    while let Ok(grant) = broker.admit(&wish) {
+        grants.push(grant);
+    }
+    let before = broker.levels();
+    let wanted = Wanted { scale: Scale::nearest(16_000).unwrap(), from: MediaTime(0) };
+    let inbox = inbox();
+    let Err(Fault::Refused(refusal)) = stage.start(wanted, &inbox) else { panic!("it is full") };
+    assert!(refusal.message.contains("would be promised"), "{refusal}");
+    assert_eq!(broker.levels(), before);
+    drop(grants);
+    drop(stage.start(wanted, &inbox).expect("there is room again"));
+    stage.is_empty_again().await;
+}
