@@ -129,7 +129,7 @@ impl DeliveryServer {
         assert!(entry.is_free(), "the broker gives a place away once");
         if let Some(itinerary) = &start.itinerary {
             let is_plain = !start.grows && !start.repeats && start.pace != Pace::BestEffort;
-            let is_connected = matches!(start.sink, Sink::Socket(_) | Sink::Frames(_));
+            let is_connected = !matches!(start.sink, Sink::Datagrams(_));
             let is_all = start.first == Bytes(0) && start.end == itinerary.len();
             assert!(is_plain && is_connected && is_all, "the broker makes itineraries of titles");
         }
