@@ -75,7 +75,8 @@ impl Stage {
     fn start(&self, wanted: Wanted, inbox: &Datagrams) -> Result<Trick, Fault> {
         let to = inbox.address().expect("bound");
         let outlet = Arc::clone(&self.outlet);
-        let target = Target { outlet, to, form: Form::Rtp(SESSION), burst: Nanos(0) };
+        let form = Form::Rtp(SESSION);
+        let target = Target { outlet, to, form, burst: Nanos(0), after: None, plan: None };
         Trick::start(&self.engine.broker, &self.title, &self.index, wanted, target)
     }
 
