@@ -234,6 +234,11 @@ impl Trick {
         self.made.places()[0]
     }
 
+    /// Ends it, and answers when the engine has been told: what is started behind that comes behind it.
+    pub async fn stop(self) {
+        self.made.stop().await;
+    }
+
     /// Waits for its end.
     pub async fn ended(&self) -> End {
         self.made.ended().await

@@ -18,6 +18,7 @@ use tactus_core::rtsp::message::{
 use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
 use tactus_core::rtsp::span::{self, Span};
 use tactus_core::rtsp::transport::{Lower, Offer, offers};
+use tactus_core::ts::trick::Scale;
 use tactus_engine::message::TEXT_MAX;
 use tactus_sys::tcp::Preparation;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,10 +30,11 @@ use super::auth::{Nonce, Signed, Verdict};
 use super::describe::{Programme, TRACK};
 use super::groups::NoGroup;
 use super::reports::{self, Sent};
-use super::stream::{ByDatagrams, ByFrames, Handle, Numbers, Order, Path, Stream, orders};
+use super::stream::{Begun, ByDatagrams, ByFrames, Handle, Numbers, Order, Path, Stream, orders};
 use super::{House, Reason, random};
 use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers};
+use crate::trick::Fault;
 
 /// Time for a message to arrive that has begun (row S03).
 const MESSAGE_MAX: Duration = Duration::from_secs(10);
@@ -704,11 +706,29 @@ impl Connection {
         let id = id.map_err(|why| self.refused(why))?;
         self.own(id)?;
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
-        let (give, programme) = {
+        let (give, programme, is_framed) = {
             let streams = house.streams();
             let handle = streams.get(&id).ok_or_else(gone)?;
-            (handle.orders.clone(), Arc::clone(&handle.programme))
+            (handle.orders.clone(), Arc::clone(&handle.programme), handle.connection.is_some())
         };
+        let scale = request.field("scale").map_or(Some(Scale::PLAY), Scale::parse);
+        let scale = scale
+            .ok_or_else(|| Reply::said(Status::BAD_REQUEST, "write a scale like 4.0, -2 or 0.5"))?;
+        // In frames there is one scale, and the answer says so.
+        if scale != Scale::PLAY && !is_framed {
+            let shown = house.shown(&programme, asked?, scale).await?;
+            let played = house.sessions().handle_play(now, caller, named);
+            played.map_err(|why| self.refused(why))?;
+            let (begun, hear) = oneshot::channel();
+            give.send(Order::Trick { shown, begun }).await.map_err(|_| gone())?;
+            let begun = hear.await.map_err(|_| gone())?.map_err(|fault| self.not_shown(&fault))?;
+            let reply = playing(id, &base, &begun).with("Scale", scale.to_string());
+            return Ok(if request.field("speed").is_some() {
+                reply.with("Speed", "1")
+            } else {
+                reply
+            });
+        }
         let part = house.part(&programme, asked?).await?;
         let played = house.sessions().handle_play(now, caller, named);
         played.map_err(|why| self.refused(why))?;
@@ -717,11 +737,7 @@ impl Connection {
         let Some(begun) = hear.await.map_err(|_| gone())? else {
             return Err(Reply::said(Status::INVALID_RANGE, "it is behind this already"));
         };
-        let info = format!("url={base}/{TRACK};seq={};rtptime={}", begun.sequence, begun.timestamp);
-        let mut reply = Reply::new(Status::OK)
-            .with("Session", session(id))
-            .with("Range", span::write(begun.from, begun.to))
-            .with("RTP-Info", info);
+        let mut reply = playing(id, &base, &begun);
         if request.field("scale").is_some() {
             reply = reply.with("Scale", "1");
         }
@@ -729,6 +745,19 @@ impl Connection {
             reply = reply.with("Speed", "1");
         }
         Ok(reply)
+    }
+
+    /// Why a title is not shown at the scale that was asked for.
+    fn not_shown(&self, fault: &Fault) -> Reply {
+        match fault {
+            Fault::NoPictures => Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string()),
+            Fault::Refused(refusal) => {
+                self.house.counters.refuse(Reason::Room);
+                let again = refusal.retry_after.as_secs().max(1).to_string();
+                let reply = Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message);
+                reply.with("Retry-After", again)
+            }
+        }
     }
 
     async fn pause(&self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
@@ -744,6 +773,15 @@ impl Connection {
         hear.await.map_err(|_| gone())?;
         Ok(Reply::new(Status::OK).with("Session", session(id)))
     }
+}
+
+/// What is answered when packets leave.
+fn playing(id: SessionId, base: &str, begun: &Begun) -> Reply {
+    let info = format!("url={base}/{TRACK};seq={};rtptime={}", begun.sequence, begun.timestamp);
+    Reply::new(Status::OK)
+        .with("Session", session(id))
+        .with("Range", span::write(begun.from, begun.to))
+        .with("RTP-Info", info)
 }
 
 /// The way that a session's packets take.

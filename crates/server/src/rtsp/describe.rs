@@ -10,6 +10,7 @@ use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::span::{self, From, Span};
 use tactus_core::ts::Index;
+use tactus_core::ts::trick::Scale;
 use tactus_core::units::{BitRate, MediaTime};
 
 use super::House;
@@ -46,6 +47,14 @@ pub(super) struct Part {
     /// The tables that stand in front of it: nobody waits for the next ones.
     pub(super) front: Box<[u8]>,
     pub(super) to: Place,
+}
+
+/// How a title is shown that is not played as it is.
+pub(super) struct Shown {
+    pub(super) index: Arc<Index>,
+    pub(super) scale: Scale,
+    /// None: from where it is.
+    pub(super) from: Option<MediaTime>,
 }
 
 /// Ticks in a second.
@@ -179,6 +188,36 @@ impl House {
             Some(from) if from.at >= to.at => Err(invalid()),
             _ => Ok(Part { from, front: front.into(), to }),
         }
+    }
+
+    /// The same for what is shown at another scale: it goes on to the title's end, or its beginning.
+    ///
+    /// # Errors
+    /// What is answered instead.
+    pub(super) async fn shown(
+        &self,
+        programme: &Programme,
+        asked: Span,
+        scale: Scale,
+    ) -> Result<Shown, Reply> {
+        let text = match self.index(programme).await? {
+            Indexed::Ready(index) => {
+                let from = match asked.from {
+                    From::Now => None,
+                    From::At(time) => Some(time),
+                };
+                if from.is_none_or(|from| from <= index.duration()) {
+                    return Ok(Shown { index, scale, from });
+                }
+                format!("the title plays {}", span::write(MediaTime(0), index.duration()))
+            }
+            Indexed::Coming => {
+                let text = "the times of this title are being found out; ask again shortly";
+                return Err(later(text));
+            }
+            Indexed::Never(why) => format!("{why}: it has one scale"),
+        };
+        Err(Reply::said(Status::INVALID_RANGE, &text))
     }
 
     /// When, by a player's time, byte `at` is.

@@ -20,17 +20,23 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::describe::{Part, Place, Programme};
+use super::describe::{Part, Place, Programme, Shown};
 use super::ports::Pair;
 use super::reports::Sent;
 use super::{House, Status};
 use crate::broker::{Broker, Grant, Lane, Outlet, Target};
+use crate::trick::{self, Trick};
 
 /// What is to be done.
 pub(super) enum Order {
     Play {
         part: Part,
         begun: oneshot::Sender<Option<Begun>>,
+    },
+    /// Only by datagrams.
+    Trick {
+        shown: Shown,
+        begun: oneshot::Sender<Result<Begun, trick::Fault>>,
     },
     Pause {
         done: oneshot::Sender<()>,
@@ -191,6 +197,9 @@ impl Stream {
                 Order::Text(text) => {
                     self.say(&text).await;
                     orders.next().await
+                }
+                Order::Trick { shown, begun } => {
+                    self.trick(shown, begun, &mut orders, &mut position).await
                 }
                 Order::Play { part, begun } => {
                     let from = self.from(part.from, position).await;
@@ -407,6 +416,79 @@ impl Stream {
                 self.say(&framed).await;
             }
         }
+    }
+
+    /// Shows it faster, slower or backwards, until the end or the next order, which it gives back.
+    async fn trick(
+        &mut self,
+        shown: Shown,
+        begun: oneshot::Sender<Result<Begun, trick::Fault>>,
+        orders: &mut Orders,
+        position: &mut u64,
+    ) -> Option<Order> {
+        let Shown { index, scale, from } = shown;
+        let from = match from {
+            Some(from) => from,
+            // From its end it goes back.
+            None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
+            None => self.from(None, *position).await?.time,
+        };
+        let Path::Datagrams(path) = &self.path else { unreachable!("it goes by datagrams") };
+        let session = self.numbers.begin(tactus_sys::clock::now());
+        let Session { sequence, timestamp, .. } = session;
+        let (form, burst) = (Form::Rtp(session), path.burst);
+        let outlet = Arc::clone(&path.outlet);
+        let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
+        let wanted = trick::Wanted { scale, from };
+        let trick = Trick::start(&self.broker, &self.programme.title, &index, wanted, target);
+        let trick = match trick {
+            Ok(trick) => trick,
+            Err(fault) => {
+                self.rest();
+                begun.send(Err(fault)).ok();
+                return orders.next().await;
+            }
+        };
+        if let Some(house) = self.house.upgrade() {
+            house.sessions().handle_begin(self.id);
+        }
+        let (from, to) = trick.span();
+        begun.send(Ok(Begun { from, to, sequence, timestamp })).ok();
+        let place = trick.place();
+        let order = loop {
+            tokio::select! {
+                biased;
+                order = orders.next() => break Some(order),
+                end = trick.ended() => {
+                    tracing::debug!(session = ?self.id, ?end, "trick play has ended");
+                    break None;
+                }
+                () = tokio::time::sleep(REPORT_EACH) => {
+                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
+                    path.report(&made_now(|time, wall| now.report(time, wall)));
+                }
+            }
+        };
+        if let Some(now) = sent_now(&self.broker, place, self.sent, session) {
+            self.sent = now;
+        }
+        let time = trick.position(tactus_sys::clock::now());
+        let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
+        *position = entry.max(self.programme.bytes.start);
+        // Runs modulo its width.
+        self.numbers.sequence = sequence.wrapping_add(trick.stop().await as u16);
+        match order {
+            Some(order) => order,
+            None => {
+                self.rest();
+                orders.next().await
+            }
+        }
+    }
+
+    /// What is at byte `position`, by a player's time.
+    async fn time(&self, position: u64) -> Option<MediaTime> {
+        Some(self.house.upgrade()?.place(&self.programme, position).await.time)
     }
 
     /// Nothing is sent any more.

@@ -47,6 +47,35 @@ impl Scale {
             .copied()
     }
 
+    /// As RTSP has it (RFC 2326, section 12.34): digits, a point and digits, perhaps with a sign. None for what is
+    /// neither that nor a speed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (sign, digits) = match text.strip_prefix('-') {
+            Some(digits) => (-1, digits),
+            None => (1, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+        let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !are_digits(whole)
+            || !are_digits(part)
+            || digits.len() < 1 + usize::from(whole.len() < digits.len())
+        {
+            return None;
+        }
+        let value = |bytes: &[u8]| {
+            bytes.iter().fold(0i64, |sum, byte| {
+                sum.saturating_mul(10).saturating_add(i64::from(byte - b'0'))
+            })
+        };
+        // Three digits behind the point, which rounds towards nothing.
+        let mut thousandths = [b'0'; 3];
+        for (to, from) in thousandths.iter_mut().zip(part.bytes()) {
+            *to = from;
+        }
+        let all = value(whole.as_bytes()).saturating_mul(1000).saturating_add(value(&thousandths));
+        Self::nearest(sign * all)
+    }
+
     /// Backwards.
     pub const fn is_reverse(self) -> bool {
         self.0 < 0
@@ -165,6 +194,28 @@ mod tests {
             assert_eq!(of(asked).as_deref(), Some(granted), "{asked}");
         }
         assert_eq!(of(0), None);
+    }
+
+    #[test]
+    fn scales_are_read_as_they_are_written() {
+        for (text, scale) in [
+            ("1", "1.0"),
+            ("1.0", "1.0"),
+            ("+2.5", "2.0"),
+            ("-4", "-4.0"),
+            (".5", "0.5"),
+            ("8.", "8.0"),
+            ("-0.25", "-1.0"),
+            ("99999999999999999999", "16.0"),
+            ("-99999999999999999999.9", "-16.0"),
+        ] {
+            let granted = Scale::parse(text).map(|scale| alloc::format!("{scale}"));
+            assert_eq!(granted.as_deref(), Some(scale), "{text}");
+        }
+        for text in ["", ".", "-", "0", "-0.0", "0.0001", "1e3", "two", "1,5", "--1", " 1", "1.2.3"]
+        {
+            assert_eq!(Scale::parse(text), None, "{text}");
+        }
     }
 
     #[test]
