@@ -11,9 +11,8 @@ mod slow;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::datagrams::{Form, PAYLOAD};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{
@@ -69,8 +68,6 @@ pub struct Trick {
     after: MediaTime,
     /// By a player's time, how far it goes.
     last: MediaTime,
-    session: Option<Session>,
-    made_count: Arc<AtomicU64>,
 }
 
 /// Pictures in a second, as many as there may be: more of them look no better, and each is a way for the disk.
@@ -143,14 +140,13 @@ impl Trick {
             ready: plan.ready.min(plan.len()),
             hold: plan.hold,
         };
-        let (cutter, made_count) = Cutter::new(target.form, rate);
+        let cutter = Cutter::new(target.form, rate);
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
         let output = Output { needs: needs_of(rate, target.form), target };
-        let session = session_of(output.target.form);
         let made = Made::start(broker, feed, vec![output], maker).map_err(Fault::Refused)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
-        Ok(Self { made, scale, from, after, last, session, made_count })
+        Ok(Self { made, scale, from, after, last })
     }
 
     fn slow(
@@ -179,17 +175,16 @@ impl Trick {
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
             hold: Bytes(pace.ready.0 * 2),
         };
-        let (cutter, made_count) = Cutter::new(target.form, rate);
+        let cutter = Cutter::new(target.form, rate);
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
         let output = Output { needs: needs_of(rate, target.form), target };
-        let session = session_of(output.target.form);
         let made = Made::start(broker, feed, vec![output], maker).map_err(Fault::Refused)?;
         // A picture is shown some time after its bytes have come; that time is twice as long, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
         let from = index.played(&access);
-        Ok(Self { made, scale, from, after, last, session, made_count })
+        Ok(Self { made, scale, from, after, last })
     }
 
     /// How fast it goes.
@@ -217,31 +212,20 @@ impl Trick {
         }
     }
 
-    /// The session of what comes after it: numbers go on behind all that was made, sent or not.
-    #[must_use]
-    pub fn session_behind(&self) -> Option<Session> {
-        let count = self.made_count.load(Ordering::Acquire);
-        // Runs modulo its width.
-        self.session.map(|session| Session {
-            sequence: session.sequence.wrapping_add(count as u16),
-            ..session
-        })
-    }
-
     /// The place in the delivery table by which the engine counts what leaves.
     #[must_use]
     pub fn place(&self) -> u32 {
         self.made.places()[0]
     }
 
-    /// Ends it, and answers when the engine has been told: what is started behind that comes behind it.
-    pub async fn stop(self) {
-        self.made.stop().await;
-    }
-
     /// Waits for its end.
     pub async fn ended(&self) -> End {
-        self.made.ended().await
+        self.made.ended().await.why
+    }
+
+    /// Ends it, if it has not ended; answers how many datagrams have left.
+    pub async fn stop(self) -> u64 {
+        self.made.stop().await.packets[0]
     }
 }
 
@@ -261,13 +245,6 @@ fn line(origin: MediaTime, played: MediaTime) -> MediaTime {
 /// What fewer pictures need less of.
 fn is_of_reading(resource: Resource) -> bool {
     matches!(resource, Resource::Disk | Resource::Arena | Resource::Cpu)
-}
-
-fn session_of(form: Form) -> Option<Session> {
-    match form {
-        Form::Udp => None,
-        Form::Rtp(session) => Some(session),
-    }
 }
 
 /// What datagrams of a multiplex need: whole ones, and for each clock, table and picture one that is not whole.

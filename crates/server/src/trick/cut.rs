@@ -3,8 +3,6 @@
 //! Promise: a datagram holds at most seven packets, which follow each other closely; it is due when the first of them is.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tactus_core::datagrams::{Form, PAYLOAD, Session};
 use tactus_core::made::Timed;
@@ -21,20 +19,20 @@ pub(super) struct Cutter {
     apart: MediaTime,
     pending: Vec<Placed>,
     ready: VecDeque<Timed>,
-    count: Arc<AtomicU64>,
+    /// Datagrams so far.
+    count: u64,
 }
 
 /// Packets of a datagram.
 const EACH: usize = PAYLOAD.0 as usize / PACKET;
 
 impl Cutter {
-    /// Cuts a multiplex of `rate`; the number that comes with it is how many datagrams it has cut.
-    pub(super) fn new(form: Form, rate: BitRate) -> (Self, Arc<AtomicU64>) {
-        let count = Arc::new(AtomicU64::new(0));
+    /// Cuts a multiplex of `rate`.
+    pub(super) fn new(form: Form, rate: BitRate) -> Self {
         let datagram = rate.time_for(Bytes(PAYLOAD.0));
         let apart = MediaTime((u128::from(datagram.0) * 27 / 1000) as u64);
         let (pending, ready) = (Vec::with_capacity(EACH), VecDeque::new());
-        (Self { form, apart, pending, ready, count: Arc::clone(&count) }, count)
+        Self { form, apart, pending, ready, count: 0 }
     }
 
     pub(super) fn add(&mut self, placed: Placed) {
@@ -51,7 +49,8 @@ impl Cutter {
     /// What has been added leaves without what comes next.
     pub(super) fn flush(&mut self) {
         let Some(first) = self.pending.first() else { return };
-        let nth = self.count.fetch_add(1, Ordering::AcqRel);
+        let nth = self.count;
+        self.count += 1;
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + EACH);
         let header;
         if let Form::Rtp(Session { source, sequence, timestamp }) = self.form {

@@ -125,3 +125,80 @@ fn blocks_of(choice: &Choice, block: Bytes) -> (u32, u32) {
 fn len_of(stop: u32, block: Bytes, title_len: Bytes) -> u64 {
     (title_len.0 - u64::from(stop) * block.0).min(block.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLOCK: Bytes = Bytes(1000);
+
+    /// Pictures that follow each other, shown at any times: where each is and how long.
+    fn choices() -> impl Strategy<Value = (Vec<Choice>, u64)> {
+        let one = (0u64..3000, 1u64..2500, 1u64..30_000_000);
+        (prop::collection::vec(one, 1..40), 0u64..900, any::<bool>()).prop_map(
+            |(all, more, is_reverse)| {
+                let (mut at, mut choices) = (0, vec![]);
+                for &(gap, len, _) in &all {
+                    at += gap;
+                    let (shown, due) = (MediaTime(at), MediaTime(0));
+                    choices.push(Choice { at, end: at + len, shown, due });
+                    at += len;
+                }
+                if is_reverse {
+                    choices.reverse();
+                }
+                let mut due = 0;
+                for (choice, &(_, _, apart)) in choices.iter_mut().zip(&all) {
+                    choice.due = MediaTime(due);
+                    due += apart;
+                }
+                (choices, at + more)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn each_block_is_read_once_and_there_with_its_picture((choices, len) in choices()) {
+            let plan = Plan::new(choices.clone(), BLOCK, Bytes(len));
+            let mut stops = plan.stops.iter();
+            let mut held: Vec<u32> = vec![];
+            for (nth, choice) in choices.iter().enumerate() {
+                let (from, to) = plan.blocks(nth).unwrap();
+                prop_assert!(u64::from(from) * 1000 <= choice.at && choice.end <= u64::from(to + 1) * 1000);
+                held.retain(|each| (from..=to).contains(each));
+                held.extend(stops.by_ref().take(plan.fresh[nth] as usize));
+                prop_assert!((from..=to).all(|each| held.contains(&each)));
+                let sum: u64 = held.iter().map(|&each| plan.len_of(each)).sum();
+                prop_assert!(sum <= plan.hold.0);
+            }
+            prop_assert_eq!(stops.next(), None);
+            let mut once = plan.stops.clone();
+            once.sort_unstable();
+            once.dedup();
+            prop_assert_eq!(once.len(), plan.stops.len());
+            prop_assert_eq!(plan.len().0, once.iter().map(|&each| plan.len_of(each)).sum::<u64>());
+        }
+
+        #[test]
+        fn a_pace_is_enough_and_no_less_is(
+            needs in prop::collection::vec((0u64..50_000_000, 0u64..2_000_000), 1..50),
+        ) {
+            let mut at = 0;
+            let needs: Vec<Need> = needs
+                .iter()
+                .map(|&(apart, bytes)| {
+                    at += apart;
+                    Need { at: MediaTime(at), bytes }
+                })
+                .collect();
+            let Pace { rate, ready } = Pace::of(&needs);
+            // Where needs come at one time there is no rate that is enough.
+            prop_assume!(rate.0 < RATE_MOST);
+            prop_assert!(meets(&needs, rate.0, ready.0));
+            let least = rate.0 * 32 / 33 - 1;
+            prop_assert!(least < RATE_LEAST || !meets(&needs, least - 1, ready.0));
+        }
+    }
+}
