@@ -6,13 +6,17 @@
 //! break, tables and clocks come often enough (TR 101 290), and each picture has arrived before it is
 //! shown. It reads no file, decodes nothing, and drops sound.
 
-mod choice;
-mod mux;
+mod scale;
 mod tables;
+
+mod mux;
+
+mod choice;
 
 #[cfg(test)]
 mod tests;
 
-pub use choice::{Choice, PER_SECOND_MIN, Scale, Terms, choose};
+pub use choice::{Choice, PER_SECOND_MIN, Terms, choose};
 pub use mux::{Counts, Multiplex, Placed, RATE_MIN};
+pub use scale::Scale;
 pub use tables::{Film, film_of};

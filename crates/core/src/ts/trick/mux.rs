@@ -10,7 +10,7 @@ use super::super::{
     PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, map_pes_times, pes_times, set_continuity,
     set_pcr, set_pes_time,
 };
-use super::choice::Scale;
+use super::scale::Scale;
 use super::tables::Film;
 use crate::units::{BitRate, MediaTime};
 
