@@ -105,6 +105,7 @@ impl Broker {
     ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
         let step = self.shared.step(title.volume);
+        let is_scattered = matches!(wish(false), Wish::Reader { is_scattered: true, .. });
         let mut book = self.shared.book();
         if step >= Step::Newcomers && !book.popular.is_held(title.id) {
             book.refusals.count(Resource::Disk);
@@ -119,7 +120,10 @@ impl Broker {
                 return Err(refusal(short, what, rules.retry_after));
             }
         };
-        book.watch(place, Some(title), step, rules);
+        // Who looks for a place is no further viewer; but what it relies on stays.
+        if !is_scattered || book.popular.is_held(title.id) {
+            book.watch(place, Some(title), step, rules);
+        }
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
