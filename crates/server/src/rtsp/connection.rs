@@ -501,7 +501,7 @@ impl Connection {
             Lower::Interleaved(channels) => {
                 let channels = channels.unwrap_or((0, 1));
                 let wanted = Preparation { not_sent_max: Some(NOT_SENT_MAX), send_buffer: None };
-                let writer = tactus_sys::tcp::prepare(&*socket, wanted)
+                let writer = tactus_sys::tcp::prepare(socket, wanted)
                     .and_then(|_| socket.as_fd().try_clone_to_owned())
                     .and_then(|socket| TcpStream::from_std(socket.into()))
                     .map_err(failed)?;
