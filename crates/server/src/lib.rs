@@ -21,6 +21,8 @@ pub mod engine;
 pub mod made;
 pub mod trick;
 
+pub mod indexing;
+
 pub mod recording;
 
 pub mod ingest;

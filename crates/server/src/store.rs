@@ -99,6 +99,8 @@ struct Inner {
     turns: Arc<Semaphore>,
     /// Who may read titles that come in; nobody: nobody.
     audience: OnceLock<Audience>,
+    /// Who is told of titles that have got their names.
+    named: OnceLock<Named>,
     /// How what is stored is read; none: at once.
     source: OnceLock<Arc<dyn Source>>,
     /// Why nothing is written any more (W9).
@@ -112,6 +114,9 @@ struct Inner {
     /// Ends only when it is told to.
     clock: OnceLock<JoinHandle<()>>,
 }
+
+/// Is told the path of a title within its volume. Must not wait.
+type Named = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -144,6 +149,12 @@ impl Store {
     pub fn show_unfinished(&self, catalogue: Arc<Catalogue>, volume: VolumeId) {
         // Told twice: the first one has it.
         self.inner.audience.set(Audience { catalogue, volume }).ok();
+    }
+
+    /// From now on `told` hears of each title that has got its name, by its path; it must not wait.
+    pub fn tell_named(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        // Told twice: the first one hears.
+        self.inner.named.set(Box::new(told)).ok();
     }
 
     /// From now on what has to be read of it is read by `source`.

@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::Stat;
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
-use tactus_core::units::MIB;
-use tactus_engine::message::TitleId;
+use tactus_core::units::{Bytes, MIB};
+use tactus_engine::message::{TitleId, VolumeId};
 use tokio::sync::{Semaphore, watch};
 
 use super::volume::{Opened, Wait};
@@ -158,6 +159,31 @@ impl Catalogue {
             Some(found) => Ok(found),
             None if ended => Err(OpenFault::Busy),
             None => Ok(Indexed::Coming),
+        }
+    }
+
+    /// The title under `name` of a volume, and its status, when it is there and has no index yet. May block.
+    pub fn unindexed(&self, volume: VolumeId, name: &str) -> Option<(Arc<OpenTitle>, Stat)> {
+        let at = &self.volumes[usize::from(volume.0)];
+        let Opened::File { file, .. } = at.open_beneath(name, Wait::AsNeeded).ok()? else {
+            return None;
+        };
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let len = u64::try_from(stat.st_size).ok().filter(|&len| len > 0)?;
+        if index::kept(at.root(), &stat).is_some() {
+            return None;
+        }
+        Some((self.unnamed(volume, &file, Bytes(len)).ok()?, stat))
+    }
+
+    /// Keeps the index of a title that was as `stat` says, unless it has changed meanwhile. May block.
+    pub fn keep_index(&self, title: &OpenTitle, stat: &Stat, made: &Index) {
+        let now = rustix::fs::fstat(&title.file);
+        if now.is_ok_and(|now| index::is_same(&now, stat)) {
+            let root = self.volumes[usize::from(title.volume.0)].root();
+            if let Err(error) = index::keep(root.as_fd(), stat, made) {
+                tracing::debug!(%error, "an index cannot be kept");
+            }
         }
     }
 

@@ -124,6 +124,21 @@ pub fn keep(root: impl AsFd, of: &Stat, index: &Index) -> io::Result<bool> {
     named.map(|()| true)
 }
 
+/// Removes the index of a file that is about to go, if there is one.
+pub fn forget(root: impl AsFd, inode: u64) {
+    let owner = Owner { inode, len: 0, modified: (0, 0) };
+    if let Ok(ours) = directory(root, "index") {
+        // What stays is none of another file's, and goes with the next walk over the volume.
+        rustix::fs::unlinkat(&ours, owner.place(), AtFlags::empty()).unwrap_or_default();
+    }
+}
+
+/// Whether a file is still as it was.
+#[must_use]
+pub fn is_same(one: &Stat, other: &Stat) -> bool {
+    Owner::of(one) == Owner::of(other)
+}
+
 /// Removes the indexes below `root` of all other files than these inodes; tells how many.
 ///
 /// # Errors
@@ -295,6 +310,11 @@ mod tests {
         fs::write(&place, &bytes).unwrap();
         assert_eq!(kept(&root, &stat), Some(index));
         assert_eq!(remove_others(&root, &[stat.st_ino]).unwrap(), 0);
+        forget(&root, stat.st_ino + 256);
+        assert!(kept(&root, &stat).is_some(), "another one's");
+        forget(&root, stat.st_ino);
+        assert!(kept(&root, &stat).is_none());
+        fs::write(&place, &bytes).unwrap();
         assert_eq!(remove_others(&root, &[]).unwrap(), 1);
         assert!(kept(&root, &stat).is_none());
     }

@@ -19,6 +19,7 @@ use super::id::StoreId;
 use super::ledger::Principal;
 use super::sums::{self, Manifests};
 use crate::catalogue::{FileVersion, is_reserved};
+use crate::media::index;
 
 /// Under which condition a title gets its name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -125,6 +126,10 @@ impl TitleName {
             return Err(NameFault::Path(tactus_core::path::PathFault::TooLong));
         }
         Ok(Self(path.to_owned()))
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.0
     }
 
     /// Its directory, empty for the root, and its name there.
@@ -549,6 +554,9 @@ impl Names {
                     && let Some(id) = mark.id().filter(|_| mark.inode == stat.st_ino)
                 {
                     self.own.manifests.remove(id)?;
+                }
+                if stat.st_nlink <= 1 {
+                    index::forget(&self.root, stat.st_ino);
                 }
             }
             Err(Errno::NOENT) => return Ok(Erased::Gone(None)),

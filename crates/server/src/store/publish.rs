@@ -84,6 +84,7 @@ impl Inner {
             folders.push(Arc::clone(&manifest.directory));
             made = Some(manifest).filter(|manifest| !manifest.is_written);
         }
+        let path = name.path().to_owned();
         let named = async {
             if let Some(manifest) = made {
                 self.write_whole(&manifest.file, &sums.encode()).await?;
@@ -112,6 +113,9 @@ impl Inner {
         let etag = changed.etag.clone().expect("a title has a tag");
         let finished = Finished { etag, created: changed.created, len };
         self.settle(changed).await?;
+        if let Some(told) = self.named.get() {
+            told(&path);
+        }
         Ok(finished)
     }
 

@@ -144,6 +144,7 @@ impl Store {
             attribute_units: options.attribute_units.min(ATTRIBUTE_UNITS_MAX),
             turns: Arc::new(Semaphore::new(TURNS)),
             audience: OnceLock::new(),
+            named: OnceLock::new(),
             source: OnceLock::new(),
             broken: OnceLock::new(),
             counted,
