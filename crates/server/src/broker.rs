@@ -44,7 +44,7 @@ use crate::broker::marks::{Marks, Version};
 use crate::broker::popular::Popular;
 use crate::catalogue::{self, OpenTitle};
 
-pub use datagrams::{Outlet, Target};
+pub use datagrams::{Outlet, Sending, Target};
 pub use frames::{Framed, Lane};
 pub use made::{MadeRate, MadeRing, MadeStream, Reading};
 pub use marks::BadPlace;

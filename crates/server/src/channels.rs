@@ -1,236 +1,271 @@
-//! Channels: titles that are sent as datagrams, to whoever has joined a group or to one address.
+//! Channels: titles that are sent as datagrams one after the other, to whoever has joined a group or to one
+//! address.
 //!
-//! Promise: each is admitted like a delivery, and as long as it does not run its status says why; what
-//! can be had later is tried again. Between its start and its end the engine sends it without anybody
-//! here. Channels that leave in the same way share an outlet.
+//! Promise: each title is admitted like a delivery, and as long as nothing is sent the status says why; what
+//! can be had later is tried again. Between the beginning and the end of a title the engine sends it without
+//! anybody here. One channel that comes, changes or goes moves no other. Those that leave in the same
+//! way share an outlet.
+//!
+//! What comes next is decided by `desk`, done by `runner`, told by `status`; `session` makes reports and
+//! announcements.
 
+mod desk;
+mod list;
 pub(crate) mod packets;
+mod session;
 mod status;
 
+mod runner;
+
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tactus_core::datagrams::{Form, Line, Plan, Session, Stamps};
-use tactus_core::path::RequestPath;
-use tactus_core::units::{BitRate, MIB};
-use tactus_engine::message::Outcome;
+use tactus_core::units::MIB;
 use tactus_sys::{datagrams, outlet};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 pub use status::{State, Status};
 
-use crate::broker::{Broker, Outlet, Target};
-use crate::catalogue::{Catalogue, Found, Indexed, OpenTitle};
+use crate::broker::{Broker, Outlet};
+use crate::catalogue::Catalogue;
+use crate::config::Config;
 use crate::config::channel::Channel;
-use crate::config::recording::Kind;
-use crate::config::{Auto, Config};
+use runner::{Order, Runner};
 use status::Board;
 
 /// All channels of a server.
 #[derive(Clone)]
 pub struct Channels {
-    boards: Arc<[Arc<Board>]>,
-    broker: Broker,
+    inner: Arc<Inner>,
 }
 
-/// What is not there, or has no room, is looked for again after this.
-const AGAIN: Duration = Duration::from_secs(5);
+struct Inner {
+    catalogue: Arc<Catalogue>,
+    broker: Broker,
+    outlets: Outlets,
+    /// In the order in which they came.
+    book: Mutex<Vec<Entry>>,
+    /// One is changed at a time: between the end of one and its beginning anew nobody takes its name.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// One channel.
+struct Entry {
+    board: Arc<Board>,
+    orders: mpsc::Sender<Order>,
+    task: JoinHandle<()>,
+}
+
+/// Channels that may be known at once: as many streams as the largest host sends.
+pub const CHANNELS_MAX: usize = 10_000;
+/// Orders that a channel has not taken yet; it takes them at once, but while a disk hangs.
+const ORDERS_MAX: usize = 16;
+/// For a disk that hangs nobody waits longer.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// What an outlet may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
 const BUFFER: usize = 8 * MIB as usize;
 
+/// Why an order is not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OrderError {
+    /// Nobody is called so.
+    #[error("no channel has this name")]
+    Unknown,
+    /// Another one goes there.
+    #[error("the channel {0:?} goes there; give each its own address")]
+    SameAddress(String),
+    /// There are too many.
+    #[error("{CHANNELS_MAX} channels are known already; delete one")]
+    TooMany,
+    /// It has not done what it was asked before.
+    #[error("the channel has not done yet what it was asked before; ask again in a moment")]
+    Busy,
+}
+
 impl Channels {
-    /// Begins those of `config`. They end when what is given back is dropped.
-    pub fn begin(
-        config: &Config,
-        catalogue: &Arc<Catalogue>,
-        broker: &Broker,
-    ) -> (Self, JoinSet<()>) {
-        let boards: Arc<[_]> =
-            config.channels.iter().map(|channel| Arc::new(Board::new(channel.clone()))).collect();
-        let outlets = Arc::new(Outlets::default());
-        let mut running = JoinSet::new();
-        for board in boards.iter() {
-            let runner = Runner {
-                board: Arc::clone(board),
-                catalogue: Arc::clone(catalogue),
-                broker: broker.clone(),
-                outlets: Arc::clone(&outlets),
-            };
-            running.spawn(runner.run());
+    /// Begins those of `config`.
+    pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
+        let inner = Inner {
+            catalogue: Arc::clone(catalogue),
+            broker: broker.clone(),
+            outlets: Outlets::default(),
+            book: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        };
+        let this = Self { inner: Arc::new(inner) };
+        for channel in &config.channels {
+            // Names and addresses have been compared.
+            this.start(&mut this.inner.book(), channel.clone());
         }
-        (Self { boards, broker: broker.clone() }, running)
+        this
     }
 
-    /// All of them, in the order of the configuration.
+    /// All of them, in the order in which they came.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
-        self.boards.iter().map(|board| board.read(&self.broker)).collect()
+        let read = |entry: &Entry| entry.board.read(&self.inner.broker);
+        self.inner.book().iter().map(read).collect()
     }
 
     /// One of them.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
-        let board = self.boards.iter().find(|board| board.channel.name == name)?;
-        Some(board.read(&self.broker))
+        Some(self.board(name)?.read(&self.inner.broker))
     }
-}
 
-/// What runs one channel.
-struct Runner {
-    board: Arc<Board>,
-    catalogue: Arc<Catalogue>,
-    broker: Broker,
-    outlets: Arc<Outlets>,
-}
+    /// How one of them is configured.
+    #[must_use]
+    pub fn configured(&self, name: &str) -> Option<Channel> {
+        Some(self.board(name)?.channel())
+    }
 
-impl Runner {
-    async fn run(self) {
-        let channel = &self.board.channel;
-        loop {
-            match self.send().await {
-                Ok(Outcome::Complete) => {
-                    self.board.end();
-                    tracing::info!(channel = channel.name, "it has come to its end");
-                    return;
+    /// One of them as a session description.
+    #[must_use]
+    pub fn description(&self, name: &str) -> Option<String> {
+        self.board(name)?.description()
+    }
+
+    /// Those that go to groups, as a list for players.
+    #[must_use]
+    pub fn m3u(&self) -> String {
+        let mut text = "#EXTM3U\n".to_owned();
+        for entry in self.inner.book().iter() {
+            if let Some(url) = entry.board.url() {
+                text.push_str(&format!("#EXTINF:-1,{}\n{url}\n", entry.board.channel().name));
+            }
+        }
+        text
+    }
+
+    /// Begins a channel, or changes the one of this name: when only its programme is another one, nobody who
+    /// receives it notices before the next title. Whether it is a new one.
+    ///
+    /// # Errors
+    /// Why not; then nothing has changed.
+    pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
+        let _one = self.inner.changing.lock().await;
+        let gone = {
+            let mut book = self.inner.book();
+            let others = book.iter().map(|entry| entry.board.channel());
+            let mut others = others.filter(|known| known.name != channel.name);
+            if let Some(other) = others.find(|known| known.to.to == channel.to.to) {
+                return Err(OrderError::SameAddress(other.name));
+            }
+            drop(others);
+            let at = book.iter().position(|entry| entry.board.channel().name == channel.name);
+            match at {
+                None if book.len() == CHANNELS_MAX => return Err(OrderError::TooMany),
+                None => {
+                    self.start(&mut book, channel);
+                    return Ok(true);
                 }
-                Ok(outcome) => self.board.wait(format!("it ended: {outcome:?}")),
-                Err(reason) => self.board.wait(reason),
-            }
-            tokio::time::sleep(AGAIN).await;
-        }
-    }
-
-    /// Sends the channel until it ends.
-    async fn send(&self) -> Result<Outcome, String> {
-        let channel = &self.board.channel;
-        let title = self.title().await?;
-        let target = Target {
-            outlet: self.outlets.get(channel).map_err(|error| {
-                format!("no socket can be had for it: {error}; check `interface` and `source`")
-            })?,
-            to: channel.to.to,
-            form: match channel.to.kind {
-                Kind::Udp => Form::Udp,
-                Kind::Rtp => Form::Rtp(session()),
-            },
-            burst: channel.burst,
-            plan: None,
-            after: None,
-        };
-        let range = packets::range(&title).await?;
-        let (rate, plan) = self.plan(&title, &range).await?;
-        let target = Target { plan: plan.map(Arc::new), ..target };
-        let mut grant = self
-            .broker
-            .admit_datagrams(&title, rate, &target)
-            .map_err(|refusal| refusal.to_string())?;
-        self.board.begin(grant.place(), channel.stuff.unwrap_or(rate));
-        tracing::info!(channel = channel.name, to = %channel.to, %rate, "it is sent");
-        let repeats = channel.repeats;
-        let (outcome, _) = self.broker.send(&mut grant, &title, range, repeats, target).await;
-        Ok(outcome)
-    }
-
-    async fn title(&self) -> Result<Arc<OpenTitle>, String> {
-        let path = self.path()?;
-        match self.catalogue.find(&path).await {
-            Ok(Found::Title(title)) if title.following.is_some() => {
-                Err("the title still comes in; it is sent when all of it is stored".into())
-            }
-            Ok(Found::Title(title)) => Ok(title),
-            Ok(Found::Directory(_)) => Err("this is a directory; name one title".into()),
-            Err(fault) => Err(fault.to_string()),
-        }
-    }
-
-    async fn rate(&self, title: &OpenTitle) -> Result<BitRate, String> {
-        if let Auto::Set(rate) = self.board.channel.rate {
-            return Ok(rate);
-        }
-        let facts = self.catalogue.media(title, &self.path()?).await;
-        match facts.map_err(|fault| fault.to_string())? {
-            Some(facts) => Ok(facts.rate),
-            None => {
-                Err("the title has no clock to find its rate by; give the channel a `rate`".into())
-            }
-        }
-    }
-
-    /// The rate to reserve, and what is to be known of its bytes before they leave; nothing of a constant
-    /// rate that leaves once.
-    async fn plan(
-        &self,
-        title: &OpenTitle,
-        range: &Range<u64>,
-    ) -> Result<(BitRate, Option<Plan>), String> {
-        let channel = &self.board.channel;
-        let index = match self.catalogue.index(title, &self.path()?).await {
-            Ok(Indexed::Ready(index)) => Ok(index),
-            Ok(Indexed::Coming) => return Err("the title's times are being found out".into()),
-            Ok(Indexed::Never(fault)) => Err(fault),
-            Err(fault) => return Err(fault.to_string()),
-        };
-        let block = self.broker.block_of(title.volume);
-        let known = index.as_ref().ok().and_then(|index| {
-            let (plan, rate) = Plan::of(index, range.clone(), block)?;
-            Some((index, plan, rate))
-        });
-        let keeps = |plan: Plan| (channel.repeats || plan.line.is_some()).then_some(plan);
-        match (channel.stuff, channel.rate, known) {
-            (Some(stuff), _, Some((index, plan, rate))) => {
-                let fastest = index.rates().map_or(rate, |rates| rates.max);
-                if stuff < fastest {
-                    return Err(format!(
-                        "its fastest second has {fastest}, which null packets cannot make {stuff}; give \
-                         `stuff` a rate above that"
-                    ));
+                Some(at) if book[at].board.channel().leaves_as(&channel) => {
+                    let order = Order::Change(Box::new(channel));
+                    return book[at].orders.try_send(order).map(|()| false).map_err(busy);
                 }
-                Ok((rate, Some(plan.stuffed(stuff))))
+                Some(at) => book.remove(at),
             }
-            (Some(_), _, None) => {
-                let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
-                Err(format!("null packets cannot be put where they belong: {why}"))
-            }
-            (None, Auto::Auto, Some((_, plan, rate))) if channel.repeats => Ok((rate, Some(plan))),
-            (None, Auto::Auto, Some((_, plan, rate))) => {
-                // Of what leaves once nothing is changed.
-                Ok((rate, keeps(Plan { stamps: None, ..plan })))
-            }
-            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
-            (None, _, known) => {
-                let line = known.and_then(|(index, ..)| Line::of(index, range.start, range.end));
-                let turn = line.map(|line| line.duration());
-                let stamps = Some(Stamps { turn, ..Stamps::default() });
-                Ok((self.rate(title).await?, keeps(Plan { stamps, ..Plan::default() })))
-            }
+        };
+        gone.end().await;
+        self.start(&mut self.inner.book(), channel);
+        Ok(false)
+    }
+
+    /// Ends a channel.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn remove(&self, name: &str) -> Result<(), OrderError> {
+        let _one = self.inner.changing.lock().await;
+        let gone = {
+            let mut book = self.inner.book();
+            let at = book.iter().position(|entry| entry.board.channel().name == name);
+            book.remove(at.ok_or(OrderError::Unknown)?)
+        };
+        gone.end().await;
+        Ok(())
+    }
+
+    /// Has a channel leave the title that it sends for the next one.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn skip(&self, name: &str) -> Result<(), OrderError> {
+        self.order(name, Order::Skip)
+    }
+
+    /// Has a channel send a title before what it would send next.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
+        self.order(name, Order::Next(title))
+    }
+
+    /// Ends all of them.
+    pub async fn close(&self) {
+        let all = std::mem::take(&mut *self.inner.book());
+        let ends: Vec<_> = all.into_iter().map(|entry| tokio::spawn(entry.end())).collect();
+        for end in ends {
+            end.await.ok();
         }
     }
 
-    fn path(&self) -> Result<RequestPath, String> {
-        let title = &self.board.channel.title;
-        RequestPath::parse(title.as_bytes())
-            .map_err(|_| format!("{title:?} is no path; write it as in a URL"))
+    fn order(&self, name: &str, order: Order) -> Result<(), OrderError> {
+        let book = self.inner.book();
+        let entry = book.iter().find(|entry| entry.board.channel().name == name);
+        entry.ok_or(OrderError::Unknown)?.orders.try_send(order).map_err(busy)
+    }
+
+    fn board(&self, name: &str) -> Option<Arc<Board>> {
+        let book = self.inner.book();
+        let entry = book.iter().find(|entry| entry.board.channel().name == name)?;
+        Some(Arc::clone(&entry.board))
+    }
+
+    fn start(&self, book: &mut Vec<Entry>, channel: Channel) {
+        let board = Arc::new(Board::new(channel));
+        let (orders, taken) = mpsc::channel(ORDERS_MAX);
+        let runner = Runner::new(Arc::clone(&board), Arc::clone(&self.inner), taken);
+        let task = tokio::spawn(runner.run());
+        book.push(Entry { board, orders, task });
     }
 }
 
-/// What an RTP session begins with: at random (RFC 3550, section 5.1).
-fn session() -> Session {
-    let mut bytes = [0; 10];
-    let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    if !matches!(filled, Ok(10)) {
-        // Before the host has any chance to give. What counts is that two of our own differ.
-        let now = tactus_sys::clock::now().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        bytes[..8].copy_from_slice(&now.to_le_bytes());
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.all().into_iter().map(|channel| channel.name).collect();
+        f.debug_tuple("Channels").field(&names).finish()
     }
-    let [a, b, c, d, e, f, g, h, i, j] = bytes;
-    Session {
-        source: u32::from_le_bytes([a, b, c, d]),
-        timestamp: u32::from_le_bytes([e, f, g, h]),
-        sequence: u16::from_le_bytes([i, j]),
+}
+
+fn busy<T>(_: mpsc::error::TrySendError<T>) -> OrderError {
+    OrderError::Busy
+}
+
+impl Inner {
+    fn book(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // A panic elsewhere leaves at worst one channel that has ended.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// Has it say goodbye, and waits until it has.
+    async fn end(self) {
+        let Self { orders, mut task, .. } = self;
+        // Nobody orders any more: that is the order.
+        drop(orders);
+        if tokio::time::timeout(END_WAIT, &mut task).await.is_err() {
+            task.abort();
+            // What it had is given back when it is dropped.
+            task.await.ok();
+        }
     }
 }
 
@@ -258,6 +293,8 @@ impl Outlets {
             return Ok(Arc::clone(outlet));
         }
         let outlet = Arc::new(outlet::open(&way)?);
+        // Those that nobody uses any more go: interfaces get other numbers.
+        open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
         open.insert(way, Arc::clone(&outlet));
         Ok(outlet)
     }

@@ -3,6 +3,7 @@
 //! Promise: every error says what to do, and the exit code says of which kind it was. Each command
 //! has its own file; this one only parses and dispatches.
 
+mod channel;
 mod client;
 mod demo;
 mod doctor;
@@ -60,6 +61,7 @@ enum Command {
     Get(get::Get),
     Put(put::Put),
     Record(record::Record),
+    Channel(channel::Channel),
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
@@ -125,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::Get(get) => get.run(),
         Command::Put(put) => put.run(),
         Command::Record(record) => record.run(),
+        Command::Channel(channel) => channel.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),

@@ -27,6 +27,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 use channel::Channel;
+pub(crate) use check::TITLES_MAX;
 pub use error::ConfigError;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
@@ -314,6 +315,17 @@ impl Config {
             .map_err(error::Mistake::from)
             .and_then(check::recording)
             .map_err(|mistake| mistake.in_file(Path::new("recording"), text))
+    }
+
+    /// The channel that `text` asks for: the keys of `[[channel]]`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse_channel(text: &str) -> Result<Channel, ConfigError> {
+        toml::from_str(text)
+            .map_err(error::Mistake::from)
+            .and_then(check::channel)
+            .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
     }
 
     /// Replaces the volumes by one, as on the command line: `tactus serve DIR`.

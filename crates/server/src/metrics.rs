@@ -180,8 +180,33 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const RECORDINGS: &str = "/api/v1/recordings/";
 const CHANNELS: &str = "/api/v1/channels/";
 
+/// What everybody may know of channels: how they are received.
+pub struct Guide(pub Channels);
+
+impl Guide {
+    fn find(channels: &Channels, path: &str) -> Option<Response> {
+        if path == "/channels.m3u" {
+            return Some(Response::new(200, "audio/x-mpegurl", channels.m3u()));
+        }
+        let name = path.strip_prefix(CHANNELS)?.strip_suffix(".sdp")?;
+        // A channel may be called so itself.
+        let text = channels.description(name)?;
+        Some(Response::new(200, "application/sdp", text))
+    }
+}
+
+impl Internal for Guide {
+    fn answer(&self, path: &str, _query: Option<&str>) -> Option<Response> {
+        Some(Self::find(&self.0, path)?.with("Cache-Control", "no-store"))
+    }
+}
+
 impl Internal for Figures {
     fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
+        let channels = self.sources.channels.get();
+        if let Some(response) = channels.and_then(|channels| Guide::find(channels, path)) {
+            return Some(response.with("Cache-Control", "no-store"));
+        }
         let response = match path {
             "/metrics" => self.exposition(),
             "/api/v1/capacity" => self.capacity(query),

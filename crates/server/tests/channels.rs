@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus::catalogue::{Catalogue, CatalogueRules};
-use tactus::channels::{Channels, State, Status};
+use tactus::channels::{Channels, OrderError, State, Status};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::media::{probe, sample};
-use tactus_core::rtp;
+use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND};
 use tactus_sys::datagrams::{Datagrams, Wanted};
@@ -154,8 +154,7 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
     );
     for way in [Sendfile::Off, Sendfile::On] {
         let stage = stage(dir.path(), way, &channels);
-        let (channels, mut running) =
-            Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+        let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
         for name in ["loops", "varies", "stuffed"] {
             until(&channels, name, |status| status.state == State::Running).await;
         }
@@ -174,7 +173,7 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
         let (back, heard) = task.await.expect("all have come");
         inboxes = back;
         // As many have come later are of no use to the other way.
-        running.shutdown().await;
+        channels.close().await;
         while !stage.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -235,8 +234,7 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
             to(&once),
         );
         let stage = stage(dir.path(), way, &channels);
-        let (channels, mut running) =
-            Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+        let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
         let waits = until(&channels, "none", |status| status.reason.is_some()).await;
         assert_eq!(waits.state, State::Waiting);
         for name in ["fast", "once"] {
@@ -259,10 +257,249 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
         assert_same(&fast, &title);
         assert_whole(&fast);
         until(&channels, "once", |status| status.state == State::Ended).await;
-        running.shutdown().await;
+        channels.close().await;
         while !stage.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(stage.engine.counters.packets.refused.value(), 0);
     }
+}
+
+/// A title of so many seconds, of which each packet ends in `mark`: samples begin alike.
+fn marked(dir: &Path, name: &str, seconds: u64, mark: u8) -> Vec<u8> {
+    let file = dir.join(name);
+    sample::write_ts(&file, SECOND.times(seconds)).expect("a title");
+    let mut title = std::fs::read(&file).expect("a title");
+    title.chunks_mut(188).for_each(|packet| packet[187] = mark);
+    std::fs::write(&file, &title).expect("a title");
+    title
+}
+
+/// Two inboxes whose ports follow each other: for packets and for their reports.
+fn pair(ip: IpAddr) -> (Datagrams, Datagrams) {
+    for _ in 0..100 {
+        let first = inbox(ip);
+        let address = first.address().expect("bound");
+        let Some(port) = address.port().checked_add(1) else { continue };
+        let to = SocketAddr::new(ip, port);
+        let wanted = Wanted { to, source: None, interface: None, buffer: 1 << 20 };
+        if let Ok(second) = Datagrams::open(&wanted) {
+            return (first, second);
+        }
+    }
+    panic!("no two ports");
+}
+
+/// How many packets of each title come after each other, by their marks.
+fn turns_of(bytes: &[u8]) -> Vec<(u8, usize)> {
+    let mut turns: Vec<(u8, usize)> = vec![];
+    for packet in bytes.chunks(PACKET) {
+        match turns.last_mut() {
+            Some((mark, count)) if *mark == packet[187] => *count += 1,
+            _ => turns.push((packet[187], 1)),
+        }
+    }
+    turns
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn titles_follow_each_other_in_one_session_with_reports_and_a_goodbye() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let (a, b) = (marked(dir.path(), "a.ts", 2, 1), marked(dir.path(), "b.ts", 4, 2));
+    std::fs::write(dir.path().join("all.m3u8"), "#EXTM3U\nmissing.ts\na.ts\n/b.ts\n")
+        .expect("a list");
+    let (mut packets, mut reports) = pair(Ipv4Addr::LOCALHOST.into());
+    let to = packets.address().expect("bound");
+    let channels =
+        format!("[[channel]]\nname = \"list\"\nplaylist = \"/all.m3u8\"\nto = \"rtp://{to}\"\n");
+    let stage = stage(dir.path(), Sendfile::Off, &channels);
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let count = 2 * (a.len().div_ceil(1316) + b.len().div_ceil(1316)) + 5;
+    let came = tokio::task::spawn_blocking(move || (take(&mut packets, count), packets));
+    let (came, packets) = came.await.expect("all have come");
+    let bytes = payload(&came);
+    // One stream, of whole titles.
+    let [whole @ .., _] = &turns_of(&bytes)[..] else { panic!("something has come") };
+    let packets_of = |title: &[u8]| title.len() / PACKET;
+    let expected = [(1, packets_of(&a)), (2, packets_of(&b))];
+    assert_eq!(whole, [expected, expected].concat());
+    assert_whole(&bytes);
+    let first = rtp::Packet::read(&came[0]).expect("RTP");
+    let status = channels.one("list").expect("it is there");
+    assert!(status.starts >= 5 && status.skips >= 2, "{status:?}");
+    assert!(status.skipped.expect("one is missing").starts_with("/missing.ts"));
+    channels.close().await;
+    drop(packets);
+
+    let mut told = vec![];
+    while reports.receive(|datagram| told.push(datagram.bytes.to_vec())).is_ok() {}
+    let (mut last, mut peer) = (None::<rtcp::SenderInfo>, rtcp::Peer::default());
+    let mut gone = 0;
+    for bytes in told {
+        let heard = peer.handle(&bytes, 0).expect("a report");
+        gone += usize::from(heard.is_gone);
+        let info = heard.info.expect("a sender's");
+        // Both of its clocks have gone on alike: within 0.1 s, on a machine that may have stopped between the
+        // two.
+        if let Some(last) = last.replace(info) {
+            let wall = (u128::from(info.time.0 - last.time.0) * 90_000) >> 32;
+            let media = info.timestamp.wrapping_sub(last.timestamp);
+            assert!(wall.abs_diff(u128::from(media)) < 9_000, "{last:?} {info:?}");
+        }
+    }
+    assert_eq!((gone, peer.source()), (1, Some(first.source)));
+    let last = last.expect("reports have come");
+    assert!(last.packets as usize >= count && last.octets as usize >= 2 * (a.len() + b.len()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_come_change_and_go_and_nobody_else_notices() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let a = marked(dir.path(), "a.ts", 8, 1);
+    marked(dir.path(), "b.ts", 6, 2);
+    marked(dir.path(), "fill.ts", 4, 3);
+    let (steady, mut changed) =
+        (inbox(Ipv4Addr::LOCALHOST.into()), inbox(Ipv4Addr::LOCALHOST.into()));
+    let to = |inbox: &Datagrams| inbox.address().expect("bound");
+    let changed_to = to(&changed);
+    let text = format!(
+        "[[channel]]\nname = \"steady\"\ntitle = \"/a.ts\"\nto = \"rtp://{}\"\n",
+        to(&steady),
+    );
+    let stage = stage(dir.path(), Sendfile::Off, &text);
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let of = |keys: &str| {
+        let text = format!("name = \"x\"\nto = \"rtp://{changed_to}\"\n{keys}");
+        Config::parse_channel(&text).expect("a channel")
+    };
+    // What is missing is filled in for.
+    let is_new = channels.set(of("title = \"/later.ts\"\nfill = \"/fill.ts\"")).await;
+    assert_eq!(is_new, Ok(true));
+    until(&channels, "x", |status| status.state == State::Filling).await;
+    // When there is something, it comes.
+    assert_eq!(channels.set(of("title = \"/a.ts\"\nfill = \"/fill.ts\"")).await, Ok(false));
+    until(&channels, "x", |status| status.title == "/a.ts").await;
+    // One that repeats by itself makes way for another programme.
+    assert_eq!(channels.set(of("playlist = [\"/b.ts\", \"/b.ts\"]")).await, Ok(false));
+    until(&channels, "x", |status| status.title == "/b.ts").await;
+    assert_eq!(channels.wish("x", "/fill.ts".into()), Ok(()));
+    assert_eq!(channels.skip("x"), Ok(()));
+    until(&channels, "x", |status| status.title == "/fill.ts").await;
+    // Two may not go to one address, and nobody is called so.
+    let mut same = of("title = \"/a.ts\"");
+    same.name = "y".into();
+    assert!(matches!(channels.set(same).await, Err(OrderError::SameAddress(_))));
+    assert_eq!(channels.skip("y"), Err(OrderError::Unknown));
+    let status = until(&channels, "x", |status| status.sent_bytes > 1_000_000).await;
+    assert!(status.starts >= 4, "{status:?}");
+    channels.remove("x").await.expect("it was there");
+    assert!(channels.one("x").is_none());
+
+    // One session, of whole packets, in which each title is left at a packet's end.
+    let came = take(&mut changed, 1);
+    let mut all = came;
+    while changed.receive(|datagram| all.push(datagram.bytes.to_vec())).is_ok() {}
+    let bytes = payload(&all);
+    let marks: Vec<u8> = turns_of(&bytes).iter().map(|turn| turn.0).collect();
+    assert!(marks.starts_with(&[3, 1, 2, 3]), "{marks:?}");
+    assert_whole(&bytes);
+    let mut steady = steady;
+    let mut own = vec![];
+    while steady.receive(|datagram| own.push(datagram.bytes.to_vec())).is_ok() {}
+    let own = payload(&own);
+    assert_same(&own, &a);
+    assert_whole(&own);
+    assert_eq!(channels.one("steady").expect("it is there").starts, 1);
+    channels.close().await;
+    while !stage.engine.broker.running().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What the next datagram to `group` looks like on the wire: source, TTL and class.
+fn on_the_wire(group: Ipv4Addr) -> impl FnOnce() -> (Ipv4Addr, u8, u8) {
+    use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto, recv, socket};
+    let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP));
+    let raw = raw.expect("this test needs a raw socket: run it with CAP_NET_RAW");
+    move || loop {
+        let mut packet = [0; 2048];
+        let (len, _) = recv(&raw, &mut packet[..], RecvFlags::empty()).expect("a packet");
+        if len > 20 && packet[16..20] == group.octets() {
+            let source = Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15]);
+            return (source, packet[8], packet[1] >> 2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_both_families_and_of_one_source_are_reached_as_configured_and_announced() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let title = marked(dir.path(), "a.ts", 6, 1);
+    let join = |group: &str, source: Option<&str>| {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let to = SocketAddr::new(address(group), 0);
+        let interface = Some(tactus_sys::datagrams::interface("lo").expect("it is always there"));
+        let wanted = Wanted { to, source: source.map(address), interface, buffer: 8 << 20 };
+        Datagrams::open(&wanted).expect("a group")
+    };
+    let groups = [
+        ("239.255.7.1", None, "127.0.0.1"),
+        ("232.7.7.1", Some("127.0.0.9"), "127.0.0.9"),
+        ("ff15::7:1", None, "::1"),
+        ("ff35::8000:7", Some("::1"), "::1"),
+    ];
+    let inboxes: Vec<_> = groups.iter().map(|&(group, from, _)| join(group, from)).collect();
+    // Nobody but the named source is heard there.
+    let mut stranger = join("232.7.7.1", Some("127.0.0.10"));
+    let sap = SocketAddr::new("239.255.255.255".parse().expect("an address"), 9875);
+    let interface = Some(tactus_sys::datagrams::interface("lo").expect("it is always there"));
+    let mut announced =
+        Datagrams::open(&Wanted { to: sap, source: None, interface, buffer: 1 << 20 })
+            .expect("SAP");
+    let mut text = String::new();
+    for ((at, &(group, _, source)), inbox) in groups.iter().enumerate().zip(&inboxes) {
+        let to = SocketAddr::new(
+            group.parse().expect("an address"),
+            inbox.address().expect("bound").port(),
+        );
+        text.push_str(&format!(
+            "[[channel]]\nname = \"c{at}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\nrate = \"4 Mbit/s\"\ninterface = \"lo\"\n\
+             source = \"{source}\"\nhops = {}\ndscp = 34\nannounce = {}\n",
+            7 + at,
+            at == 0,
+        ));
+    }
+    let wires = [Ipv4Addr::new(239, 255, 7, 1), Ipv4Addr::new(232, 7, 7, 1)].map(on_the_wire);
+    let stage = stage(dir.path(), Sendfile::Off, &text);
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let came = tokio::task::spawn_blocking(move || {
+        let each = inboxes.into_iter().map(|mut inbox| take(&mut inbox, 20)).collect::<Vec<_>>();
+        (each, wires.map(|wire| wire()))
+    });
+    let (each, wires) = came.await.expect("all have come");
+    for came in each {
+        let came = payload(&came);
+        assert_same(&came, &title);
+    }
+    assert_eq!(wires, [(Ipv4Addr::LOCALHOST, 7, 34), (Ipv4Addr::new(127, 0, 0, 9), 8, 34)]);
+    assert!(stranger.receive(|_| {}).is_err(), "of another source nothing comes");
+
+    let list = channels.m3u();
+    assert!(list.starts_with("#EXTM3U\n#EXTINF:-1,c0\nrtp://@239.255.7.1:"), "{list}");
+    assert!(list.contains("rtp://127.0.0.9@232.7.7.1:"), "{list}");
+    let text = channels.description("c1").expect("it is sent");
+    assert!(text.contains("a=source-filter: incl IN IP4 232.7.7.1 127.0.0.9\r\n"), "{text}");
+    assert!(text.contains("c=IN IP4 232.7.7.1/8\r\n"), "{text}");
+    let text = channels.description("c0").expect("it is sent");
+    channels.close().await;
+    let mut packets = vec![];
+    while announced.receive(|datagram| packets.push(datagram.bytes.to_vec())).is_ok() {}
+    // Others on this machine may announce theirs.
+    let is_own = |packet: &&Vec<u8>| packet.ends_with(text.as_bytes());
+    let own = packets.iter().find(is_own).expect("it was announced")[2..8].to_vec();
+    packets.retain(|packet| packet[2..8] == own);
+    let [begin, end] = &packets[..] else { panic!("{} announcements", packets.len()) };
+    assert_eq!((begin[0], end[0]), (0x20, 0x24));
+    assert_eq!(&begin[24..], text.as_bytes(), "what the description says");
+    assert_eq!(begin[2..8], end[2..8]);
 }

@@ -15,6 +15,39 @@ pub fn wall_now() -> WallTime {
     WallTime(nanoseconds(rustix::time::clock_gettime(ClockId::Realtime)))
 }
 
+/// The next moment after `after` at which a clock on this host's wall shows this time of the day, by the
+/// system's time zone. In the hour that is left out in spring it is an hour later; in the one that
+/// comes twice in autumn it is one of the two.
+pub fn next_daily(after: WallTime, seconds_of_day: u32) -> WallTime {
+    let now = libc::time_t::try_from(after.0 / SECOND.0).expect("nobody will live to see it");
+    let mut day = local(now);
+    // Two days are enough for any change of the clocks.
+    for _ in 0..3 {
+        let mut at = libc::tm {
+            tm_hour: (seconds_of_day / 3600) as libc::c_int,
+            tm_min: (seconds_of_day / 60 % 60) as libc::c_int,
+            tm_sec: (seconds_of_day % 60) as libc::c_int,
+            tm_isdst: -1,
+            ..day
+        };
+        // SAFETY: the struct is whole, and ours for the call.
+        let then = unsafe { libc::mktime(&raw mut at) };
+        if then > now {
+            return WallTime(then as u64 * SECOND.0);
+        }
+        day.tm_mday += 1;
+    }
+    WallTime(after.0 + 86_400 * SECOND.0)
+}
+
+fn local(time: libc::time_t) -> libc::tm {
+    // SAFETY: numbers and a pointer that may be null: all zeros are a value of it.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both point to values of ours that outlive the call.
+    unsafe { libc::localtime_r(&raw const time, &raw mut parts) };
+    parts
+}
+
 /// Sleeps until the monotonic clock shows `due`; returns at once when it already does.
 pub fn sleep_until(due: MonoTime) {
     let request = timespec(due.0);
@@ -53,6 +86,21 @@ mod tests {
             assert!(now() >= due);
         }
         sleep_until(MonoTime(0));
+    }
+
+    #[test]
+    fn a_time_of_the_day_comes_once_a_day() {
+        let now = wall_now();
+        for seconds in [0, 3_599, 43_200, 86_399] {
+            let next = next_daily(now, seconds);
+            let behind = next_daily(next, seconds);
+            assert!(next > now && next.0 - now.0 <= 25 * 3600 * SECOND.0);
+            // 25 hours when clocks are set back.
+            let apart = (behind.0 - next.0) / SECOND.0;
+            assert!((23 * 3600..=25 * 3600).contains(&apart), "{apart}");
+            let just_before = WallTime(next.0 - SECOND.0);
+            assert_eq!(next_daily(just_before, seconds), next);
+        }
     }
 
     #[test]

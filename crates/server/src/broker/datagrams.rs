@@ -15,6 +15,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
+use tokio::sync::oneshot;
 
 use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, refusal};
 use crate::catalogue::OpenTitle;
@@ -166,15 +167,11 @@ impl Broker {
         repeats: bool,
         target: Target,
     ) -> (Outcome, u64) {
-        assert!(range.start < range.end, "there is something to send");
-        assert!(title.following.is_none(), "only what is whole is sent");
         let part = Part { repeats, ..Part::of(range) };
-        let delivered = match self.start(grant, title, part, Way::Outlet(target)).await {
-            Ok(delivered) => ended(delivered.await),
-            Err(ended) => ended,
-        };
-        let Delivered { outcome, sent, .. } = delivered;
-        (outcome, sent)
+        match self.begin_part(grant, title, part, target).await {
+            Ok(mut sending) => sending.ended().await,
+            Err(outcome) => (outcome, 0),
+        }
     }
 
     /// Like [`Self::send`], once, and until `stop` is there at the latest. What it tells then is what had left.
@@ -208,6 +205,62 @@ impl Broker {
         self.shared.book().stop(place);
         let Delivered { outcome, sent, .. } = ended(delivered.await);
         (outcome, sent, Some(stopped))
+    }
+
+    /// Begins to send `range` of `title` to `target`, once or again and again. Behind another stream it begins when that
+    /// one has ended, with the datagram that would have been due then; or by itself, when the other one has been
+    /// forgotten: it is remembered as long as its grant is held.
+    ///
+    /// # Errors
+    /// Why it could not begin.
+    ///
+    /// # Panics
+    /// When the range is empty, or the title grows.
+    pub async fn begin_sending(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        range: Range<u64>,
+        repeats: bool,
+        target: Target,
+    ) -> Result<Sending, Outcome> {
+        let part = Part { repeats, ..Part::of(range) };
+        self.begin_part(grant, title, part, target).await
+    }
+
+    async fn begin_part(
+        &self,
+        grant: &mut Grant,
+        title: &Arc<OpenTitle>,
+        part: Part,
+        target: Target,
+    ) -> Result<Sending, Outcome> {
+        assert!(part.range.start < part.range.end, "there is something to send");
+        assert!(title.following.is_none(), "only what is whole is sent");
+        let end = self.start(grant, title, part, Way::Outlet(target)).await;
+        let end = end.map_err(|ended| ended.outcome)?;
+        Ok(Sending { stream: self.stream_of(grant), end })
+    }
+}
+
+/// A stream of datagrams that the engine has.
+#[derive(Debug)]
+pub struct Sending {
+    stream: StreamId,
+    end: oneshot::Receiver<Delivered>,
+}
+
+impl Sending {
+    /// By what the next one can follow it.
+    pub fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Waits for its end; how it was, and how many bytes were sent. To be asked once; who stops to wait may
+    /// wait again.
+    pub async fn ended(&mut self) -> (Outcome, u64) {
+        let Delivered { outcome, sent, .. } = ended((&mut self.end).await);
+        (outcome, sent)
     }
 }
 

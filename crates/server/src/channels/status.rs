@@ -3,20 +3,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
 use crate::broker::Broker;
-use crate::config::channel::Channel;
+use crate::config::channel::{Channel, List};
 
 /// What goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Something is missing, or there is no room; tried again.
+    /// Something is missing, or there is no room, or its time has not come; tried again.
     #[default]
     Waiting,
     /// It is sent.
     Running,
+    /// The title for when there is nothing else is sent.
+    Filling,
     /// It has come to its end.
     Ended,
 }
@@ -26,8 +29,11 @@ pub enum State {
 pub struct Status {
     /// How it is called.
     pub name: String,
-    /// Its title's path.
+    /// The path of the title that is sent, or was.
     pub title: String,
+    /// What follows, if nobody asks for something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_title: Option<String>,
     /// Where it goes.
     pub to: String,
     /// What goes on.
@@ -40,82 +46,157 @@ pub struct Status {
     pub set_rate_bits_per_second: Option<u64>,
     /// Payload of the last whole second.
     pub real_rate_bits_per_second: u64,
-    /// Payload since it began.
+    /// Payload of the title since it began.
     pub sent_bytes: u64,
-    /// Messages whose bytes were not there in time.
+    /// Messages whose bytes were not there in time, of this title.
     pub underruns: u64,
-    /// The latest message.
+    /// The latest message of this title.
     pub lateness_max_seconds: f64,
-    /// How often it has begun.
+    /// How many titles have begun.
     pub starts: u64,
+    /// How often a title, or a part of one, could not be sent.
+    pub skips: u64,
+    /// What could not, and why, the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// How it is configured.
+    pub keys: Map<String, Value>,
 }
 
 /// Where a channel's state is written.
-pub(super) struct Board {
-    pub(super) channel: Channel,
-    now: Mutex<Now>,
-}
+pub(super) struct Board(Mutex<Now>);
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Now {
+    channel: Channel,
     state: State,
     reason: Option<String>,
+    title: Option<String>,
+    next: Option<String>,
     place: Option<u32>,
     rate: Option<BitRate>,
     starts: u64,
+    skips: u64,
+    skipped: Option<String>,
+    description: Option<String>,
+    url: Option<String>,
 }
 
 impl Board {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, now: Mutex::default() }
+        Self(Mutex::new(Now {
+            channel,
+            state: State::Waiting,
+            reason: None,
+            title: None,
+            next: None,
+            place: None,
+            rate: None,
+            starts: 0,
+            skips: 0,
+            skipped: None,
+            description: None,
+            url: None,
+        }))
     }
 
-    pub(super) fn begin(&self, place: u32, rate: BitRate) {
+    pub(super) fn channel(&self) -> Channel {
+        self.now().channel.clone()
+    }
+
+    pub(super) fn change(&self, channel: Channel) {
         let mut now = self.now();
-        let starts = now.starts + 1;
-        let (state, reason) = (State::Running, None);
-        *now = Now { state, reason, place: Some(place), rate: Some(rate), starts };
+        (now.channel, now.next) = (channel, None);
+    }
+
+    /// How players take it.
+    pub(super) fn describe(&self, description: String, url: String) {
+        let mut now = self.now();
+        (now.description, now.url) = (Some(description), Some(url));
+    }
+
+    pub(super) fn description(&self) -> Option<String> {
+        self.now().description.clone()
+    }
+
+    /// Where players find it, if it goes to a group.
+    pub(super) fn url(&self) -> Option<String> {
+        let now = self.now();
+        now.url.clone().filter(|_| now.channel.to.to.ip().is_multicast())
+    }
+
+    pub(super) fn begin(&self, title: &str, place: u32, rate: BitRate, is_fill: bool) {
+        let mut now = self.now();
+        tracing::info!(channel = now.channel.name, title, %rate, "it is sent");
+        now.state = if is_fill { State::Filling } else { State::Running };
+        (now.reason, now.next) = (None, None);
+        (now.title, now.place, now.rate) = (Some(title.into()), Some(place), Some(rate));
+        now.starts += 1;
+    }
+
+    /// This title follows.
+    pub(super) fn next(&self, title: &str) {
+        self.now().next = Some(title.into());
+    }
+
+    /// A title, or a part of it, cannot be sent.
+    pub(super) fn skip(&self, title: &str, reason: &str) {
+        let mut now = self.now();
+        let skipped = Some(format!("{title}: {reason}"));
+        if now.skipped != skipped {
+            tracing::warn!(channel = now.channel.name, title, reason, "it cannot be sent");
+        }
+        now.skips += 1;
+        now.skipped = skipped;
     }
 
     pub(super) fn wait(&self, reason: String) {
         let mut now = self.now();
         if now.reason.as_ref() != Some(&reason) {
-            tracing::warn!(channel = self.channel.name, reason, "it is not sent");
+            tracing::warn!(channel = now.channel.name, reason, "nothing is sent");
         }
-        *now = Now {
-            state: State::Waiting,
-            reason: Some(reason),
-            starts: now.starts,
-            ..Now::default()
-        };
+        (now.place, now.rate, now.next) = (None, None, None);
+        (now.state, now.reason) = (State::Waiting, Some(reason));
     }
 
     pub(super) fn end(&self) {
         let mut now = self.now();
-        *now = Now { state: State::Ended, starts: now.starts, ..Now::default() };
+        if now.state != State::Ended {
+            tracing::info!(channel = now.channel.name, "it has come to its end");
+        }
+        (now.place, now.rate, now.next) = (None, None, None);
+        (now.state, now.reason) = (State::Ended, None);
     }
 
     pub(super) fn read(&self, broker: &Broker) -> Status {
-        let Now { state, reason, place, rate, starts } = self.now().clone();
-        let counters = place.and_then(|place| broker.counters_of(place));
+        let now = self.now().clone();
+        let counters = now.place.and_then(|place| broker.counters_of(place));
         let count =
             |which: fn(&tactus_engine::counters::StreamCounters) -> u64| counters.map_or(0, which);
+        let first = match &now.channel.programme.list {
+            List::Titles(titles) => titles.first().cloned().unwrap_or_default(),
+            List::File(file) => file.clone(),
+        };
         Status {
-            name: self.channel.name.clone(),
-            title: self.channel.title.clone(),
-            to: self.channel.to.to_string(),
-            state,
-            reason,
-            set_rate_bits_per_second: rate.map(|rate| rate.0),
+            name: now.channel.name.clone(),
+            title: now.title.unwrap_or(first),
+            next_title: now.next,
+            to: now.channel.to.to_string(),
+            state: now.state,
+            reason: now.reason,
+            set_rate_bits_per_second: now.rate.map(|rate| rate.0),
             real_rate_bits_per_second: count(|each| each.second_bytes.value() * 8),
             sent_bytes: count(|each| each.bytes.value()),
             underruns: count(|each| each.underruns.value()),
             lateness_max_seconds: count(|each| each.lateness_max.value()) as f64 / 1e9,
-            starts,
+            starts: now.starts,
+            skips: now.skips,
+            skipped: now.skipped,
+            keys: now.channel.keys(),
         }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

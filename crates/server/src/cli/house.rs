@@ -19,9 +19,10 @@ use crate::channels::Channels;
 use crate::config::{Config, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
+use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
-use crate::metrics::Figures;
+use crate::metrics::{Figures, Guide};
 use crate::recording::Recorder;
 use crate::rtsp::Rtsp;
 use crate::store::{Manifests, Medium};
@@ -33,6 +34,7 @@ pub(super) struct House {
     catalogue: Arc<Catalogue>,
     uploads: Option<Uploads>,
     recorder: Option<Recorder>,
+    channels: Channels,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
     rtsp: Option<Rtsp>,
@@ -88,6 +90,14 @@ impl House {
         } else if !config.recordings.is_empty() {
             tracing::error!("nothing is recorded: no volume takes uploads");
         }
+        if let Some(uploads) = &uploads {
+            // It ends with the stores.
+            indexing::begin(&catalogue, &engine.broker, &uploads.volumes);
+        }
+        let channels = Channels::begin(&config, &catalogue, &engine.broker);
+        if let Some(uploads) = &mut uploads {
+            uploads.channels = Some(channels.clone());
+        }
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
             false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker)?),
@@ -98,6 +108,7 @@ impl House {
             catalogue,
             uploads,
             recorder,
+            channels,
             listeners,
             admin,
             rtsp,
@@ -150,9 +161,8 @@ impl House {
         if let Some(uploads) = &self.uploads {
             figures.show_uploads(uploads.clone());
         }
-        let (channels, mut sending) =
-            Channels::begin(&self.config, &self.catalogue, &self.engine.broker);
-        figures.show_channels(channels);
+        let channels = self.channels;
+        figures.show_channels(channels.clone());
         if let Some(rtsp) = &self.rtsp {
             figures.show_rtsp(rtsp.clone());
         }
@@ -172,7 +182,7 @@ impl House {
             Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))
         };
         // Row C03: figures only where nobody from outside can ask.
-        let open = site(Arc::new(()), Some(store.clone()));
+        let open = site(Arc::new(Guide(channels.clone())), Some(store.clone()));
         let local = site(Arc::clone(&figures), Some(store));
         let admin = site(figures, None);
         let mut serving = JoinSet::new();
@@ -197,7 +207,7 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
-        sending.shutdown().await;
+        channels.close().await;
         if let Some(rtsp) = self.rtsp {
             rtsp.close().await;
         }

@@ -1,22 +1,24 @@
-//! `[[channel]]`: titles that are sent as datagrams from the start, without being asked for.
+//! `[[channel]]`: titles that are sent as datagrams, one after the other, without being asked for.
 //!
 //! Promise: an address that can be understood in two ways is refused, as for inputs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use tactus_core::units::{BitRate, Nanos};
+use serde_json::{Map, Value};
+use tactus_core::units::{BitRate, Nanos, WallTime};
 
-use super::Auto;
 use super::recording::Kind;
+use super::{Auto, units};
+use crate::calendar;
 
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Channel {
     /// How it is called in logs, metrics and the API.
     pub name: String,
-    /// The path of its title, as in URLs.
-    pub title: String,
+    /// What it sends, and when.
+    pub programme: Programme,
     /// Where it goes.
     pub to: Output,
     /// The interface by its name: for groups, and for addresses of one link.
@@ -33,8 +35,159 @@ pub struct Channel {
     pub stuff: Option<BitRate>,
     /// How long the first of several datagrams may wait for the last of them.
     pub burst: Nanos,
-    /// After its end the title begins again.
+    /// It is announced to whoever listens for announcements.
+    pub announced: bool,
+}
+
+/// What a channel sends, and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Programme {
+    /// One title after the other.
+    pub list: List,
+    /// After the last comes the first.
     pub repeats: bool,
+    /// When the list begins; none for at once.
+    pub start: Option<When>,
+    /// Titles that have their time: then whatever is sent is left for them.
+    pub timed: Vec<(When, String)>,
+    /// The title that is sent, again and again, when there is nothing else.
+    pub fill: Option<String>,
+}
+
+/// Where the titles of a channel are listed; their paths are written as in URLs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum List {
+    /// Here; at least one.
+    Titles(Vec<String>),
+    /// In a file on a volume, one on each line.
+    File(String),
+}
+
+/// A moment, or one of each day.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Once.
+    At(WallTime),
+    /// Each day at this second, by the host's time zone.
+    Daily(u32),
+}
+
+impl When {
+    /// The moment that is written as `text`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let daily = || {
+            let parts: Option<Vec<_>> = text.split(':').map(calendar::number).collect();
+            let (hour, minute, second) = match parts?[..] {
+                [hour, minute] => (hour, minute, 0),
+                [hour, minute, second] => (hour, minute, second),
+                _ => return None,
+            };
+            let is_right = hour < 24 && minute < 60 && second < 60;
+            is_right.then_some(Self::Daily((hour * 3600 + minute * 60 + second) as u32))
+        };
+        calendar::read_rfc_3339(text).map(Self::At).or_else(daily).ok_or_else(|| {
+            format!("{text:?} is no time; write it like \"20:00\" or \"2026-11-22T20:00:00Z\"")
+        })
+    }
+
+    /// When it comes next after `now`; a moment comes once.
+    pub fn next(self, now: WallTime) -> Option<WallTime> {
+        match self {
+            Self::At(time) => (time > now).then_some(time),
+            Self::Daily(seconds) => Some(tactus_sys::clock::next_daily(now, seconds)),
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::At(time) => f.write_str(&calendar::rfc_3339(time)),
+            Self::Daily(at) => {
+                write!(f, "{:02}:{:02}:{:02}", at / 3600, at / 60 % 60, at % 60)
+            }
+        }
+    }
+}
+
+impl List {
+    /// What is written as a playlist: one name of a list is a file.
+    pub fn of(mut names: Vec<String>) -> Self {
+        match &names[..] {
+            [one] if is_list(one) => Self::File(names.remove(0)),
+            _ => Self::Titles(names),
+        }
+    }
+
+    fn names(&self) -> &[String] {
+        match self {
+            Self::Titles(titles) => titles,
+            Self::File(file) => std::slice::from_ref(file),
+        }
+    }
+}
+
+/// Whether a path is that of a list, by its ending.
+fn is_list(path: &str) -> bool {
+    let ending = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    ["m3u", "m3u8", "txt"].contains(&&*ending)
+}
+
+impl Channel {
+    /// Whether `other` leaves in the same way, so that one can become the other while it is sent.
+    pub fn leaves_as(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            programme: _,
+            to,
+            interface,
+            source,
+            hops,
+            dscp,
+            rate,
+            stuff,
+            burst,
+            announced,
+        } = self;
+        let ways = (name, to, interface, source, hops)
+            == (&other.name, &other.to, &other.interface, &other.source, &other.hops);
+        ways && (dscp, rate, stuff, burst, announced)
+            == (&other.dscp, &other.rate, &other.stuff, &other.burst, &other.announced)
+    }
+
+    /// It in the words of the configuration.
+    pub fn keys(&self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        let mut say = |key: &str, value: Option<Value>| {
+            keys.extend(value.map(|value| (key.to_owned(), value)));
+        };
+        let Programme { list, repeats, start, timed, fill } = &self.programme;
+        say("name", Some(self.name.clone().into()));
+        say("playlist", Some(list.names().into()));
+        say("repeat", Some((*repeats).into()));
+        say("start", start.map(|start| start.to_string().into()));
+        let entry = |(when, title): &(When, String)| serde_json::json!({"time": when.to_string(), "title": title});
+        let timed: Vec<Value> = timed.iter().map(entry).collect();
+        say("at", (!timed.is_empty()).then(|| timed.into()));
+        say("fill", fill.clone().map(Value::from));
+        say("to", Some(self.to.to_string().into()));
+        say("interface", self.interface.clone().map(Value::from));
+        say("source", self.source.map(|source| source.to_string().into()));
+        say("hops", Some(self.hops.into()));
+        say("dscp", Some(self.dscp.into()));
+        let rate = match self.rate {
+            Auto::Auto => None,
+            Auto::Set(rate) => Some(units::exact(rate).into()),
+        };
+        say("rate", rate);
+        say("stuff", self.stuff.map(|stuff| units::exact(stuff).into()));
+        say("burst", Some(units::exact(self.burst).into()));
+        say("announce", Some(self.announced.into()));
+        keys
+    }
 }
 
 /// Where a channel goes: `udp://239.1.1.1:5000`, `rtp://[ff3e::8000:1]:5004`.
@@ -101,6 +254,40 @@ impl fmt::Display for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_moments_or_of_each_day() {
+        assert_eq!(When::parse("20:00"), Ok(When::Daily(72_000)));
+        assert_eq!(When::parse("00:00:07"), Ok(When::Daily(7)));
+        let moment = When::parse("2026-11-22T20:00:00Z").unwrap();
+        assert_eq!(moment, When::At(WallTime(1_795_377_600_000_000_000)));
+        for when in [When::Daily(72_061), moment] {
+            assert_eq!(When::parse(&when.to_string()), Ok(when));
+        }
+        for text in ["", "8", "8:00", "24:00", "20:60", "20:00:60", "20:00:00:00", "-1:00", "now"] {
+            assert!(When::parse(text).unwrap_err().contains("is no time"), "{text}");
+        }
+        assert_eq!(moment.next(WallTime(0)), Some(WallTime(1_795_377_600_000_000_000)));
+        assert_eq!(moment.next(WallTime(1_795_377_600_000_000_000)), None);
+    }
+
+    #[test]
+    fn a_channel_is_written_as_it_is_read() {
+        for text in [
+            "name = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n",
+            "name = \"a\"\nplaylist = \"/lists/a.m3u8\"\nto = \"rtp://[ff3e::8000:1]:5004\"\ninterface = \"lo\"\n\
+             source = \"::1\"\nhops = 9\ndscp = 34\nrate = \"9 Mbit/s\"\nstuff = \"10 Mbit/s\"\nburst = \"4 ms\"\nrepeat = false\nannounce = true\n\
+             start = \"20:00\"\nfill = \"/i.ts\"\nat = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
+            "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
+        ] {
+            let channel = crate::config::Config::parse_channel(text).unwrap();
+            let written = toml::to_string(&channel.keys()).unwrap();
+            assert_eq!(crate::config::Config::parse_channel(&written).unwrap(), channel);
+        }
+        let list = |name: &str| List::of(vec![name.into()]);
+        assert_eq!(list("/a.M3U"), List::File("/a.M3U".into()));
+        assert_eq!(list("/a.ts"), List::Titles(vec!["/a.ts".into()]));
+    }
 
     #[test]
     fn outputs_are_addresses_in_numbers() {

@@ -12,7 +12,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
-use super::channel::{Channel, Output};
+use super::channel::{Channel, List, Output, Programme, When};
 use super::error::Mistake;
 use super::pattern::Pattern;
 use super::placement::{self, CorePlan};
@@ -462,14 +462,43 @@ fn channels(raw: Vec<raw::Channel>) -> Checked<Vec<Channel>> {
     Ok(all)
 }
 
-fn channel(raw: raw::Channel) -> Checked<Channel> {
+pub(super) fn channel(raw: raw::Channel) -> Checked<Channel> {
     if !is_plain_name(raw.name.get_ref()) {
         return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
     }
-    if !raw.title.get_ref().starts_with('/') {
-        let message = "write the title's path as in a URL, like \"/films/loop.ts\"";
-        return Err(Mistake::at(raw.title.span(), message));
+    let list = match (raw.title, raw.playlist) {
+        (Some(title), None) => List::Titles(vec![title_path(title)?]),
+        (None, Some(playlist)) => {
+            let span = playlist.span();
+            let names = playlist.into_inner().0;
+            if names.is_empty() || names.len() > TITLES_MAX {
+                let message = format!("name one title at least, and {TITLES_MAX} at most");
+                return Err(Mistake::at(span, message));
+            }
+            let paths = names.into_iter().map(|name| path_at(name, &span));
+            List::of(paths.collect::<Checked<_>>()?)
+        }
+        (Some(title), Some(_)) => {
+            let message = "there is a `playlist` too; leave one of them out";
+            return Err(Mistake::at(title.span(), message));
+        }
+        (None, None) => {
+            let message = "say what it sends: `title`, or `playlist` with several";
+            return Err(Mistake::at(raw.name.span(), message));
+        }
+    };
+    let when = |text: Spanned<String>| {
+        When::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+    };
+    let mut timed = Vec::with_capacity(raw.at.len());
+    for entry in raw.at {
+        timed.push((when(entry.time)?, title_path(entry.title)?));
     }
+    let fill = unless_off(raw.fill, "write a title's path, or \"off\"")?;
+    let fill = fill.map(|(path, span)| path_at(path, &span)).transpose()?;
+    let start = raw.start.map(when).transpose()?;
+    let repeats = raw.repeat.unwrap_or(true);
+    let programme = Programme { list, repeats, start, timed, fill };
     let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
     let interface = interface(raw.interface)?;
     if interface.is_none() && to.needs_interface() {
@@ -493,7 +522,7 @@ fn channel(raw: raw::Channel) -> Checked<Channel> {
     };
     Ok(Channel {
         name: raw.name.into_inner(),
-        title: raw.title.into_inner(),
+        programme,
         to,
         interface,
         source,
@@ -502,7 +531,7 @@ fn channel(raw: raw::Channel) -> Checked<Channel> {
         rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
         stuff,
         burst: quantity(raw.burst, Nanos(0), Nanos(0)..=BURST_MAX)?,
-        repeats: raw.repeat.unwrap_or(true),
+        announced: raw.announce.unwrap_or(false),
     })
 }
 
@@ -571,6 +600,24 @@ fn rtsp(raw: raw::Rtsp, base: &Path) -> Checked<Rtsp> {
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
         principals,
     })
+}
+
+/// Most titles of a channel: a month of a minute each.
+pub(crate) const TITLES_MAX: usize = 50_000;
+
+fn title_path(written: Spanned<String>) -> Checked<String> {
+    let span = written.span();
+    path_at(written.into_inner(), &span)
+}
+
+fn path_at(path: String, span: &Range<usize>) -> Checked<String> {
+    match path.starts_with('/') {
+        true => Ok(path),
+        false => {
+            let message = "write the title's path as in a URL, like \"/films/loop.ts\"";
+            Err(Mistake::at(span.clone(), message))
+        }
+    }
 }
 
 /// Admission counts on no datagram waiting for the shortest tick, which is 10 ms.

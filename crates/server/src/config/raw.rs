@@ -299,8 +299,19 @@ pub struct RtspPrincipal {
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Channel {
     pub name: Spanned<String>,
-    pub title: Spanned<String>,
+    #[serde(default)]
+    pub title: Placed<String>,
+    #[serde(default)]
+    pub playlist: Placed<OneOrMore>,
     pub to: Spanned<String>,
+    #[serde(default)]
+    pub start: Placed<String>,
+    #[serde(default)]
+    pub at: Vec<At>,
+    #[serde(default)]
+    pub fill: Placed<Switch<String>>,
+    #[serde(default)]
+    pub announce: Option<bool>,
     #[serde(default)]
     pub interface: Placed<Switch<String>>,
     #[serde(default)]
@@ -317,6 +328,15 @@ pub struct Channel {
     pub burst: Placed<Value<Nanos>>,
     #[serde(default)]
     pub repeat: Option<bool>,
+}
+
+/// A title of a channel that has its time.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct At {
+    pub time: Spanned<String>,
+    pub title: Spanned<String>,
 }
 
 /// One string, or a list of them.

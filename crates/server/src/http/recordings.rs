@@ -16,8 +16,8 @@ use crate::ingest::{BeginError, Recordings, State};
 use crate::store::Principal;
 
 const RECORDINGS: &str = "api/v1/recordings";
-/// More than all keys of a recording take.
-const BODY_MAX: usize = 16 * 1024;
+/// More than all keys of a recording take, and of a channel whose titles are not in a file.
+const BODY_MAX: usize = 64 * 1024;
 
 /// Whether a path is one of a recording, or of all.
 pub(super) fn is_here(path: &RequestPath) -> bool {
@@ -111,8 +111,8 @@ fn wanted(body: &[u8]) -> Result<Recording, String> {
     Config::parse_recording(&text).map_err(|error| error.to_string())
 }
 
-/// The whole body.
-async fn read(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Taken>, Refused> {
+/// The whole body, of some keys.
+pub(super) async fn read(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Taken>, Refused> {
     let too_long = || Response::text(413, format!("at most {BODY_MAX} bytes are read here"));
     if incoming.announced().is_some_and(|len| len > BODY_MAX as u64) {
         return Err(too_long().into());

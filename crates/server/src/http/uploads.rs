@@ -17,6 +17,7 @@ use super::principals::{Principals, Who};
 use super::response::Response;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
+use crate::channels::Channels;
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
 use crate::ingest::Recordings;
@@ -40,6 +41,8 @@ pub struct Uploads {
     pulse: Pulse,
     /// Live inputs, where they can be recorded.
     pub recordings: Option<Recordings>,
+    /// What is sent as datagrams.
+    pub channels: Option<Channels>,
 }
 
 /// A place for a title, or for a directory.
@@ -129,6 +132,7 @@ impl Uploads {
             object_max: upload.object_max.0,
             pulse: Pulse::default(),
             recordings: None,
+            channels: None,
         }))
     }
 

@@ -1,0 +1,188 @@
+//! Channels under `/api/v1/channels`: begun, changed and ended by those who may put titles here.
+//!
+//! Promise: what is asked for is checked by the rules of the configuration, with the same words. It sends
+//! nothing itself.
+
+use serde_json::{Map, Value};
+use tactus_core::path::RequestPath;
+
+use super::incoming::Incoming;
+use super::put::Taken;
+use super::recordings;
+use super::request::{Method, Request};
+use super::response::Response;
+use super::uploads::{Refused, Uploads};
+use crate::channels::{Channels, OrderError};
+use crate::config::Config;
+use crate::config::channel::Channel;
+
+const CHANNELS: &str = "api/v1/channels";
+
+/// Whether a path is one of a channel, or of all.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    below(path).is_some()
+}
+
+/// Whether a path is for those who receive a channel.
+pub(super) fn is_guide(path: &RequestPath) -> bool {
+    below(path).is_some_and(|name| name.ends_with(".sdp"))
+}
+
+/// What stands below the place of all channels.
+fn below(path: &RequestPath) -> Option<&str> {
+    let rest = path.name().strip_prefix(CHANNELS)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Does what is asked for.
+pub(super) async fn answer(
+    uploads: &Uploads,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let Some(channels) = &uploads.channels else {
+        return Err(Response::text(404, "nothing is sent here").into());
+    };
+    let below = below(path).unwrap_or_default();
+    let (name, what) = below.split_once('/').unwrap_or((below, ""));
+    let mut body = Vec::new();
+    if matches!(request.method, Method::Put | Method::Patch | Method::Post) {
+        body = match recordings::read(incoming).await? {
+            Ok(body) => body,
+            Err(ended) => return Ok(ended),
+        };
+    }
+    let response = match (request.method, name, what) {
+        (Method::Get | Method::Head, "", "") => Response::json(200, &channels.all()),
+        (Method::Get | Method::Head, name, "") => told(channels, name, 200)?,
+        (Method::Post, "", "") => {
+            let channel = wanted(keys(&body)?)?;
+            if channels.one(&channel.name).is_some() {
+                let text = "there is a channel of this name; change it by PUT or PATCH";
+                return Err(Response::text(409, text).into());
+            }
+            set(channels, channel).await?
+        }
+        (Method::Put, name, "") if !name.is_empty() => {
+            set(channels, wanted(named(keys(&body)?, name)?)?).await?
+        }
+        (Method::Patch, name, "") if !name.is_empty() => {
+            let known = channels.configured(name).ok_or_else(|| refused(&OrderError::Unknown))?;
+            set(channels, wanted(patched(known.keys(), named(keys(&body)?, name)?))?).await?
+        }
+        (Method::Delete, name, "") if !name.is_empty() => {
+            channels.remove(name).await.map_err(|error| refused(&error))?;
+            Response::empty(204)
+        }
+        (Method::Post, name, "skip") => {
+            channels.skip(name).map_err(|error| refused(&error))?;
+            told(channels, name, 202)?
+        }
+        (Method::Post, name, "next") => {
+            channels.wish(name, title(&keys(&body)?)?).map_err(|error| refused(&error))?;
+            told(channels, name, 202)?
+        }
+        _ => {
+            let text = "channels are asked for by GET, set by PUT, changed by PATCH, ended by DELETE; \
+                        POST to NAME/skip leaves a title, to NAME/next names one";
+            let allow = "GET, HEAD, POST, PUT, PATCH, DELETE";
+            return Err(Response::text(405, text).with("Allow", allow).into());
+        }
+    };
+    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+}
+
+async fn set(channels: &Channels, channel: Channel) -> Result<Response, Refused> {
+    let name = channel.name.clone();
+    let is_new = channels.set(channel).await.map_err(|error| refused(&error))?;
+    let response = told(channels, &name, if is_new { 201 } else { 200 })?;
+    Ok(response.with("Location", format!("/{CHANNELS}/{name}")))
+}
+
+fn told(channels: &Channels, name: &str, status: u16) -> Result<Response, Refused> {
+    let one = channels.one(name).ok_or_else(|| refused(&OrderError::Unknown))?;
+    Ok(Response::json(status, &one))
+}
+
+fn refused(error: &OrderError) -> Response {
+    let text = error.to_string();
+    match error {
+        OrderError::Unknown => Response::text(404, text),
+        OrderError::SameAddress(_) => Response::text(409, text),
+        OrderError::TooMany => Response::text(429, text),
+        OrderError::Busy => Response::text(503, text).with("Retry-After", "1"),
+    }
+}
+
+/// The keys of `[[channel]]` in a JSON object.
+fn keys(body: &[u8]) -> Result<Map<String, Value>, Response> {
+    serde_json::from_slice(body).map_err(|error| {
+        Response::text(400, format!("write a JSON object with the keys of [[channel]]: {error}"))
+    })
+}
+
+/// The same with the name that the path says.
+fn named(mut keys: Map<String, Value>, name: &str) -> Result<Map<String, Value>, Response> {
+    match keys.insert("name".into(), name.into()) {
+        None => Ok(keys),
+        Some(written) if written == *name => Ok(keys),
+        Some(_) => Err(Response::text(400, "the path names another channel than the body")),
+    }
+}
+
+/// What is known, with what is to be otherwise; `null` takes a key away (RFC 7396).
+fn patched(mut known: Map<String, Value>, changes: Map<String, Value>) -> Map<String, Value> {
+    let is_list = |key: &str| key == "title" || key == "playlist";
+    if changes.keys().any(|key| is_list(key)) {
+        known.retain(|key, _| !is_list(key));
+    }
+    known.extend(changes);
+    known.retain(|_, value| !value.is_null());
+    known
+}
+
+fn wanted(keys: Map<String, Value>) -> Result<Channel, Response> {
+    let text = toml::to_string(&keys).map_err(|error| format!("a value cannot be: {error}"));
+    let channel =
+        text.and_then(|text| Config::parse_channel(&text).map_err(|error| error.to_string()));
+    channel.map_err(|message| Response::text(400, message))
+}
+
+fn title(keys: &Map<String, Value>) -> Result<String, Response> {
+    let title = keys.get("title").and_then(Value::as_str).filter(|title| title.starts_with('/'));
+    title
+        .map(ToOwned::to_owned)
+        .ok_or_else(|| Response::text(400, "say which: {\"title\": \"/films/next.ts\"}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_checked_as_the_configuration_is_and_changes_what_it_names() {
+        let read = |body: &str| keys(body.as_bytes()).and_then(wanted);
+        let good = r#"{"name": "a", "playlist": ["/a.ts", "/b.ts"], "to": "udp://239.1.1.1:5000", "fill": "/i.ts"}"#;
+        let channel = read(good).unwrap();
+        for body in [
+            "",
+            "[]",
+            "{}",
+            r#"{"name": "a"}"#,
+            r#"{"name": "a", "title": "x", "to": "udp://1.1.1.1:1"}"#,
+        ] {
+            assert!(read(body).is_err(), "{body}");
+        }
+        let patch = |body: &str| wanted(patched(channel.keys(), keys(body.as_bytes()).unwrap()));
+        let other = patch(r#"{"title": "/c.ts", "fill": null}"#).unwrap();
+        assert_eq!(
+            (&other.programme.list, &other.programme.fill),
+            (&crate::config::channel::List::Titles(vec!["/c.ts".into()]), &None)
+        );
+        assert!(other.leaves_as(&channel));
+        assert!(!patch(r#"{"hops": 9}"#).unwrap().leaves_as(&channel));
+        assert!(patch(r#"{"hops": 999}"#).is_err());
+        assert!(named(channel.keys(), "a").is_ok() && named(channel.keys(), "b").is_err());
+    }
+}
