@@ -6,6 +6,7 @@
 
 mod best_effort;
 mod entry;
+mod framed;
 mod frames;
 mod moved;
 mod roster;
@@ -114,7 +115,7 @@ impl<P: LinkPort> LinkServer<P> {
             best_effort: BestEffort::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
-            stage: vec![0; frames::STAGE],
+            stage: vec![0; framed::STAGE],
             patience: parts.patience,
             slot: Slot(0),
             counters: parts.counters,

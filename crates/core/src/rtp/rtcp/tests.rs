@@ -1,3 +1,5 @@
+//! Reports against RFC 3550: what is written is read, and no bytes are too strange to be refused.
+
 use super::*;
 use crate::units::MILLISECOND;
 use alloc::vec;
