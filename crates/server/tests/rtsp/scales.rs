@@ -30,7 +30,7 @@ fn part(receiver: &mut Receiver, reply: &Reply) -> Vec<Vec<u8>> {
         quiet = if more.is_empty() { quiet + 1 } else { 0 };
         came.extend(more);
     }
-    let is_first = |bytes: &Vec<u8>| rtp::Packet::read(bytes).unwrap().sequence == first;
+    let is_first = |bytes: &Vec<u8>| rtp::Packet::read(bytes).expect("it is RTP").sequence == first;
     let at = came.iter().position(is_first).expect("the packet that was named");
     came.split_off(at)
 }
