@@ -19,6 +19,12 @@ pub mod file;
 pub mod outlet;
 pub mod tcp;
 
+mod routes;
+pub mod uring_link;
+pub mod xdp;
+
+pub mod back_end;
+
 mod progress;
 mod workers;
 

@@ -4,10 +4,12 @@
 //! have left and none behind it. Several datagrams of one message are cut by the kernel (`UDP_SEGMENT`)
 //! where it does that, or given to it one by one. It knows no pace.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
@@ -75,7 +77,40 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
         }
     }
     bind(&socket, &SocketAddr::new(way.from, 0))?;
+    if let (true, Some(index)) = (is_v4, way.interface) {
+        let cookie = cookie(socket.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie, index);
+    }
     Ok(socket)
+}
+
+/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie: the kernel takes the number
+/// but never gives it back (`IP_MULTICAST_IF`, ip(7)). An entry is a few bytes, and no cookie comes twice.
+static INTERFACES: Mutex<BTreeMap<u64, u32>> = Mutex::new(BTreeMap::new());
+
+/// By which interface the outlet with this cookie sends groups of IPv4.
+pub(crate) fn group_interface(cookie: u64) -> Option<u32> {
+    INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).get(&cookie).copied()
+}
+
+/// What the kernel calls a socket: a number that no two ever share.
+pub(crate) fn cookie(socket: RawFd) -> Option<u64> {
+    option(socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0)
+}
+
+/// Numbers that any bytes are a value of.
+pub(crate) trait Plain: Copy {}
+impl Plain for i32 {}
+impl Plain for u64 {}
+
+/// An option of a socket, when it has it.
+pub(crate) fn option<T: Plain>(socket: RawFd, level: i32, name: i32, mut value: T) -> Option<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into a value that has that many, and of which any bytes
+    // are one; a wrong descriptor is an error, not a danger.
+    let done =
+        unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut len) };
+    (done == 0).then_some(value)
 }
 
 /// Where an outlet's datagrams come from.
@@ -84,6 +119,15 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
 /// What the kernel says.
 pub fn address(outlet: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(rustix::net::getsockname(outlet)?.try_into()?)
+}
+
+/// Names the class of the host's queueing discipline by which an outlet's datagrams leave: its major and minor
+/// number (tc-htb(8), `SO_PRIORITY` of socket(7)).
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`.
+pub fn set_class(outlet: &OwnedFd, class: u32) -> io::Result<()> {
+    set(outlet, libc::SOL_SOCKET, libc::SO_PRIORITY, &class)
 }
 
 /// As much room as may be had: beyond `net.core.wmem_max` only with a right.
@@ -110,7 +154,7 @@ pub struct UdpLink {
 }
 
 /// What a call describes its messages with.
-struct Tables {
+pub(crate) struct Tables {
     heads: [libc::mmsghdr; MESSAGES_MAX],
     parts: [libc::iovec; PARTS_MAX],
     names: [Address; MESSAGES_MAX],
@@ -158,14 +202,7 @@ impl UdpLink {
 
     /// A port that leaves the cutting to whom it is told.
     pub fn with(cutting: Cutting) -> Self {
-        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let tables = Tables {
-            heads: [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; MESSAGES_MAX],
-            parts: [empty; PARTS_MAX],
-            names: [Address([0; ADDRESS]); MESSAGES_MAX],
-            controls: [Control::of(0); MESSAGES_MAX],
-        };
-        Self { cutting, tables: Box::new(tables) }
+        Self { cutting, tables: Tables::new() }
     }
 
     /// Who cuts messages.
@@ -234,13 +271,8 @@ impl PacketPort for UdpLink {
                     parts = &parts[skipped as usize..];
                 }
                 Err(_) => {
-                    let stop = match io::Error::last_os_error().raw_os_error() {
-                        // The buffer is full, or the device's queue, or a signal came first.
-                        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
-                            Stop::Full
-                        }
-                        errno => Stop::Refused(errno.unwrap_or(libc::EIO)),
-                    };
+                    let errno = io::Error::last_os_error().raw_os_error();
+                    let stop = stop_for(errno.unwrap_or(libc::EIO));
                     return Gone { messages: done, stop: Some(stop) };
                 }
             }
@@ -253,9 +285,33 @@ impl PacketPort for UdpLink {
     }
 }
 
+/// What an error of a send means.
+pub(crate) fn stop_for(errno: i32) -> Stop {
+    match errno {
+        // The buffer is full, or the device's queue, or a signal came first.
+        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Stop::Full,
+        errno => Stop::Refused(errno),
+    }
+}
+
 impl Tables {
+    pub(crate) fn new() -> Box<Self> {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Box::new(Self {
+            heads: [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; MESSAGES_MAX],
+            parts: [empty; PARTS_MAX],
+            names: [Address([0; ADDRESS]); MESSAGES_MAX],
+            controls: [Control::of(0); MESSAGES_MAX],
+        })
+    }
+
+    /// What was described of a message.
+    pub(crate) fn head(&self, at: usize) -> *const libc::msghdr {
+        &raw const self.heads[at].msg_hdr
+    }
+
     /// Describes as many messages as there is room for; how many, and how many parts they have.
-    fn describe(&mut self, messages: &[Message], parts: &[&[u8]]) -> (usize, usize) {
+    pub(crate) fn describe(&mut self, messages: &[Message], parts: &[&[u8]]) -> (usize, usize) {
         let (mut count, mut used) = (0, 0);
         for message in messages.iter().take(MESSAGES_MAX) {
             let next = used + usize::from(message.parts);

@@ -1,0 +1,261 @@
+//! Back ends of the packet link: which there are here, what a datagram costs by each, and the one that is taken.
+//!
+//! Promise: what is chosen works here; what the host refuses is told, and never stops anybody. The measurement
+//! sends to a socket of our own on the loopback, so that nobody else sees it, and counts the CPU time of this
+//! thread only: other load on the machine hardly moves it, and never the order of the candidates within one.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::time::ClockId;
+use tactus_core::datagrams::PAYLOAD;
+use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
+use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
+
+use crate::clock;
+use crate::outlet::{self, Cutting, UdpLink};
+use crate::uring_link::UringLink;
+use crate::xdp::XdpLink;
+
+/// By which of the kernel's doors datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BackEnd {
+    /// `sendmmsg`.
+    Sendmmsg,
+    /// io_uring.
+    IoUring,
+    /// AF_XDP, and `sendmmsg` for what it does not reach.
+    Xdp,
+}
+
+impl BackEnd {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Sendmmsg, Self::IoUring, Self::Xdp];
+
+    /// As the configuration names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sendmmsg => "sendmmsg",
+            Self::IoUring => "io_uring",
+            Self::Xdp => "af_xdp",
+        }
+    }
+
+    /// Whether datagrams pass the host's firewall and queues: what nobody chooses for an operator.
+    pub const fn is_bypass(self) -> bool {
+        matches!(self, Self::Xdp)
+    }
+
+    fn open(self) -> io::Result<Box<dyn PacketPort>> {
+        Ok(match self {
+            Self::Sendmmsg => Box::new(UdpLink::new()),
+            Self::IoUring => Box::new(UringLink::new()?),
+            Self::Xdp => Box::new(XdpLink::new()?),
+        })
+    }
+
+    /// The same, for what goes to this host.
+    fn on_loopback(self) -> io::Result<Box<dyn PacketPort>> {
+        match self {
+            Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
+            other => other.open(),
+        }
+    }
+}
+
+impl fmt::Display for BackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one back end is like here.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Which.
+    pub back_end: BackEnd,
+    /// CPU time of a datagram of its own, the kernel's receiving included; or why it cannot be had.
+    pub single: io::Result<Nanos>,
+    /// CPU time of each of seven that leave as one message.
+    pub gathered: Option<Nanos>,
+}
+
+/// What was taken.
+pub struct Chosen {
+    /// It.
+    pub port: Box<dyn PacketPort>,
+    /// Which it is.
+    pub back_end: BackEnd,
+    /// Who cuts messages of several datagrams, where they leave by a socket.
+    pub cutting: Cutting,
+    /// All that were looked at.
+    pub candidates: Vec<Candidate>,
+    /// Why not the one that was wanted.
+    pub refused: Option<(BackEnd, io::Error)>,
+}
+
+/// Measures `wanted`, or all that bypass nothing, and takes the cheapest: 10 ms of CPU time for each.
+pub fn choose(wanted: Option<BackEnd>) -> Chosen {
+    let looked_at = |back_end: &BackEnd| match wanted {
+        Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
+        None => !back_end.is_bypass(),
+    };
+    let looked_at: Vec<BackEnd> = BackEnd::ALL.into_iter().filter(looked_at).collect();
+    let candidates = measure(&looked_at);
+    let cost = |back_end: BackEnd| {
+        let candidate = candidates.iter().find(|candidate| candidate.back_end == back_end);
+        candidate.and_then(|candidate| candidate.single.as_ref().ok().copied())
+    };
+    let allowed = BackEnd::ALL.into_iter().filter(|back_end| !back_end.is_bypass());
+    let cheapest = allowed.filter_map(|back_end| Some((cost(back_end)?, back_end))).min();
+    let mut order: Vec<BackEnd> = wanted.into_iter().collect();
+    order.extend(cheapest.map(|(_, back_end)| back_end));
+    let mut refused = None;
+    for back_end in order {
+        match back_end.open() {
+            Ok(port) => return chosen(port, back_end, candidates, refused),
+            Err(error) => refused = refused.or(Some((back_end, error))),
+        }
+    }
+    chosen(Box::new(UdpLink::new()), BackEnd::Sendmmsg, candidates, refused)
+}
+
+fn chosen(
+    port: Box<dyn PacketPort>,
+    back_end: BackEnd,
+    candidates: Vec<Candidate>,
+    refused: Option<(BackEnd, io::Error)>,
+) -> Chosen {
+    let cutting = if port.segments_max() > 1 { Cutting::Kernel } else { Cutting::Ours };
+    Chosen { port, back_end, cutting, candidates, refused }
+}
+
+/// Rounds, of which the median counts.
+const ROUNDS: usize = 5;
+/// Batches of a round: 640 datagrams, 0.5 to 2 ms.
+const BATCHES: usize = 10;
+const BATCH: usize = 64;
+/// How long a port may take to know its way.
+const SETTLES: Nanos = MILLISECOND.times(20);
+
+/// What a datagram costs by each of these back ends; they take turns.
+pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
+    let Ok(stage) = Stage::new() else { return vec![] };
+    let mut ports: Vec<_> =
+        back_ends.iter().map(|&back_end| (back_end, back_end.on_loopback())).collect();
+    for (back_end, port) in &mut ports {
+        if let (BackEnd::Xdp, Ok(port)) = (back_end, port) {
+            stage.settle(port.as_mut());
+        }
+    }
+    let mut single = vec![vec![]; ports.len()];
+    let mut gathered = vec![vec![]; ports.len()];
+    for _ in 0..ROUNDS {
+        for (at, (_, port)) in ports.iter_mut().enumerate() {
+            let Ok(port) = port else { continue };
+            single[at].extend(stage.cost(port.as_mut(), 1));
+            if port.segments_max() > 1 {
+                gathered[at].extend(stage.cost(port.as_mut(), 7));
+            }
+        }
+    }
+    let results = ports.into_iter().zip(single.into_iter().zip(gathered));
+    results
+        .map(|((back_end, port), (single, gathered))| {
+            let single = port.and_then(|_| median(single).ok_or(io::ErrorKind::Other.into()));
+            Candidate { back_end, single, gathered: median(gathered) }
+        })
+        .collect()
+}
+
+fn median(mut values: Vec<Nanos>) -> Option<Nanos> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+/// An outlet, and a socket of ours that it sends to, which keeps next to nothing.
+struct Stage {
+    outlet: OwnedFd,
+    inbox: OwnedFd,
+}
+
+impl Stage {
+    fn new() -> io::Result<Self> {
+        // Frames of IPv4 that seem to come from this host are thrown away before they cost what others do.
+        let at = |from: IpAddr| {
+            let buffer = 4 << 20;
+            let (interface, hops, dscp, heard_here) = (None, None, 0, true);
+            let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
+            io::Result::Ok((outlet::open(&way)?, outlet::open(&way)?))
+        };
+        let (outlet, inbox) =
+            at(Ipv6Addr::LOCALHOST.into()).or_else(|_| at(Ipv4Addr::LOCALHOST.into()))?;
+        rustix::net::sockopt::set_socket_recv_buffer_size(&inbox, 1)?;
+        Ok(Self { outlet, inbox })
+    }
+
+    /// Sends until the port has had time to find out how.
+    fn settle(&self, port: &mut dyn PacketPort) {
+        let end = clock::now() + SETTLES;
+        while clock::now() < end {
+            self.send(port, 1);
+            clock::sleep_until(clock::now() + MILLISECOND);
+        }
+    }
+
+    /// CPU time of a datagram; none when not all were taken.
+    fn cost(&self, port: &mut dyn PacketPort, segments: usize) -> Option<Nanos> {
+        let begun = cpu_time();
+        let mut sent = 0;
+        for _ in 0..BATCHES {
+            sent += self.send(port, segments);
+        }
+        let spent = cpu_time().since(begun);
+        (sent == (BATCHES * BATCH) as u64).then(|| Nanos(spent.0 / sent))
+    }
+
+    fn send(&self, port: &mut dyn PacketPort, segments: usize) -> u64 {
+        const LEN: usize = PAYLOAD.0 as usize;
+        static BODY: [u8; LEN] = [0x47; LEN];
+        let Ok(to) = outlet::address(&self.inbox) else { return 0 };
+        let messages = BATCH / segments;
+        let rest = BATCH % segments;
+        let message = |parts: usize| Message { to, segment: LEN as u16, parts: parts as u16 };
+        let mut described = vec![message(segments); messages];
+        described.extend((rest > 0).then(|| message(rest)));
+        let parts = [&BODY[..]; BATCH];
+        let batch = Batch { messages: &described, parts: &parts };
+        let gone = port.send(clock::now(), SocketHandle(self.outlet.as_raw_fd()), batch);
+        let taken = &described[..gone.messages];
+        taken.iter().map(|message| u64::from(message.parts)).sum()
+    }
+}
+
+/// What this thread has run.
+fn cpu_time() -> MonoTime {
+    let ran = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    MonoTime(ran.tv_sec as u64 * SECOND.0 + ran.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_sends_and_what_is_refused_is_told() {
+        for wanted in [None, Some(BackEnd::Sendmmsg), Some(BackEnd::IoUring), Some(BackEnd::Xdp)] {
+            let mut chosen = choose(wanted);
+            let is_wanted = wanted.is_none_or(|wanted| wanted == chosen.back_end);
+            assert!(is_wanted || chosen.refused.is_some());
+            assert!(wanted.is_some() || !chosen.back_end.is_bypass());
+            let stage = Stage::new().unwrap();
+            assert_eq!(stage.send(chosen.port.as_mut(), 1), BATCH as u64);
+            let plain = &chosen.candidates[0];
+            assert_eq!(plain.back_end, BackEnd::Sendmmsg);
+            let cost = plain.single.as_ref().unwrap().0;
+            assert!((10..1_000_000).contains(&cost), "{cost} ns");
+        }
+    }
+}

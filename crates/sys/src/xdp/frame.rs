@@ -1,0 +1,213 @@
+//! Frames: a datagram with everything that the kernel would have put in front of it.
+//!
+//! Promise: what is written is a whole Ethernet frame (RFC 894, RFC 2464) of IPv4 (RFC 791) or IPv6 (RFC 8200)
+//! and UDP (RFC 768) with right checksums, or nothing when it does not fit.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How datagrams of one outlet reach one destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    /// Which of the port's devices.
+    pub(crate) device: u8,
+    pub(crate) to_mac: Mac,
+    pub(crate) from_mac: Mac,
+    /// Of the family of the destination.
+    pub(crate) from: SocketAddr,
+    /// TTL, or hop limit.
+    pub(crate) hops: u8,
+    /// TOS, or traffic class.
+    pub(crate) class: u8,
+    /// The longest IP packet.
+    pub(crate) mtu: u16,
+}
+
+pub(crate) type Mac = [u8; 6];
+
+const ETHERNET: usize = 14;
+const UDP: usize = 8;
+const PROTOCOL_UDP: u8 = 17;
+/// The IP packet may not be cut on its way: as the kernel's own UDP.
+const DO_NOT_FRAGMENT: u16 = 0x4000;
+
+/// Writes a datagram of `payload` bytes, which `copy` writes; the length of the frame.
+pub(crate) fn write(
+    route: &Route,
+    to: SocketAddr,
+    payload: usize,
+    into: &mut [u8],
+    copy: impl FnOnce(&mut [u8]),
+) -> Option<usize> {
+    let (ip, kind) = match to {
+        SocketAddr::V4(_) => (20, [0x08, 0x00]),
+        SocketAddr::V6(_) => (40, [0x86, 0xdd]),
+    };
+    let header = ETHERNET + ip + UDP;
+    if ip + UDP + payload > usize::from(route.mtu) {
+        return None;
+    }
+    let frame = into.get_mut(..header + payload)?;
+    frame[..6].copy_from_slice(&route.to_mac);
+    frame[6..12].copy_from_slice(&route.from_mac);
+    frame[12..14].copy_from_slice(&kind);
+    let (head, body) = frame.split_at_mut(header);
+    copy(body);
+    let (head, udp) = head[ETHERNET..].split_at_mut(ip);
+    let udp_len = (UDP + payload) as u16;
+    udp[0..2].copy_from_slice(&route.from.port().to_be_bytes());
+    udp[2..4].copy_from_slice(&to.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    udp[6..8].fill(0);
+    let pseudo = match (route.from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            write_v4(head, route, from, to, udp_len);
+            sum(&head[12..20])
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            write_v6(head, route, from, to, udp_len);
+            sum(&head[8..40])
+        }
+        _ => return None,
+    };
+    let fixed = [0, PROTOCOL_UDP, udp[4], udp[5]];
+    // A sum that comes out as zero is sent as its other form: zero says that there is none.
+    let check = match fold(pseudo + sum(&fixed) + sum(udp) + sum(body)) {
+        0 => 0xffff,
+        check => check,
+    };
+    udp[6..8].copy_from_slice(&check.to_ne_bytes());
+    Some(header + payload)
+}
+
+fn write_v4(head: &mut [u8], route: &Route, from: Ipv4Addr, to: Ipv4Addr, udp_len: u16) {
+    head[0] = 0x45;
+    head[1] = route.class;
+    head[2..4].copy_from_slice(&(20 + udp_len).to_be_bytes());
+    head[4..6].fill(0);
+    head[6..8].copy_from_slice(&DO_NOT_FRAGMENT.to_be_bytes());
+    head[8] = route.hops;
+    head[9] = PROTOCOL_UDP;
+    head[10..12].fill(0);
+    head[12..16].copy_from_slice(&from.octets());
+    head[16..20].copy_from_slice(&to.octets());
+    let check = fold(sum(head));
+    head[10..12].copy_from_slice(&check.to_ne_bytes());
+}
+
+fn write_v6(head: &mut [u8], route: &Route, from: Ipv6Addr, to: Ipv6Addr, udp_len: u16) {
+    let first = 6 << 28 | u32::from(route.class) << 20;
+    head[0..4].copy_from_slice(&first.to_be_bytes());
+    head[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    head[6] = PROTOCOL_UDP;
+    head[7] = route.hops;
+    head[8..24].copy_from_slice(&from.octets());
+    head[24..40].copy_from_slice(&to.octets());
+}
+
+/// The address on an Ethernet of a group (RFC 1112, section 6.4; RFC 2464, section 7); none of anything else.
+pub(crate) fn mac_of_group(group: IpAddr) -> Option<Mac> {
+    match group {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, b, c, d] = group.octets();
+            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
+/// The words of `bytes` in the machine's order, added (RFC 1071, sections 1 and 2 B); an odd byte is the
+/// first of a word.
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let whole: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    whole + u64::from(u32::from_ne_bytes(last))
+}
+
+/// The checksum of what adds up to `sum`.
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(from: &str) -> Route {
+        Route {
+            device: 0,
+            to_mac: [2, 0, 0, 0, 0, 2],
+            from_mac: [2, 0, 0, 0, 0, 1],
+            from: from.parse().unwrap(),
+            hops: 7,
+            class: 0x88,
+            mtu: 1500,
+        }
+    }
+
+    /// RFC 1071's sum, word by word as the RFC has it.
+    fn plain(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+
+    #[test]
+    fn what_a_receiver_adds_up_comes_out_as_it_must() {
+        for (from, to) in
+            [("10.0.0.1:5000", "239.1.2.3:6000"), ("[fe80::1]:5000", "[ff02::1:2]:6000")]
+        {
+            let to: SocketAddr = to.parse().unwrap();
+            for len in [0usize, 1, 2, 3, 11, 188, 1316, 1327, 1328, 1400] {
+                let body: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
+                let mut frame = [0xee; 2048];
+                let copy = |into: &mut [u8]| into.copy_from_slice(&body);
+                let whole = write(&route(from), to, len, &mut frame, copy).unwrap();
+                let ip = if to.is_ipv4() { 20 } else { 40 };
+                assert_eq!(whole, 14 + ip + 8 + len);
+                assert_eq!(frame[14 + ip + 8..whole], body);
+                let addresses = if to.is_ipv4() { &frame[26..34] } else { &frame[22..54] };
+                let mut pseudo = addresses.to_vec();
+                pseudo.extend([0, 17]);
+                pseudo.extend((8 + len as u16).to_be_bytes());
+                pseudo.extend(&frame[14 + ip..whole]);
+                assert_eq!(plain(&pseudo), 0xffff, "{to}, {len} bytes");
+                if to.is_ipv4() {
+                    assert_eq!(plain(&frame[14..34]), 0xffff);
+                    assert_eq!((frame[15], frame[22], &frame[12..14]), (0x88, 7, &[8, 0][..]));
+                } else {
+                    assert_eq!((frame[14], frame[15], frame[21]), (0x68, 0x80, 7));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_written() {
+        let to = "10.0.0.2:1".parse().unwrap();
+        let mut frame = [0; 2048];
+        assert_eq!(write(&route("10.0.0.1:1"), to, 1473, &mut frame, |_| ()), None);
+        assert_eq!(write(&route("10.0.0.1:1"), to, 1472, &mut frame, |_| ()), Some(1514));
+        assert_eq!(write(&route("10.0.0.1:1"), to, 100, &mut frame[..100], |_| ()), None);
+        assert_eq!(write(&route("[::1]:1"), to, 100, &mut frame, |_| ()), None);
+    }
+
+    #[test]
+    fn groups_have_addresses_on_the_wire_and_others_none() {
+        let mac = |text: &str| mac_of_group(text.parse().unwrap());
+        assert_eq!(mac("239.129.2.3"), Some([1, 0, 0x5e, 1, 2, 3]));
+        assert_eq!(mac("ff15::8:0:1234:5678"), Some([0x33, 0x33, 0x12, 0x34, 0x56, 0x78]));
+        assert_eq!((mac("10.0.0.1"), mac("fe80::1")), (None, None));
+    }
+}

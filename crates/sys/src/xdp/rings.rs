@@ -1,0 +1,281 @@
+//! One AF_XDP socket that only sends: its memory, its two rings, and the call that makes the kernel look.
+//!
+//! Promise: a frame is written only while it is ours; it is ours again when the kernel has said that it has left.
+//! Copy mode only: the device keeps its queues and drivers, and no program is loaded. The kernel's side:
+//! Documentation/networking/af_xdp.rst, net/xdp/xsk.c (generic path).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tactus_core::units::{MILLISECOND, Nanos};
+
+use crate::clock;
+use crate::datagrams::set;
+
+/// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
+pub(super) const FRAMES: u32 = 1024;
+/// Bytes of a frame; the kernel wants a power of two.
+pub(super) const FRAME: usize = 2048;
+/// The kernel does not bind a socket without one, though nothing is received.
+const FILL: u32 = 64;
+/// How long a queue may be busy.
+const BUSY_MAX: Nanos = MILLISECOND.times(500);
+/// Most calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and more than the ring
+/// holds there never is.
+const KICKS_MAX: u32 = FRAMES / 32 + 4;
+
+/// The socket.
+pub(super) struct Rings {
+    socket: OwnedFd,
+    memory: Mapping,
+    sending: Ring,
+    done: Ring,
+    /// Offsets of frames that are ours.
+    free: Vec<u64>,
+}
+
+/// A ring that is shared with the kernel.
+struct Ring {
+    map: Mapping,
+    producer: usize,
+    consumer: usize,
+    entries: usize,
+    /// Our own end.
+    position: u32,
+}
+
+/// Memory that is ours until it is dropped.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is plain memory; who has the value has it alone, besides the kernel.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(len: usize, flags: i32, socket: i32, offset: libc::off_t) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping where the kernel likes it touches nothing that is there.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, socket, offset) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("nothing is mapped at zero");
+        Ok(Self { base, len })
+    }
+}
+
+impl Mapping {
+    /// What stands at an offset; only to be touched where it lies within.
+    fn at<T>(&self, offset: usize) -> *mut T {
+        self.base.as_ptr().wrapping_add(offset).cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and references into it live no longer than `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Ring {
+    fn slot<T>(&self, at: usize) -> *mut T {
+        self.map.at(self.entries + at * size_of::<T>())
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `at` is an offset of the kernel's within the mapping, aligned for a word, which both sides
+        // use atomically only.
+        unsafe { AtomicU32::from_ptr(self.map.at(at)) }
+    }
+}
+
+impl Rings {
+    /// Binds queue 0 of a device. Waits for a queue that somebody has just left: the kernel gives it back
+    /// some 100 ms later.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while somebody else has the queue.
+    pub(super) fn bind(device: u32) -> io::Result<Self> {
+        let end = clock::now() + BUSY_MAX;
+        loop {
+            match Self::try_bind(device) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && clock::now() < end => {
+                    clock::sleep_until(clock::now() + MILLISECOND.times(20));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_bind(device: u32) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: takes numbers only.
+        let socket = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made it, for nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let memory = Mapping::new(FRAMES as usize * FRAME, anonymous, -1, 0)?;
+        let registration = libc::xdp_umem_reg {
+            addr: memory.base.as_ptr() as u64,
+            len: memory.len as u64,
+            chunk_size: FRAME as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
+        set(&socket, libc::SOL_XDP, libc::XDP_UMEM_FILL_RING, &FILL)?;
+        set(&socket, libc::SOL_XDP, libc::XDP_UMEM_COMPLETION_RING, &FRAMES)?;
+        set(&socket, libc::SOL_XDP, libc::XDP_TX_RING, &FRAMES)?;
+        let offsets = offsets(&socket)?;
+        let ring = |ring: libc::xdp_ring_offset, entry: usize, page: libc::off_t| {
+            let entries = ring.desc as usize;
+            let len = entries + FRAMES as usize * entry;
+            let shared = libc::MAP_SHARED | libc::MAP_POPULATE;
+            let map = Mapping::new(len, shared, socket.as_raw_fd(), page)?;
+            let (producer, consumer) = (ring.producer as usize, ring.consumer as usize);
+            io::Result::Ok(Ring { map, producer, consumer, entries, position: 0 })
+        };
+        let sending = ring(offsets.tx, size_of::<libc::xdp_desc>(), libc::XDP_PGOFF_TX_RING)?;
+        let page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        let done = ring(offsets.cr, size_of::<u64>(), page)?;
+        // What the kernel may hold of ours; as much as there is anyway.
+        let room = (FRAMES as usize * 2 * FRAME) as i32;
+        if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room).is_err() {
+            drop(set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &room));
+        }
+        let to = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: libc::XDP_COPY,
+            sxdp_ifindex: device,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        // SAFETY: the address is readable for its size.
+        let bound = unsafe {
+            let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+            libc::bind(socket.as_raw_fd(), (&raw const to).cast(), len)
+        };
+        if bound < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let free = (0..u64::from(FRAMES)).map(|frame| frame * FRAME as u64).collect();
+        Ok(Self { socket, memory, sending, done, free })
+    }
+
+    /// Whether so many frames are ours.
+    pub(super) fn has_room(&mut self, frames: usize) -> bool {
+        if self.free.len() < frames {
+            self.reap();
+        }
+        self.free.len() >= frames
+    }
+
+    /// Lets `write` fill a frame and puts it behind those that wait; false when it has written nothing, or
+    /// none is ours.
+    pub(super) fn push(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let Some(&offset) = self.free.last() else { return false };
+        // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other reference to
+        // it exists; it lies within the memory.
+        let frame =
+            unsafe { std::slice::from_raw_parts_mut(self.memory.at::<u8>(offset as usize), FRAME) };
+        let Some(len) = write(frame) else { return false };
+        self.free.pop();
+        let at = (self.sending.position & (FRAMES - 1)) as usize;
+        let described = libc::xdp_desc { addr: offset, len: len as u32, options: 0 };
+        // SAFETY: the slot lies within the mapping. It is ours: as many slots are there as frames, and a frame is
+        // ours only when the kernel has taken it out of its slot.
+        unsafe { self.sending.slot::<libc::xdp_desc>(at).write(described) };
+        self.sending.position = self.sending.position.wrapping_add(1);
+        true
+    }
+
+    /// Makes the kernel take what was pushed, as far as the device lets it.
+    ///
+    /// # Errors
+    /// When the device is gone or down: what was pushed may be lost.
+    pub(super) fn kick(&mut self) -> io::Result<()> {
+        let producer = self.sending.word(self.sending.producer);
+        // SYNC(sent): release here; the kernel loads it with acquire before it looks at the slots.
+        producer.store(self.sending.position, Ordering::Release);
+        let mut waits = self.waits();
+        for _ in 0..KICKS_MAX {
+            if waits == 0 {
+                break;
+            }
+            // SAFETY: there is no memory in this call.
+            let called = unsafe {
+                let flags = libc::MSG_DONTWAIT;
+                libc::sendto(self.socket.as_raw_fd(), ptr::null(), 0, flags, ptr::null(), 0)
+            };
+            let before = std::mem::replace(&mut waits, self.waits());
+            if called < 0 {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    // Its share of one call, a full queue, or a full completion ring: the next call goes on.
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
+                    _ => return Err(error),
+                }
+                if waits == before {
+                    break;
+                }
+            }
+        }
+        self.reap();
+        Ok(())
+    }
+
+    /// How many the kernel has not taken.
+    fn waits(&self) -> u32 {
+        let taken = self.sending.word(self.sending.consumer).load(Ordering::Acquire);
+        self.sending.position.wrapping_sub(taken)
+    }
+
+    /// Takes back what has left.
+    fn reap(&mut self) {
+        let done = &mut self.done;
+        // SYNC(left): acquire here; the kernel stores it with release after it has filled the slots.
+        let end = done.word(done.producer).load(Ordering::Acquire);
+        while done.position != end {
+            let at = (done.position & (FRAMES - 1)) as usize;
+            // SAFETY: the slot lies within the mapping and the kernel has filled it, by the line above.
+            let offset = unsafe { done.slot::<u64>(at).read() };
+            assert!(self.free.len() < FRAMES as usize, "a frame comes back once");
+            self.free.push(offset & !(FRAME as u64 - 1));
+            done.position = done.position.wrapping_add(1);
+        }
+        done.word(done.consumer).store(end, Ordering::Release);
+    }
+}
+
+fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
+    // SAFETY: all of it are numbers, for which zero is a value.
+    let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into what has that many.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            libc::XDP_MMAP_OFFSETS,
+            (&raw mut offsets).cast(),
+            &raw mut len,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Before 5.4 they were shorter.
+    if len as usize != size_of::<libc::xdp_mmap_offsets>() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(offsets)
+}
