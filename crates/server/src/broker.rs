@@ -77,6 +77,8 @@ pub struct BrokerRules {
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
     pub start_burst: Nanos,
+    /// CPU time of one datagram.
+    pub datagram: Nanos,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
 }

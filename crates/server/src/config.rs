@@ -73,6 +73,8 @@ pub struct Config {
     pub cpu_budget: Percent,
     /// Which server sits on which core, and with which right.
     pub cores: Cores,
+    /// How datagrams leave.
+    pub packets: Packets,
     /// Most deliveries without a rate at once.
     pub best_effort_streams_max: u32,
     /// When a client that does not take its bytes is ended.
@@ -219,6 +221,15 @@ pub struct Cores {
     pub realtime: bool,
     /// Its priority, 1 to 99.
     pub priority: u32,
+}
+
+/// How datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packets {
+    /// How finely the link divides time for them.
+    pub tick: Nanos,
+    /// Which back end; by default the one that was measured to cost the least.
+    pub back_end: raw::BackEnd,
 }
 
 /// When a client that does not take its bytes is ended.

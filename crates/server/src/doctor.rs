@@ -9,7 +9,8 @@ pub mod judge;
 use std::io;
 use std::path::Path;
 
-use tactus_core::units::Bytes;
+use tactus_core::units::{Bytes, Nanos};
+use tactus_sys::back_end::{self, BackEnd};
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
@@ -81,6 +82,8 @@ pub struct Facts {
     pub volume: Option<Volume>,
     /// What its model file says, or that there is none, or what is wrong with it.
     pub model: Option<Result<String, String>>,
+    /// What a datagram costs by each back end, or why it cannot be had.
+    pub packets: Vec<(BackEnd, Result<Nanos, String>)>,
 }
 
 /// What the server wants of the host.
@@ -102,7 +105,11 @@ impl Facts {
     pub fn look(dir: Option<&Path>) -> io::Result<Self> {
         let volume = dir.map(probe::volume).transpose()?;
         let model = volume.as_ref().and_then(|volume| model_at(&volume.path.join(MODEL_FILE)));
-        Ok(Self { machine: probe::machine(), network: probe::network(), volume, model })
+        let packets = back_end::measure(&BackEnd::ALL)
+            .into_iter()
+            .map(|found| (found.back_end, found.single.map_err(|error| error.to_string())));
+        let (machine, network) = (probe::machine(), probe::network());
+        Ok(Self { machine, network, volume, model, packets: packets.collect() })
     }
 }
 

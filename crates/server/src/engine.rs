@@ -6,6 +6,7 @@
 
 mod host;
 mod intake;
+pub mod packets;
 mod pulse;
 mod strain;
 mod terms;
@@ -17,14 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
-use tactus_core::units::Nanos;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
 use tactus_engine::message::Report;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::bell::{self, Bell, Sleeper};
-use tactus_sys::outlet::{Cutting, UdpLink};
 use tactus_sys::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
@@ -37,6 +36,7 @@ use crate::engine::pulse::Watch;
 use crate::engine::volume::IntakeHost;
 
 pub use crate::engine::intake::{Intake, IntakeLevels};
+pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::pulse::Pulse;
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
@@ -57,8 +57,8 @@ pub struct Engine {
     pub volumes: Vec<VolumeFacts>,
     /// Which server sits on which core.
     pub placement: Vec<CorePlan>,
-    /// Who cuts messages of several datagrams.
-    pub packet_cutting: Cutting,
+    /// How datagrams leave, and what that costs.
+    pub packets: PacketFacts,
     /// What the host refused, in words, each with what it costs.
     pub degraded: Vec<String>,
     stopping: Arc<AtomicBool>,
@@ -100,15 +100,14 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         shares.push(share);
     }
     let (report_bell, sleeper) = bell::bell()?;
-    let udp = UdpLink::new();
-    let packet_cutting = udp.cutting();
+    let (port, packets) = packets::open(config.packets.back_end, &mut degraded);
     let setup = Setup {
         volumes: setups,
         link: TcpLink::new(),
         packets: Some(PacketSetup {
-            port: Box::new(udp),
+            port,
             rate: terms::link_rate(config),
-            tick: PACKET_TICK,
+            tick: config.packets.tick,
         }),
         streams: config.memory.streams_max,
         patience: Patience {
@@ -133,6 +132,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         best_effort_max: config.best_effort_streams_max,
         retry_after: terms::RETRY_AFTER,
         start_burst: config.rate.title.start_burst,
+        datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
     };
     let all = Bells(started.bells.clone());
@@ -166,7 +166,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         strains,
         volumes: facts,
         placement: plan,
-        packet_cutting,
+        packets,
         degraded,
         stopping,
         bells: started.bells,
@@ -175,10 +175,6 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         threads,
     })
 }
-
-/// How finely the link divides time for datagrams: 10,000 wake-ups a second at most, which cost 3 % of a
-/// core, and less than that for late packets than a receiver's own clock errs by.
-const PACKET_TICK: Nanos = Nanos::from_micros(100);
 
 impl Drop for Engine {
     fn drop(&mut self) {

@@ -17,14 +17,13 @@ use prometheus_client::registry::Registry;
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
-use tactus_sys::outlet::Cutting;
 
 use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, Intake, Pulse, VolumeFacts};
+use crate::engine::{Engine, Intake, PacketFacts, Pulse, VolumeFacts};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
@@ -47,7 +46,7 @@ pub struct Sources {
     uploads: OnceLock<Uploads>,
     channels: OnceLock<Channels>,
     rtsp: OnceLock<Rtsp>,
-    packet_cutting: Cutting,
+    packets: PacketFacts,
     started: Instant,
     config: Config,
 }
@@ -90,7 +89,7 @@ impl Figures {
             uploads: OnceLock::new(),
             channels: OnceLock::new(),
             rtsp: OnceLock::new(),
-            packet_cutting: engine.packet_cutting,
+            packets: engine.packets.clone(),
             started: Instant::now(),
             config: config.clone(),
         });

@@ -58,11 +58,6 @@ impl Target {
     }
 }
 
-/// What a datagram costs the core that sends it, its part of the wake-ups included: 3.8 us with 500 streams of
-/// 4 Mbit/s on a busy virtual machine (`docs/benchmarks.md`). With fewer streams each costs more, as a wake-up
-/// is for fewer of them, and the core is not full.
-pub(super) const PER_DATAGRAM: Nanos = Nanos::from_micros(4);
-
 impl Broker {
     /// Reserves what `title` needs to leave at `rate`, the highest that it has, as datagrams to `target`, as often as
     /// it likes.
@@ -87,7 +82,8 @@ impl Broker {
         rate: BitRate,
         [out, wire]: [BitRate; 2],
     ) -> Result<Grant, Refusal> {
-        let sending = PER_DATAGRAM.times((out.0 / 8).div_ceil(PAYLOAD.0));
+        let per_second = (out.0 / 8).div_ceil(PAYLOAD.0);
+        let sending = self.shared.rules.datagram.times(per_second);
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));

@@ -21,7 +21,6 @@ use tactus_engine::message::{Command, Make, Outcome, Pace, StreamId};
 use tactus_ring::spsc::{Producer, ring};
 use tokio::sync::oneshot;
 
-use super::datagrams::PER_DATAGRAM;
 use super::{Broker, Delivered, Grant, Part, Refusal, Source, Target, Way, ended};
 use crate::catalogue::OpenTitle;
 
@@ -128,7 +127,8 @@ impl Broker {
         let MadeRate { rate, datagrams } = needs;
         let ip = if target.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
         let wire = made::wire_rate(rate, datagrams, ip);
-        let wish = Wish::Made { wire, sending: PER_DATAGRAM.times(u64::from(datagrams)) };
+        let wish =
+            Wish::Made { wire, sending: self.shared.rules.datagram.times(u64::from(datagrams)) };
         let pace = Pace::Paced { rate: wire, burst: Bytes(0), tick: Tick::Ms10 };
         self.admit_without_disk(title, wish, pace, &format!("a stream of {rate}"))
     }

@@ -53,6 +53,7 @@ impl Stage {
             best_effort_max: 2,
             retry_after,
             start_burst: Nanos(0),
+            datagram: Nanos::from_micros(4),
             sendfile: vec![false],
         };
         let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules, Arc::clone(&counters));

@@ -33,6 +33,8 @@ pub struct Raw {
     pub cpu: Cpu,
     /// `[cores]`
     pub cores: Cores,
+    /// `[packets]`
+    pub packets: Packets,
     /// `[best_effort]`
     pub best_effort: BestEffort,
     /// `[slow_reader]`
@@ -196,6 +198,32 @@ pub struct Cores {
 pub struct Core {
     pub cpu: u32,
     pub servers: Vec<String>,
+}
+
+/// `[packets]`: how datagrams leave.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Packets {
+    pub tick: Placed<Value<Nanos>>,
+    pub back_end: Option<BackEnd>,
+}
+
+/// By which of the kernel's doors datagrams leave.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum BackEnd {
+    /// The one that was measured to cost the least.
+    #[default]
+    Auto,
+    /// `sendmmsg`.
+    Sendmmsg,
+    /// io_uring.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    /// AF_XDP, where a destination can be reached by it; `sendmmsg` for the others.
+    #[serde(rename = "af_xdp")]
+    Xdp,
 }
 
 /// `[best_effort]`: deliveries without a rate.

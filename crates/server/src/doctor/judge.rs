@@ -32,6 +32,7 @@ pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     findings.push(link(facts, needs));
     findings.push(congestion(facts));
     findings.push(qdisc(facts));
+    findings.push(packets(facts));
     findings
 }
 
@@ -55,6 +56,28 @@ fn cores(facts: &Facts) -> Finding {
         ),
         count => Finding::ok("cores", format!("{count} processors")),
     }
+}
+
+fn packets(facts: &Facts) -> Finding {
+    let (had, lacking): (Vec<_>, Vec<_>) =
+        facts.packets.iter().partition(|(_, found)| found.is_ok());
+    let mut words: Vec<String> = had
+        .into_iter()
+        .filter_map(|(back_end, cost)| Some(format!("{back_end} {}", cost.as_ref().ok()?)))
+        .collect();
+    words.extend(lacking.into_iter().filter_map(|(back_end, cost)| {
+        Some(format!("{back_end} cannot be had ({})", cost.as_ref().err()?))
+    }));
+    let found = format!("CPU time of a datagram on the loopback: {}", words.join(", "));
+    if facts.packets.iter().any(|(_, cost)| cost.is_ok()) {
+        return Finding::ok("packets", found);
+    }
+    Finding::warn(
+        "packets",
+        found,
+        "channels cannot be sent, or nobody knows what they cost",
+        "ip link set lo up",
+    )
 }
 
 fn real_time(facts: &Facts) -> Finding {

@@ -13,8 +13,10 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
 use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
+use tactus_sys::back_end::BackEnd;
 
 use super::{Sources, ratio, seconds};
+use crate::engine::packets::Measured;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
 
@@ -139,6 +141,18 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packet_slots_late", help, None, one(packets.slots_late.value()))?;
     let help = "Transport packets of more streams than counters can be kept of over a join";
     page.counter("tactus_packets_unstamped", help, None, one(packets.unstamped.value()))?;
+    let labels = |back_end: BackEnd| vec![("back_end", back_end.name().to_owned())];
+    let measured = sources.packets.candidates.iter();
+    let cost = |found: &Measured| {
+        let single = found.single.as_ref().ok()?;
+        Some((labels(found.back_end), single.0 as f64 / 1e9))
+    };
+    let help =
+        "CPU time of a datagram, as measured at the start, by each back end that was looked at";
+    let unit = Some(Unit::Seconds);
+    page.gauge("tactus_packet_back_end_cost", help, unit, measured.filter_map(cost))?;
+    let taken = [(labels(sources.packets.back_end), 1.0)];
+    page.gauge("tactus_packet_back_end", "1 for the one by which datagrams leave", None, taken)?;
     let help = "How late the turn began in which each message left";
     let unit = Some(Unit::Seconds);
     let lateness = packets.lateness.snapshot();

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
+use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
 use tactus_sys::outlet::Cutting;
 
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::config::units::exact;
+use crate::engine::packets::Measured;
 use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
@@ -35,8 +37,14 @@ pub(super) struct Status {
 /// Datagrams of all streams since the start.
 #[derive(Serialize)]
 struct Packets {
-    /// How they leave: what was tried at the start.
+    /// By what they leave.
     back_end: &'static str,
+    /// Whether several may leave as one message (`UDP_SEGMENT`).
+    segments: bool,
+    /// What admission counts for one.
+    datagram_cpu_seconds: f64,
+    /// What was measured at the start, on the loopback.
+    back_ends: Vec<OneBackEnd>,
     sent_bytes: u64,
     datagrams: u64,
     messages: u64,
@@ -54,6 +62,18 @@ struct Packets {
     lateness_p999_seconds: f64,
     deviation_mean_ratio: f64,
     deviation_p99_ratio: f64,
+}
+
+#[derive(Serialize)]
+struct OneBackEnd {
+    back_end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datagram_cpu_seconds: Option<f64>,
+    /// Of each of seven in one message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_seven_cpu_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -289,10 +309,10 @@ fn packets(sources: &Sources) -> Packets {
     let packets = &sources.counters.packets;
     let (lateness, deviation) = (packets.lateness.snapshot(), packets.deviation.snapshot());
     Packets {
-        back_end: match sources.packet_cutting {
-            Cutting::Kernel => "sendmmsg, UDP_SEGMENT",
-            Cutting::Ours => "sendmmsg",
-        },
+        back_end: sources.packets.back_end.name(),
+        segments: sources.packets.cutting == Cutting::Kernel,
+        datagram_cpu_seconds: seconds(sources.packets.datagram.0),
+        back_ends: sources.packets.candidates.iter().map(back_end).collect(),
         sent_bytes: packets.bytes.value(),
         datagrams: packets.datagrams.value(),
         messages: packets.messages.value(),
@@ -310,6 +330,16 @@ fn packets(sources: &Sources) -> Packets {
         lateness_p999_seconds: seconds(lateness.quantile(0.999)),
         deviation_mean_ratio: ratio(deviation.sum()) / deviation.count().max(1) as f64,
         deviation_p99_ratio: ratio(deviation.quantile(0.99)),
+    }
+}
+
+fn back_end(found: &Measured) -> OneBackEnd {
+    let cpu = |nanos: Nanos| seconds(nanos.0);
+    OneBackEnd {
+        back_end: found.back_end.name(),
+        datagram_cpu_seconds: found.single.as_ref().ok().copied().map(cpu),
+        of_seven_cpu_seconds: found.gathered.map(cpu),
+        error: found.single.as_ref().err().cloned(),
     }
 }
 

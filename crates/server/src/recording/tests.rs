@@ -140,6 +140,7 @@ fn broker() -> Broker {
         best_effort_max: 2,
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),
+        datagram: Nanos::from_micros(4),
         sendfile: vec![false],
     };
     Broker::new(Ledger::new(terms), to_engine, Box::new(Silent), rules, Arc::default())

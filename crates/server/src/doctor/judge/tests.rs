@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use tactus_core::units::Nanos;
+use tactus_sys::back_end::BackEnd;
 use tactus_sys::file::DirectAlignment;
 use tactus_sys::probe::{self, HugePages, IoUringFacts, Machine, Network, RealTime};
 
@@ -64,7 +66,9 @@ fn fine() -> Facts {
         direct: DirectReads::Work(Some(DirectAlignment { memory: 4, offset: 512 })),
         device: Some(device),
     };
-    Facts { machine, network, volume: Some(volume), model: Some(Ok("measured".into())) }
+    let packets = vec![(BackEnd::Sendmmsg, Ok(Nanos(900)))];
+    let model = Some(Ok("measured".into()));
+    Facts { machine, network, volume: Some(volume), model, packets }
 }
 
 const NEEDS: Needs = Needs { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
