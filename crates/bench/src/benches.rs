@@ -9,6 +9,8 @@ mod hog;
 mod http_cold;
 mod http_hot;
 mod memory;
+mod pace_share;
+mod pace_sweep;
 mod recordings;
 mod rtsp_crowd;
 mod small_acks;
@@ -56,10 +58,14 @@ pub enum Bench {
     Recordings(Options),
     /// A full server and 100 uploads of 64 KiB a second, each of them acknowledged.
     SmallAcks(Options),
-    /// 20 to 500 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg and threads.
+    /// 20 to 1,000 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg, threads and HTB.
     UdpMany(Options),
     /// 2,000 RTSP clients that seek and pause at random while uploads come in.
     RtspCrowd(Options),
+    /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF. `--streams` are rates in Mbit/s here.
+    PaceSweep(Options),
+    /// Flows that want more than the link carries, and join one after the other: the error of each share.
+    PaceShare(Options),
 }
 
 /// A disk that benches of flash run on.
@@ -139,6 +145,8 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::SmallAcks(options) => (options, small_acks::bench),
         Bench::UdpMany(options) => (options, udp_many::bench),
         Bench::RtspCrowd(options) => (options, rtsp_crowd::bench),
+        Bench::PaceSweep(options) => (options, pace_sweep::bench),
+        Bench::PaceShare(options) => (options, pace_share::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;

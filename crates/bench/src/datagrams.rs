@@ -3,7 +3,7 @@
 //! Promise: sockets are emptied long before they are full, by one thread that never waits for one of
 //! them; what the kernel dropped all the same is told. Stamps are of the clock of the run.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -27,23 +27,44 @@ pub const PORT: u16 = 20_000;
 /// How often each socket is emptied: a stream of 8.8 Mbit/s has 17 datagrams waiting by then.
 const SWEEP: Nanos = Nanos::from_millis(20);
 /// What a socket holds: a second of 8.8 Mbit/s, as the kernel counts it.
-const BUFFER: usize = 4 << 20;
+const BUFFER: usize = 8 << 20;
 /// How long all streams may take to begin.
 const BEGIN_MAX: Nanos = SECOND.times(60);
-/// Arrivals that there is memory for: 500 streams of 8.8 Mbit/s for half a minute.
-const ROOM: usize = 16_000_000;
+/// Arrivals that there is memory for: 2,000 streams of 4 Mbit/s for half a minute.
+const ROOM: usize = 24_000_000;
 
 /// A socket for each stream, and the thread that empties them.
 pub struct Inboxes {
     stop: Arc<AtomicBool>,
     begun: Arc<AtomicUsize>,
     streams: usize,
-    reader: JoinHandle<Result<(Vec<Trace>, u64)>>,
+    reader: Option<JoinHandle<Result<(Vec<Trace>, u64)>>>,
+}
+
+impl Drop for Inboxes {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            // A run that failed says why itself; what counts is that the ports are free again.
+            drop(reader.join());
+        }
+    }
 }
 
 impl Inboxes {
     /// Opens them on `side` of a wire, and reads them on `core`.
     pub fn open(side: Side, streams: usize, core: usize) -> Result<Self> {
+        Self::open_for(side, streams, core, SWEEP, ROOM)
+    }
+
+    /// The same, emptied every `sweep`, with memory for `room` arrivals.
+    pub fn open_for(
+        side: Side,
+        streams: usize,
+        core: usize,
+        sweep: Nanos,
+        room: usize,
+    ) -> Result<Self> {
         let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (seen, count) = (Arc::clone(&stop), Arc::clone(&begun));
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -54,7 +75,7 @@ impl Inboxes {
             drop(priority::fifo(20));
             let inboxes = (0..streams).map(inbox).collect::<Result<Vec<_>>>()?;
             ready.send(()).context("nobody waits for the receiver")?;
-            read(inboxes, &seen, &count)
+            read(inboxes, (sweep, room), &seen, &count)
         })?;
         if is_ready.recv().is_err() {
             return Err(reader.join().map_or_else(
@@ -62,7 +83,7 @@ impl Inboxes {
                 |r| r.err().unwrap_or_else(|| anyhow!("the receiver has ended")),
             ));
         }
-        Ok(Self { stop, begun, streams, reader })
+        Ok(Self { stop, begun, streams, reader: Some(reader) })
     }
 
     /// Waits until something has come of each stream.
@@ -85,9 +106,10 @@ impl Inboxes {
     }
 
     /// What came, and how many datagrams the sockets dropped.
-    pub fn stop(self) -> Result<(Vec<Trace>, u64)> {
+    pub fn stop(mut self) -> Result<(Vec<Trace>, u64)> {
         self.stop.store(true, Ordering::Relaxed);
-        self.reader.join().map_err(|_| anyhow!("the receiver panicked"))?
+        let reader = self.reader.take().context("a receiver is stopped once")?;
+        reader.join().map_err(|_| anyhow!("the receiver panicked"))?
     }
 }
 
@@ -100,6 +122,7 @@ fn inbox(stream: usize) -> Result<Datagrams> {
 
 fn read(
     mut inboxes: Vec<Datagrams>,
+    (sweep, room): (Nanos, usize),
     stop: &AtomicBool,
     begun: &AtomicUsize,
 ) -> Result<(Vec<Trace>, u64)> {
@@ -110,7 +133,7 @@ fn read(
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
     let apart = wall() - clock::now().0;
-    let mut record = Record::with_room(ROOM);
+    let mut record = Record::with_room(room);
     let mut has_begun = vec![false; inboxes.len()];
     let mut last = vec![MonoTime(0); inboxes.len()];
     let mut next = clock::now();
@@ -134,7 +157,7 @@ fn read(
                 begun.fetch_add(1, Ordering::Relaxed);
             }
         }
-        next = clock::now().max(next) + SWEEP;
+        next = clock::now().max(next) + sweep;
         clock::sleep_until(next);
     }
     let dropped =
@@ -155,6 +178,20 @@ pub struct Threads {
     /// Bits per second of each.
     #[arg(long)]
     rate: u64,
+    /// Addresses that follow each other instead of ports.
+    #[arg(long)]
+    groups: bool,
+}
+
+/// The address of a stream, when the first one's is `to`.
+pub fn address_of(to: SocketAddr, stream: u16, groups: bool) -> SocketAddr {
+    match to.ip() {
+        IpAddr::V4(ip) if groups => {
+            let ip = Ipv4Addr::from_bits(ip.to_bits() + u32::from(stream));
+            SocketAddr::from((ip, to.port()))
+        }
+        ip => SocketAddr::new(ip, to.port() + stream),
+    }
 }
 
 /// Sends each stream from a thread of its own, which sleeps until each datagram's time: what most programs do.
@@ -164,8 +201,7 @@ pub fn pace_threads(options: &Threads) -> Result<()> {
     let gap = rate.time_for(Bytes(PAYLOAD.len() as u64));
     let threads: Vec<JoinHandle<Result<()>>> = (0..options.streams)
         .map(|stream| {
-            let mut to = options.to;
-            to.set_port(to.port() + stream);
+            let to = address_of(options.to, stream, options.groups);
             let clock = ByteClock::new(clock::now() + Nanos(gap.0 * u64::from(stream) / 100), rate);
             std::thread::spawn(move || {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;

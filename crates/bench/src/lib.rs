@@ -39,6 +39,7 @@ pub mod run;
 
 pub mod crowd;
 pub mod datagrams;
+pub mod pace;
 
 pub mod benches;
 

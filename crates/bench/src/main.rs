@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{classes, datagrams, faulty, interrupt, netns, report, rtsp_check};
+use tactus_bench::{classes, datagrams, faulty, interrupt, netns, pace, report, rtsp_check};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -51,6 +51,15 @@ enum Task {
     PaceThreads(datagrams::Threads),
     /// Checks a server of RTSP, any server, against the RFCs.
     RtspCheck(rtsp_check::Options),
+    /// Hands each stream's datagrams of a period to the kernel at once, for `udp-many`.
+    #[command(hide = true)]
+    PaceBursts(pace::Bursts),
+    /// Keeps one socket full, for `pace-sweep`.
+    #[command(hide = true)]
+    PaceFlood(pace::Flood),
+    /// Sends flows through the pacer, for `pace-share`.
+    #[command(hide = true)]
+    PaceFlows(pace::Flows),
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -82,7 +91,10 @@ struct DiskOptions {
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
-    interrupt::listen()?;
+    // Senders are processes of a bench: they end at once when they are asked to.
+    if !cli.task.is_sender() {
+        interrupt::listen()?;
+    }
     let done = match cli.task {
         Task::RtspCheck(options) => return rtsp_check::run(&options),
 
@@ -98,9 +110,19 @@ fn main() -> Result<ExitCode> {
         Task::CrashDisk { size } => crash::serve(size),
         Task::FaultyDisk { size } => faulty::serve(size),
         Task::PaceThreads(options) => datagrams::pace_threads(&options),
+        Task::PaceBursts(options) => pace::bursts(&options),
+        Task::PaceFlood(options) => pace::flood(&options),
+        Task::PaceFlows(options) => pace::flows(&options),
         Task::Cleanup => cleanup(),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+impl Task {
+    fn is_sender(&self) -> bool {
+        use Task::{PaceBursts, PaceFlood, PaceFlows, PaceThreads};
+        matches!(self, PaceThreads(_) | PaceBursts(_) | PaceFlood(_) | PaceFlows(_))
+    }
 }
 
 impl DiskOptions {

@@ -72,6 +72,8 @@ impl Wire {
             let backlog = "net.core.somaxconn=8192";
             command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", backlog])?;
         }
+        // Groups leave by the wire too.
+        ip(&["-n", &wire.server, "route", "add", "224.0.0.0/4", "dev", SERVER_DEVICE])?;
         Ok(wire)
     }
 
@@ -83,6 +85,24 @@ impl Wire {
     /// Where the receiver is.
     pub fn receiver_address(&self) -> Ipv4Addr {
         RECEIVER_ADDRESS
+    }
+
+    /// The server's device.
+    pub fn server_device(&self) -> &'static str {
+        SERVER_DEVICE
+    }
+
+    /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made. What comes as
+    /// one message of several datagrams has its headers once, and counts as one packet there.
+    pub fn received(&self) -> Result<u64> {
+        const HEADERS: u64 = 14 + 20 + 8;
+        let enter = format!("--net={}", path(&self.receiver).display());
+        let text = command::run("nsenter", &[&enter, "cat", "/proc/net/dev"])?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("receiver:"));
+        let mut counts = line.into_iter().flat_map(str::split_whitespace).map(str::parse::<u64>);
+        let mut next = || counts.next().and_then(Result::ok);
+        let (bytes, packets) = next().zip(next()).context("the receiver's device has gone")?;
+        Ok(bytes.saturating_sub(packets * HEADERS))
     }
 
     /// A command that runs on the server's side; the arguments of `command` follow.
