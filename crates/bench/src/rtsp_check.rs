@@ -20,7 +20,7 @@ use scene::Scene;
 /// What `rtsp-check` is told.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The presentation: rtsp://host[:port]/path.
+    /// The presentation, as in `rtsp://host:8554/path`.
     url: String,
     /// Also those that take minutes, as they wait for time-outs.
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! Indexes of movies that are wanted now, and of a few that were.
 //!
 //! Promise: an index is read once as long as anybody uses it, one at a time, on a thread that may wait; what
-//! is not used any more takes memory for [`RECENT`] movies at most.
+//! is not used any more takes memory for `RECENT` movies at most.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! needed to send them one by one.
 //!
 //! Promise: one track of pictures (H.264, H.265) and one of sound (AAC), with the times at which samples are
-//! decoded and shown, edits at the beginning included; bounded by [`INDEX_MAX`] and [`SAMPLES_MAX`]. What
+//! decoded and shown, edits at the beginning included; bounded by `INDEX_MAX` and `SAMPLES_MAX`. What
 //! lies about itself, or cannot be sent in its own order, is refused with the reason. It reads indexes only,
 //! never a sample.
 

@@ -41,8 +41,11 @@ fn read(path: &Path) -> Movie {
     Movie::read(&File::open(path).expect("a movie")).expect("it can be sent")
 }
 
-/// Each sample's bytes and times, track by track.
-fn contents(path: &Path, movie: &Movie) -> Vec<Vec<(Vec<u8>, bool, i128, i128)>> {
+/// A sample's bytes, whether one can begin there, when it is decoded and shown.
+type Content = (Vec<u8>, bool, i128, i128);
+
+/// Each sample, track by track.
+fn contents(path: &Path, movie: &Movie) -> Vec<Vec<Content>> {
     let file = std::fs::read(path).expect("a movie");
     let of = |track: &Track| {
         let each = track.samples().iter().map(|sample| {
