@@ -33,12 +33,15 @@ const BEGIN_MAX: Nanos = SECOND.times(60);
 /// Arrivals that there is memory for: 2,000 streams of 4 Mbit/s for half a minute.
 const ROOM: usize = 24_000_000;
 
+/// What came, and how many datagrams the sockets dropped.
+type Came = (Vec<Trace>, u64);
+
 /// A socket for each stream, and the thread that empties them.
 pub struct Inboxes {
     stop: Arc<AtomicBool>,
     begun: Arc<AtomicUsize>,
     streams: usize,
-    reader: Option<JoinHandle<Result<(Vec<Trace>, u64)>>>,
+    reader: Option<JoinHandle<Result<Came>>>,
 }
 
 impl Drop for Inboxes {
@@ -106,7 +109,7 @@ impl Inboxes {
     }
 
     /// What came, and how many datagrams the sockets dropped.
-    pub fn stop(mut self) -> Result<(Vec<Trace>, u64)> {
+    pub fn stop(mut self) -> Result<Came> {
         self.stop.store(true, Ordering::Relaxed);
         let reader = self.reader.take().context("a receiver is stopped once")?;
         reader.join().map_err(|_| anyhow!("the receiver panicked"))?
@@ -125,7 +128,7 @@ fn read(
     (sweep, room): (Nanos, usize),
     stop: &AtomicBool,
     begun: &AtomicUsize,
-) -> Result<(Vec<Trace>, u64)> {
+) -> Result<Came> {
     // The kernel stamps by the wall clock; over a run both go alike but for what NTP bends, 500 ppm at most,
     // which the fit of each stream takes out but for its drift.
     let wall = || {
