@@ -432,7 +432,7 @@ fn on_the_wire(group: Ipv4Addr) -> impl FnOnce() -> (Ipv4Addr, u8, u8) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_of_both_families_and_of_one_source_are_reached_as_configured_and_announced() {
+async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let title = marked(dir.path(), "a.ts", 6, 1);
     let join = |group: &str, source: Option<&str>| {
@@ -442,12 +442,8 @@ async fn groups_of_both_families_and_of_one_source_are_reached_as_configured_and
         let wanted = Wanted { to, source: source.map(address), interface, buffer: 8 << 20 };
         Datagrams::open(&wanted).expect("a group")
     };
-    let groups = [
-        ("239.255.7.1", None, "127.0.0.1"),
-        ("232.7.7.1", Some("127.0.0.9"), "127.0.0.9"),
-        ("ff15::7:1", None, "::1"),
-        ("ff35::8000:7", Some("::1"), "::1"),
-    ];
+    let groups =
+        [("239.255.7.1", None, "127.0.0.1"), ("232.7.7.1", Some("127.0.0.9"), "127.0.0.9")];
     let inboxes: Vec<_> = groups.iter().map(|&(group, from, _)| join(group, from)).collect();
     // Nobody but the named source is heard there.
     let mut stranger = join("232.7.7.1", Some("127.0.0.10"));
@@ -478,8 +474,8 @@ async fn groups_of_both_families_and_of_one_source_are_reached_as_configured_and
     });
     let (each, wires) = came.await.expect("all have come");
     for came in each {
-        let came = payload(&came);
-        assert_same(&came, &title);
+        assert!(came.len() >= 20, "{} have come", came.len());
+        assert_same(&payload(&came), &title);
     }
     assert_eq!(wires, [(Ipv4Addr::LOCALHOST, 7, 34), (Ipv4Addr::new(127, 0, 0, 9), 8, 34)]);
     assert!(stranger.receive(|_| {}).is_err(), "of another source nothing comes");
