@@ -30,7 +30,9 @@ fn the_sample_shows_the_defaults() {
 /// Keys of a table, as the reader itself lists them when it meets one that it does not know.
 fn keys(table: &str) -> Vec<String> {
     let opened = match table {
-        "volume" | "upload.principal" | "recording" | "channel" => format!("[[{table}]]"),
+        "volume" | "upload.principal" | "rtsp.principal" | "recording" | "channel" => {
+            format!("[[{table}]]")
+        }
         _ => format!("[{table}]"),
     };
     let text = match table {
