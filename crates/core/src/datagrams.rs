@@ -10,6 +10,7 @@ mod plan;
 use alloc::sync::Arc;
 
 use crate::byte_clock::ByteClock;
+use crate::mutant;
 use crate::rtp;
 use crate::ts::{self, Moment, NULL_PACKET, Pcr, Stamper};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
@@ -296,7 +297,7 @@ impl Cutter {
         // Where all have one rate as many as allowed are due within the burst.
         if self.line().is_none() {
             datagrams = most;
-            due = self.due(most - 1);
+            due = self.due(mutant!(BurstEarly, 0, most - 1));
         } else {
             while datagrams < most && self.due(datagrams).since(first) <= self.burst {
                 due = self.due(datagrams);
@@ -468,13 +469,17 @@ impl Cutter {
     /// The header of datagram `nth` of the next message.
     pub fn header(&self, nth: u32) -> Option<[u8; rtp::HEADER]> {
         let Form::Rtp(session) = self.form else { return None };
-        let number = self.at.0 / PAYLOAD.0 + u64::from(nth);
+        let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
         let header = rtp::Header {
             marker: false,
             payload_type: rtp::MP2T,
             // Both run modulo their width.
             sequence: session.sequence.wrapping_add(number as u16),
-            timestamp: session.timestamp.wrapping_add(self.ticks(nth)),
+            timestamp: session.timestamp.wrapping_add(self.ticks(mutant!(
+                TimestampOfMessage,
+                0,
+                nth
+            ))),
             source: session.source,
         };
         Some(header.write())

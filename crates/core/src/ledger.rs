@@ -101,6 +101,8 @@ pub enum Wish {
         sending: Nanos,
         /// Of a title that is held in memory.
         is_held: bool,
+        /// After how many bytes it begins again, where it does.
+        turn: Option<Bytes>,
     },
     /// At an exact rate, to a reader of our own: by no link.
     Reader {
@@ -303,16 +305,26 @@ impl Ledger {
                     ..stream
                 }
             }
-            Wish::Datagrams { rate, wire, sending, is_held } => {
+            Wish::Datagrams { rate, wire, sending, is_held, turn } => {
                 // No datagram waits for the shortest tick of a connection.
                 let (tick, burst) = (Tick::Ms10, Bytes(0));
+                let pieces = turn.map(|turn| pieces_of_turns(rate, tick, turn, terms));
+                let is_held = is_held && pieces.is_none_or(|pieces| pieces <= RESIDENT_WINDOW);
                 let paced = match is_held {
                     true => Wish::Resident { rate, tick, burst },
                     false => Wish::Paced { rate, tick, burst },
                 };
                 let paced = self.demand(disk, paced, share);
                 let sends = terms.cost.per_send.times(SECOND.0.div_ceil(tick.span().0));
-                Demand { link: wire, cpu: paced.cpu.saturating_sub(sends) + sending, ..paced }
+                let cpu = paced.cpu.saturating_sub(sends) + sending;
+                let once = Demand { link: wire, cpu, ..paced };
+                let Some((turn, window)) = turn.zip(pieces) else { return once };
+                if is_held {
+                    return Demand { window, ..once };
+                }
+                let read = once.per_cycle.read;
+                let visits = visits(read, bytes_of_piece(turn, terms.block), &terms.model);
+                Demand { visits, blocks: with_ahead(window), window, ..once }
             }
             Wish::Reader { rate, tick, burst, is_held, is_scattered } => {
                 let paced = match is_held {
@@ -482,6 +494,22 @@ fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
     blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
 }
 
+/// As [`window`], of a stream that begins again after `turn` bytes: where turns meet, the last block of one and
+/// the first of the next are only partly needed, and a turn that is shorter than a block is a piece by
+/// itself.
+fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) -> u32 {
+    let held = rate.bytes_in(terms.cycle.times(2) + tick.span());
+    let stretches = blocks_of(held, turn).saturating_add(1);
+    let each = blocks_of(turn, terms.block).saturating_add(1);
+    let of_stretches = stretches.saturating_mul(each);
+    blocks_of(held, terms.block).saturating_add(stretches.saturating_mul(2)).min(of_stretches)
+}
+
+/// What a block of a title that repeats brings on average. Rounds down.
+fn bytes_of_piece(turn: Bytes, block: Bytes) -> Bytes {
+    Bytes((turn.0 / u64::from(blocks_of(turn, block))).clamp(1, block.0))
+}
+
 fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
 }
@@ -579,7 +607,7 @@ mod tests {
         let mut ledger = Ledger::new(terms());
         let sending = Nanos::from_millis(3);
         let (rate, wire) = (BitRate(8_000_000), BitRate(8_400_000));
-        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
+        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held, turn: None };
         let demand = ledger.demand(0, wish(false), ENDLESS);
         let paced = Wish::Paced { rate, tick: Tick::Ms10, burst: Bytes(0) };
         let connected = ledger.demand(0, paced, ENDLESS);
@@ -597,6 +625,34 @@ mod tests {
             ledger.release(demand);
         }
         assert!(ledger.levels().all(|level| level.used == 0));
+    }
+
+    #[test]
+    fn a_title_that_repeats_needs_a_block_more_wherever_its_turns_meet() {
+        let ledger = Ledger::new(terms());
+        let Terms { disks, .. } = ledger.terms();
+        let (block, cycle) = (disks[0].block, disks[0].cycle);
+        let (rate, wire, sending) = (BitRate(8_000_000), BitRate(8_400_000), Nanos(1));
+        let window = |turn| {
+            let wish = Wish::Datagrams { rate, wire, sending, is_held: false, turn };
+            ledger.demand(0, wish, Share::whole(Bytes(u64::MAX))).window()
+        };
+        let held = rate.bytes_in(cycle.times(2) + Tick::Ms10.span());
+        // However the bytes of two cycles lie over turns of this length, they touch no more blocks.
+        for turn in [1, 188, 5000, block.0 - 1, block.0, block.0 + 1, 3 * block.0, 1 << 40] {
+            let turn = Bytes(turn);
+            let last = turn.0.div_ceil(block.0) - 1;
+            let touched = |from: u64| {
+                let (begin, end) = (from, from + held.0 - 1);
+                let number = |at: u64| at / turn.0 * (last + 1) + at % turn.0 / block.0;
+                number(end) - number(begin) + 1
+            };
+            let begins = [0, 1, turn.0 / 2, turn.0 - 1, block.0.min(turn.0) - 1, turn.0 / 3];
+            let most = begins.into_iter().map(touched).max().unwrap_or(0);
+            assert!(u64::from(window(Some(turn))) >= most, "{turn:?}: {most}");
+        }
+        assert!(window(None) < window(Some(block)));
+        assert_eq!(window(Some(Bytes(1 << 40))), window(None) + 2);
     }
 
     #[test]

@@ -91,6 +91,26 @@ mod switch {
         DueEarly,
         /// What a class did not use while it was idle it has saved.
         IdleSaved,
+        /// A message of several datagrams is due when the first of them is.
+        BurstEarly,
+        /// Datagrams of one message have one sequence number.
+        SequenceByMessage,
+        /// Datagrams of one message have one timestamp.
+        TimestampOfMessage,
+        /// What a full outlet does not take counts as gone.
+        FullDropped,
+        /// What the kernel refuses counts as sent.
+        RefusedCounted,
+        /// After an outlet stood still all that was missed is owed at once.
+        StallOwed,
+        /// A stream of datagrams that is closed keeps its blocks.
+        FedKept,
+        /// What a closed stream has gathered is sent all the same.
+        CancelForgotten,
+        /// A copy out of the page cache goes on behind the end of a title that begins again.
+        SeamIgnored,
+        /// A message is offered when the first of its bytes is there.
+        OfferedUnready,
     }
 
     impl Mutant {
@@ -134,6 +154,20 @@ mod switch {
             Self::CeilingIgnored,
             Self::DueEarly,
             Self::IdleSaved,
+        ];
+
+        /// Those of the packet server, which only worlds with datagrams tell.
+        pub const OF_DATAGRAMS: [Self; 10] = [
+            Self::BurstEarly,
+            Self::SequenceByMessage,
+            Self::TimestampOfMessage,
+            Self::FullDropped,
+            Self::RefusedCounted,
+            Self::StallOwed,
+            Self::FedKept,
+            Self::CancelForgotten,
+            Self::SeamIgnored,
+            Self::OfferedUnready,
         ];
     }
 

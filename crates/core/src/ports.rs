@@ -5,7 +5,7 @@
 
 use core::net::SocketAddr;
 
-use crate::units::{Bytes, MonoTime};
+use crate::units::{Bytes, MonoTime, Nanos};
 
 /// An open file that a volume's device reads from; what the number means is the port's business
 /// (a file descriptor, or an index into simulated files).
@@ -235,6 +235,29 @@ pub trait PacketPort: Send {
 
     /// Offers messages to an outlet, in order. Never waits.
     fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone;
+
+    /// How long before it is due a port wants each message; zero for one that sends at once. A port that wants
+    /// them earlier keeps the time itself, and gets them by [`Self::send_timed`].
+    fn ahead(&self) -> Nanos {
+        Nanos(0)
+    }
+
+    /// As [`Self::send`], with the time at which each message is due.
+    fn send_timed(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        batch: Batch<'_>,
+        _due: &[MonoTime],
+    ) -> Gone {
+        self.send(now, outlet, batch)
+    }
+
+    /// Ends a turn: everything that is due by `until` has been offered. When the port wants the next turn, if it
+    /// does so by itself.
+    fn turn(&mut self, _now: MonoTime, _until: MonoTime) -> Option<MonoTime> {
+        None
+    }
 
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///

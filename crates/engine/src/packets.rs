@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, Cutting, Message, Plan};
+use tactus_core::mutant;
 use tactus_core::pacer::{Class, LINK, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{FilePart, Gone, PacketPort, Stop};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
@@ -31,6 +32,12 @@ use crate::server::Server;
 pub(crate) struct PacketServer {
     port: Box<dyn PacketPort>,
     tick: Nanos,
+    /// How long before it is due a message is given to the port.
+    ahead: Nanos,
+    /// When the port wants a turn.
+    wanted: Option<MonoTime>,
+    /// Streams.
+    open: usize,
     memories: Vec<Memory>,
     requests: Consumer<ToLink>,
     answers: Producer<FromLink>,
@@ -85,8 +92,11 @@ impl PacketServer {
         let streams = parts.streams.len();
         let limits = Limits { classes: streams, parents: 0, tick: parts.tick };
         Self {
+            ahead: parts.port.ahead(),
             port: parts.port,
             tick: parts.tick,
+            wanted: None,
+            open: 0,
             memories: parts.memories,
             requests: parts.requests,
             answers: parts.answers,
@@ -139,7 +149,7 @@ impl PacketServer {
         let class = Class::stream(entry::wire_rate(&sink, out));
         let class = self.pacer.add(LINK, class).expect("there is a class for each stream");
         self.streams_of[class.index as usize] = index;
-        let clock = entry::clock_for(index, rate, out, now);
+        let clock = entry::clock_for(index, rate, out, now + self.ahead);
         let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone());
         let before = sink.after.filter(|&before| self.find(before).is_some());
         let mut entry = Entry::new(open, sink, class, cutter);
@@ -150,6 +160,7 @@ impl PacketServer {
         let place = &mut self.entries[index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(entry);
+        self.open += 1;
         self.streams[index as usize].rate.set(out.0);
         if before.is_none() {
             self.begin(now, index);
@@ -247,7 +258,7 @@ impl PacketServer {
         }
         entry.offered = Some(message);
         let packet = Packet { due: message.due, bytes: entry.wire(&message) };
-        self.pacer.offer(now, entry.class, packet);
+        self.pacer.offer(now + self.ahead, entry.class, packet);
     }
 
     /// Sends what is due in this tick.
@@ -270,7 +281,7 @@ impl PacketServer {
 
     fn gather(&mut self, now: MonoTime) {
         while self.batch.has_room() {
-            let Some(departure) = self.pacer.poll_send(now) else { return };
+            let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = self.streams_of[departure.class.index as usize];
             if self.made[index as usize].is_some() {
                 self.gather_made(now, index);
@@ -293,6 +304,11 @@ impl PacketServer {
                 continue;
             }
             entry_of(&mut self.entries, index).cutter.advance(&message);
+            if mutant!(StallOwed, false, lateness > STALL_MAX) {
+                // So late by many short stops, of which none was long enough to move all clocks.
+                entry_of(&mut self.entries, index).delay(lateness);
+                self.moved.add(index);
+            }
             self.offer(now, index);
         }
     }
@@ -321,7 +337,7 @@ impl PacketServer {
         }
         let mut at = message.from.0;
         while !into.is_empty() {
-            let turn = entry.turn.map_or(u64::MAX, |turn| turn.0);
+            let turn = mutant!(SeamIgnored, None, entry.turn).map_or(u64::MAX, |turn| turn.0);
             let here = at % turn;
             let len = (turn - here).min(into.len() as u64);
             let (own, behind) = into.split_at_mut(len as usize);
@@ -344,14 +360,16 @@ impl PacketServer {
         while let Some(outlet) = self.batch.outlet() {
             let described =
                 self.batch.describe(&self.entries, &self.made, &self.fed, &self.memories);
-            let Gone { messages, stop } = self.port.send(now, outlet, described.batch());
+            let (batch, due) = (described.batch(), described.due());
+            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
             self.counters.calls.add(1);
             for _ in 0..messages {
                 self.leave(true);
             }
             match stop {
                 None => {}
-                Some(Stop::Refused(_)) => self.leave(false),
+                Some(Stop::Refused(_)) => self.leave(mutant!(RefusedCounted, true, false)),
+                Some(Stop::Full) if mutant!(FullDropped, true, false) => self.leave(true),
                 Some(Stop::Full) => {
                     self.counters.full.add(1);
                     let since = self.full.map_or(now, |full| full.since);
@@ -362,7 +380,7 @@ impl PacketServer {
         }
         if let Some(full) = self.full.take() {
             let pause = now.since(full.since);
-            if pause > STALL_MAX {
+            if mutant!(StallOwed, false, pause > STALL_MAX) {
                 self.pause(now, pause);
             }
         }
@@ -427,10 +445,11 @@ impl PacketServer {
             return;
         }
         let mut entry = self.entries[index as usize].take().expect("a stream is closed once");
+        self.open -= 1;
         let stream = entry.stream;
-        self.batch.cancel(index);
+        mutant!(CancelForgotten, (), self.batch.cancel(index));
         self.pacer.remove(entry.class);
-        while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
+        while let Some(fed) = mutant!(FedKept, None, self.fed.pop_front(&mut entry.fed)) {
             self.answer(FromLink::Returned { stream, lease: fed.lease });
         }
         self.streams[index as usize].clear();
@@ -450,7 +469,7 @@ impl PacketServer {
     /// Moves all clocks when the machine itself stood still.
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(expected) = self.pacer.poll_timeout() else { return };
-        let pause = now.since(expected);
+        let pause = (now + self.ahead).since(expected);
         // A link that takes nothing is seen to when it takes something again.
         if self.full.is_none() && pause > STALL_MAX {
             self.pause(now, pause);
@@ -529,6 +548,13 @@ impl Server for PacketServer {
         any |= self.turn(now);
         any |= self.begin_following(now);
         self.counters.turns.add(self.pacer.work().turns - turns);
+        if self.open == 0 {
+            self.wanted = None;
+        } else if self.batch.is_empty() {
+            // The pacer decides as of the beginning of a tick.
+            let until = (now + self.ahead).0 / self.tick.0 * self.tick.0;
+            self.wanted = self.port.turn(now, MonoTime(until));
+        }
         self.tell_moved();
         any
     }
@@ -536,10 +562,10 @@ impl Server for PacketServer {
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         match self.full {
             Some(full) => Some(full.again),
-            None if self.empty.is_empty() => self.pacer.poll_timeout(),
             None => {
-                let look = now + made::LOOK;
-                Some(self.pacer.poll_timeout().map_or(look, |next| next.min(look)))
+                let packets = self.pacer.poll_timeout().map(|at| at.before(self.ahead));
+                let look = (!self.empty.is_empty()).then(|| now + made::LOOK);
+                packets.into_iter().chain(self.wanted).chain(look).min()
             }
         }
     }

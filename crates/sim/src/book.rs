@@ -53,7 +53,9 @@ impl Grant {
 
     /// Whether it lives on the blocks of a held title.
     pub(crate) fn is_resident(&self) -> bool {
-        matches!(self.pace, Wish::Resident { .. }) && self.window() <= RESIDENT_WINDOW
+        let is_held =
+            matches!(self.pace, Wish::Resident { .. } | Wish::Datagrams { is_held: true, .. });
+        is_held && self.window() <= RESIDENT_WINDOW
     }
 }
 
@@ -171,18 +173,31 @@ impl Book {
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
-        if let Wish::Resident { rate, .. } = pace
-            && grant.is_resident()
+        let link = match pace {
+            Wish::Paced { rate, .. } | Wish::Resident { rate, .. } => rate,
+            Wish::Datagrams { wire, .. } => wire,
+            Wish::BestEffort
+            | Wish::Hold
+            | Wish::Record { .. }
+            | Wish::Reader { .. }
+            | Wish::Made { .. } => BitRate(0),
+        };
+        change(enters, &mut sums.link, link.0);
+        if let Wish::Paced { rate, .. } | Wish::Resident { rate, .. } | Wish::Datagrams { rate, .. } =
+            pace
+            && !grant.is_resident()
         {
-            change(enters, &mut sums.link, rate.0);
-        } else if let Wish::Paced { rate, .. } | Wish::Resident { rate, .. } = pace {
             let terms = &self.ledger.terms().disks[volume];
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
-            let visits = bytes * 1_000_000_000 / (u128::from(terms.block.0) * BYTE);
+            // A turn is read in whole blocks and what is left.
+            let of_turn = match pace {
+                Wish::Datagrams { turn: Some(turn), .. } => turn.0 / turn.0.div_ceil(terms.block.0),
+                _ => terms.block.0,
+            };
+            let visits = bytes * 1_000_000_000 / (u128::from(of_turn) * BYTE);
             let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
             change(enters, &mut sums.visits[volume], visits.min(most));
             change(enters, &mut sums.bytes[volume], bytes);
-            change(enters, &mut sums.link, rate.0);
         }
     }
 

@@ -47,7 +47,8 @@ struct Arguments {
     /// Measure how fast a hundred streams run for an hour.
     #[arg(long)]
     bench: bool,
-    /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each.
+    /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each; only that of `--with`,
+    /// where it is named.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutants: bool,
@@ -141,7 +142,8 @@ fn bench(duration: Nanos) -> ExitCode {
 fn mutant(name: &str) -> Result<tactus_core::mutant::Mutant, String> {
     use tactus_core::mutant::Mutant;
 
-    let mut all = Mutant::ALL.into_iter().chain(Mutant::OF_THE_PACER);
+    let of_packets = Mutant::OF_THE_PACER.into_iter().chain(Mutant::OF_DATAGRAMS);
+    let mut all = Mutant::ALL.into_iter().chain(of_packets);
     all.find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("no mutant {name}"))
 }
 
@@ -153,10 +155,14 @@ fn mutants(arguments: &Arguments) -> ExitCode {
 
     let lasts = Duration::from_secs(arguments.seconds);
     let threads = arguments.threads();
-    let disks = Mutant::ALL.iter().map(|&mutant| hunt::hunt(mutant, lasts, threads));
+    let wanted = |mutant: &Mutant| arguments.with.is_none_or(|with| with == *mutant);
+    let of = |all: &'static [Mutant]| all.iter().copied().filter(wanted);
+    let disks = of(&Mutant::ALL).map(|mutant| hunt::hunt(mutant, lasts, threads));
     let packets =
-        Mutant::OF_THE_PACER.iter().map(|&mutant| hunt::hunt_packets(mutant, lasts, threads));
-    let hunts: Vec<_> = disks.chain(packets).collect();
+        of(&Mutant::OF_THE_PACER).map(|mutant| hunt::hunt_packets(mutant, lasts, threads));
+    let datagrams =
+        of(&Mutant::OF_DATAGRAMS).map(|mutant| hunt::hunt_datagrams(mutant, lasts, threads));
+    let hunts: Vec<_> = disks.chain(packets).chain(datagrams).collect();
     let found = hunts.iter().filter(|hunted| hunted.found.is_some()).count();
     print!("{}", hunt::table(&hunts));
     println!("{found} of {} found", hunts.len());
@@ -219,7 +225,7 @@ fn print_found(found: &Found) {
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most {} \
          at once; {} titles held, {} streams of them; {} GB in {} sends; {} underruns in worlds \
          with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} recordings; \
-         {} followed a growing title; {} blocks damaged",
+         {} followed a growing title; {} blocks damaged; {} datagrams",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -238,6 +244,7 @@ fn print_found(found: &Found) {
         tally.recordings,
         tally.followers,
         tally.damaged,
+        tally.datagrams,
     );
     for (scenario, violation) in &found.failures {
         println!("\nseed {} ({:?}) broke {violation}", scenario.seed, scenario.mode());

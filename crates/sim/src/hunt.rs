@@ -27,12 +27,22 @@ pub struct Hunted {
 
 /// Hunts `mutant` for at most `lasts`.
 pub fn hunt(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+    hunt_among(&in_turn(), mutant, lasts, threads)
+}
+
+/// Hunts `mutant` in worlds with datagrams.
+pub fn hunt_datagrams(mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
+    let sends = |&seed: &u64| !Swarm::draw(seed, Mode::of(seed), None).outlets.is_empty();
+    let seeds: Vec<u64> = (1..=SEEDS).filter(sends).collect();
+    hunt_among(&seeds, mutant, lasts, threads)
+}
+
+fn hunt_among(seeds: &[u64], mutant: Mutant, lasts: Duration, threads: usize) -> Hunted {
     switch_on(Some(mutant));
-    let seeds = in_turn();
     let found = campaign::run(
         &Campaign {
             first: 1,
-            among: Some(&seeds),
+            among: Some(seeds),
             template: Scenario::of(0),
             lasts,
             seeds_max: u64::MAX,

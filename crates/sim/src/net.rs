@@ -7,6 +7,10 @@
 mod law;
 mod receiver;
 
+mod flow;
+
+mod outlets;
+
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -20,8 +24,10 @@ use crate::title::Title;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, require};
 
+pub(crate) use flow::Cast;
 use law::Law;
 pub(crate) use law::Paced;
+pub(crate) use outlets::{OutletFault, OutletSpec, OutletTrouble, Outlets, PacketEnd, TICKS};
 pub(crate) use receiver::{Receiver, Temper};
 
 /// All sockets, and what the world says of the turn that is running.

@@ -67,6 +67,7 @@ fn house(duration: Nanos) -> Swarm {
         retry: SECOND,
         follows: true,
         is_confused: false,
+        datagrams: None,
     };
     Swarm {
         seed: 0,
@@ -94,6 +95,9 @@ fn house(duration: Nanos) -> Swarm {
         titles: (0..STREAMS).map(title).collect(),
         clients: (0..STREAMS).map(client).collect(),
         uploads: vec![],
+        outlets: vec![],
+        packet_tick: Nanos::from_millis(1),
+        segments_max: 1,
         pauses: vec![],
         quiet_from: MonoTime(0),
         behind_max: SECOND.times(10),

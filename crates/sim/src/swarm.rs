@@ -4,6 +4,7 @@
 //! and others, 2012): a world with everything in it hides what only shows when little else happens.
 
 mod crowd;
+mod datagrams;
 
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
@@ -11,8 +12,9 @@ use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 use crate::content::Fidelity;
 use crate::device::{DiskKind, Fault, Trouble};
 use crate::dice::Dice;
-use crate::net::{Receiver, Temper};
+use crate::net::{OutletSpec, Receiver, Temper};
 use crate::title::{Audience, Growth, Title};
+use datagrams::Sending;
 
 /// What is promised in a world, and so what is an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, clap::ValueEnum)]
@@ -62,6 +64,11 @@ pub(crate) struct Swarm {
     pub(crate) titles: Vec<Title>,
     pub(crate) clients: Vec<ClientSpec>,
     pub(crate) uploads: Vec<UploadSpec>,
+    /// What datagrams leave by; none in a world without.
+    pub(crate) outlets: Vec<OutletSpec>,
+    pub(crate) packet_tick: Nanos,
+    /// Most datagrams of a message.
+    pub(crate) segments_max: u32,
     /// Times at which the machine stands still, and for how long; in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
     /// From here on nothing goes wrong any more.
@@ -149,6 +156,18 @@ pub(crate) struct ClientSpec {
     pub(crate) follows: bool,
     /// Sometimes stops a delivery that has ended long ago.
     pub(crate) is_confused: bool,
+    /// Its deliveries leave as datagrams.
+    pub(crate) datagrams: Option<DatagramSpec>,
+}
+
+/// How the deliveries of a client leave as datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DatagramSpec {
+    pub(crate) outlet: usize,
+    pub(crate) is_rtp: bool,
+    pub(crate) is_v6: bool,
+    pub(crate) burst: Nanos,
+    pub(crate) repeats: bool,
 }
 
 /// What worlds send in which every byte exists: a second of it takes about 50 ms to make and check.
@@ -231,6 +250,10 @@ impl Swarm {
                 pauses = draw_pauses(&mut faults, begin, until);
             }
         }
+        let sending = all.fork(datagrams::LABEL);
+        let sending =
+            datagrams::Wish { mode, begin, duration, quiet_from, every_byte, dice: sending };
+        let Sending { outlets, tick, segments_max } = datagrams::draw(sending, &mut clients);
         Self {
             seed,
             mode,
@@ -253,6 +276,9 @@ impl Swarm {
             titles,
             clients,
             uploads,
+            outlets,
+            packet_tick: tick,
+            segments_max,
             pauses,
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),
@@ -398,6 +424,7 @@ fn draw_clients(
             retry: SECOND,
             follows: dice.chance(follows),
             is_confused: dice.chance(100),
+            datagrams: None,
         }
     };
     (0..count).map(draw_one).collect()
@@ -635,6 +662,8 @@ pub(crate) struct Summary {
     volumes: Vec<String>,
     titles: usize,
     clients: usize,
+    datagrams: usize,
+    outlets: String,
     pauses: usize,
 }
 
@@ -651,6 +680,8 @@ impl Swarm {
             volumes: self.volumes.iter().map(|volume| format!("{volume:?}")).collect(),
             titles: self.titles.len(),
             clients: self.clients.len(),
+            datagrams: self.clients.iter().filter(|client| client.datagrams.is_some()).count(),
+            outlets: format!("{:?} in ticks of {:?}", self.outlets, self.packet_tick),
             pauses: self.pauses.len(),
         }
     }

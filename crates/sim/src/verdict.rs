@@ -64,6 +64,8 @@ pub enum Invariant {
     Recovers,
     /// Two runs of one seed are the same.
     Deterministic,
+    /// What the engine has counted is what has come.
+    CountsAreTrue,
     /// Packets: over any time between two turns a class sends no more than its ceiling.
     CeilingKept,
     /// Packets: a class that always has work gets what it is guaranteed.
@@ -106,6 +108,7 @@ impl Invariant {
             Self::Progress => "progress",
             Self::Recovers => "recovers",
             Self::Deterministic => "deterministic",
+            Self::CountsAreTrue => "counts are true",
             Self::CeilingKept => "ceiling kept",
             Self::GuaranteeKept => "guarantee kept",
             Self::LentByPriority => "lent by priority",

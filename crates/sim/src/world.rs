@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex};
 use tactus_core::ledger::{IntakeTerms, SendCost};
 use tactus_core::ports::Bell;
 use tactus_core::sums::Sums;
-use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::assembly::{Control, IntakeSetup, Placement, Setup, VolumeSetup, assemble};
+use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::assembly::{
+    Control, Counters, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
+};
 use tactus_engine::cores::Core;
 use tactus_engine::link::{Memory, Patience};
 use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
@@ -23,7 +25,7 @@ use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 use crate::book::Book;
 use crate::device::{Blocks, Device, DeviceParts, DiskEnd, DiskTerms, Fault, Pages, Stable, open};
 use crate::dice::Dice;
-use crate::net::{LinkEnd, LinkTurn, Net};
+use crate::net::{LinkEnd, LinkTurn, Net, Outlets, PacketEnd};
 use crate::swarm::{self, IntakeSpec, Mode, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::trace::Trace;
@@ -54,6 +56,7 @@ pub(crate) struct World {
     reports_rung: Arc<AtomicBool>,
     devices: Vec<Arc<Mutex<Device>>>,
     net: Arc<Mutex<Net>>,
+    outlets: Arc<Mutex<Outlets>>,
     book: Book,
     clients: Vec<Client>,
     /// Each volume's store, where uploads are taken.
@@ -106,6 +109,8 @@ pub struct Tally {
     pub sends: u64,
     /// Turns of cores.
     pub turns: u64,
+    /// Datagrams that left.
+    pub datagrams: u64,
     /// Sends for which data was missing.
     pub underruns: u64,
     /// Titles that were held in memory.
@@ -140,6 +145,7 @@ impl Tally {
         self.bytes += other.bytes;
         self.sends += other.sends;
         self.turns += other.turns;
+        self.datagrams += other.datagrams;
         self.underruns += other.underruns;
         self.held += other.held;
         self.resident += other.resident;
@@ -178,6 +184,12 @@ impl World {
         let placement = place(&swarm, &mut dice.fork(1));
         let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
         let net = Arc::new(Mutex::new(Net::new(swarm.streams, swarm.fidelity, others_fail)));
+        let outlets = Arc::new(Mutex::new(Outlets::new(
+            swarm.outlets.clone(),
+            swarm.streams,
+            (swarm.fidelity, swarm.segments_max, others_fail),
+            &dice.fork(2),
+        )));
         let (mut volumes, mut devices, mut ledger_terms) = (vec![], vec![], vec![]);
         let mut shares = vec![];
         for (at, spec) in swarm.volumes.iter().enumerate() {
@@ -253,13 +265,23 @@ impl World {
                 devices: devices.clone(),
                 titles: Arc::clone(&titles),
             },
-            packets: None,
+            packets: (!swarm.outlets.is_empty()).then(|| PacketSetup {
+                port: Box::new(PacketEnd {
+                    outlets: Arc::clone(&outlets),
+                    devices: devices.clone(),
+                    titles: Arc::clone(&titles),
+                }),
+                rate: LINK_RATE,
+                tick: swarm.packet_tick,
+            }),
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
             report_bell: Box::new(Rung(Arc::clone(&reports_rung))),
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
+        let counters = &control.counters;
+        open(&outlets).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
         let intakes = std::mem::take(&mut control.intakes);
         let stores = shares.into_iter().zip(intakes).map(|(share, intake)| {
             let ((keeper, view), rung) = share?;
@@ -300,6 +322,7 @@ impl World {
             reports_rung,
             devices,
             net,
+            outlets,
             events: BinaryHeap::new(),
             events_pushed: 0,
             now,
@@ -447,6 +470,7 @@ impl World {
             net.paused = paused_by(&self.swarm.pauses, now);
             net.check_all(now, self.swarm.behind_max);
         }
+        open(&self.outlets).check_all(now);
         self.check_progress();
         self.check_recovery();
         if now < self.end {
@@ -472,7 +496,8 @@ impl World {
         if now < by {
             return;
         }
-        let underruns = self.control.counters.link.underruns.value();
+        let Counters { link, packets, .. } = &self.control.counters;
+        let underruns = link.underruns.value() + packets.underruns.value();
         let then = *self.recovered.get_or_insert(underruns);
         require(underruns == then, Invariant::Recovers, || {
             let more = underruns - then;
@@ -487,6 +512,7 @@ impl World {
         }
         self.book.check_empty();
         self.check_stores_empty();
+        open(&self.outlets).check_counts(self.now);
         for device in &self.devices {
             open(device).check_idle();
         }
@@ -503,18 +529,20 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         let counters = &self.control.counters;
-        let link = &counters.link;
+        let (link, packets) = (&counters.link, &counters.packets);
         let delivery = &self.control.counters.delivery;
         let tally = Tally {
             simulated: self.swarm.duration,
             completed: delivery.completed.value(),
-            bytes: link.bytes.value(),
-            sends: link.sends.value(),
-            underruns: link.underruns.value(),
+            bytes: link.bytes.value() + packets.bytes.value(),
+            sends: link.sends.value() + packets.calls.value(),
+            datagrams: packets.datagrams.value(),
+            underruns: link.underruns.value() + packets.underruns.value(),
             damaged: counters.blocks.iter().map(|block| block.damaged.value()).sum(),
             ..self.tally
         };
         self.trace.note(open(&self.net).trace());
+        self.trace.note(open(&self.outlets).trace());
         for device in &self.devices {
             self.trace.note(open(device).trace());
         }
@@ -559,7 +587,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         blocks: (0..volumes).map(|_| any()).collect(),
         delivery: any(),
         link: any(),
-        packets: 0,
+        packets: any(),
     }
 }
 
@@ -570,6 +598,9 @@ fn message_delay(swarm: &Swarm) -> Nanos {
         _ => (MILLISECOND + swarm.lateness).times(3),
     }
 }
+
+/// What datagrams leave by: never the limit here.
+const LINK_RATE: BitRate = BitRate(100_000_000_000);
 
 /// How long after the end the last stream may hold something.
 const DRAIN_MAX: Nanos = SECOND.times(60);

@@ -7,6 +7,7 @@
 use tactus_core::datagrams::{Message, PAYLOAD, SEGMENTS_MAX};
 use tactus_core::ports::{self, SocketHandle};
 use tactus_core::rtp;
+use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
 use super::entry::Entry;
@@ -51,6 +52,7 @@ pub(super) struct Gathered {
 /// A batch as the port wants it: messages of one outlet.
 pub(super) struct Described<'a> {
     messages: [ports::Message; MESSAGES],
+    due: [MonoTime; MESSAGES],
     count: usize,
     parts: [&'a [u8]; PARTS],
     used: usize,
@@ -139,8 +141,13 @@ impl Batch {
         memories: &'a [Memory],
     ) -> Described<'a> {
         let nothing = ports::Message { to: NOWHERE, segment: 0, parts: 0 };
-        let mut described =
-            Described { messages: [nothing; MESSAGES], count: 0, parts: [&[]; PARTS], used: 0 };
+        let mut described = Described {
+            messages: [nothing; MESSAGES],
+            due: [MonoTime(0); MESSAGES],
+            count: 0,
+            parts: [&[]; PARTS],
+            used: 0,
+        };
         let outlet = self.outlet();
         let left = &self.gathered[self.gone..];
         for gathered in left.iter().take_while(|each| Some(each.outlet) == outlet) {
@@ -178,6 +185,7 @@ impl Batch {
             let segment = entry.segment();
             described.messages[described.count] =
                 ports::Message { to: entry.sink.to, segment, parts };
+            described.due[described.count] = gathered.message.due;
             described.count += 1;
         }
         assert!(described.count > 0, "any message alone has fewer parts than there is room for");
@@ -207,6 +215,11 @@ pub(super) fn parts_of<'a>(
 }
 
 impl<'a> Described<'a> {
+    /// When each of its messages is due.
+    pub(super) fn due(&self) -> &[MonoTime] {
+        &self.due[..self.count]
+    }
+
     pub(super) fn batch(&self) -> ports::Batch<'_> {
         ports::Batch { messages: &self.messages[..self.count], parts: &self.parts[..self.used] }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, Form, Ip, Message, Plan, Trace};
+use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
@@ -91,7 +92,7 @@ impl Entry {
     pub(super) fn next(&mut self) -> Option<Message> {
         let message = self.cutter.next(self.len)?;
         let ready = self.sent + self.available - self.cutter.taken();
-        self.is_starved = ready < message.taken;
+        self.is_starved = ready < mutant!(OfferedUnready, Bytes(1), message.taken);
         (!self.is_starved).then_some(message)
     }
 

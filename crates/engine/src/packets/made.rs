@@ -84,6 +84,7 @@ impl PacketServer {
             sent: Bytes(0),
             window: Window::default(),
         });
+        self.open += 1;
         let counters = &self.streams[stream.index as usize];
         counters.rate.set(rate.0);
         counters.epoch.set(begin.max(now).0);
@@ -136,7 +137,7 @@ impl PacketServer {
             self.streams[index as usize].epoch.set(entry.begin.0);
         }
         entry.offered = Some(due);
-        self.pacer.offer(now, entry.class, Packet { due, bytes: wire });
+        self.pacer.offer(now + self.ahead, entry.class, Packet { due, bytes: wire });
         true
     }
 
@@ -178,6 +179,7 @@ impl PacketServer {
     }
 
     pub(super) fn close_made(&mut self, index: u32, entry: &Entry, outcome: Outcome) {
+        self.open -= 1;
         self.batch.cancel(index);
         self.pacer.remove(entry.class);
         self.streams[index as usize].clear();

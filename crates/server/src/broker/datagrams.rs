@@ -59,8 +59,7 @@ impl Target {
 }
 
 impl Broker {
-    /// Reserves what `title` needs to leave at `rate`, the highest that it has, as datagrams to `target`, as often as
-    /// it likes.
+    /// Reserves what `title` needs to leave once at `rate`, the highest that it has, as datagrams to `target`.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -70,8 +69,22 @@ impl Broker {
         rate: BitRate,
         target: &Target,
     ) -> Result<Grant, Refusal> {
+        self.admit_turns(title, rate, target, None)
+    }
+
+    /// As [`Self::admit_datagrams`], of a title that begins again after `turn` bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_turns(
+        &self,
+        title: &Arc<OpenTitle>,
+        rate: BitRate,
+        target: &Target,
+        turn: Option<Bytes>,
+    ) -> Result<Grant, Refusal> {
         let out = target.out(rate);
-        self.admit_packets(title, rate, [out, target.wire(out)])
+        self.admit_packets(title, rate, [out, target.wire(out)], turn)
     }
 
     /// Reserves what `title` needs to leave at `rate` as packets, whose payload is `out`, and which are `wire`
@@ -81,10 +94,11 @@ impl Broker {
         title: &Arc<OpenTitle>,
         rate: BitRate,
         [out, wire]: [BitRate; 2],
+        turn: Option<Bytes>,
     ) -> Result<Grant, Refusal> {
         let per_second = (out.0 / 8).div_ceil(PAYLOAD.0);
         let sending = self.shared.rules.datagram.times(per_second);
-        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held };
+        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held, turn };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
         let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };

@@ -105,7 +105,7 @@ impl Broker {
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
         let wire = Form::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
-        self.admit_packets(title, rate, [rate, wire])
+        self.admit_packets(title, rate, [rate, wire], None)
     }
 
     /// Begins to send `range` of `title` to `socket`, which must be non-blocking and prepared for the link,

@@ -373,7 +373,8 @@ impl Runner {
         let (burst, plan) = (self.channel.burst, plan.map(Arc::new));
         let target = Target { outlet, to: self.channel.to.to, form, burst, plan, after };
         let broker = &self.house.broker;
-        let grant = broker.admit_datagrams(&title, rate, &target);
+        let turn = item.is_endless.then_some(Bytes(range.end - range.start));
+        let grant = broker.admit_turns(&title, rate, &target, turn);
         let mut grant = grant.map_err(|refusal| refusal.to_string())?;
         let repeats = item.is_endless;
         let sending =

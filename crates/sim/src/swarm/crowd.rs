@@ -92,6 +92,7 @@ pub(super) fn draw_clients(
             retry: volume.cycle,
             follows: dice.chance(follow),
             is_confused: false,
+            datagrams: None,
         }
     };
     (0..viewers + seekers + downloads).map(client).collect()

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use tactus_core::datagrams::{Form, Session};
 use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
+use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
-use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId, VolumeId,
+    Command, Datagrams, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId,
+    VolumeId,
 };
 
 use super::schedule::Event;
@@ -16,8 +19,8 @@ use crate::book::Grant;
 use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
-use crate::net::{Delivery, Paced, Received};
-use crate::swarm::{ClientSpec, Habit};
+use crate::net::{Cast, Delivery, Paced, Received};
+use crate::swarm::{ClientSpec, DatagramSpec, Habit};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
@@ -90,6 +93,14 @@ impl World {
             }
             Habit::Holder => Wish::Hold,
             Habit::Downloader => Wish::BestEffort,
+            _ if spec.datagrams.is_some() => {
+                let is_held = self.held[title].is_complete;
+                // As much as packets and RTP need at most, and the processor is large enough.
+                let wire = BitRate(rate.0 + rate.0 / 13);
+                let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
+                let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
+                Wish::Datagrams { rate, wire, sending: Nanos(1), is_held, turn }
+            }
             _ if self.held[title].is_complete => Wish::Resident { rate, tick, burst },
             _ => Wish::Paced { rate, tick, burst },
         };
@@ -98,7 +109,12 @@ impl World {
         // wait for more.
         let may_be_more = spec.habit == Habit::Ranger || self.titles[title].growth.is_some();
         let len = if may_be_more { title_len } else { end - first };
-        let Some(grant) = self.book.admit(spec.volume, asked, Share { len, title_len }) else {
+        let share = match asked {
+            // What two turns need of the same block is two leases.
+            Wish::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
+            _ => Share { len, title_len },
+        };
+        let Some(grant) = self.book.admit(spec.volume, asked, share) else {
             self.tally.refused += 1;
             let again = self.now + spec.retry + spec.think;
             self.push(again, Event::Arrive { client });
@@ -206,8 +222,11 @@ impl World {
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
         let (pace, paced) = match grant.pace {
             Wish::BestEffort | Wish::Hold | Wish::Record { .. } => (Pace::BestEffort, None),
-            Wish::Datagrams { .. } | Wish::Reader { .. } | Wish::Made { .. } => {
-                unreachable!("clients of these worlds are connected")
+            Wish::Datagrams { rate, .. } => {
+                (Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 }, None)
+            }
+            Wish::Reader { .. } | Wish::Made { .. } => {
+                unreachable!("no client of these worlds asks for that")
             }
             Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (
                 Pace::Paced { rate, burst, tick },
@@ -227,10 +246,18 @@ impl World {
             is_promised: healthy && self.swarm.mode != Mode::Liveness && !grows,
             grows: healthy && self.swarm.mode != Mode::Liveness && grows,
         };
-        let socket = open(&self.net).connect(self.now, stream.index, delivery, spec.receiver);
+        let repeats = matches!(grant.pace, Wish::Datagrams { turn: Some(_), .. }) && !grows;
+        let sink = match (spec.datagrams, grant.pace) {
+            (Some(datagrams), Wish::Datagrams { rate, .. }) => {
+                self.cast(stream, rate, datagrams, (delivery, repeats))
+            }
+            _ => {
+                let mut net = open(&self.net);
+                Sink::Socket(net.connect(self.now, stream.index, delivery, spec.receiver))
+            }
+        };
         self.starting.push(grant.volume);
         let origin = self.origin(&grant, title);
-        let (repeats, sink) = (false, Sink::Socket(socket));
         let window = grant.window();
         let (itinerary, plan) = (None, None);
         let start = Start {
@@ -257,6 +284,39 @@ impl World {
         if let Some(stale) = client.stale.take().filter(|_| client.spec.is_confused) {
             self.command(Command::Stop(stale));
         }
+    }
+
+    /// An address for a stream of datagrams, and how it leaves.
+    fn cast(
+        &mut self,
+        stream: StreamId,
+        rate: BitRate,
+        spec: DatagramSpec,
+        (delivery, repeats): (Delivery, bool),
+    ) -> Sink {
+        let DatagramSpec { outlet, is_rtp, is_v6, burst, .. } = spec;
+        let mut dice = self.dice.fork(u64::from(stream.generation));
+        let session = Session {
+            source: dice.next() as u32,
+            sequence: dice.next() as u16,
+            timestamp: dice.next() as u32,
+        };
+        let form = if is_rtp { Form::Rtp(session) } else { Form::Udp };
+        // Who keeps the others waiting is one of the outlets.
+        let are_well = self.swarm.outlets.iter().all(|outlet| outlet.faults.is_empty());
+        let delivery = Delivery { is_promised: delivery.is_promised && are_well, ..delivery };
+        let cast = Cast {
+            delivery,
+            repeats,
+            rate: rate.0,
+            form,
+            burst,
+            tick: self.swarm.packet_tick,
+            lateness: self.swarm.lateness,
+        };
+        let mut outlets = open(&self.outlets);
+        let (outlet, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
+        Sink::Datagrams(Datagrams { outlet, to, form, burst, after: None })
     }
 
     fn note_live(
@@ -317,6 +377,7 @@ impl World {
         }
         live.stopped = Some(now);
         open(&self.net).release_promise(stream.index);
+        open(&self.outlets).release_promise(stream.index);
         live.parts_left = 0;
         let client = live.client;
         self.trace.note_all([now.0, u64::from(stream.index), u64::from(stream.generation)]);
@@ -371,7 +432,8 @@ impl World {
             }
             return;
         }
-        let received = open(&self.net).disconnect(now, stream.index);
+        let left = open(&self.outlets).leave(stream.index);
+        let received = left.unwrap_or_else(|| open(&self.net).disconnect(now, stream.index));
         let damaged = open(&self.devices[live.grant.volume]).is_damaged(live.title);
         let true_outcome = is_true(outcome, &received, live, damaged);
         require(true_outcome && received.sent == sent, Invariant::TrueOutcome, || {
@@ -416,6 +478,7 @@ impl World {
         for device in &self.devices {
             open(device).heal();
         }
+        open(&self.outlets).heal();
         let streams: Vec<StreamId> = self.live.iter().flatten().map(|live| live.stream).collect();
         for stream in streams {
             self.leave(stream);
@@ -433,13 +496,13 @@ impl World {
             // for as well is read: a download's in the time left over, of which there may be none.
             let mut all = self.live.iter().flatten();
             let shares = all.any(|other| other.title == live.title && other.finished.is_none());
-            let has_time = matches!(live.grant.pace, Wish::Paced { .. } | Wish::Resident { .. });
+            let has_time = !matches!(live.grant.pace, Wish::BestEffort | Wish::Hold);
             // By then its first blocks have been read, whether or not anybody still wants them.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let (since, bound) = match (live.finished, live.stopped) {
                 (Some(_), _) if healthy && !shares => (self.last_finished[live.title], LANDED),
                 (Some(finished), _) if healthy && has_time => (finished.max(begins), bound),
-                (None, None) if !open(&self.net).has_begun(live.stream.index) => (begins, bound),
+                (None, None) if !self.has_begun(live.stream.index) => (begins, bound),
                 (None, Some(stopped)) if self.swarm.pauses.is_empty() => (stopped, bound),
                 _ => continue,
             };
@@ -450,6 +513,15 @@ impl World {
         }
     }
 }
+
+impl World {
+    fn has_begun(&self, place: u32) -> bool {
+        open(&self.net).has_begun(place) && open(&self.outlets).has_begun(place)
+    }
+}
+
+/// What repeats in a shorter time has sums that are rounded by more than the book allows for.
+const TURN_MIN: Bytes = Bytes(16 << 10);
 
 /// By then what a disk was at work on has landed, and everybody has heard of it: the two reads that a disk
 /// with an arm has take 60 ms, the three ms of reads that flash has come to less.

@@ -1,0 +1,231 @@
+//! One stream of datagrams as its receiver sees it: when each may come, and what it must hold.
+//!
+//! It has arithmetic of its own, so that a mistake in the engine's cannot hide in it. Only when the first byte was
+//! due it takes from the engine's counters, as RTCP does. Every datagram that comes then says of that moment "no
+//! later than" and, while nothing is at fault, "no earlier than".
+
+use tactus_core::datagrams::{Form, Session};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+
+use super::Delivery;
+use crate::content::{self, Fidelity};
+use crate::verdict::{Invariant, broken, require};
+
+/// What a stream of datagrams was promised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cast {
+    /// What it shall carry; of a title that repeats, one turn.
+    pub(crate) delivery: Delivery,
+    pub(crate) repeats: bool,
+    /// Bits per second of payload.
+    pub(crate) rate: u64,
+    pub(crate) form: Form,
+    /// How long the first of several may wait for the last.
+    pub(crate) burst: Nanos,
+    pub(crate) tick: Nanos,
+    /// Cores are turned at most this late.
+    pub(crate) lateness: Nanos,
+}
+
+/// A stream, and how far it has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    pub(super) serial: u16,
+    pub(super) cast: Cast,
+    /// Payload that has left or was refused.
+    pub(super) sent: u64,
+    datagrams: u64,
+    /// When its first byte can have been due.
+    earliest: MonoTime,
+    latest: MonoTime,
+    /// Until when the rate pays for what has been sent.
+    paid_until: MonoTime,
+    /// The timestamp before, counted from the first.
+    ticks: u32,
+}
+
+/// A message that has passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) payload: u64,
+    pub(super) datagrams: u64,
+}
+
+const PAYLOAD: u64 = 1316;
+const HEADER: usize = 12;
+
+/// A machine or a link that stands still for longer moves the clocks; for less, it catches up.
+const STALL: Nanos = Nanos::from_millis(250);
+
+impl Flow {
+    pub(super) fn new(now: MonoTime, serial: u16, cast: Cast) -> Self {
+        Self {
+            serial,
+            cast,
+            sent: 0,
+            datagrams: 0,
+            earliest: now,
+            latest: MonoTime(u64::MAX),
+            paid_until: now,
+            ticks: 0,
+        }
+    }
+
+    /// Notes when its first byte was due, as the engine says before anything is sent.
+    pub(super) fn begin(&mut self, epoch: MonoTime) {
+        if self.datagrams > 0 {
+            return;
+        }
+        require(epoch >= self.earliest, Invariant::NeverEarly, || {
+            format!("it began at {epoch:?}: {self:?}")
+        });
+        (self.earliest, self.latest) = (epoch, epoch);
+    }
+
+    /// How long after the first datagram another is due.
+    fn span(&self, datagram: u64) -> u64 {
+        let bits = u128::from(datagram * PAYLOAD) * 8_000_000_000;
+        bits.div_ceil(u128::from(self.cast.rate)) as u64
+    }
+
+    /// Looks at a message that is offered: what it holds, and when.
+    pub(super) fn check(
+        &mut self,
+        now: MonoTime,
+        segment: u16,
+        parts: &[&[u8]],
+        fidelity: Fidelity,
+    ) -> Passed {
+        let header = if matches!(self.cast.form, Form::Rtp(_)) { HEADER } else { 0 };
+        let whole = PAYLOAD as usize + header;
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let datagrams = len.div_ceil(whole);
+        let payload = (len - (datagrams * header).min(len)) as u64;
+        let turn = (self.cast.delivery.end - self.cast.delivery.first).0;
+        let ends = !self.cast.repeats && self.sent + payload == turn;
+        let is_cut = usize::from(segment) == whole && payload > 0 && (len % whole == 0 || ends);
+        let fits = self.cast.repeats || self.sent + payload <= turn;
+        require(is_cut && fits, Invariant::RightBytes, || {
+            format!("a message of {len} bytes in {segment} at {now:?}: {self:?}")
+        });
+        let mut head = [0; HEADER];
+        let (mut at, mut next) = (0, self.sent);
+        for part in parts {
+            let mut part = *part;
+            while !part.is_empty() {
+                let within = at % whole;
+                let most = if within < header { header - within } else { whole - within };
+                let (own, behind) = part.split_at(most.min(part.len()));
+                if within < header {
+                    head[within..within + own.len()].copy_from_slice(own);
+                    if within + own.len() == header {
+                        self.check_header(now, (at / whole) as u64, &head);
+                    }
+                } else {
+                    self.check_bytes(now, next, own, fidelity);
+                    next += own.len() as u64;
+                }
+                at += own.len();
+                part = behind;
+            }
+        }
+        Passed { payload, datagrams: datagrams as u64 }
+    }
+
+    /// RFC 3550, section 5.1; RFC 2250, section 2.
+    fn check_header(&mut self, now: MonoTime, nth: u64, head: &[u8; HEADER]) {
+        let Form::Rtp(Session { source, sequence, timestamp }) = self.cast.form else { return };
+        let number = self.datagrams + nth;
+        let field =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        // Version 2, no extension, nobody who contributes, no marker, an MPEG-2 transport stream.
+        let expected = u32::from(sequence.wrapping_add(number as u16)) | 0x8021 << 16;
+        let is_right = field(0) == expected && field(8) == source;
+        require(is_right, Invariant::RightBytes, || {
+            format!("datagram {number} has the header {head:x?} at {now:?}: {self:?}")
+        });
+        let ticks = field(4).wrapping_sub(timestamp);
+        // The time since the first was due, in ticks of 90 kHz; where clocks may have moved, no less.
+        let exact = (u128::from(self.span(number)) * 9 / 100_000) as u32;
+        let is_exact = self.cast.delivery.is_promised;
+        let is_right = if is_exact { ticks == exact } else { ticks >= exact.max(self.ticks) };
+        require(is_right, Invariant::RightBytes, || {
+            format!("datagram {number} says {ticks} at {now:?}, {exact} by the law: {self:?}")
+        });
+        // What it says is also when it was due: no clock that has moved makes it early.
+        let said = Nanos(u64::from(ticks) * 100_000 / 9);
+        require(now >= self.earliest + said, Invariant::NeverEarly, || {
+            format!("datagram {number} is due {said:?} after the first, at {now:?}: {self:?}")
+        });
+        self.ticks = ticks;
+    }
+
+    fn check_bytes(&self, now: MonoTime, at: u64, mut bytes: &[u8], fidelity: Fidelity) {
+        let Delivery { title, first, end, .. } = self.cast.delivery;
+        let turn = (end - first).0;
+        let mut at = at;
+        while !bytes.is_empty() {
+            let here = at % turn;
+            let own = (turn - here).min(bytes.len() as u64) as usize;
+            if let Err(wrong) = content::check(title, first.0 + here, &bytes[..own], fidelity) {
+                broken(
+                    Invariant::RightBytes,
+                    format!("byte {wrong} at {at} of {:?} is another's at {now:?}", self.cast),
+                );
+            }
+            (at, bytes) = (at + own as u64, &bytes[own..]);
+        }
+    }
+
+    /// Notes that a message has left, or was refused, which is the same to its clock.
+    pub(super) fn pass(&mut self, now: MonoTime, passed: Passed) {
+        let Passed { payload, datagrams } = passed;
+        let (first, last) = (self.datagrams, self.datagrams + datagrams - 1);
+        let Cast { burst, tick, lateness, rate, .. } = self.cast;
+        let waits = Nanos(self.span(last) - self.span(first));
+        require(waits <= burst.max(tick), Invariant::NeverLate, || {
+            format!("{datagrams} datagrams in one message at {now:?}: {self:?}")
+        });
+        self.sent += payload;
+        self.datagrams += datagrams;
+        let span = Nanos(self.span(last));
+        require(now >= self.earliest + span, Invariant::NeverEarly, || {
+            format!("datagram {last} at {now:?}, due {span:?} after the first: {self:?}")
+        });
+        let began = now.before(span);
+        self.latest = self.latest.min(began);
+        if self.cast.delivery.is_promised {
+            // It left in the turn of the tick in which it was due, and that turn was late at most so much.
+            let most = tick + lateness + Nanos(1);
+            self.earliest = self.earliest.max(MonoTime(began.0.saturating_sub(most.0)));
+            require(self.earliest <= self.latest, Invariant::NeverLate, || {
+                format!("datagram {last} at {now:?} is early or late beside the others: {self:?}")
+            });
+        }
+        self.paid_until = self.paid_until.max(now) + Nanos(payload * 8_000_000_000 / rate);
+        // What a full socket holds back waits as long again as what a pause left over.
+        let most = STALL.times(2) + (tick + lateness).times(2) + burst.max(tick) + waits;
+        let one = Nanos(self.span(2));
+        require(self.paid_until <= now + most + one, Invariant::NoBurstAfterPause, || {
+            format!("above the rate at {now:?}: {self:?}")
+        });
+    }
+
+    /// Stops the world when the next datagram is overdue.
+    pub(super) fn check_not_late(&self, now: MonoTime) {
+        let Cast { burst, tick, lateness, delivery, repeats, .. } = self.cast;
+        let is_whole = !repeats && self.sent == (delivery.end - delivery.first).0;
+        if !delivery.is_promised || self.sent == 0 || is_whole {
+            return;
+        }
+        let due = self.latest + Nanos(self.span(self.datagrams)) + burst.max(tick);
+        require(now <= due + tick + lateness, Invariant::NeverLate, || {
+            format!("datagram {} was due by {due:?}, now {now:?}: {self:?}", self.datagrams)
+        });
+    }
+
+    /// What it has sent in all.
+    pub(super) fn sent(&self) -> Bytes {
+        Bytes(self.sent)
+    }
+}

@@ -1,0 +1,110 @@
+//! Worlds in which some deliveries leave as datagrams: who asks for them, by which outlets, and what goes wrong
+//! with those.
+
+use tactus_core::datagrams::{PAYLOAD, SEGMENTS_MAX};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+
+use super::{ClientSpec, DatagramSpec, Habit, Mode};
+use crate::dice::Dice;
+use crate::net::{OutletFault, OutletSpec, OutletTrouble, TICKS};
+
+/// Whose dice it takes; such that the seeds of the past stand for what they stood for.
+pub(super) const LABEL: u64 = 4747;
+
+/// What is known when it is drawn.
+pub(super) struct Wish {
+    pub(super) mode: Mode,
+    pub(super) begin: MonoTime,
+    pub(super) duration: Nanos,
+    /// From here on nothing goes wrong any more.
+    pub(super) quiet_from: MonoTime,
+    pub(super) every_byte: bool,
+    pub(super) dice: Dice,
+}
+
+/// What datagrams leave by.
+pub(super) struct Sending {
+    pub(super) outlets: Vec<OutletSpec>,
+    pub(super) tick: Nanos,
+    pub(super) segments_max: u32,
+}
+
+/// Datagrams of a world, roughly: more of them would only take time.
+const MOST: u64 = 30_000;
+
+/// Most clients with datagrams.
+const CLIENTS: usize = 48;
+
+/// Changes some of the clients of about every fourth world.
+pub(super) fn draw(wish: Wish, clients: &mut [ClientSpec]) -> Sending {
+    let Wish { mode, begin, duration, quiet_from, every_byte, mut dice } = wish;
+    let tick = dice.pick(&TICKS);
+    let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
+    let none = Sending { outlets: vec![], tick, segments_max };
+    if !dice.chance(WORLDS) {
+        return none;
+    }
+    let share = dice.pick(&[100, 400, 1000]);
+    let may = |client: &&mut ClientSpec| matches!(client.habit, Habit::Viewer | Habit::Zapper);
+    let mut chosen: Vec<_> = clients.iter_mut().filter(may).collect();
+    chosen.retain(|_| dice.chance(share));
+    chosen.truncate(CLIENTS);
+    if chosen.is_empty() {
+        return none;
+    }
+    let seconds = duration.0.div_ceil(SECOND.0);
+    let fair = MOST * PAYLOAD.0 * 8 / seconds / chosen.len() as u64;
+    let count = dice.between(1, 3);
+    let (rtp, v6, bursts, repeats) =
+        (dice.below(1001), dice.below(1001), dice.below(1001), dice.below(1001));
+    for client in chosen {
+        let most = client.rate.0.min(fair).max(64_000);
+        client.rate = BitRate(dice.spread(most.div_ceil(8).max(64_000), most));
+        client.burst = Bytes(0);
+        let burst = Nanos::from_micros(dice.spread(200, 8_000));
+        client.datagrams = Some(DatagramSpec {
+            outlet: dice.below(count) as usize,
+            is_rtp: dice.chance(rtp),
+            is_v6: dice.chance(v6),
+            burst: if dice.chance(bursts) { burst } else { Nanos(0) },
+            repeats: dice.chance(repeats),
+        });
+    }
+    // One is fast now and then: its messages are as long as they can be.
+    if !every_byte && dice.chance(200) {
+        let mut fast = clients.iter_mut().filter(|client| client.datagrams.is_some());
+        if let Some(ClientSpec { rate, datagrams: Some(datagrams), .. }) = fast.next() {
+            *rate = BitRate(dice.spread(20_000_000, 400_000_000));
+            datagrams.burst = Nanos::from_millis(dice.between(1, 8));
+        }
+    }
+    let outlet = |number| {
+        let mut dice = dice.fork(number);
+        let has_faults = matches!(mode, Mode::Safety | Mode::Liveness) && dice.chance(600);
+        let until = quiet_from.since(begin);
+        let faults = if has_faults { draw_faults(&mut dice, begin, until) } else { vec![] };
+        OutletSpec { faults }
+    };
+    Sending { outlets: (0..count).map(outlet).collect(), ..none }
+}
+
+/// One world in four has any.
+const WORLDS: u64 = 250;
+
+fn draw_faults(dice: &mut Dice, begin: MonoTime, until: Nanos) -> Vec<OutletFault> {
+    let count = dice.spread(1, 6);
+    let fault = |_| {
+        let from = begin + Nanos(dice.below(until.0.max(1)));
+        let span = Nanos(dice.spread(1_000_000, 5 * SECOND.0));
+        let trouble = match dice.below(3) {
+            0 => OutletTrouble::Still,
+            1 => OutletTrouble::Refuses { permille: dice.spread(1, 1000) },
+            _ => OutletTrouble::Narrow {
+                buffer: dice.spread(2_000, 400_000),
+                rate: BitRate(dice.spread(100_000, 50_000_000)),
+            },
+        };
+        OutletFault { from, to: (from + span).min(begin + until), trouble }
+    };
+    (0..count).map(fault).collect()
+}
