@@ -8,6 +8,7 @@ mod auth;
 mod connection;
 mod counters;
 mod describe;
+mod film;
 mod groups;
 mod ports;
 mod reports;
@@ -30,7 +31,9 @@ pub use counters::{Counters, Reason};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
+use crate::made::movies::Movies;
 use auth::Passwords;
+use film::Show;
 use groups::Groups;
 use ports::PortPairs;
 use seats::Seats;
@@ -51,6 +54,9 @@ struct House {
     counters: Counters,
     sessions: Mutex<Sessions>,
     streams: Mutex<HashMap<SessionId, Handle>>,
+    /// Sessions of movies.
+    films: Mutex<HashMap<SessionId, Arc<Show>>>,
+    movies: Movies,
     /// Streams, and who reads the reports; they end with the server.
     tasks: Mutex<JoinSet<()>>,
     connections: AtomicU64,
@@ -102,6 +108,8 @@ impl Rtsp {
             counters: Counters::default(),
             sessions: Mutex::default(),
             streams: Mutex::default(),
+            films: Mutex::default(),
+            movies: Movies::default(),
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
@@ -152,6 +160,7 @@ impl Rtsp {
     pub async fn close(&self) {
         self.stop();
         self.0.streams().clear();
+        self.0.films().clear();
         let mut tasks = std::mem::take(&mut *self.0.tasks());
         tasks.shutdown().await;
     }
@@ -186,7 +195,16 @@ impl Rtsp {
             };
             Some(handle.status(*id, state, &self.0.broker))
         };
-        streams.iter().filter_map(status).collect()
+        let of_films = |(id, show): (&SessionId, &Arc<Show>)| {
+            let state = match sessions.state(*id)? {
+                State::Ready => "ready",
+                State::Playing => "playing",
+            };
+            Some(show.status(*id, state, &self.0))
+        };
+        let films = self.0.films();
+        let films = films.iter().filter_map(of_films);
+        streams.iter().filter_map(status).chain(films).collect()
     }
 }
 
@@ -197,6 +215,10 @@ impl House {
 
     fn streams(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn films(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Show>>> {
+        self.films.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -211,7 +233,8 @@ impl House {
     fn is_over(&self) -> bool {
         let playing = || {
             let sessions = self.sessions();
-            self.streams().keys().any(|id| sessions.state(*id) == Some(State::Playing))
+            let is_playing = |id: &SessionId| sessions.state(*id) == Some(State::Playing);
+            self.streams().keys().any(is_playing) || self.films().keys().any(is_playing)
         };
         self.is_stopping() && !playing()
     }
@@ -229,6 +252,10 @@ impl House {
 
     /// The session is over in the books; its stream ends.
     fn end_stream(&self, id: SessionId) {
+        let show = self.films().remove(&id);
+        if let Some(show) = show {
+            show.forget(id);
+        }
         let handle = self.streams().remove(&id);
         if let Some(handle) = handle {
             if let Some((pair, from)) = &handle.reports {

@@ -53,7 +53,7 @@ impl Stage {
         std::fs::create_dir(titles.join(".tactus")).expect("a directory of the server's own");
         std::fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
         sample::write_ts(&titles.join("a.ts"), length).expect("a title");
-        sample::write_mp4(&titles.join("a.mp4"), SECOND.times(2)).expect("a title");
+        std::fs::write(titles.join("a.txt"), "no film").expect("a title");
         let title = std::fs::read(titles.join("a.ts")).expect("a title");
         std::fs::write(dir.path().join("password"), "correct-horse").expect("a password");
         let text = format!("[[volume]]\npath = \"{}\"\n{more}", titles.display());
@@ -611,7 +611,7 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
         client.ask("DESCRIBE", &format!("rtsp://{}/none.ts", stage.address), "").status,
         404
     );
-    assert_eq!(client.ask("DESCRIBE", &format!("rtsp://{}/a.mp4", stage.address), "").status, 415);
+    assert_eq!(client.ask("DESCRIBE", &format!("rtsp://{}/a.txt", stage.address), "").status, 415);
 }
 
 #[test]

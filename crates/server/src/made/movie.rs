@@ -50,17 +50,22 @@ pub struct Sent {
 impl Part {
     /// What has to be read for it; none when there is nothing to send.
     pub fn feed(&self, title: &Arc<OpenTitle>) -> Option<Feed> {
-        let range = self.range()?;
+        let reading = self.reading(self.range()?);
+        let ready = self.movie.needs.ahead;
+        Some(Feed { title: Arc::clone(title), reading, ready, hold: Bytes(ready.0 + ready.0 / 2) })
+    }
+
+    fn reading(&self, range: Range<u64>) -> Reading {
         let needs = self.movie.needs;
         // What a reader of our own is late by is made up for.
         let rate = BitRate(needs.rate.0 + needs.rate.0.div_ceil(32));
-        let ready = needs.ahead;
-        Some(Feed {
-            title: Arc::clone(title),
-            reading: Reading { range, itinerary: None, rate, burst: Bytes(ready.0.div_ceil(2)) },
-            ready,
-            hold: Bytes(ready.0 + ready.0 / 2),
-        })
+        Reading { range, itinerary: None, rate, burst: Bytes(needs.ahead.0.div_ceil(2)) }
+    }
+
+    /// As much of the file as any part has.
+    pub fn reading_of_all(&self) -> Reading {
+        let ends = self.movie.by_place().iter().map(|&id| self.movie.sample(id));
+        self.reading(0..ends.map(|sample| sample.at + u64::from(sample.len)).max().unwrap_or(1))
     }
 
     /// What each output needs at most.
@@ -93,6 +98,14 @@ impl Part {
         let sent = &self.tracks[nth];
         let track = &self.movie.tracks[sent.track as usize];
         let ticks = u128::from(self.begin.at.0) * u128::from(track.clock()) / 1_000_000_000;
+        sent.session.timestamp.wrapping_add(ticks as u32)
+    }
+
+    /// The timestamp that stands for the beginning of all streams, of output `nth`.
+    pub fn stamp_at_epoch(&self, nth: usize) -> u32 {
+        let sent = &self.tracks[nth];
+        let clock = i128::from(self.movie.tracks[sent.track as usize].clock());
+        let ticks = (self.epoch() * clock).div_euclid(1_000_000_000);
         sent.session.timestamp.wrapping_add(ticks as u32)
     }
 

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::auth::{Nonce, Signed, Verdict};
 use super::describe::{Programme, TRACK};
+use super::film::{self, Show};
 use super::groups::NoGroup;
 use super::reports::{self, Sent};
 use super::stream::{Begun, ByDatagrams, ByFrames, Handle, Numbers, Order, Path, Stream, orders};
@@ -419,8 +420,13 @@ impl Connection {
             return Err(Reply::said(Status(406), "there is application/sdp"));
         }
         let (path, base) = target(&request.uri)?;
-        let programme = self.house.programme(path).await?;
-        let text = self.house.describe(&programme, self.own).await?;
+        let text = match self.house.film(&path).await? {
+            Some(film) => film.describe(self.own),
+            None => {
+                let programme = self.house.programme(path).await?;
+                self.house.describe(&programme, self.own).await?
+            }
+        };
         Ok(Reply::new(Status::OK)
             .with("Content-Base", format!("{base}/"))
             .with("Content-Type", "application/sdp")
@@ -437,6 +443,10 @@ impl Connection {
         let house = Arc::clone(&self.house);
         let (path, base) = target(&request.uri)?;
         let offers = request.field("transport").map(offers).unwrap_or_default();
+        let of = (&path, &*base, track_of(&request.uri));
+        if let Some(reply) = self.setup_film(of, caller, request.session(), &offers).await? {
+            return Ok(reply);
+        }
         if request.session().is_some() {
             return self.setup_again(&base, caller, request.session(), &offers);
         }
@@ -705,6 +715,10 @@ impl Connection {
         let id = house.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
         self.own(id)?;
+        let show = house.show(id);
+        if let Some(show) = show {
+            return self.play_film(&show, request, caller, (id, &base, asked?)).await;
+        }
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
         let (give, programme, is_framed) = {
             let streams = house.streams();
@@ -766,6 +780,11 @@ impl Connection {
         self.own(alive.map_err(|why| self.refused(why))?)?;
         let paused = self.house.sessions().handle_pause(now, caller, named);
         let (id, _) = paused.map_err(|why| self.refused(why))?;
+        let show = self.house.show(id);
+        if let Some(show) = show {
+            show.pause().await;
+            return Ok(Reply::new(Status::OK).with("Session", session(id)));
+        }
         let gone = || Reply::new(Status::SESSION_NOT_FOUND);
         let give = self.house.streams().get(&id).ok_or_else(gone)?.orders.clone();
         let (done, hear) = oneshot::channel();
@@ -812,6 +831,105 @@ fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> 
     !never && principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)))
 }
 
+impl Connection {
+    /// SETUP of a track of a movie; none when it is none.
+    async fn setup_film(
+        &mut self,
+        (path, base, number): (&RequestPath, &str, u32),
+        caller: &Caller<'_>,
+        named: Option<&str>,
+        offers: &[Offer],
+    ) -> Result<Option<Reply>, Reply> {
+        let house = Arc::clone(&self.house);
+        let now = tactus_sys::clock::now();
+        let known = match named {
+            None => None,
+            Some(_) => {
+                let alive = house.sessions().handle_alive(now, caller, named).ok();
+                // Whatever is wrong is said where other sessions are looked for.
+                let Some(known) = alive.and_then(|id| Some((id, house.show(id)?))) else {
+                    return Ok(None);
+                };
+                Some(known)
+            }
+        };
+        let film = match &known {
+            Some((_, show)) => show.film(),
+            None => match house.film(path).await? {
+                Some(film) => film,
+                None => return Ok(None),
+            },
+        };
+        if !film.has_track(number) {
+            return Err(Reply::new(Status::NOT_FOUND));
+        }
+        let way = film::way(&house, (self.peer, self.own), offers, number).inspect_err(|_| {
+            house.counters.refuse(Reason::Transport);
+        })?;
+        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
+        let (id, show) = match known {
+            Some(known) => known,
+            None => {
+                film.has_room(&house)?;
+                let id = self.new_id()?;
+                let what = (base, offers[0]);
+                let setup = house.sessions().handle_setup(now, caller, None, what, id);
+                setup.map_err(|why| self.refused(why))?;
+                self.has_session();
+                self.sessions.push(id);
+                (id, house.open_film(id, film, caller.principal.map(str::to_owned)))
+            }
+        };
+        let transport = show.add(id, way, bits).await?;
+        let reply = Reply::new(Status::OK).with("Session", session(id));
+        Ok(Some(reply.with("Transport", transport)))
+    }
+
+    async fn play_film(
+        &self,
+        show: &Show,
+        request: &Request,
+        caller: &Caller<'_>,
+        (id, base, asked): (SessionId, &str, Span),
+    ) -> Answer {
+        let house = &self.house;
+        let now = tactus_sys::clock::now();
+        let played = house.sessions().handle_play(now, caller, request.session());
+        played.map_err(|why| self.refused(why))?;
+        let begun = show.play(house, id, asked).await.inspect_err(|_| {
+            house.sessions().handle_end(id);
+        })?;
+        let of = |(number, sequence, timestamp): &(u32, u16, u32)| {
+            format!("url={base}/track{number};seq={sequence};rtptime={timestamp}")
+        };
+        let info: Vec<_> = begun.tracks.iter().map(of).collect();
+        let (from, to) = begun.range;
+        let mut reply = Reply::new(Status::OK)
+            .with("Session", session(id))
+            .with("Range", span::write(from, to))
+            .with("RTP-Info", info.join(","));
+        for name in ["Scale", "Speed"] {
+            if request.field(&name.to_ascii_lowercase()).is_some() {
+                reply = reply.with(name, "1");
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// A path without the track that it names at its end, and the track's number.
+fn split_track(path: &str) -> Option<(&str, u32)> {
+    let (path, last) = path.rsplit_once('/')?;
+    let number = last.strip_prefix("track").filter(|number| number.len() == 1)?;
+    Some((path, number.parse().ok()?))
+}
+
+/// Which track a URL names: the first, when it names none.
+fn track_of(uri: &str) -> u32 {
+    let path = uri.split('?').next().unwrap_or_default();
+    split_track(path.strip_suffix('/').unwrap_or(path)).map_or(1, |(_, number)| number)
+}
+
 /// The title that a URL names, and the URL without a track and a slash at its end.
 fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     let bad = || Reply::said(Status::BAD_REQUEST, "write a URL like rtsp://host/film.ts");
@@ -822,7 +940,7 @@ fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     // What stands behind a question mark chooses nothing here, but must not be lost on the way.
     let path = path.split('?').next().unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
-    let path = path.strip_suffix(TRACK).and_then(|path| path.strip_suffix('/')).unwrap_or(path);
+    let path = split_track(path).map_or(path, |(path, _)| path);
     let found = RequestPath::parse(path.as_bytes()).map_err(|_| Reply::new(Status::NOT_FOUND))?;
     Ok((found, format!("rtsp://{host}{path}")))
 }

@@ -258,13 +258,18 @@ impl Programme {
 
     /// Its path, for people.
     pub(super) fn shown(&self) -> String {
-        let mut text = String::new();
-        for segment in self.path.segments() {
-            text.push('/');
-            encode_segment(segment, &mut text);
-        }
-        text
+        shown(&self.path)
     }
+}
+
+/// A path, for people.
+pub(super) fn shown(path: &RequestPath) -> String {
+    let mut text = String::new();
+    for segment in path.segments() {
+        text.push('/');
+        encode_segment(segment, &mut text);
+    }
+    text
 }
 
 fn ready(indexed: &Indexed) -> Option<&Index> {
@@ -281,7 +286,7 @@ fn later(text: &str) -> Reply {
     Reply::said(Status::UNAVAILABLE, text).with("Retry-After", AGAIN)
 }
 
-fn fault(fault: OpenFault) -> Reply {
+pub(super) fn fault(fault: OpenFault) -> Reply {
     match fault {
         OpenFault::NotFound => Reply::said(Status::NOT_FOUND, &fault.to_string()),
         OpenFault::Busy => later(&fault.to_string()),
