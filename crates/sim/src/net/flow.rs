@@ -103,7 +103,8 @@ impl Flow {
         let payload = (len - (datagrams * header).min(len)) as u64;
         let turn = (self.cast.delivery.end - self.cast.delivery.first).0;
         let ends = !self.cast.repeats && self.sent + payload == turn;
-        let is_cut = usize::from(segment) == whole && payload > 0 && (len % whole == 0 || ends);
+        let is_cut =
+            usize::from(segment) == whole && payload > 0 && (len.is_multiple_of(whole) || ends);
         let fits = self.cast.repeats || self.sent + payload <= turn;
         require(is_cut && fits, Invariant::RightBytes, || {
             format!("a message of {len} bytes in {segment} at {now:?}: {self:?}")
