@@ -417,18 +417,25 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
 }
 
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.
-fn on_the_wire(group: Ipv4Addr) -> impl FnOnce() -> (Ipv4Addr, u8, u8) {
+fn on_the_wire(group: Ipv4Addr) -> std::thread::JoinHandle<(Ipv4Addr, u8, u8)> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
     use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto, recv, socket};
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP));
     let raw = raw.expect("this test needs a raw socket: run it with CAP_NET_RAW");
-    move || loop {
-        let mut packet = [0; 2048];
-        let (len, _) = recv(&raw, &mut packet[..], RecvFlags::empty()).expect("a packet");
-        if len > 20 && packet[16..20] == group.octets() {
-            let source = Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15]);
-            return (source, packet[8], packet[1] >> 2);
+    set_socket_timeout(&raw, Timeout::Recv, Some(PATIENCE)).expect("a socket");
+    let end = Instant::now() + PATIENCE;
+    // It gets what everybody on this machine sends, so it is read all the time.
+    std::thread::spawn(move || {
+        loop {
+            assert!(Instant::now() < end, "nothing has come to {group}");
+            let mut packet = [0; 2048];
+            let (len, _) = recv(&raw, &mut packet[..], RecvFlags::empty()).expect("a packet");
+            if len > 20 && packet[16..20] == group.octets() {
+                let source = Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15]);
+                return (source, packet[8], packet[1] >> 2);
+            }
         }
-    }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -470,7 +477,7 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
     let came = tokio::task::spawn_blocking(move || {
         let each = inboxes.into_iter().map(|mut inbox| take(&mut inbox, 20)).collect::<Vec<_>>();
-        (each, wires.map(|wire| wire()))
+        (each, wires.map(|wire| wire.join().expect("a packet")))
     });
     let (each, wires) = came.await.expect("all have come");
     for came in each {

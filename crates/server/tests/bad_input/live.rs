@@ -527,7 +527,7 @@ fn who_may_not_record_is_told_so_and_mistakes_are_answered_with_what_to_write() 
     let post = |body: &str| ask(&house, "POST", RECORDINGS, body);
     assert_eq!(post("{").status, 400);
     assert_eq!(post(&good.replace("udp:", "ftp:")).status, 400);
-    assert_eq!(post(&"x".repeat(20_000)).status, 413);
+    assert_eq!(post(&"x".repeat(70_000)).status, 413);
     assert_eq!(ask(&house, "PUT", RECORDINGS, "").status, 405);
     assert_eq!(ask(&house, "POST", &format!("{RECORDINGS}/b"), "").status, 404);
     assert_eq!(post(&good).status, 201);
