@@ -39,7 +39,7 @@ pub use change::Renamed;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
 pub use ledger::{Account, Held, Limits, Principal, Purpose};
-pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve};
+pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
 pub use names::{Over, Precondition};
 pub use publish::Finished;
 pub use recovery::{Opened, clear_failed};
@@ -234,7 +234,8 @@ impl Inner {
     /// A write or flush has failed: it is never tried again, and nothing else is tried either (W9).
     fn fail(&self, error: io::Error) -> UploadError {
         let first = self.broken.set(error.to_string()).is_ok();
-        if first {
+        // Nothing more is written then either, but the next start need not doubt the disk.
+        if first && !medium::is_stop(&error) {
             tracing::error!(%error, "a write or flush failed: the volume takes no more uploads");
             let names = Arc::clone(&self.names);
             // No upload waits for it: the disk may hang.

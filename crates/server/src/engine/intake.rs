@@ -29,7 +29,7 @@ use tactus_sys::thread::Vital;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::host::Bells;
-use crate::store::{Begun, Extent, Flush, Medium, Pending, Place, Reserve};
+use crate::store::{Begun, Extent, Flush, Medium, Pending, Place, Reserve, stopped};
 
 /// Most flushes that are asked for and not answered. An upload asks for two or three at its end, all in
 /// one group; who finds no room waits.
@@ -421,10 +421,6 @@ pub(super) fn start_answers(
 
 /// The bell wakes the thread; this is only how soon it sees that the engine stops.
 const LOOK: Nanos = Nanos::from_millis(500);
-
-fn stopped() -> io::Error {
-    io::Error::other("the server stops")
-}
 
 impl std::fmt::Debug for Intake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

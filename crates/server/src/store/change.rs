@@ -81,7 +81,7 @@ impl Store {
             inner.settle(changed).await?;
             Ok(Renamed { created, etag })
         });
-        let stopped = |_| ChangeError::Io(std::io::Error::other("the server stops"));
+        let stopped = |_| ChangeError::Io(super::medium::stopped());
         work.await.map_err(stopped)?
     }
 }

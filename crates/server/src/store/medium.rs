@@ -238,9 +238,19 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
 }
 
-pub(super) fn stopped() -> io::Error {
-    io::Error::other("the server stops")
+/// What a write or flush is answered with of which nobody will hear the end.
+pub fn stopped() -> io::Error {
+    io::Error::other(Stops)
 }
+
+/// Whether an error says nothing of the disk.
+pub(super) fn is_stop(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Stops>())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server stops")]
+struct Stops;
 
 /// Memory that begins at a sector: the kernel takes no other for direct writes.
 #[derive(Debug)]

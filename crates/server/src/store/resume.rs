@@ -600,5 +600,5 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 fn stopped(_: tokio::task::JoinError) -> ResumeError {
-    ResumeError::io(std::io::Error::other("the server stops"))
+    ResumeError::io(super::medium::stopped())
 }

@@ -180,7 +180,7 @@ impl Upload {
             }
             Ok(finished)
         });
-        let stopped = |_| UploadError::Io(std::io::Error::other("the server stops"));
+        let stopped = |_| UploadError::Io(super::medium::stopped());
         finish.await.map_err(stopped)?
     }
 }

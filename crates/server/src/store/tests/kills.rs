@@ -140,6 +140,17 @@ fn killed_at(number: usize) -> bool {
     lived
 }
 
+/// Tasks that end with the server leave writes of which nobody hears the end: the disk has not failed.
+#[tokio::test]
+async fn a_stop_is_no_failure_of_the_disk() {
+    let house = House::new();
+    let volume = house.open_with(limits(QUOTA)).await;
+    volume.inner.write_failed(crate::store::medium::stopped());
+    assert!(volume.inner.writable().is_err(), "nothing more is tried");
+    volume.close().await;
+    house.open_with(limits(QUOTA)).await.close().await;
+}
+
 #[test]
 fn p4_p12_a_kill_at_any_write_or_flush_loses_nothing_and_keeps_no_room() {
     let (next, last) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
