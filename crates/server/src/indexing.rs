@@ -9,20 +9,24 @@ use std::time::Duration;
 
 use rustix::fs::Stat;
 use tactus_core::ts::Indexer;
-use tactus_core::units::KIB;
+use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_engine::message::VolumeId;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use crate::broker::Broker;
 use crate::catalogue::{Catalogue, OpenTitle};
-use crate::store::Store;
+use crate::store::{Busy, Reading, Store};
 
 /// Titles that may wait: a day's recordings, or a large directory that is copied.
 const WAITING_MAX: usize = 4096;
 /// A full house is asked so often, so many times.
 const AGAIN: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 60;
+/// The index of a shorter title is made in no time when somebody wants it; read by itself it would cost more.
+const LEN_MIN: u64 = 8 * MIB;
+/// What tells a transport stream: more than the reach of a search for packets.
+const HEAD: u64 = 128 * KIB;
 /// Read at once: 50 us of work.
 const PIECE: usize = 256 * KIB as usize;
 
@@ -55,31 +59,40 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, nam
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
         // It has one, or has gone.
         let Ok(Some((title, stat))) = found else { return };
-        match broker.read(Arc::clone(&title)) {
-            Ok(reading) => return read(catalogue, title, stat, reading).await,
+        if title.len < Bytes(LEN_MIN) {
+            return;
+        }
+        match look_and_read(broker, &title).await {
+            Ok(indexer) => return keep(catalogue, title, stat, indexer).await,
             Err(busy) => tracing::debug!(title = name, %busy, "its index waits"),
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn read(
-    catalogue: &Arc<Catalogue>,
-    title: Arc<OpenTitle>,
-    stat: Stat,
-    mut reading: crate::store::Reading,
-) {
-    let (mut indexer, mut piece) = (Indexer::default(), vec![0; PIECE]);
-    // What cannot be read ends early.
-    while let Ok(count @ 1..) = reading.read(&mut piece).await {
-        indexer.add(&piece[..count]);
-        // It is no transport stream: nobody reads the rest.
-        if indexer.is_hopeless() {
-            return;
-        }
+/// Reads a title; of what is no transport stream nothing but its beginning.
+async fn look_and_read(broker: &Broker, title: &Arc<OpenTitle>) -> Result<Indexer, Busy> {
+    let head = Bytes(HEAD).min(title.len);
+    let looked = read(broker.read_first(Arc::clone(title), head)?).await;
+    if looked.is_hopeless() {
+        return Ok(looked);
     }
-    drop(reading);
-    if indexer.len() != title.len.0 {
+    Ok(read(broker.read(Arc::clone(title))?).await)
+}
+
+async fn read(mut reading: Reading) -> Indexer {
+    let (mut indexer, mut piece) = (Indexer::default(), vec![0; PIECE]);
+    // What cannot be read ends early, and what is no index in the end is not read on.
+    while let Ok(count @ 1..) = reading.read(&mut piece).await
+        && !indexer.is_hopeless()
+    {
+        indexer.add(&piece[..count]);
+    }
+    indexer
+}
+
+async fn keep(catalogue: &Arc<Catalogue>, title: Arc<OpenTitle>, stat: Stat, indexer: Indexer) {
+    if indexer.is_hopeless() || indexer.len() != title.len.0 {
         return;
     }
     let this = Arc::clone(catalogue);

@@ -56,15 +56,23 @@ impl Broker {
     /// # Errors
     /// When there is no room for one more reader.
     pub fn read(&self, title: Arc<OpenTitle>) -> Result<Reading, Busy> {
-        let grant = self.admit_title(&title, Pace::BestEffort, title.len);
+        let len = title.len;
+        self.read_first(title, len)
+    }
+
+    /// The first `len` bytes of a title that has so many, for somebody here.
+    ///
+    /// # Errors
+    /// When there is no room for one more reader.
+    pub fn read_first(&self, title: Arc<OpenTitle>, len: Bytes) -> Result<Reading, Busy> {
+        let grant = self.admit_title(&title, Pace::BestEffort, len);
         let mut grant = grant.map_err(|refusal| Busy(refusal.to_string()))?;
         let (ours, engines) = pair().map_err(|error| Busy(error.to_string()))?;
         let broker = self.clone();
         // It ends when all has been sent, when it cannot be read, or when nobody reads any more; each is
         // the end of the connection.
         tokio::spawn(async move {
-            let all = 0..title.len.0;
-            drop(broker.deliver(&mut grant, &title, all, engines).await);
+            drop(broker.deliver(&mut grant, &title, 0..len.0, engines).await);
         });
         Ok(Box::new(ours))
     }
