@@ -67,9 +67,9 @@ impl Workspace {
     }
 }
 
-/// What hangs fails by its own name, and does not keep a machine for hours. The longest step takes a
-/// quarter of it on two cores.
-const PATIENCE: &str = "20m";
+/// What hangs fails by its own name, and does not keep a machine for hours. The longest step takes
+/// half of it on two cores.
+const PATIENCE: &str = "30m";
 
 /// Prints and runs `command`; its failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
