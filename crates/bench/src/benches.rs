@@ -4,7 +4,9 @@
 //! and compares only values of one round. It publishes one report whatever came out.
 
 mod admission;
+mod gap_frames;
 mod hdd_capacity;
+mod heard;
 mod hog;
 mod http_cold;
 mod http_hot;
@@ -66,6 +68,8 @@ pub enum Bench {
     PaceSweep(Options),
     /// Flows that want more than the link carries, and join one after the other: the error of each share.
     PaceShare(Options),
+    /// Streams of 8.8 Mbit/s by gap frames, ticks and sleeping threads: how even they leave a limited wire.
+    GapFrames(Options),
 }
 
 /// A disk that benches of flash run on.
@@ -147,6 +151,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::RtspCrowd(options) => (options, rtsp_crowd::bench),
         Bench::PaceSweep(options) => (options, pace_sweep::bench),
         Bench::PaceShare(options) => (options, pace_share::bench),
+        Bench::GapFrames(options) => (options, gap_frames::bench),
     };
     let stage = Stage::set(options)?;
     let report = bench(&stage)?;

@@ -2,8 +2,8 @@
 //!
 //! Promise: each has its own connection and ports, plays over UDP and is as impatient as its dice say. All
 //! datagrams are read by one thread that never waits for one client, and stamped by the kernel. What a client
-//! saw is judged by what the server's answers announced: a sequence number that is missing, a counter that breaks
-//! where nobody has sought, a datagram that came after its time.
+//! saw is judged by what the server's answers announced and by the titles' rate: a sequence number that is missing, a
+//! counter that breaks without a word or where nobody has sought, a byte that came after its time or not at all.
 
 mod client;
 mod view;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use tactus_core::units::{MonoTime, Nanos};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use tactus_sys::datagrams::{BATCH, Datagrams, Wanted};
 
 use crate::cpu::RECEIVER;
@@ -24,8 +24,8 @@ use crate::{clock, priority};
 use client::Client;
 use view::View;
 
-pub use client::{Did, Title};
-pub use view::{Late, Seen};
+pub use client::{Did, Part, Title};
+pub use view::{Late, SHARE_MIN, Seen};
 
 /// Client n receives at this and 2 n, its reports at the next.
 const PORT: u16 = 20_000;
@@ -35,6 +35,8 @@ const SWEEP: Nanos = Nanos::from_millis(50);
 const BUFFER: usize = 1 << 20;
 /// Threads that ask: a request takes a server some milliseconds, and each client asks every few seconds.
 const ASKERS: usize = 16;
+/// Longer ones are not counted in their clients' microseconds.
+const LENGTH_MAX: Nanos = SECOND.times(3_600);
 
 /// What a crowd shall do.
 #[derive(Clone, Debug)]
@@ -45,6 +47,8 @@ pub struct Plan {
     pub clients: usize,
     /// What they watch.
     pub titles: Arc<[Title]>,
+    /// The constant rate of each of them.
+    pub rate: BitRate,
     /// Clients begin within this time.
     pub stagger: Nanos,
     /// How long they then play.
@@ -66,8 +70,9 @@ pub struct Told {
 
 /// Lets a crowd play from `side` of a wire, and waits for its end.
 pub fn play(side: &Side, plan: &Plan) -> Result<Vec<Told>> {
+    ensure!(plan.stagger + plan.length <= LENGTH_MAX, "a crowd plays for an hour at most");
     let stop = Arc::new(AtomicBool::new(false));
-    let inboxes = Inboxes::open(side.clone(), plan.clients, plan.core, Arc::clone(&stop))?;
+    let inboxes = Inboxes::open(side.clone(), plan.clone(), Arc::clone(&stop))?;
     let next = Arc::new(AtomicUsize::new(0));
     let from = clock::now();
     let askers = (0..ASKERS).map(|_| {
@@ -97,7 +102,7 @@ pub fn play(side: &Side, plan: &Plan) -> Result<Vec<Told>> {
     let views = inboxes.reader.join().map_err(|_| anyhow!("the receiver panicked"))??;
     did.sort_by_key(|&(number, _)| number);
     let told = did.into_iter().zip(views).map(|((_, did), (view, dropped))| {
-        let seen = view.judge(&did.begins, &did.starts, dropped);
+        let seen = view.judge(&did.parts, dropped);
         Told { did, seen }
     });
     Ok(told.collect())
@@ -123,11 +128,12 @@ struct Inboxes {
 }
 
 impl Inboxes {
-    fn open(side: Side, clients: usize, core: usize, stop: Arc<AtomicBool>) -> Result<Self> {
+    fn open(side: Side, plan: Plan, stop: Arc<AtomicBool>) -> Result<Self> {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let reader = std::thread::Builder::new().name(RECEIVER.into()).spawn(move || {
             side.enter()?;
-            priority::pin(core)?;
+            priority::pin(plan.core)?;
+            let clients = plan.clients;
             // Without it the stamps are the same; only the buffers have to hold more.
             drop(priority::fifo(20));
             let inboxes: Result<Vec<_>> = (0..clients).map(|client| inbox(2 * client)).collect();
@@ -136,7 +142,8 @@ impl Inboxes {
                 (0..clients).map(|client| inbox(2 * client + 1)).collect();
             let (inboxes, _reports) = (inboxes?, reports?);
             ready.send(()).context("nobody waits for the receiver")?;
-            read(inboxes, &stop)
+            let view = || View::new(plan.rate, plan.length + plan.stagger);
+            read(inboxes, (0..clients).map(|_| view()).collect(), &stop)
         })?;
         match is_ready.recv() {
             Ok(()) => Ok(Self { reader }),
@@ -155,12 +162,15 @@ fn inbox(offset: usize) -> Result<Datagrams> {
     Ok(Datagrams::open(&wanted)?.stamped()?)
 }
 
-fn read(mut inboxes: Vec<Datagrams>, stop: &AtomicBool) -> Result<Vec<(View, u32)>> {
+fn read(
+    mut inboxes: Vec<Datagrams>,
+    mut views: Vec<View>,
+    stop: &AtomicBool,
+) -> Result<Vec<(View, u32)>> {
     // The kernel stamps by the wall clock.
     let wall = clock_gettime(ClockId::Realtime);
     let wall = wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64;
     let apart = wall - clock::now().0;
-    let mut views: Vec<View> = inboxes.iter().map(|_| View::default()).collect();
     let mut next = clock::now();
     while !stop.load(Ordering::Relaxed) {
         for (view, inbox) in views.iter_mut().zip(&mut inboxes) {

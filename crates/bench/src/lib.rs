@@ -40,6 +40,7 @@ pub mod run;
 pub mod crowd;
 pub mod datagrams;
 pub mod pace;
+pub mod wire_sender;
 
 pub mod benches;
 

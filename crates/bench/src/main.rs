@@ -9,7 +9,9 @@ use clap::{Parser, Subcommand};
 use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
-use tactus_bench::{classes, datagrams, faulty, interrupt, netns, pace, report, rtsp_check};
+use tactus_bench::{
+    classes, datagrams, faulty, interrupt, netns, pace, report, rtsp_check, wire_sender,
+};
 use tactus_core::units::{Bytes, KIB, SECOND};
 
 /// Measures Tactus against its peers and against the limits of the machine.
@@ -60,6 +62,9 @@ enum Task {
     /// Sends flows through the pacer, for `pace-share`.
     #[command(hide = true)]
     PaceFlows(pace::Flows),
+    /// Sends streams of datagrams onto one wire, for `gap-frames`.
+    #[command(hide = true)]
+    PaceWire(wire_sender::Options),
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -113,6 +118,7 @@ fn main() -> Result<ExitCode> {
         Task::PaceBursts(options) => pace::bursts(&options),
         Task::PaceFlood(options) => pace::flood(&options),
         Task::PaceFlows(options) => pace::flows(&options),
+        Task::PaceWire(options) => wire_sender::run(&options),
         Task::Cleanup => cleanup(),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -120,8 +126,8 @@ fn main() -> Result<ExitCode> {
 
 impl Task {
     fn is_sender(&self) -> bool {
-        use Task::{PaceBursts, PaceFlood, PaceFlows, PaceThreads};
-        matches!(self, PaceThreads(_) | PaceBursts(_) | PaceFlood(_) | PaceFlows(_))
+        use Task::{PaceBursts, PaceFlood, PaceFlows, PaceThreads, PaceWire};
+        matches!(self, PaceThreads(_) | PaceBursts(_) | PaceFlood(_) | PaceFlows(_) | PaceWire(_))
     }
 }
 

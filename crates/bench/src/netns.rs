@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tactus_core::units::BitRate;
 
 use crate::command;
 
@@ -92,6 +93,11 @@ impl Wire {
         SERVER_DEVICE
     }
 
+    /// The receiver's device.
+    pub fn receiver_device(&self) -> &'static str {
+        RECEIVER_DEVICE
+    }
+
     /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made. What comes as
     /// one message of several datagrams has its headers once, and counts as one packet there.
     pub fn received(&self) -> Result<u64> {
@@ -107,10 +113,12 @@ impl Wire {
 
     /// A command that runs on the server's side; the arguments of `command` follow.
     pub fn on_server_side(&self, command: &Command) -> Command {
-        let mut inside = Command::new("nsenter");
-        inside.arg(format!("--net={}", path(&self.server).display()));
-        inside.arg(command.get_program()).args(command.get_args());
-        inside
+        inside(&self.server, command)
+    }
+
+    /// The same on the receiver's side.
+    pub fn on_receiver_side(&self, command: &Command) -> Command {
+        inside(&self.receiver, command)
     }
 
     /// Moves the calling thread to the receiver's side, for good.
@@ -121,6 +129,25 @@ impl Wire {
     /// The name of the receiver's namespace, for a thread that outlives this borrow.
     pub fn receiver_side(&self) -> Side {
         Side { namespace: self.receiver.clone() }
+    }
+
+    /// Makes the server's side a wire of `rate`: a token bucket that lets each frame go when its bytes have had their
+    /// time, and makes up for what its timer is late, up to a quarter of a millisecond. Before it a queue of 4 MB.
+    pub fn shape(&self, rate: BitRate) -> Result<()> {
+        let (limit, burst) = (format!("{}bit", rate.0), (rate.0 / 8 / 4000).max(3100).to_string());
+        let tbf = ["root", "tbf", "rate", &limit, "burst", &burst, "limit", "4000000"];
+        let place = ["-n", &self.server, "qdisc", "replace", "dev", SERVER_DEVICE];
+        command::run("tc", &[&place[..], &tbf[..]].concat()).map(drop)
+    }
+
+    /// From now on what comes to the receiver's device is received on `core`, as another machine would; without one
+    /// where it is sent, as a part of sending.
+    pub fn receive_on(&self, core: Option<usize>) -> Result<()> {
+        let mask = format!("{:x}", core.map_or(0, |core| 1_u64 << core));
+        let queue = format!("/sys/class/net/{RECEIVER_DEVICE}/queues/rx-0/rps_cpus");
+        // Its /sys is that of the namespace, unlike that of who only entered it.
+        let set = format!("echo {mask} > {queue}");
+        ip(&["netns", "exec", &self.receiver, "sh", "-c", &set]).map(drop)
     }
 
     /// Turns UDP segmentation by the server's device on or off: off models a network card without.
@@ -166,6 +193,13 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         ip(&["netns", "delete", name])?;
     }
     Ok(ours)
+}
+
+fn inside(namespace: &str, command: &Command) -> Command {
+    let mut inside = Command::new("nsenter");
+    inside.arg(format!("--net={}", path(namespace).display()));
+    inside.arg(command.get_program()).args(command.get_args());
+    inside
 }
 
 fn enter(namespace: &str) -> Result<()> {

@@ -9,6 +9,7 @@ mod connection;
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::epoll;
@@ -96,6 +97,22 @@ impl Harvest {
         }
         counts.into_iter().map(|(reason, count)| format!("{count} x {reason}")).collect()
     }
+}
+
+/// How many of the acknowledged uploads lie in `place` as they were sent: their names there begin with `prefix`.
+pub fn check(place: &Path, prefix: &str, harvest: &Harvest, size: Bytes) -> Result<usize> {
+    let mut stored = 0;
+    for (number, _) in harvest.uploads.iter().enumerate().filter(|(_, upload)| upload.acked()) {
+        let path = place.join(format!("{prefix}{number}"));
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            bytes => bytes.with_context(|| path.display().to_string())?,
+        };
+        let is_whole = bytes.len() as u64 == size.0;
+        let is_same = bytes.chunks(WORD.len()).all(|chunk| *chunk == WORD[..chunk.len()]);
+        stored += usize::from(is_whole && is_same);
+    }
+    Ok(stored)
 }
 
 /// Events per call.
@@ -324,6 +341,28 @@ mod tests {
         assert_eq!(found.reasons(), ["1 x status 507"]);
         let forever = plan.to + SECOND.times(60);
         assert_eq!(found.bytes_between(plan.from, forever), 4 * 300_000);
+    }
+
+    #[test]
+    fn only_what_is_stored_as_it_was_sent_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let upload = |status| Upload {
+            due_at: MonoTime(0),
+            asked_at: Some(MonoTime(0)),
+            sent_at: Some(MonoTime(1)),
+            answered_at: Some(MonoTime(2)),
+            status: Some(status),
+            failure: None,
+        };
+        let uploads = vec![upload(201), upload(201), upload(201), upload(201), upload(507)];
+        let harvest = Harvest { uploads, traces: vec![] };
+        let good = WORD.repeat(4)[..30].to_vec();
+        let mut bad = good.clone();
+        bad[17] ^= 1;
+        for (number, bytes) in [(0, &good[..]), (1, &bad), (2, &good[..29]), (4, &good)] {
+            std::fs::write(place.path().join(format!("a-{number}")), bytes).unwrap();
+        }
+        assert_eq!(check(place.path(), "a-", &harvest, Bytes(30)).unwrap(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250, RFC 3550).
 //! It knows no addresses and moves no bytes. The argument: `docs/design/packets.md`.
 
+mod counting;
 mod plan;
 
 use alloc::sync::Arc;
@@ -15,6 +16,7 @@ use crate::rtp;
 use crate::ts::{self, Moment, NULL_PACKET, Pcr, Stamper};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
+pub use counting::{Counting, Kept};
 pub use plan::{Law, Line, Plan, Stamps};
 
 /// What a whole datagram carries: seven transport packets, as many as fit a frame of Ethernet.
@@ -97,7 +99,7 @@ pub struct Message {
     pub taken: Bytes,
     /// In how many datagrams.
     pub datagrams: u32,
-    /// When they may leave: when the last of them is due.
+    /// When the last of them is due; none leaves before.
     pub due: MonoTime,
 }
 
@@ -124,6 +126,60 @@ pub struct Composed {
     pub late: u32,
 }
 
+/// How long the datagrams of a stream wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gathering {
+    /// What a stream may do at once, as time of its rate.
+    burst: Nanos,
+    /// Messages leave at multiples of this: nobody has to wake up between them.
+    grid: Nanos,
+    /// The first of a message is due by so much before the last.
+    within: Nanos,
+}
+
+impl Gathering {
+    /// Each leaves when it is due.
+    pub const NONE: Self = Self { burst: Nanos(0), grid: Nanos(1), within: Nanos(0) };
+
+    /// Of a stream that may leave in bursts of `burst`, by a sender whose turns are `tick` apart: what falls due within
+    /// a turn leaves back to back in any case.
+    pub fn of(burst: Nanos, tick: Nanos) -> Self {
+        match burst.0 / GRID_PART / tick.0 {
+            0 | 1 => Self { burst: burst.max(tick), grid: tick, within: burst.max(tick) },
+            turns => {
+                let grid = tick.times(turns);
+                Self { burst, grid, within: burst - grid }
+            }
+        }
+    }
+
+    /// How many datagrams of a stream of `rate` one message holds.
+    pub const fn datagrams(self, rate: BitRate) -> u64 {
+        let (within, all) = (rate.bytes_in(self.within), rate.bytes_in(self.burst));
+        let (by_wait, by_burst) = (within.0 / PAYLOAD.0 + 1, all.0 / PAYLOAD.0);
+        let most = if by_wait < by_burst { by_wait } else { by_burst };
+        if most == 0 { 1 } else { most }
+    }
+
+    /// How far apart the first and the last of a message are due, at most.
+    pub const fn within(self) -> Nanos {
+        self.within
+    }
+
+    /// How far apart the moments are at which messages leave.
+    pub const fn grid(self) -> Nanos {
+        self.grid
+    }
+
+    /// When what is due at `due` leaves.
+    pub const fn leaves(self, due: MonoTime) -> MonoTime {
+        MonoTime(due.0.next_multiple_of(self.grid.0))
+    }
+}
+
+/// This part of a burst is spent on waking up seldomer: with more of it messages would be shorter, and cost more than is saved.
+const GRID_PART: u64 = 8;
+
 /// What a stream is cut by.
 #[derive(Clone, Debug)]
 pub struct Cutting {
@@ -131,9 +187,9 @@ pub struct Cutting {
     pub form: Form,
     /// When it begins, and the rate that was reserved.
     pub clock: ByteClock,
-    /// Datagrams of one message are due within this.
-    pub burst: Nanos,
-    /// And they are no more than so many.
+    /// How long datagrams wait for each other.
+    pub gathering: Gathering,
+    /// No more than so many are one message.
     pub segments_max: u32,
     /// After how many bytes the title begins again.
     pub turn: Option<Bytes>,
@@ -152,7 +208,7 @@ pub struct Cutter {
     at: Bytes,
     taken: Bytes,
     datagrams_max: u32,
-    burst: Nanos,
+    gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
     /// Where in the line the next byte is.
@@ -180,12 +236,15 @@ enum Slot {
 impl Cutter {
     /// A stream from its beginning.
     pub fn new(cutting: Cutting) -> Self {
-        let Cutting { form, clock, burst, segments_max, turn, plan } = cutting;
+        let Cutting { form, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
-        let within = stuffed.unwrap_or(clock.rate()).bytes_in(burst).0 / PAYLOAD.0;
+        let within = gathering.datagrams(stuffed.unwrap_or(clock.rate()));
         let most = u64::from(segments_max.clamp(1, SEGMENTS_MAX));
         let datagrams_max = within.clamp(1, most) as u32;
         let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
+        let counting = plan.as_ref().and_then(|plan| plan.counting.as_ref());
+        let stamper = counting.map_or_else(Stamper::default, Counting::stamper);
+        let breaks = counting.is_some_and(|counting| counting.jumps);
         let begins = stamps.and_then(|stamps| stamps.clock).map(|(_, pcr)| pcr);
         Self {
             form,
@@ -194,32 +253,32 @@ impl Cutter {
             at: Bytes(0),
             taken: Bytes(0),
             datagrams_max,
-            burst,
+            gathering,
             turn,
             plan,
             hint: 0,
             part: 0,
             ahead: MediaTime(0),
-            breaks: false,
-            stamper: Stamper::default(),
+            breaks,
+            stamper,
             begins,
         }
     }
 
     /// The same, in the session of the stream before it, which has ended: numbers, timestamps, counters and clocks go on.
+    /// A clock that nobody has heard of for a while is marked as another one's, although it shows what has passed.
     #[must_use]
     pub fn following(self, trace: &Trace) -> Self {
         let mut stamper = trace.stamper;
         stamper.join();
+        let pause = self.clock.start().since(trace.due);
         let begins = match (self.begins, trace.shows) {
             // What has passed meanwhile, and the tables in front, take time of their own.
-            (Some(_), Some(shows)) => {
-                let late = media(self.clock.start().since(trace.due));
-                Some(shows.after(late).after(self.lead_ticks()))
-            }
+            (Some(_), Some(shows)) => Some(shows.after(media(pause)).after(self.lead_ticks())),
             (begins, _) => begins,
         };
-        let breaks = self.begins.is_none() || trace.shows.is_none();
+        let is_paused = pause > PAUSE_UNMARKED_MAX;
+        let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
         let next = Self { form: trace.form, epoch: trace.epoch, stamper, begins, breaks, ..self };
         let ahead = next.ahead_in(0);
         Self { ahead, ..next }
@@ -239,6 +298,11 @@ impl Cutter {
         };
         let (due, epoch) = (self.due_at(at), self.epoch);
         Trace { due, form, epoch, stamper: self.stamper, shows: self.shows(at) }
+    }
+
+    /// When `message` leaves: all of it is due by then.
+    pub const fn leaves(&self, message: &Message) -> MonoTime {
+        self.gathering.leaves(message.due)
     }
 
     /// When the first datagram of the session was due.
@@ -299,7 +363,7 @@ impl Cutter {
             datagrams = most;
             due = self.due(mutant!(BurstEarly, 0, most - 1));
         } else {
-            while datagrams < most && self.due(datagrams).since(first) <= self.burst {
+            while datagrams < most && self.due(datagrams).since(first) <= self.gathering.within {
                 due = self.due(datagrams);
                 datagrams += 1;
             }
@@ -350,6 +414,25 @@ impl Cutter {
     /// Whether the bytes of a message are other than the title's.
     pub fn changes(&self, message: &Message) -> bool {
         message.taken != message.bytes || self.stamps().is_some()
+    }
+
+    /// Whether the counters of what leaves as it is are to be noted.
+    pub fn watches(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.stamps.is_none() && plan.counting.is_some())
+    }
+
+    /// Notes the counters of the next message, whose bytes are `payload` and not changed.
+    pub fn watch(&mut self, payload: &[u8]) {
+        for packet in payload.as_chunks().0 {
+            self.stamper.watch(packet);
+        }
+    }
+
+    /// Leaves the counters and the time for the next part of the session, when there may be one.
+    pub fn keep(&self) {
+        if let Some(counting) = self.plan.as_ref().and_then(|plan| plan.counting.as_ref()) {
+            counting.kept.keep(&self.stamper, self.ticks(0));
+        }
     }
 
     /// Makes the payload of the next message in `bytes`, of which the last `message.taken` are the title's.
@@ -409,10 +492,15 @@ impl Cutter {
     /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
     fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
         let Some(stamps) = self.plan.as_ref().and_then(|plan| plan.stamps.as_ref()) else { return };
-        let still = Moment { pcr: None, moved: MediaTime(0), beyond: None, breaks: self.breaks };
         let moment = match slot {
             Slot::Null => return,
-            Slot::Front(_) => still,
+            Slot::Front(_) => {
+                // Where the title's clock is marked, one stands in front.
+                let clock = stamps.clock.filter(|_| packet[3] & 0x20 != 0);
+                let shown = |(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?));
+                let pcr = clock.and_then(shown);
+                Moment { pcr, moved: MediaTime(0), beyond: None, breaks: self.breaks }
+            }
             Slot::Title => {
                 let (part, within) = match self.turn {
                     Some(turn) => (title.0 / turn.0, title.0 % turn.0),
@@ -595,6 +683,10 @@ impl Cutter {
         (u128::from(since.0) * 9 / 100_000) as u32
     }
 }
+
+/// Two clocks may be 100 ms apart without a mark (TR 101 290, 2.3b), of which the title before and the one behind take up to
+/// 40 ms each (TS 101 154, 4.1.5.3).
+const PAUSE_UNMARKED_MAX: Nanos = Nanos::from_millis(20);
 
 /// Bytes of a transport packet.
 const TS: u64 = ts::PACKET as u64;

@@ -12,6 +12,7 @@ pub mod mutant;
 pub mod units;
 
 pub mod byte_clock;
+pub mod gaps;
 pub mod pacer;
 pub mod ports;
 pub mod stagger;
@@ -21,9 +22,11 @@ pub mod rtp;
 pub mod sdp;
 pub mod ts;
 
+pub mod assembly;
 pub mod datagrams;
 pub mod made;
 
+pub mod classes;
 pub mod cycle;
 pub mod disk_model;
 pub mod itinerary;

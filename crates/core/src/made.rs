@@ -4,6 +4,7 @@
 //! knows no payload and no address. The argument: `docs/design/made.md`.
 
 use crate::datagrams::{Form, Ip};
+use crate::rtp::frame;
 use crate::units::{BitRate, Bytes, Nanos};
 
 /// Most bytes of one: what IPv4 and UDP leave of a frame of 1,500 bytes. With IPv6 it is 20 less.
@@ -41,6 +42,15 @@ impl Timed {
         assert!(at > 0, "a datagram of nothing is the end of its stream");
         timed.len = at as u16;
         timed
+    }
+
+    /// The same in a frame of a connection (RFC 2326, section 10.12), due so much later.
+    ///
+    /// # Panics
+    /// When there is no room for what stands in front: [`frame::HEAD`] less than [`TIMED_MAX`] fits.
+    #[must_use]
+    pub fn framed(&self, channel: u8, later: Nanos) -> Self {
+        Self::of_parts(self.due + later, &[&frame::head(channel, self.len), self.bytes()])
     }
 
     /// What comes after the last one: nothing will, and the stream is complete then.

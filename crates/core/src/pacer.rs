@@ -166,6 +166,11 @@ impl Pacer {
         self.find(class).map(|id| self.nodes[id as usize].class)
     }
 
+    /// What `class` and all below it have sent, or `None` when it is gone.
+    pub fn sent(&self, class: ClassId) -> Option<Bytes> {
+        self.find(class).map(|id| self.nodes[id as usize].sent)
+    }
+
     /// Whether `class` is there and has a packet that has not left.
     pub fn has_packet(&self, class: ClassId) -> bool {
         self.find(class).is_some_and(|id| self.nodes[id as usize].packet.is_some())
@@ -402,6 +407,7 @@ impl Pacer {
                 node.ceiling.pull_up(jammed);
                 node.ceiling.advance(bytes, ceiling);
             }
+            node.sent += bytes;
             if passed.is_owed {
                 node.guarantee.pull_up(stalled);
                 node.guarantee.advance(bytes, passed.guaranteed);

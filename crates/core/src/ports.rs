@@ -253,8 +253,8 @@ pub trait PacketPort: Send {
         self.send(now, outlet, batch)
     }
 
-    /// Ends a turn: everything that is due by `until` has been offered. When the port wants the next turn, if it
-    /// does so by itself.
+    /// Ends a turn: everything that is due by `until` has been offered; a time that is past when there is nobody
+    /// to send for. When the port wants the next turn, if it does so by itself.
     fn turn(&mut self, _now: MonoTime, _until: MonoTime) -> Option<MonoTime> {
         None
     }

@@ -4,6 +4,7 @@
 //! is read beyond the datagram. It sends nothing, and knows no payload.
 
 pub mod frame;
+pub mod gather;
 mod nal;
 mod order;
 pub mod rtcp;

@@ -1,4 +1,4 @@
-//! RTSP 1.0 (RFC 2326): messages, what stands in their fields, and the sessions of a server.
+//! RTSP 1.0 (RFC 2326) and 2.0 (RFC 7826): messages, what stands in their fields, and the sessions of a server.
 //!
 //! Promise: a message is understood as the RFC has it or refused with a status; nothing is read beyond
 //! its limits; whatever order requests come in, a session is in one state, belongs to one caller, and is
@@ -8,6 +8,9 @@ pub mod message;
 pub mod session;
 pub mod span;
 pub mod transport;
+pub mod two;
+
+use core::fmt;
 
 /// What an answer says (RFC 2326, section 7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,6 +24,7 @@ impl Status {
     pub const FORBIDDEN: Self = Self(403);
     pub const NOT_FOUND: Self = Self(404);
     pub const NOT_ALLOWED: Self = Self(405);
+    pub const CONFLICT: Self = Self(409);
     pub const ENTITY_TOO_LARGE: Self = Self(413);
     pub const URI_TOO_LONG: Self = Self(414);
     pub const UNSUPPORTED_MEDIA: Self = Self(415);
@@ -28,8 +32,10 @@ impl Status {
     pub const NOT_ENOUGH_BANDWIDTH: Self = Self(453);
     pub const SESSION_NOT_FOUND: Self = Self(454);
     pub const NOT_IN_THIS_STATE: Self = Self(455);
+    pub const NOT_VALID_FOR_RESOURCE: Self = Self(456);
     pub const INVALID_RANGE: Self = Self(457);
     pub const UNSUPPORTED_TRANSPORT: Self = Self(461);
+    pub const DESTINATION_PROHIBITED: Self = Self(463);
     pub const INTERNAL: Self = Self(500);
     pub const NOT_IMPLEMENTED: Self = Self(501);
     pub const UNAVAILABLE: Self = Self(503);
@@ -38,8 +44,13 @@ impl Status {
 }
 
 impl Status {
-    /// The words of the status line.
-    pub const fn reason(self) -> &'static str {
+    /// The words of the status line, which are for people.
+    pub const fn reason(self, version: Version) -> &'static str {
+        if matches!(version, Version::Two)
+            && let Some(reason) = self.reason_of_two()
+        {
+            return reason;
+        }
         match self.0 {
             200 => "OK",
             400 => "Bad Request",
@@ -47,6 +58,7 @@ impl Status {
             403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
+            409 => "Conflict",
             413 => "Request Entity Too Large",
             414 => "Request-URI Too Large",
             415 => "Unsupported Media Type",
@@ -62,5 +74,56 @@ impl Status {
             551 => "Option not supported",
             _ => "Internal Server Error",
         }
+    }
+
+    /// Where RFC 7826 (section 17) has other words than RFC 2326.
+    const fn reason_of_two(self) -> Option<&'static str> {
+        Some(match self.0 {
+            406 => "Not Acceptable",
+            413 => "Request Message Body Too Large",
+            414 => "Request-URI Too Long",
+            456 => "Header Field Not Valid for Resource",
+            461 => "Unsupported Transport",
+            463 => "Destination Prohibited",
+            505 => "RTSP Version Not Supported",
+            551 => "Option Not Supported",
+            _ => return None,
+        })
+    }
+}
+
+/// A version of the protocol, as the first line of a message says it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Version {
+    /// 1.0 (RFC 2326).
+    One,
+    /// 2.0 (RFC 7826).
+    Two,
+    /// One that is not spoken.
+    Other,
+}
+
+impl Version {
+    /// `RTSP/2.0`; none when it is no version of RTSP.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.strip_prefix("RTSP/")?.split_once('.')?;
+        let is_number = |text: &str| {
+            (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        (is_number(major) && is_number(minor)).then_some(match (major, minor) {
+            ("1", "0") => Self::One,
+            ("2", "0") => Self::Two,
+            _ => Self::Other,
+        })
+    }
+}
+
+/// As answers say it: what is not spoken is answered in 1.0.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One | Self::Other => "RTSP/1.0",
+            Self::Two => "RTSP/2.0",
+        })
     }
 }

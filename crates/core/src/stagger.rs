@@ -48,6 +48,11 @@ impl Tick {
         Nanos(self.slots() * SLOT.0)
     }
 
+    /// The shortest tick that is not shorter than `span`, or the longest.
+    pub fn not_under(span: Nanos) -> Self {
+        Self::ALL.into_iter().find(|tick| tick.span() >= span).unwrap_or(Self::Ms250)
+    }
+
     /// The tick for a stream of `rate` whose class asks for `wanted`: longer while a send would be
     /// under 4 KiB, shorter while it would be over 512 KiB. A send costs 5 us whatever its size, so
     /// tiny sends waste the link's core; huge ones do not fit a socket buffer.
@@ -101,6 +106,16 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tick_covers_what_may_wait() {
+        let tick = |millis| Tick::not_under(Nanos::from_millis(millis));
+        assert_eq!(
+            [0, 8, 10, 11, 40].map(tick),
+            [Tick::Ms10, Tick::Ms10, Tick::Ms10, Tick::Ms25, Tick::Ms62]
+        );
+        assert_eq!(tick(1000), Tick::Ms250);
+    }
 
     #[test]
     fn ticks_grow_for_slow_streams_and_shrink_for_fast_ones() {

@@ -14,6 +14,8 @@ mod repeat;
 
 mod sections;
 
+mod mux;
+
 mod sieve;
 mod stamp;
 
@@ -27,14 +29,15 @@ pub use framing::{Framing, Packets};
 pub use index::{
     Access, AccessKind, Flaws, Index, IndexFault, Indexer, Programme, Rates, Run, Stream, Tables,
 };
-pub use packet::{Packet, Pid, mark_discontinuous, set_continuity, set_pcr};
+pub use mux::{AHEAD, Content, Muxer, Times};
+pub use packet::{Packet, Pid, clock_packet, mark_discontinuous, set_continuity, set_pcr};
 pub use pes::{
     PesTimes, add_to_pes_times, map_pes_times, pes_times, set_pes_time, splits_pes_times,
 };
 pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
 pub use sieve::{Counts, Mark, Sieve};
-pub use stamp::{Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
+pub use stamp::{Count, Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
 
 /// Bytes of a transport packet.
 pub const PACKET: usize = 188;

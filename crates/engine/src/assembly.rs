@@ -17,13 +17,14 @@ use tactus_ring::spsc::{Consumer, Producer, ring};
 use crate::block::{BlockRings, BlockServer};
 use crate::cores::Core;
 use crate::counters::{
-    BlockCounters, DeliveryCounters, DiskCounters, LinkCounters, PacketCounters, StreamCounters,
+    BlockCounters, ClassCounters, DeliveryCounters, DiskCounters, LinkCounters, PacketCounters,
+    StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts, VolumeTerms};
 use crate::disk::{self, DiskRings, DiskServer};
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Memory, Patience};
-use crate::message::{Command, IntakeAnswer, IntakeRequest, Report};
+use crate::message::{Command, IntakeAnswer, IntakeRequest, PacketClass, Report};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
@@ -128,6 +129,8 @@ pub struct PacketSetup {
     pub rate: BitRate,
     /// How finely it divides time.
     pub tick: Nanos,
+    /// Its classes, each behind its parent.
+    pub classes: Vec<PacketClass>,
 }
 
 /// The control side's end of the engine.
@@ -155,6 +158,8 @@ pub struct Counters {
     pub link: Arc<LinkCounters>,
     /// The packet server.
     pub packets: Arc<PacketCounters>,
+    /// Each class of its link.
+    pub classes: Arc<[ClassCounters]>,
     /// Each place of the delivery table.
     pub streams: Arc<[StreamCounters]>,
 }
@@ -183,6 +188,11 @@ where
         delivery: Arc::clone(&delivery_counters),
         link: Arc::clone(&link_counters),
         packets: Arc::default(),
+        classes: packets
+            .iter()
+            .flat_map(|packets| &packets.classes)
+            .map(|_| ClassCounters::default())
+            .collect(),
         streams: Arc::clone(&stream_counters),
     };
     let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
@@ -206,17 +216,19 @@ where
     let (commands, delivery_commands) = ring(5 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
     let (sockets, link_requests, link_answers) = link_rings(leases, streams);
-    let packet_server = packets.map(|PacketSetup { port, rate, tick }| {
+    let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
         let (end, requests, answers) = link_rings(leases, streams);
         let server = PacketServer::new(PacketParts {
             port,
             rate,
             tick,
+            classes,
             memories: memories.clone(),
             requests,
             answers,
             leases,
             counters: Arc::clone(&counters.packets),
+            class_counters: Arc::clone(&counters.classes),
             streams: Arc::clone(&stream_counters),
         });
         // Polled before all others: it has the least time.

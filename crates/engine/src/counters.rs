@@ -129,6 +129,19 @@ pub struct PacketCounters {
     pub deviation: Histogram,
 }
 
+/// One class of the packet server's link, with all below it. Told once a second, on the wire.
+#[derive(Default)]
+pub struct ClassCounters {
+    /// Bytes sent.
+    pub bytes: Counter,
+    /// Those of them that were beyond its guarantee in their second: out of what others left.
+    pub borrowed: Counter,
+    /// Bytes of the last second.
+    pub second_bytes: Counter,
+    /// Those of them beyond its guarantee.
+    pub second_borrowed: Counter,
+}
+
 /// One place of the delivery table, as the link sees it. All is zero from a stream's end to the first
 /// visit of the next.
 #[derive(Default)]

@@ -26,7 +26,7 @@ use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, Wanted};
 use crate::internal::{FromBlock, FromLink, Open, Round, ToBlock, ToLink, Want};
 use crate::message::{
-    Command, Hold, Make, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
+    Command, Datagrams, Hold, Make, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TEXT_MAX,
 };
 use crate::pool::Pool;
 use crate::server::Server;
@@ -155,7 +155,7 @@ impl DeliveryServer {
         let index = make.stream.index;
         let entry = &mut self.entries[index as usize];
         assert!(entry.is_free(), "the broker gives a place away once");
-        let sink = Sink::Datagrams(make.sink);
+        let sink = make.sink;
         *entry = Entry::of_made(make.stream, sink, self.active.len());
         self.active.push(index);
         self.counters.started.add(1);
@@ -324,6 +324,9 @@ impl DeliveryServer {
     /// Hands the blocks at the front that are ready to the link; a stream that is still priming
     /// begins once it holds everything that it has asked for.
     fn feed(&mut self, index: u32) {
+        if self.waits_for_whom_it_follows(index) {
+            return;
+        }
         let entry = &mut self.entries[index as usize];
         if let Some(ready) = &mut entry.held {
             *ready += 1;
@@ -376,6 +379,32 @@ impl DeliveryServer {
             let feed = ToLink::Feed { stream, lease, at: piece.at, len: piece.len, offset };
             self.links.give(entry.start.sink, feed);
         }
+        self.feed_follower(index);
+    }
+
+    /// Whether the link has not heard yet of whom a stream follows there: its first blocks may come from a slower disk.
+    fn waits_for_whom_it_follows(&mut self, index: u32) -> bool {
+        let entry = &self.entries[index as usize];
+        let (stream, sink) = (entry.start.stream, entry.start.sink);
+        if entry.phase != Phase::Priming {
+            return false;
+        }
+        let Sink::Datagrams(Datagrams { after: Some(after), .. }) = sink else { return false };
+        let before = &mut self.entries[after.index as usize];
+        let waits = before.start.stream == after && before.phase == Phase::Priming;
+        if waits {
+            before.follower = Some(stream);
+        }
+        waits
+    }
+
+    /// Has the one begin that waits until the link has heard of this one, or will never hear of it.
+    fn feed_follower(&mut self, index: u32) {
+        if let Some(follower) = self.entries[index as usize].follower.take()
+            && self.entries[follower.index as usize].start.stream == follower
+        {
+            self.feed(follower.index);
+        }
     }
 
     fn handle_link(&mut self, now: MonoTime, message: FromLink) {
@@ -408,7 +437,7 @@ impl DeliveryServer {
                 let entry = &mut self.entries[stream.index as usize];
                 entry.sent = sent;
                 entry.link_closed = true;
-                let is_cut = matches!(entry.start.sink, Sink::Frames(_))
+                let is_cut = matches!(entry.start.sink, Sink::Frames(_) | Sink::Made(_))
                     && matches!(outcome, Outcome::PeerGone(_) | Outcome::TooSlow);
                 if is_cut {
                     // Why it ended does not help whoever gets a connection back with half a frame in it.
@@ -454,6 +483,7 @@ impl DeliveryServer {
                 let stream = entry.start.stream;
                 self.report(Report::Inserted { stream, text, is_sent: false });
             }
+            self.feed_follower(index);
             self.finish(index);
         } else if !entry.link_closed {
             let stream = entry.start.stream;
@@ -548,7 +578,9 @@ impl Links {
     /// Says something about a stream to the server that sends it.
     fn give(&mut self, sink: Sink, message: ToLink) {
         let link = match sink {
-            Sink::Socket(_) | Sink::Reader(_) | Sink::Frames(_) => &mut self.sockets,
+            Sink::Socket(_) | Sink::Reader(_) | Sink::Frames(_) | Sink::Made(_) => {
+                &mut self.sockets
+            }
             Sink::Datagrams(_) => self.datagrams.as_mut().expect("there is a server for them"),
         };
         let pushed = link.requests.push(message);

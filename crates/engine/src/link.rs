@@ -8,7 +8,10 @@ mod best_effort;
 mod entry;
 mod framed;
 mod frames;
+mod made;
+mod making;
 mod moved;
+mod planned;
 mod roster;
 mod window;
 
@@ -27,6 +30,7 @@ use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::entry::Entry;
 use crate::link::frames::Frames;
+use crate::link::made::Made;
 use crate::link::roster::Roster;
 use crate::message::{Outcome, Pace, Sink, StreamId};
 use crate::pool::Pool;
@@ -123,11 +127,19 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
+    /// One that has had nobody to visit has not stood still.
+    fn wake(&mut self, now: MonoTime) {
+        if self.roster.next_visit(self.slot).is_none() {
+            self.slot = self.slot.max(Slot::at(now));
+        }
+    }
+
     fn open(&mut self, now: MonoTime, open: Open) {
+        self.wake(now);
         let index = open.stream.index;
         let entry = &mut self.entries[index as usize];
-        let (stream, pace, sink, repeats) =
-            (open.stream, open.pace, open.sink, open.turn.is_some());
+        let (stream, pace, sink, turn) = (open.stream, open.pace, open.sink, open.turn);
+        let plan = open.plan.clone();
         *entry = Entry::new(open, now);
         let Pace::Paced { rate, burst, tick } = pace else {
             self.best_effort.enter(index);
@@ -142,7 +154,7 @@ impl<P: LinkPort> LinkServer<P> {
         entry.clock = Some(clock);
         if let Sink::Frames(sink) = sink {
             // What is sent in advance has the timestamps of its own time.
-            entry.frames = Some(Frames::new(sink, law, repeats));
+            entry.frames = Some(Frames::new(sink, law, turn, plan));
         }
         entry.first = first;
         self.answer(FromLink::Clock { stream, clock });
@@ -187,6 +199,9 @@ impl<P: LinkPort> LinkServer<P> {
         let entry = &mut self.entries[index as usize];
         if slot < entry.first {
             return;
+        }
+        if entry.made.is_some() {
+            return self.visit_made(now, slot, index);
         }
         if entry.frames.is_some() {
             return self.visit_frames(now, slot, index);
@@ -376,8 +391,12 @@ impl<P: LinkPort> LinkServer<P> {
             mutant!(LeaseLost, (), give(&mut self.answers, back));
         }
         let sent = entry.sent;
+        if let Some(frames) = &entry.frames {
+            frames.cutter.keep();
+        }
         let text = entry.frames.as_mut().and_then(Frames::give_up);
-        if entry.clock.is_some() {
+        let text = text.or_else(|| entry.made.as_mut().and_then(Made::give_up));
+        if entry.clock.is_some() || entry.made.is_some() {
             self.roster.leave(index);
         } else {
             self.best_effort.leave(index);
@@ -397,7 +416,7 @@ impl<P: LinkPort> LinkServer<P> {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
-                ToLink::Make(_) => unreachable!("datagrams have a server of their own"),
+                ToLink::Make(make) => self.make(now, make),
                 ToLink::Feed { stream, lease, at, len, offset } => {
                     self.feed(stream, Fed { lease, at, len, offset });
                 }
@@ -408,9 +427,10 @@ impl<P: LinkPort> LinkServer<P> {
                     if entry.stream != Some(stream) {
                         continue;
                     }
-                    match entry.frames {
-                        None => self.close(stream.index, Outcome::Stopped),
-                        Some(_) => self.close_frames(now, stream.index),
+                    match (&entry.frames, &entry.made) {
+                        (Some(_), _) => self.close_frames(now, stream.index),
+                        (_, Some(_)) => self.close_made(now, stream.index),
+                        (None, None) => self.close(stream.index, Outcome::Stopped),
                     }
                 }
             }
@@ -432,6 +452,10 @@ impl<P: LinkPort> LinkServer<P> {
         for index in 0..self.entries.len() as u32 {
             if self.entries[index as usize].clock.is_some() {
                 self.move_clock(index, pause);
+            }
+            if let Some(made) = &mut self.entries[index as usize].made {
+                made.delay(pause);
+                self.streams[index as usize].epoch.set(made.begin.0);
             }
         }
         self.slot = Slot(self.slot.0 + pause.0 / SLOT.0);

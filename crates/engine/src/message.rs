@@ -8,9 +8,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::{Form, Plan, Session};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::made::Timed;
+use tactus_core::pacer::Class;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::sums::Sums;
@@ -60,6 +62,8 @@ pub enum Sink {
     /// To a reader of our own, through a pair of sockets: one that takes nothing is waited for without end,
     /// and is then owed no more than its burst.
     Reader(SocketHandle),
+    /// Into a connection as frames that the control side makes; see [`Frames`] for what becomes of the connection.
+    Made(SocketHandle),
     /// Out as datagrams; only at a pace.
     Datagrams(Datagrams),
 }
@@ -90,10 +94,21 @@ pub struct Datagrams {
     pub form: Form,
     /// How long the first of several may wait for the last of them.
     pub burst: Nanos,
+    /// The class of the link that it belongs to; none: the link itself.
+    pub class: Option<ClassNumber>,
     /// The stream that it follows: it begins when that one has ended, with the datagram that would have been
     /// due then, in its RTP session. None: it begins at once in its own, as it does when the place of
     /// the one before has been given to another stream meanwhile.
     pub after: Option<StreamId>,
+}
+
+/// A class of the link of datagrams, which streams may name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketClass {
+    /// The class above it; none: the link.
+    pub parent: Option<ClassNumber>,
+    /// What it may, on the wire.
+    pub class: Class,
 }
 
 /// What is read, and where it lies.
@@ -156,12 +171,13 @@ pub struct Hold {
     pub window: u32,
 }
 
-/// Asks for a stream of datagrams that the control side makes.
+/// Asks for a stream of datagrams, or of frames, that the control side makes.
 pub struct Make {
     /// The place granted in the delivery table.
     pub stream: StreamId,
-    /// Where they go. What stands in front of each is in it already, and none waits for another.
-    pub sink: Datagrams,
+    /// Where they go: [`Sink::Datagrams`] or [`Sink::Made`]. What stands in front of each is in it already, and none
+    /// waits for another.
+    pub sink: Sink,
     /// The rate on the wire that it is guaranteed.
     pub rate: BitRate,
     /// When the first is due at the earliest: what their times count from.
@@ -197,7 +213,7 @@ pub enum Command {
     Hold(Hold),
     /// End a delivery or a hold early; answered by the same reports.
     Stop(StreamId),
-    /// Send the control side's own bytes between two frames of a delivery that goes into [`Sink::Frames`]: an
+    /// Send the control side's own bytes between two frames of a delivery that goes into [`Sink::Frames`] or [`Sink::Made`]: an
     /// answer, or a sender report in a frame of its own. Each is answered by `Report::Inserted`, and only
     /// then the next one may be asked for.
     Insert {

@@ -6,24 +6,26 @@
 //! leases in order, and returns each. The argument: `docs/design/packets.md`.
 
 mod batch;
+mod classes;
 mod entry;
 mod made;
 
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Message, Plan};
+use tactus_core::datagrams::{Cutter, Cutting, Gathering, Message, Plan};
 use tactus_core::mutant;
-use tactus_core::pacer::{Class, LINK, Limits, Pacer, Packet, STALL_MAX};
+use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{FilePart, Gone, PacketPort, Stop};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
-use crate::counters::{PacketCounters, StreamCounters};
+use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::{Fed, Memory, Moved, Second};
-use crate::message::{Datagrams, Outcome, Pace, Sink, StreamId};
+use crate::message::{Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
 use crate::packets::batch::Batch;
+use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
 use crate::pool::Pool;
 use crate::server::Server;
@@ -50,8 +52,9 @@ pub(crate) struct PacketServer {
     looked_at: Moved,
     fed: Pool<Fed>,
     pacer: Pacer,
+    classes: Classes,
     /// Which stream a class is.
-    streams_of: Vec<u32>,
+    streams_of: Vec<Of>,
     /// The last stream of each place.
     ended: Vec<Option<Ended>>,
     /// Those whose turn has come.
@@ -66,6 +69,16 @@ pub(crate) struct PacketServer {
     streams: Arc<[StreamCounters]>,
 }
 
+/// Whose messages a class of the pacer are, by the stream's place. To look for it in the tables of both would cost a line of
+/// memory for each message.
+#[derive(Clone, Copy)]
+enum Of {
+    /// A title's.
+    Read(u32),
+    /// The control side makes it.
+    Made(u32),
+}
+
 #[derive(Clone, Copy)]
 struct Full {
     since: MonoTime,
@@ -78,19 +91,24 @@ pub(crate) struct PacketParts {
     /// What the link carries, with all that is on the wire.
     pub(crate) rate: BitRate,
     pub(crate) tick: Nanos,
+    pub(crate) classes: Vec<PacketClass>,
     pub(crate) memories: Vec<Memory>,
     pub(crate) requests: Consumer<ToLink>,
     pub(crate) answers: Producer<FromLink>,
     /// Most leases that can be held at once.
     pub(crate) leases: usize,
     pub(crate) counters: Arc<PacketCounters>,
+    pub(crate) class_counters: Arc<[ClassCounters]>,
     pub(crate) streams: Arc<[StreamCounters]>,
 }
 
 impl PacketServer {
     pub(crate) fn new(parts: PacketParts) -> Self {
         let streams = parts.streams.len();
-        let limits = Limits { classes: streams, parents: 0, tick: parts.tick };
+        let classes = parts.classes.len();
+        let limits = Limits { classes: streams + classes, parents: classes, tick: parts.tick };
+        let mut pacer = Pacer::new(limits, parts.rate, MonoTime(0));
+        let classes = Classes::new(&mut pacer, &parts.classes, parts.class_counters);
         Self {
             ahead: parts.port.ahead(),
             port: parts.port,
@@ -105,8 +123,9 @@ impl PacketServer {
             empty: Moved::new(streams),
             looked_at: Moved::new(streams),
             fed: Pool::new(parts.leases),
-            pacer: Pacer::new(limits, parts.rate, MonoTime(0)),
-            streams_of: vec![0; streams + 1],
+            pacer,
+            classes,
+            streams_of: vec![Of::Read(0); limits.classes + 1],
             ended: vec![None; streams],
             following: Vec::with_capacity(streams),
             batch: Batch::new(),
@@ -147,8 +166,9 @@ impl PacketServer {
         };
         let out = entry::rate_of(open, rate);
         let class = Class::stream(entry::wire_rate(&sink, out));
-        let class = self.pacer.add(LINK, class).expect("there is a class for each stream");
-        self.streams_of[class.index as usize] = index;
+        let parent = self.classes.parent_of(&sink);
+        let class = self.pacer.add(parent, class).expect("there is a class for each stream");
+        self.streams_of[class.index as usize] = Of::Read(index);
         let clock = entry::clock_for(index, rate, out, now + self.ahead);
         let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone());
         let before = sink.after.filter(|&before| self.find(before).is_some());
@@ -209,10 +229,11 @@ impl PacketServer {
         turn: Option<Bytes>,
         plan: Option<Arc<Plan>>,
     ) -> Cutter {
-        // What is due within a tick leaves back to back anyway.
-        let burst = sink.burst.max(self.tick);
+        // A port that keeps the time itself saves nothing by bursts.
+        let burst = if self.ahead > Nanos(0) { Nanos(0) } else { sink.burst };
+        let gathering = Gathering::of(burst, self.tick);
         let (form, segments_max) = (sink.form, self.port.segments_max());
-        Cutter::new(Cutting { form, clock, burst, segments_max, turn, plan })
+        Cutter::new(Cutting { form, clock, gathering, segments_max, turn, plan })
     }
 
     fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {
@@ -257,7 +278,7 @@ impl PacketServer {
             message = entry.next().expect("it is in memory");
         }
         entry.offered = Some(message);
-        let packet = Packet { due: message.due, bytes: entry.wire(&message) };
+        let packet = Packet { due: entry.cutter.leaves(&message), bytes: entry.wire(&message) };
         self.pacer.offer(now + self.ahead, entry.class, packet);
     }
 
@@ -282,23 +303,26 @@ impl PacketServer {
     fn gather(&mut self, now: MonoTime) {
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
-            let index = self.streams_of[departure.class.index as usize];
-            if self.made[index as usize].is_some() {
-                self.gather_made(now, index);
-                continue;
-            }
+            let index = match self.streams_of[departure.class.index as usize] {
+                Of::Read(index) => index,
+                Of::Made(index) => {
+                    self.gather_made(now, index);
+                    continue;
+                }
+            };
             let entry = entry_of(&mut self.entries, index);
             let message = entry.offered.take().expect("the pacer sends what it was offered");
+            let lateness = now.since(entry.cutter.leaves(&message));
             if let Some(second) = entry.window.visit(now, message.at, false) {
                 self.count_second(now, index, second);
             }
-            let lateness = now.since(message.due);
             self.counters.lateness.record(lateness.0);
             self.streams[index as usize].lateness_max.raise(lateness.0);
             let entry = entry_of(&mut self.entries, index);
             self.batch.add(index, entry, message);
             let is_changed = entry.cutter.changes(&message);
-            let is_copied = is_changed || matches!(self.memories[entry.volume], Memory::PageCache);
+            let in_cache = matches!(self.memories[entry.volume], Memory::PageCache);
+            let is_copied = is_changed || in_cache || !self.watch(index, &message);
             if is_copied && let Err(errno) = self.copy(now, index, message, is_changed) {
                 self.close(index, Outcome::DiskFailed(errno));
                 continue;
@@ -311,6 +335,19 @@ impl PacketServer {
             }
             self.offer(now, index);
         }
+    }
+
+    /// Notes the counters of the message that was gathered last, if anybody wants them; false when it has to be copied first, as
+    /// it lies in two blocks.
+    fn watch(&mut self, index: u32, message: &Message) -> bool {
+        let entry = entry_of(&mut self.entries, index);
+        let Memory::Arena(view) = &self.memories[entry.volume] else { return false };
+        if !entry.cutter.watches() {
+            return true;
+        }
+        let part = batch::parts_of(view, &self.fed, entry, message).find(|part| !part.is_empty());
+        let whole = part.and_then(|part| part.get(..message.bytes.0 as usize));
+        whole.map(|whole| entry.cutter.watch(whole)).is_some()
     }
 
     /// Copies the bytes of the message that was gathered last into memory of its own, out of the page cache or because
@@ -351,6 +388,9 @@ impl PacketServer {
             self.counters.stuffed.add(composed.nulls.into());
             self.counters.slots_late.add(composed.late.into());
             self.counters.unstamped.add(entry.cutter.missed() - missed);
+        }
+        if entry.cutter.watches() {
+            entry.cutter.watch(staged);
         }
         Ok(())
     }
@@ -408,7 +448,7 @@ impl PacketServer {
         } else {
             self.counters.refused.add(u64::from(message.datagrams));
         }
-        if self.made[index as usize].is_some() {
+        if gathered.made.is_some() {
             self.leave_made(index, was_taken);
             return;
         }
@@ -447,6 +487,7 @@ impl PacketServer {
         let mut entry = self.entries[index as usize].take().expect("a stream is closed once");
         self.open -= 1;
         let stream = entry.stream;
+        entry.cutter.keep();
         mutant!(CancelForgotten, (), self.batch.cancel(index));
         self.pacer.remove(entry.class);
         while let Some(fed) = mutant!(FedKept, None, self.fed.pop_front(&mut entry.fed)) {
@@ -548,14 +589,14 @@ impl Server for PacketServer {
         any |= self.turn(now);
         any |= self.begin_following(now);
         self.counters.turns.add(self.pacer.work().turns - turns);
-        if self.open == 0 {
-            self.wanted = None;
-        } else if self.batch.is_empty() {
+        if self.batch.is_empty() {
             // The pacer decides as of the beginning of a tick.
             let until = (now + self.ahead).0 / self.tick.0 * self.tick.0;
-            self.wanted = self.port.turn(now, MonoTime(until));
+            let until = if self.open > 0 { MonoTime(until) } else { MonoTime(0) };
+            self.wanted = self.port.turn(now, until);
         }
         self.tell_moved();
+        self.classes.tell(now, &self.pacer);
         any
     }
 
@@ -565,7 +606,8 @@ impl Server for PacketServer {
             None => {
                 let packets = self.pacer.poll_timeout().map(|at| at.before(self.ahead));
                 let look = (!self.empty.is_empty()).then(|| now + made::LOOK);
-                packets.into_iter().chain(self.wanted).chain(look).min()
+                let tell = self.classes.poll_timeout(self.open > 0);
+                packets.into_iter().chain(self.wanted).chain(look).chain(tell).min()
             }
         }
     }

@@ -3,12 +3,16 @@
 
 mod stage;
 
+#[path = "promises/classes.rs"]
+mod classes;
 #[path = "promises/frames.rs"]
 mod frames;
 #[path = "promises/itineraries.rs"]
 mod itineraries;
 #[path = "promises/made.rs"]
 mod made;
+#[path = "promises/made_frames.rs"]
+mod made_frames;
 #[path = "promises/packets.rs"]
 mod packets;
 

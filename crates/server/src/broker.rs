@@ -13,6 +13,7 @@ mod marks;
 mod planned;
 mod popular;
 mod recording;
+mod refusal;
 mod running;
 mod strain;
 
@@ -25,6 +26,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::made::Timed;
@@ -42,11 +44,12 @@ use tokio::sync::oneshot;
 use crate::broker::frames::Texts;
 use crate::broker::marks::{Marks, Version};
 use crate::broker::popular::Popular;
+use crate::broker::refusal::{in_class, refusal};
 use crate::catalogue::{self, OpenTitle};
 
-pub use datagrams::{Outlet, Sending, Target};
-pub use frames::{Framed, Lane};
-pub use made::{MadeRate, MadeRing, MadeStream, Reading};
+pub use datagrams::{DatagramCost, Door, Outlet, Sending, Target};
+pub use frames::{Framed, Lane, Voice, is_whole};
+pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
 pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
@@ -77,10 +80,12 @@ pub struct BrokerRules {
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
     pub start_burst: Nanos,
-    /// CPU time of one datagram.
-    pub datagram: Nanos,
+    /// CPU time of datagrams.
+    pub datagram: DatagramCost,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
+    /// How the classes of the link are called.
+    pub classes: Vec<String>,
 }
 
 struct Book {
@@ -144,6 +149,8 @@ enum Way {
     Frames(TcpStream, Lane),
     Reader(UnixStream),
     Outlet(Target),
+    /// A connection that made frames go into.
+    Made(Arc<OwnedFd>, SocketAddr),
 }
 
 impl Way {
@@ -152,6 +159,7 @@ impl Way {
             Self::Socket(socket) | Self::Frames(socket, _) => socket.peer_addr().ok(),
             Self::Reader(_) => None,
             Self::Outlet(target) => Some(target.to),
+            Self::Made(_, peer) => Some(*peer),
         }
     }
 
@@ -161,6 +169,7 @@ impl Way {
             Self::Frames(socket, lane) => Sink::Frames(lane.sink(socket)),
             Self::Reader(socket) => Sink::Reader(SocketHandle(socket.as_raw_fd())),
             Self::Outlet(target) => Sink::Datagrams(target.sink()),
+            Self::Made(socket, _) => Sink::Made(SocketHandle(socket.as_raw_fd())),
         }
     }
 }
@@ -274,11 +283,12 @@ impl std::error::Error for Refusal {}
 pub struct Refusals([u64; RESOURCES.len()]);
 
 /// Every resource, in the order in which they are listed.
-pub const RESOURCES: [Resource; 6] = [
+pub const RESOURCES: [Resource; 7] = [
     Resource::Disk,
     Resource::Arena,
     Resource::WriteShare,
     Resource::Link,
+    Resource::Class,
     Resource::Cpu,
     Resource::Streams,
 ];
@@ -372,7 +382,7 @@ impl Broker {
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                return Err(refusal(short, &what(wanted.pace), rules.retry_after));
+                return Err(refusal(short, &what(wanted.pace), rules));
             }
         };
         book.watch(place, title, step, rules);
@@ -441,7 +451,8 @@ impl Broker {
             place.title = Some(source);
             let sink = way.sink();
             let plan = match &way {
-                Way::Socket(_) | Way::Reader(_) | Way::Frames(..) => None,
+                Way::Socket(_) | Way::Reader(_) | Way::Made(..) => None,
+                Way::Frames(_, lane) => lane.plan.clone(),
                 Way::Outlet(target) => target.plan.clone(),
             };
             place.way = Some(way);
@@ -497,6 +508,13 @@ impl Broker {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
         self.shared.book().ledger.room_for(u32::from(volume.0), wish)
+    }
+
+    /// What each class of the link is asked for.
+    pub fn classes(&self) -> Vec<BitRate> {
+        let book = self.shared.book();
+        let count = book.ledger.terms().classes.len() as u16;
+        (0..count).map(|at| book.ledger.classes().asked(ClassNumber(at))).collect()
     }
 
     /// Titles of which all is held in memory.
@@ -730,7 +748,12 @@ impl Book {
         let is_best_effort = wish == Wish::BestEffort;
         let limit = u64::from(rules.best_effort_max);
         if is_best_effort && self.best_effort >= rules.best_effort_max {
-            return Err(Short { resource: Resource::Streams, needed: limit + 1, limit });
+            return Err(Short {
+                resource: Resource::Streams,
+                needed: limit + 1,
+                limit,
+                class: None,
+            });
         }
         let demand = self.ledger.demand(u32::from(volume.0), wish, share);
         loop {
@@ -743,7 +766,8 @@ impl Book {
         }
         let streams = u64::from(self.ledger.terms().streams);
         // A place whose hold was given up is free only when the engine has retired it.
-        let none_free = Short { resource: Resource::Streams, needed: streams + 1, limit: streams };
+        let (resource, class) = (Resource::Streams, None);
+        let none_free = Short { resource, needed: streams + 1, limit: streams, class };
         let place = self.free.pop().ok_or(none_free)?;
         self.ledger.admit(demand)?;
         self.places[place as usize].best_effort = is_best_effort;
@@ -856,24 +880,6 @@ fn what(pace: Pace) -> String {
         Pace::Paced { rate, .. } => format!("a stream of {rate}"),
         Pace::BestEffort => "a download without a rate".to_owned(),
     }
-}
-
-fn refusal(short: Short, what: &str, retry_after: Duration) -> Refusal {
-    let Short { resource, needed, limit } = short;
-    let (name, needed, limit) = match resource {
-        Resource::Disk => ("the disk's cycle", Nanos(needed).to_string(), Nanos(limit).to_string()),
-        Resource::Cpu => {
-            ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
-        }
-        Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
-        Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
-        Resource::WriteShare => {
-            ("the write share", format!("{needed} places"), format!("{limit} places"))
-        }
-        Resource::Streams => ("the table", format!("{needed} streams"), format!("{limit} streams")),
-    };
-    let message = format!("no room for {what}: {needed} of {name} would be promised, of {limit}");
-    Refusal { resource, retry_after, message }
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 //! way share an outlet.
 //!
 //! What comes next is decided by `desk`, done by `runner`, told by `status`; `session` makes reports and
-//! announcements.
+//! announcements; `kept` has changes outlive the server.
 
 mod desk;
+mod kept;
 mod list;
 pub(crate) mod packets;
 mod session;
@@ -23,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::units::MIB;
 use tactus_sys::{datagrams, outlet};
 use tokio::sync::mpsc;
@@ -30,10 +32,12 @@ use tokio::task::JoinHandle;
 
 pub use status::{State, Status};
 
-use crate::broker::{Broker, Outlet};
+use crate::broker::{Broker, Door, Outlet};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::config::channel::Channel;
+use crate::config::class::{Classes, Terms};
+use kept::Kept;
 use runner::{Order, Runner};
 use status::Board;
 
@@ -46,6 +50,8 @@ pub struct Channels {
 struct Inner {
     catalogue: Arc<Catalogue>,
     broker: Broker,
+    classes: Classes,
+    kept: Kept,
     outlets: Outlets,
     /// In the order in which they came.
     book: Mutex<Vec<Entry>>,
@@ -79,28 +85,36 @@ pub enum OrderError {
     /// Another one goes there.
     #[error("the channel {0:?} goes there; give each its own address")]
     SameAddress(String),
+    /// Its class is unknown, or does not allow it.
+    #[error("{0}")]
+    Class(String),
     /// There are too many.
     #[error("{CHANNELS_MAX} channels are known already; delete one")]
     TooMany,
+    /// It is so, but not after the next start.
+    #[error("it is so until the server ends, but cannot be kept: {0}")]
+    NotKept(String),
     /// It has not done what it was asked before.
     #[error("the channel has not done yet what it was asked before; ask again in a moment")]
     Busy,
 }
 
 impl Channels {
-    /// Begins those of `config`.
+    /// Begins those of `config`, as they were changed.
     pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
         let inner = Inner {
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
+            classes: config.classes.clone(),
+            kept: Kept::open(config),
             outlets: Outlets::default(),
             book: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         };
         let this = Self { inner: Arc::new(inner) };
-        for channel in &config.channels {
+        for channel in this.inner.kept.channels() {
             // Names and addresses have been compared.
-            this.start(&mut this.inner.book(), channel.clone());
+            this.start(&mut this.inner.book(), channel);
         }
         this
     }
@@ -108,14 +122,19 @@ impl Channels {
     /// All of them, in the order in which they came.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {
-        let read = |entry: &Entry| entry.board.read(&self.inner.broker);
-        self.inner.book().iter().map(read).collect()
+        self.inner.book().iter().map(|entry| self.read(&entry.board)).collect()
     }
 
     /// One of them.
     #[must_use]
     pub fn one(&self, name: &str) -> Option<Status> {
-        Some(self.board(name)?.read(&self.inner.broker))
+        Some(self.read(&*self.board(name)?))
+    }
+
+    fn read(&self, board: &Board) -> Status {
+        let status = board.read(&self.inner.broker);
+        let is_changed = self.inner.kept.is_changed(&status.name);
+        Status { is_changed, ..status }
     }
 
     /// How one of them is configured.
@@ -148,7 +167,42 @@ impl Channels {
     /// # Errors
     /// Why not; then nothing has changed.
     pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
+        channel.terms(&self.inner.classes).map_err(OrderError::Class)?;
         let _one = self.inner.changing.lock().await;
+        let is_new = self.put(channel.clone()).await?;
+        self.keep(&channel.name.clone(), Some(channel)).await?;
+        Ok(is_new)
+    }
+
+    /// Has a channel be again what the configuration says of it, which may be nothing. Whether it is there then.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn reset(&self, name: &str) -> Result<bool, OrderError> {
+        let _one = self.inner.changing.lock().await;
+        let configured = self.inner.kept.configured(name);
+        let is_there = configured.is_some();
+        if !is_there && !self.inner.kept.is_changed(name) {
+            return Err(OrderError::Unknown);
+        }
+        match configured.clone() {
+            Some(channel) => drop(self.put(channel).await?),
+            None => self.end(name).await?,
+        }
+        self.keep(name, configured).await?;
+        Ok(is_there)
+    }
+
+    /// Writes down what a channel is now.
+    async fn keep(&self, name: &str, channel: Option<Channel>) -> Result<(), OrderError> {
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        let keep = move || inner.kept.keep(&name, channel.as_ref());
+        let kept = tokio::task::spawn_blocking(keep).await.map_err(std::io::Error::other).flatten();
+        kept.map_err(|error| OrderError::NotKept(error.to_string()))
+    }
+
+    /// As it is to be from now on; whether it is a new one. One at a time.
+    async fn put(&self, channel: Channel) -> Result<bool, OrderError> {
         let gone = {
             let mut book = self.inner.book();
             let others = book.iter().map(|entry| entry.board.channel());
@@ -182,6 +236,11 @@ impl Channels {
     /// When there is none of this name.
     pub async fn remove(&self, name: &str) -> Result<(), OrderError> {
         let _one = self.inner.changing.lock().await;
+        self.end(name).await?;
+        self.keep(name, None).await
+    }
+
+    async fn end(&self, name: &str) -> Result<(), OrderError> {
         let gone = {
             let mut book = self.inner.book();
             let at = book.iter().position(|entry| entry.board.channel().name == name);
@@ -269,12 +328,12 @@ impl Entry {
     }
 }
 
-/// Sockets that are open, by the way in which they send.
+/// Sockets that are open, by the way in which they send, and their class of the link.
 #[derive(Default)]
-struct Outlets(Mutex<HashMap<outlet::Way, Outlet>>);
+struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
 
 impl Outlets {
-    fn get(&self, channel: &Channel) -> std::io::Result<Outlet> {
+    fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Outlet> {
         let interface = channel.interface.as_deref().map(datagrams::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -284,15 +343,16 @@ impl Outlets {
             from: channel.source.unwrap_or(any),
             interface,
             hops: Some(channel.hops),
-            dscp: channel.dscp,
+            dscp: terms.dscp,
             heard_here: true,
             buffer: BUFFER,
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let way = (way, terms.class);
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));
         }
-        let outlet = Arc::new(outlet::open(&way)?);
+        let outlet = Door::of(outlet::open(&way.0)?, terms.class);
         // Those that nobody uses any more go: interfaces get other numbers.
         open.retain(|_, outlet| Arc::strong_count(outlet) > 1);
         open.insert(way, Arc::clone(&outlet));

@@ -12,11 +12,17 @@ pub mod units;
 
 pub mod recording;
 
+pub mod class;
+
 pub mod channel;
 
 pub mod rtsp;
 
 pub mod raw;
+
+mod written;
+
+mod classes;
 
 mod check;
 
@@ -28,6 +34,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 use channel::Channel;
 pub(crate) use check::TITLES_MAX;
+use class::Classes;
 pub use error::ConfigError;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
@@ -75,6 +82,8 @@ pub struct Config {
     pub cores: Cores,
     /// How datagrams leave.
     pub packets: Packets,
+    /// The link that is kept full, so that it keeps the time of its datagrams.
+    pub gap_frames: Option<GapFrames>,
     /// Most deliveries without a rate at once.
     pub best_effort_streams_max: u32,
     /// When a client that does not take its bytes is ended.
@@ -83,6 +92,8 @@ pub struct Config {
     pub upload: Upload,
     /// Live inputs that are recorded from the start.
     pub recordings: Vec<Recording>,
+    /// Parts of the link, for what leaves as datagrams.
+    pub classes: Classes,
     /// Titles that are sent as datagrams from the start.
     pub channels: Vec<Channel>,
     /// Titles that are asked for by RTSP.
@@ -230,6 +241,17 @@ pub struct Packets {
     pub tick: Nanos,
     /// Which back end; by default the one that was measured to cost the least.
     pub back_end: raw::BackEnd,
+}
+
+/// A link that is kept full.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GapFrames {
+    /// Its device.
+    pub device: String,
+    /// What it carries, exactly, with all that is on the wire.
+    pub rate: BitRate,
+    /// What the wire adds to each frame.
+    pub overhead: u32,
 }
 
 /// When a client that does not take its bytes is ended.

@@ -21,7 +21,7 @@ use tactus_core::ledger::Ledger;
 use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
-use tactus_engine::message::Report;
+use tactus_engine::message::{PacketClass, Report};
 use tactus_ring::spsc::Consumer;
 use tactus_sys::bell::{self, Bell, Sleeper};
 use tactus_sys::pages::FillerRights;
@@ -100,14 +100,23 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         shares.push(share);
     }
     let (report_bell, sleeper) = bell::bell()?;
-    let (port, packets) = packets::open(config.packets.back_end, &mut degraded);
+    let (port, packets) = packets::open(config, &mut degraded);
     let setup = Setup {
         volumes: setups,
         link: TcpLink::new(),
         packets: Some(PacketSetup {
             port,
-            rate: terms::link_rate(config),
+            rate: match &config.gap_frames {
+                Some(gaps) if packets.gaps.is_some() => gaps.rate.min(terms::link_rate(config)),
+                _ => terms::link_rate(config),
+            },
             tick: config.packets.tick,
+            classes: config
+                .classes
+                .0
+                .iter()
+                .map(|class| PacketClass { parent: class.parent, class: class.paced() })
+                .collect(),
         }),
         streams: config.memory.streams_max,
         patience: Patience {
@@ -128,12 +137,14 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
     let fifo = started.real_time;
     let ledger = Ledger::new(terms::of(config, &facts, &plan, fifo));
+    terms::check_classes(&ledger)?;
     let rules = BrokerRules {
         best_effort_max: config.best_effort_streams_max,
         retry_after: terms::RETRY_AFTER,
         start_burst: config.rate.title.start_burst,
         datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
+        classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
     };
     let all = Bells(started.bells.clone());
     let broker = Broker::new(ledger, commands, Box::new(all), rules, Arc::clone(&counters.streams));

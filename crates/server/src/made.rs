@@ -8,27 +8,37 @@
 //! ```text
 //! disk ─► arena ─► link ─► pair of sockets ─► transformer ─► rings ─► packet server ─► outlets
 //!      promised rate         bounded            here         bounded    byte clock
+//!                                                           one ring ─► link ─► a connection, in frames
 //! ```
 
 pub mod movie;
 pub mod movies;
+mod tally;
 
+use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use tactus_core::made::Timed;
-use tactus_core::units::{Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_core::rtp::frame;
+use tactus_core::units::{BitRate, Bytes, KIB, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::Outcome;
 use tactus_ring::spsc::Producer;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::broker::{Broker, Grant, MadeRate, MadeRing, MadeStream, Reading, Refusal, Target};
+use crate::broker::{
+    Broker, Grant, MadeRate, MadeRing, MadeStream, MadeWay, Reading, Refusal, Target, Voice,
+    is_whole,
+};
 use crate::catalogue::OpenTitle;
+use tally::Tally;
 
 /// Makes datagrams out of bytes. It is asked on an ordinary thread, which it must not hold for long.
 pub trait Transformer: Send + 'static {
@@ -70,11 +80,35 @@ pub struct Output {
     pub needs: MadeRate,
 }
 
+/// A connection that what is made goes into, in frames.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// To which nobody else writes meanwhile; non-blocking and prepared for the link.
+    pub socket: Arc<OwnedFd>,
+    /// Its other end.
+    pub peer: SocketAddr,
+    /// The channel of each output.
+    pub channels: Vec<u8>,
+}
+
+/// What has left of one output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone {
+    /// What its times count from, as it is now: it moves when it is late.
+    pub begin: MonoTime,
+    /// Packets.
+    pub packets: u64,
+    /// Their payload, which what RTP puts in front is none of.
+    pub bytes: u64,
+}
+
 /// A made session: one source and the streams that are made of it. It ends when this is dropped.
 pub struct Made {
+    broker: Broker,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
     end: watch::Receiver<Option<Ended>>,
+    voice: Option<Voice>,
 }
 
 /// How a session ended.
@@ -103,7 +137,15 @@ struct Shared {
     begin: OnceLock<MonoTime>,
     /// Told to stop.
     stop: Notify,
+    /// Told to begin, where what is made goes between what is said.
+    go: Notify,
     places: Vec<u32>,
+    /// Where there is one place for all outputs: which of them its frames were of.
+    tally: Option<Tally>,
+    /// When the engine took it over, where that is not when it began.
+    opened: Option<MonoTime>,
+    /// A connection stands behind half a frame.
+    is_cut: AtomicBool,
 }
 
 impl Made {
@@ -120,23 +162,97 @@ impl Made {
         outputs: Vec<Output>,
         transformer: impl Transformer,
     ) -> Result<Self, Refusal> {
-        let Range { start, end } = feed.reading.range;
-        assert!(start < end && feed.ready <= feed.hold, "{feed:?}");
-        let source = broker.admit_reader(&feed.title, &feed.reading)?;
+        let source = admit_source(broker, &feed)?;
         let admitted = outputs.into_iter().map(|Output { target, needs }| {
-            let grant = broker.admit_made(&feed.title, needs, &target)?;
-            Ok(Admitted { grant, target, needs })
+            let way = MadeWay::Datagrams(target);
+            let grant = broker.admit_made(&feed.title, needs, &way)?;
+            Ok(Admitted { grant, way, needs })
         });
         let outputs = admitted.collect::<Result<Vec<_>, Refusal>>()?;
-        let places = outputs.iter().map(|output| output.grant.place()).collect();
-        let shared = Arc::new(Shared { begin: OnceLock::new(), stop: Notify::new(), places });
+        let shared = Shared {
+            begin: OnceLock::new(),
+            stop: Notify::new(),
+            go: Notify::new(),
+            places: outputs.iter().map(|output| output.grant.place()).collect(),
+            tally: None,
+            opened: None,
+            is_cut: AtomicBool::new(false),
+        };
+        let mut rings = vec![];
+        let outputs = outputs.into_iter().map(|output| {
+            let (ours, engines) = ring_for(output.needs);
+            rings.push(ours);
+            (output, Some(engines))
+        });
+        let lanes = Lanes { outputs: outputs.collect(), rings, streams: vec![], channels: None };
+        let transformer = Box::new(transformer);
+        Ok(Self::run(broker, feed, source, lanes, transformer, shared, None))
+    }
+
+    /// The same into a connection, which is the engine's for writing from now on until it has ended. What is made
+    /// waits for [`Self::go`]; what is said meanwhile, and later, is said by [`Self::voice`].
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn start_in_frames(
+        broker: &Broker,
+        feed: Feed,
+        connection: Connection,
+        needs: &[MadeRate],
+        transformer: impl Transformer,
+    ) -> Result<Self, Refusal> {
+        assert!(needs.len() == connection.channels.len(), "each output has its channel");
+        let Connection { socket, peer, channels } = connection;
+        let source = admit_source(broker, &feed)?;
+        let needs = MadeRate {
+            rate: BitRate(needs.iter().map(|each| in_frames(each).0).sum()),
+            datagrams: needs.iter().map(|each| each.datagrams).sum(),
+        };
+        let way = MadeWay::Frames { socket, peer };
+        let mut grant = broker.admit_made(&feed.title, needs, &way)?;
+        let (ours, engines) = ring_for(needs);
+        let opened = tactus_sys::clock::now();
+        let stream = broker.make(&mut grant, &feed.title, way.clone(), opened, engines);
+        let voice = broker.voice(&grant);
+        let shared = Shared {
+            begin: OnceLock::new(),
+            stop: Notify::new(),
+            go: Notify::new(),
+            places: vec![grant.place(); channels.len()],
+            tally: Some(Tally::new(channels.len())),
+            opened: Some(opened),
+            is_cut: AtomicBool::new(false),
+        };
+        let lanes = Lanes {
+            outputs: vec![(Admitted { grant, way, needs }, None)],
+            rings: vec![ours],
+            streams: vec![stream],
+            channels: Some(channels),
+        };
+        let transformer = Box::new(transformer);
+        Ok(Self::run(broker, feed, source, lanes, transformer, shared, Some(voice)))
+    }
+
+    fn run(
+        broker: &Broker,
+        feed: Feed,
+        source: Grant,
+        lanes: Lanes,
+        transformer: Box<dyn Transformer>,
+        shared: Shared,
+        voice: Option<Voice>,
+    ) -> Self {
         let (tell, end) = watch::channel(None);
+        let shared = Arc::new(shared);
         let session = Session {
             broker: broker.clone(),
             feed,
             source,
-            outputs,
-            transformer: Box::new(transformer),
+            lanes,
+            transformer,
             shared: Arc::clone(&shared),
         };
         let task = tokio::spawn(async move {
@@ -144,7 +260,45 @@ impl Made {
             // Whoever asked may have gone.
             drop(tell.send(Some(ended)));
         });
-        Ok(Self { shared, task, end })
+        Self { broker: broker.clone(), shared, task, end, voice }
+    }
+
+    /// Lets frames follow what has been said.
+    pub fn go(&self) {
+        self.shared.go.notify_one();
+    }
+
+    /// How to say something between frames; none where it goes as datagrams.
+    #[must_use]
+    pub fn voice(&self) -> Option<&Voice> {
+        self.voice.as_ref()
+    }
+
+    /// Whether its connection is of no more use; known when it has ended.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.shared.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// What has left of output `nth` by now; none before it has begun.
+    #[must_use]
+    pub fn gone(&self, nth: usize) -> Option<Gone> {
+        let begin = self.begin()?;
+        let counters = self.broker.counters_of(self.shared.places[nth])?;
+        // When nothing is sent any more it is forgotten.
+        let epoch = counters.epoch.value();
+        if epoch == 0 && self.shared.tally.is_none() {
+            return None;
+        }
+        let begin = match self.shared.opened {
+            Some(opened) => begin + Nanos(epoch.saturating_sub(opened.0)),
+            None => MonoTime(epoch.max(begin.0)),
+        };
+        let (packets, bytes) = match &self.shared.tally {
+            Some(tally) => tally.gone(counters.session_packets.value())[nth],
+            None => (counters.session_packets.value(), counters.session_bytes.value()),
+        };
+        Some(Gone { begin, packets, bytes })
     }
 
     /// When it began: what all times count from. None before.
@@ -186,15 +340,48 @@ impl Drop for Made {
 
 struct Admitted {
     grant: Grant,
-    target: Target,
+    way: MadeWay,
     needs: MadeRate,
+}
+
+/// The ways out of a session.
+struct Lanes {
+    /// Each with what the engine has not been given yet.
+    outputs: Vec<(Admitted, Option<MadeRing>)>,
+    rings: Vec<Producer<Timed>>,
+    streams: Vec<MadeStream>,
+    /// All goes by one ring, each output in frames of its channel; none: each by its own, as it is.
+    channels: Option<Vec<u8>>,
+}
+
+impl Lanes {
+    /// How many outputs there are.
+    fn len(&self) -> usize {
+        self.channels.as_ref().map_or(self.rings.len(), Vec::len)
+    }
+}
+
+fn admit_source(broker: &Broker, feed: &Feed) -> Result<Grant, Refusal> {
+    let Range { start, end } = feed.reading.range;
+    assert!(start < end && feed.ready <= feed.hold, "{feed:?}");
+    broker.admit_reader(&feed.title, &feed.reading)
+}
+
+fn ring_for(needs: MadeRate) -> (Producer<Timed>, MadeRing) {
+    let ahead = u64::from(needs.datagrams) * AHEAD.0 / SECOND.0;
+    MadeRing::new((ahead as usize).max(ROOM_MIN))
+}
+
+/// The rate of what is made with a head in front of each frame.
+fn in_frames(needs: &MadeRate) -> BitRate {
+    BitRate(needs.rate.0 + u64::from(needs.datagrams) * 8 * frame::HEAD as u64)
 }
 
 struct Session {
     broker: Broker,
     feed: Feed,
     source: Grant,
-    outputs: Vec<Admitted>,
+    lanes: Lanes,
     transformer: Box<dyn Transformer>,
     shared: Arc<Shared>,
 }
@@ -216,32 +403,37 @@ const PIECE: usize = 256 * KIB as usize;
 
 impl Session {
     async fn run(self) -> Ended {
-        let Self { broker, feed, mut source, outputs, transformer, shared } = self;
+        let Self { broker, feed, mut source, lanes, transformer, shared } = self;
         let (ours, theirs) = match pair() {
             Ok(pair) => pair,
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EMFILE);
                 let why = End::Source(Outcome::DiskFailed(errno));
-                return Ended { why, packets: vec![0; outputs.len()] };
+                return Ended { why, packets: vec![0; lanes.len()] };
             }
         };
-        let reading = broker.feed(&mut source, &feed.title, feed.reading.clone(), theirs);
-        let mut maker = Maker::new(&broker, &feed, outputs, transformer, ours);
-        tokio::pin!(reading);
-        let mut has_read = false;
-        let why = loop {
-            tokio::select! {
-                outcome = &mut reading, if !has_read => {
-                    has_read = true;
-                    if outcome != Outcome::Complete {
-                        break End::Source(outcome);
+        let mut maker = Maker::new(&broker, &feed, lanes, transformer, ours);
+        let why = {
+            let reading = broker.feed(&mut source, &feed.title, feed.reading.clone(), theirs);
+            tokio::pin!(reading);
+            let mut has_read = false;
+            loop {
+                tokio::select! {
+                    outcome = &mut reading, if !has_read => {
+                        has_read = true;
+                        if outcome != Outcome::Complete {
+                            break End::Source(outcome);
+                        }
                     }
+                    end = maker.run(&shared) => break end,
+                    () = shared.stop.notified() => break End::Stopped,
                 }
-                end = maker.run(&shared) => break end,
-                () = shared.stop.notified() => break End::Stopped,
             }
         };
-        Ended { why, packets: maker.close().await }
+        let packets = maker.close(&shared).await;
+        // Who seeks begins again at once, and is no second viewer of the title.
+        broker.retire(source).await;
+        Ended { why, packets }
     }
 }
 
@@ -263,16 +455,16 @@ struct Maker<'a> {
     piece: Vec<u8>,
     received: u64,
     has_ended: bool,
-    rings: Vec<Producer<Timed>>,
-    /// How many each of them has been given, ends included.
+    lanes: Lanes,
+    /// How many each ring has been given, ends included.
     pushed: Vec<u64>,
-    outputs: Vec<(Admitted, Option<MadeRing>)>,
-    streams: Vec<MadeStream>,
+    /// How much later than it was made for what goes by frames is due by the engine's count.
+    later: Nanos,
     /// What did not fit.
     pending: Option<(usize, Timed)>,
     /// The time of what was made last.
     last: Nanos,
-    /// Outputs that have been told of their end.
+    /// Rings that have been told of their end.
     told: usize,
 }
 
@@ -280,20 +472,12 @@ impl<'a> Maker<'a> {
     fn new(
         broker: &'a Broker,
         feed: &'a Feed,
-        outputs: Vec<Admitted>,
+        lanes: Lanes,
         transformer: Box<dyn Transformer>,
         socket: tokio::net::UnixStream,
     ) -> Self {
-        let mut rings = vec![];
-        let outputs = outputs.into_iter().map(|output| {
-            let ahead = u64::from(output.needs.datagrams) * AHEAD.0 / SECOND.0;
-            let (ours, engines) = MadeRing::new((ahead as usize).max(ROOM_MIN));
-            rings.push(ours);
-            (output, Some(engines))
-        });
-        let outputs: Vec<_> = outputs.collect();
         Self {
-            pushed: vec![0; outputs.len()],
+            pushed: vec![0; lanes.rings.len()],
             broker,
             feed,
             transformer,
@@ -301,9 +485,8 @@ impl<'a> Maker<'a> {
             piece: vec![0; PIECE],
             received: 0,
             has_ended: false,
-            rings,
-            outputs,
-            streams: vec![],
+            lanes,
+            later: Nanos(0),
             pending: None,
             last: Nanos(0),
             told: 0,
@@ -313,22 +496,26 @@ impl<'a> Maker<'a> {
     /// May be dropped and begun again at every await: what it has done is done.
     async fn run(&mut self, shared: &Shared) -> End {
         loop {
-            self.fill();
-            let is_full = self.pending.is_some();
             let has_begun = shared.begin.get().is_some();
+            // Frames have no times before it has begun.
+            if has_begun || self.lanes.channels.is_none() {
+                self.fill(shared);
+            }
+            let is_full = self.pending.is_some();
             if !has_begun && (is_full || self.has_ended || self.received >= self.feed.ready.0) {
                 self.begin(shared).await;
                 continue;
             }
-            let is_over = self.has_ended && !is_full && self.told == self.rings.len();
+            let is_over = self.has_ended && !is_full && self.told == self.lanes.rings.len();
             if is_over {
                 return self.last_ends().await;
             }
             let may_read = !self.has_ended && self.transformer.held() < self.feed.hold.0 as usize;
             let rooms_needed = is_full || self.has_ended || !may_read;
+            let is_sent = !self.lanes.streams.is_empty();
             tokio::select! {
                 read = self.socket.read(&mut self.piece), if may_read => self.take(read),
-                outcome = first_end(&mut self.streams), if has_begun => return End::Output(outcome),
+                outcome = first_end(&mut self.lanes.streams), if is_sent => return End::Output(outcome),
                 () = tokio::time::sleep(LOOK), if rooms_needed => {}
             }
         }
@@ -348,55 +535,82 @@ impl<'a> Maker<'a> {
     }
 
     /// Makes what there is room for.
-    fn fill(&mut self) {
+    fn fill(&mut self, shared: &Shared) {
         while let Some((to, timed)) = self.pending.take().or_else(|| self.transformer.next()) {
             self.last = self.last.max(timed.due);
-            if let Err(timed) = self.rings[to].push(timed) {
+            if !self.give(to, &timed, shared) {
                 self.pending = Some((to, timed));
                 return;
             }
-            self.pushed[to] += 1;
         }
+        let last = Timed::end(self.last + self.later);
         while self.has_ended
-            && let Some(ring) = self.rings.get_mut(self.told)
-            && ring.push(Timed::end(self.last)).is_ok()
+            && let Some(ring) = self.lanes.rings.get_mut(self.told)
+            && ring.push(last).is_ok()
         {
             self.pushed[self.told] += 1;
             self.told += 1;
         }
     }
 
-    /// Hands the rings to the engine, all with one beginning.
+    /// Puts what output `to` sends into its ring; whether there was room.
+    fn give(&mut self, to: usize, timed: &Timed, shared: &Shared) -> bool {
+        let (ring, timed) = match &self.lanes.channels {
+            None => (to, *timed),
+            Some(channels) => (0, timed.framed(channels[to], self.later)),
+        };
+        if self.lanes.rings[ring].push(timed).is_err() {
+            return false;
+        }
+        self.pushed[ring] += 1;
+        if let Some(tally) = &shared.tally {
+            tally.pushed(to, timed.bytes().len() - frame::HEAD);
+        }
+        true
+    }
+
+    /// Hands the rings to the engine, all with one beginning; or lets the one go on that it has.
     async fn begin(&mut self, shared: &Shared) {
+        if shared.opened.is_some() {
+            shared.go.notified().await;
+        }
         let begin = tactus_sys::clock::now() + LEAD;
-        for (output, ring) in &mut self.outputs {
-            let ring = ring.take().expect("it begins once");
-            let target = output.target.clone();
-            let title = &self.feed.title;
-            self.streams
-                .push(self.broker.make(&mut output.grant, title, target, begin, ring).await);
+        self.later = shared.opened.map_or(Nanos(0), |opened| begin.since(opened));
+        for (output, ring) in &mut self.lanes.outputs {
+            let Some(ring) = ring.take() else { continue };
+            let (way, title) = (output.way.clone(), &self.feed.title);
+            let stream = self.broker.make(&mut output.grant, title, way, begin, ring);
+            self.lanes.streams.push(stream);
         }
         shared.begin.set(begin).expect("it begins once");
     }
 
     /// Ends all outputs; how many datagrams have left of each.
-    async fn close(&mut self) -> Vec<u64> {
-        for (stream, (output, _)) in self.streams.iter_mut().zip(&self.outputs) {
+    async fn close(&mut self, shared: &Shared) -> Vec<u64> {
+        let count = self.lanes.len();
+        let Lanes { outputs, rings, streams, .. } = &mut self.lanes;
+        for (stream, (output, _)) in streams.iter_mut().zip(outputs) {
             self.broker.stop(&output.grant);
-            stream.ended().await;
+            if !is_whole(stream.ended().await) {
+                shared.is_cut.store(true, Ordering::Relaxed);
+            }
         }
-        if self.streams.is_empty() {
-            return vec![0; self.rings.len()];
+        if streams.is_empty() {
+            return vec![0; count];
         }
         let left = |(ring, pushed): (&mut Producer<Timed>, &u64)| {
             // Nobody takes any more; what has not left is still there, and an end never leaves.
             pushed - (ring.capacity() - ring.free()) as u64
         };
-        self.rings.iter_mut().zip(&self.pushed).map(left).collect()
+        let left: Vec<_> = rings.iter_mut().zip(&self.pushed).map(left).collect();
+        match &shared.tally {
+            Some(tally) => tally.gone(left[0]).iter().map(|&(packets, _)| packets).collect(),
+            None => left,
+        }
     }
 
     async fn last_ends(&mut self) -> End {
-        for stream in &mut self.streams {
+        for stream in &mut self.lanes.streams {
             match stream.ended().await {
                 Outcome::Complete => {}
                 outcome => return End::Output(outcome),

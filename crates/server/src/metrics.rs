@@ -5,6 +5,7 @@
 //! served is decided by whoever binds the listeners: the admin address, and loopback addresses.
 
 mod capacity;
+mod classes;
 mod exposition;
 mod status;
 
@@ -213,11 +214,12 @@ impl Internal for Figures {
             "/api/v1/recordings" => self.recordings(""),
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
             "/api/v1/channels" => self.channels(""),
+            "/api/v1/classes" => Response::json(200, &classes::all(&self.sources)),
             "/api/v1/sessions" => self.sessions(),
             _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
-                "there are /metrics and, below /api/v1/, status, capacity, recordings, channels and sessions",
+                "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, classes and sessions",
             ),
             _ => return None,
         };

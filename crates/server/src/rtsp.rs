@@ -8,17 +8,20 @@ mod auth;
 mod connection;
 mod counters;
 mod describe;
+mod ended;
 mod film;
 mod groups;
 mod ports;
+mod record;
 mod reports;
 mod seats;
 mod stream;
+mod way;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,10 +35,12 @@ use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
 use crate::made::movies::Movies;
+use crate::recording::Recorder;
 use auth::Passwords;
 use film::Show;
 use groups::Groups;
 use ports::PortPairs;
+use record::Take;
 use seats::Seats;
 use stream::Handle;
 
@@ -57,6 +62,11 @@ struct House {
     /// Sessions of movies.
     films: Mutex<HashMap<SessionId, Arc<Show>>>,
     movies: Movies,
+    /// Sessions that record.
+    takes: Mutex<HashMap<SessionId, Arc<Take>>>,
+    /// More of them that are not there yet; it grows while `takes` is locked.
+    takes_beginning: AtomicUsize,
+    recorder: OnceLock<Recorder>,
     /// Streams, and who reads the reports; they end with the server.
     tasks: Mutex<JoinSet<()>>,
     connections: AtomicU64,
@@ -72,14 +82,14 @@ pub struct Status {
     pub title: String,
     /// Where it goes.
     pub to: String,
-    /// `ready` or `playing`.
+    /// `ready`, `playing` or `recording`.
     pub state: &'static str,
     /// Who set it up, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// What was promised.
     pub set_rate_bits_per_second: u64,
-    /// Payload of what is played now.
+    /// Payload of what is played now; of a recording, what has come.
     pub sent_bytes: u64,
     /// Datagrams whose bytes were not there in time.
     pub underruns: u64,
@@ -110,6 +120,9 @@ impl Rtsp {
             streams: Mutex::default(),
             films: Mutex::default(),
             movies: Movies::default(),
+            takes: Mutex::default(),
+            takes_beginning: AtomicUsize::new(0),
+            recorder: OnceLock::new(),
             tasks: Mutex::default(),
             connections: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
@@ -117,6 +130,12 @@ impl Rtsp {
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
         })))
+    }
+
+    /// From now on who may record does so with this.
+    pub fn record_with(&self, recorder: Recorder) {
+        // It is one for the whole server.
+        drop(self.0.recorder.set(recorder));
     }
 
     /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the future
@@ -161,6 +180,7 @@ impl Rtsp {
         self.stop();
         self.0.streams().clear();
         self.0.films().clear();
+        self.0.end_takes().await;
         let mut tasks = std::mem::take(&mut *self.0.tasks());
         tasks.shutdown().await;
     }
@@ -204,7 +224,9 @@ impl Rtsp {
         };
         let films = self.0.films();
         let films = films.iter().filter_map(of_films);
-        streams.iter().filter_map(status).chain(films).collect()
+        let takes = self.0.takes();
+        let takes = takes.iter().map(|(id, take)| take.status(*id));
+        streams.iter().filter_map(status).chain(films).chain(takes).collect()
     }
 }
 
@@ -219,6 +241,10 @@ impl House {
 
     fn films(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Show>>> {
         self.films.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn takes(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Take>>> {
+        self.takes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -252,9 +278,10 @@ impl House {
 
     /// The session is over in the books; its stream ends.
     fn end_stream(&self, id: SessionId) {
+        self.stop_take(id);
         let show = self.films().remove(&id);
         if let Some(show) = show {
-            show.forget(id);
+            show.forget(id, &self.groups);
         }
         let handle = self.streams().remove(&id);
         if let Some(handle) = handle {

@@ -1,34 +1,37 @@
-//! Trick play of transport streams: faster, backwards and slower than they are.
+//! Trick play: transport streams, and [movies](movie), faster, backwards and slower than they are.
 //!
 //! Promise: what is shown is read at a promised rate, only the blocks in which its pictures lie; where disks have no time
-//! for as many pictures, there are fewer, down to two a second. What leaves is a transport stream that nobody
-//! need complain of, in the numbers of the session that it is for. The argument: `docs/design/trick-play.md`.
+//! for as many pictures, there are fewer, down to two a second. What leaves is a stream that nobody need complain
+//! of, in the numbers of the session that it is for; of a transport stream its continuity counters are among them. The
+//! argument: `docs/design/trick-play.md`.
 
 mod cut;
 mod fast;
+mod gather;
+pub mod movie;
 mod plan;
 mod slow;
+mod trail;
 
 use std::fmt;
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, PAYLOAD};
+use tactus_core::datagrams::{Form, PAYLOAD, Session};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::Resource;
-use tactus_core::ts::trick::{
-    Counts, Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of,
-};
-use tactus_core::ts::{Index, Pcr};
+use tactus_core::ts::trick::{Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of};
+use tactus_core::ts::{Count, Index, Pcr};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 
-use crate::broker::{Broker, MadeRate, Reading, Refusal, Target};
+use crate::broker::{Broker, MadeRate, Reading, Refusal, Target, Voice};
 use crate::catalogue::OpenTitle;
-use crate::made::{End, Feed, Made, Output};
+use crate::made::{Connection, End, Feed, Gone, Made, Output, Transformer};
 
 use cut::Cutter;
 use fast::Fast;
 use plan::Plan;
 use slow::Slow;
+use trail::Trail;
 
 /// How a title is to be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +40,42 @@ pub struct Wanted {
     pub scale: Scale,
     /// From where, by a player's time.
     pub from: MediaTime,
+}
+
+/// Where what is shown goes.
+#[derive(Clone, Debug)]
+pub enum Whereto {
+    /// Out as datagrams; of a movie in the session that they are made for, whatever the form.
+    Datagrams(Target),
+    /// Into a connection, as packets of this session of RTP in frames of its one channel; of a movie as above.
+    Frames(Connection, Session),
+}
+
+impl Whereto {
+    fn form(&self) -> Form {
+        match self {
+            Self::Datagrams(target) => target.form,
+            Self::Frames(_, session) => Form::Rtp(*session),
+        }
+    }
+
+    fn begin(
+        self,
+        broker: &Broker,
+        feed: Feed,
+        needs: MadeRate,
+        maker: impl Transformer,
+    ) -> Result<Made, Fault> {
+        let made = match self {
+            Self::Datagrams(target) => {
+                Made::start(broker, feed, vec![Output { target, needs }], maker)
+            }
+            Self::Frames(connection, _) => {
+                Made::start_in_frames(broker, feed, connection, &[needs], maker)
+            }
+        };
+        made.map_err(Fault::Refused)
+    }
 }
 
 /// Why it is not.
@@ -62,19 +101,56 @@ impl std::error::Error for Fault {}
 /// A title that is shown so. It ends when this is dropped.
 pub struct Trick {
     made: Made,
-    scale: Scale,
-    /// The first picture by a player's time, and how long after the beginning it is shown.
-    from: MediaTime,
-    after: MediaTime,
-    /// By a player's time, how far it goes.
-    last: MediaTime,
+    course: Course,
+    trail: Trail,
+}
+
+/// What a trick leaves behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Packets that have left.
+    pub packets: u64,
+    /// The connection that they went into, if any, is of use.
+    pub is_whole: bool,
+    /// Where the continuity counters of its streams are; nothing when nothing has left.
+    pub counts: Vec<Count>,
+    /// The last timestamp, in ticks of 90 kHz from the first one.
+    pub ticks: u32,
+}
+
+/// From where to where something is shown, and how fast; by a player's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Course {
+    /// How fast, and whereto.
+    pub scale: Scale,
+    /// The first picture.
+    pub from: MediaTime,
+    /// How long after the beginning it is shown.
+    pub after: MediaTime,
+    /// How far it goes.
+    pub last: MediaTime,
+}
+
+impl Course {
+    /// What is shown at `now` of what began at `begin`, if it has begun.
+    #[must_use]
+    pub fn position(&self, begin: Option<MonoTime>, now: MonoTime) -> MediaTime {
+        let Some(begin) = begin else { return self.from };
+        let elapsed = MediaTime((u128::from(now.since(begin).0) * 27 / 1000) as u64);
+        let passed = self.scale.passed(MediaTime(elapsed.0.saturating_sub(self.after.0)));
+        if self.scale.is_reverse() {
+            MediaTime(self.from.0.saturating_sub(passed.0)).max(self.last)
+        } else {
+            MediaTime(self.from.0.saturating_add(passed.0)).min(self.last)
+        }
+    }
 }
 
 /// Pictures in a second, as many as there may be: more of them look no better, and each is a way for the disk.
 const PER_SECOND: [u32; 4] = [8, 5, 3, PER_SECOND_MIN];
 
 impl Trick {
-    /// Admits it and begins.
+    /// Admits it and begins; continuity counters go on behind `before`.
     ///
     /// # Errors
     /// [`Fault`] says why not; nothing has changed.
@@ -86,32 +162,26 @@ impl Trick {
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
         wanted: Wanted,
-        target: Target,
+        whereto: Whereto,
+        before: &[Count],
     ) -> Result<Self, Fault> {
         assert!(title.following.is_none(), "only what is whole is shown so");
         if wanted.scale == Scale::SLOW {
-            return Self::slow(broker, title, index, wanted, target);
+            return Self::slow(broker, title, index, wanted, whereto, before);
         }
-        let mut refused = None;
-        for per_second in PER_SECOND {
-            match Self::fast(broker, title, index, wanted, per_second, target.clone()) {
-                // Fewer pictures need less of the disk, and what goes with it.
-                Err(Fault::Refused(refusal)) if is_of_reading(refusal.resource) => {
-                    refused = Some(refusal);
-                }
-                done => return done,
-            }
-        }
-        Err(Fault::Refused(refused.expect("each number of pictures was refused")))
+        as_many_as_fit(|per_second| {
+            let source = (title, index);
+            Self::fast(broker, source, wanted, per_second, whereto.clone(), before)
+        })
     }
 
     fn fast(
         broker: &Broker,
-        title: &Arc<OpenTitle>,
-        index: &Arc<Index>,
+        (title, index): (&Arc<OpenTitle>, &Arc<Index>),
         wanted: Wanted,
         per_second: u32,
-        target: Target,
+        whereto: Whereto,
+        before: &[Count],
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let rate = rate_of(index);
@@ -126,7 +196,8 @@ impl Trick {
         let plan = Plan::new(choices, block, title.len);
         let itinerary = Itinerary::new(plan.stops.as_slice().into(), title.len, block)
             .map_err(|_| Fault::NoPictures)?;
-        let multiplex = Multiplex::new(film, rate, CLOCK, Counts::default());
+        let trail = Trail::new(&film, before);
+        let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
         let packets = (first.end - first.at).div_ceil(index.stride() as u64);
         let after = multiplex.preparation(packets);
         let feed = Feed {
@@ -140,13 +211,12 @@ impl Trick {
             ready: plan.ready.min(plan.len()),
             hold: plan.hold,
         };
-        let cutter = Cutter::new(target.form, rate);
+        let (form, cutter) = (whereto.form(), Cutter::new(whereto.form(), rate, trail.clone()));
         let maker = Fast::new(multiplex, plan, index.stride(), after, cutter);
-        let output = Output { needs: needs_of(rate, target.form), target };
-        let made = Made::start(broker, feed, vec![output], maker).map_err(Fault::Refused)?;
+        let made = whereto.begin(broker, feed, needs_of(rate, form), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
-        Ok(Self { made, scale, from, after, last })
+        Ok(Self { made, course: Course { scale, from, after, last }, trail })
     }
 
     fn slow(
@@ -154,14 +224,16 @@ impl Trick {
         title: &Arc<OpenTitle>,
         index: &Arc<Index>,
         wanted: Wanted,
-        target: Target,
+        whereto: Whereto,
+        before: &[Count],
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let access = *index.entry_at(from).ok_or(Fault::NoPictures)?;
         let film = film_of(index, &access).ok_or(Fault::NoPictures)?;
         // Where it is fastest it still fits: it takes twice as long as it did.
         let rate = index.rates().map_or(RATE_MIN, |rates| rates.max).max(rate_of(index));
-        let multiplex = Multiplex::new(film, rate, CLOCK, Counts::default());
+        let trail = Trail::new(&film, before);
+        let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
         let needs = slow::needs(index, &access, scale);
         let pace = plan::Pace::of(&needs);
         let feed = Feed {
@@ -175,47 +247,50 @@ impl Trick {
             ready: pace.ready.min(Bytes(title.len.0 - access.at)),
             hold: Bytes(pace.ready.0 * 2),
         };
-        let cutter = Cutter::new(target.form, rate);
+        let (form, cutter) = (whereto.form(), Cutter::new(whereto.form(), rate, trail.clone()));
         let maker = Slow::new(multiplex, Arc::clone(index), access.at, scale, cutter);
-        let output = Output { needs: needs_of(rate, target.form), target };
-        let made = Made::start(broker, feed, vec![output], maker).map_err(Fault::Refused)?;
+        let made = whereto.begin(broker, feed, needs_of(rate, form), maker)?;
         // A picture is shown some time after its bytes have come; that time is twice as long, too.
         let ahead = MediaTime(access.shown.0.saturating_sub(index.time_at(access.at).0));
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
         let from = index.played(&access);
-        Ok(Self { made, scale, from, after, last })
+        Ok(Self { made, course: Course { scale, from, after, last }, trail })
     }
 
     /// How fast it goes.
     #[must_use]
     pub fn scale(&self) -> Scale {
-        self.scale
+        self.course.scale
     }
 
     /// From where it is shown, and how far, by a player's time.
     #[must_use]
     pub fn span(&self) -> (MediaTime, MediaTime) {
-        (self.from, self.last)
+        (self.course.from, self.course.last)
     }
 
     /// What is shown at `now`, by a player's time.
     #[must_use]
     pub fn position(&self, now: MonoTime) -> MediaTime {
-        let Some(begin) = self.made.begin() else { return self.from };
-        let elapsed = MediaTime((u128::from(now.since(begin).0) * 27 / 1000) as u64);
-        let passed = self.scale.passed(MediaTime(elapsed.0.saturating_sub(self.after.0)));
-        if self.scale.is_reverse() {
-            MediaTime(self.from.0.saturating_sub(passed.0)).max(self.last)
-        } else {
-            MediaTime(self.from.0.saturating_add(passed.0)).min(self.last)
-        }
+        self.course.position(self.made.begin(), now)
     }
 
-    /// The place in the delivery table by which the engine counts what leaves.
+    /// What has left by now; none before it has begun.
     #[must_use]
-    pub fn place(&self) -> u32 {
-        self.made.places()[0]
+    pub fn gone(&self) -> Option<Gone> {
+        self.made.gone(0)
+    }
+
+    /// How to say something between frames.
+    #[must_use]
+    pub fn voice(&self) -> Option<&Voice> {
+        self.made.voice()
+    }
+
+    /// Lets frames follow what has been said.
+    pub fn go(&self) {
+        self.made.go();
     }
 
     /// Waits for its end.
@@ -223,10 +298,27 @@ impl Trick {
         self.made.ended().await.why
     }
 
-    /// Ends it, if it has not ended; answers how many datagrams have left.
-    pub async fn stop(self) -> u64 {
-        self.made.stop().await.packets[0]
+    /// Ends it, if it has not ended.
+    pub async fn stop(self) -> Left {
+        let packets = self.made.stop().await.packets[0];
+        let (counts, ticks) = self.trail.behind(packets);
+        Left { packets, is_whole: !self.made.is_cut(), counts, ticks }
     }
+}
+
+/// Tries it with fewer pictures in a second as long as reading them is what there is no room for.
+fn as_many_as_fit<T>(mut start: impl FnMut(u32) -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut refused = None;
+    for per_second in PER_SECOND {
+        match start(per_second) {
+            // Fewer pictures need less of the disk, and what goes with it.
+            Err(Fault::Refused(refusal)) if is_of_reading(refusal.resource) => {
+                refused = Some(refusal);
+            }
+            done => return done,
+        }
+    }
+    Err(Fault::Refused(refused.expect("each number of pictures was refused")))
 }
 
 /// What the clock of all that is built begins with: whoever has seen another one is told of the jump.

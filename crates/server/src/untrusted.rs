@@ -11,6 +11,10 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tactus_core::disk_model::MilliVisits;
+use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
+use tactus_core::rtsp::span::{From, Span};
+use tactus_core::rtsp::transport::{Lower, offers};
+use tactus_core::rtsp::{Status, two};
 use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, MIB};
 
@@ -24,7 +28,7 @@ use crate::media::probe::probe;
 pub type Door = fn(&[u8]) -> bool;
 
 /// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 13] = [
+pub const DOORS: [(&str, Door); 14] = [
     ("request", request),
     ("chunked", chunked),
     ("range", range),
@@ -38,7 +42,56 @@ pub const DOORS: [(&str, Door); 13] = [
     ("configuration", configuration),
     ("disk_model", disk_model),
     ("datagrams", datagrams),
+    ("rtsp", rtsp),
 ];
+
+/// What comes on a connection of RTSP, in either version: requests, answers and frames.
+pub fn rtsp(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let taken = match piece(rest) {
+            Ok(Piece::Frame { len, .. }) => Some(len),
+            Ok(Piece::Head { len }) => rtsp_head(&rest[..len]).map(|body| len + body),
+            Ok(Piece::More) | Err(_) => None,
+        };
+        match taken.and_then(|taken| rest.get(taken..)) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// The length of the body behind it, when it is understood.
+fn rtsp_head(head: &[u8]) -> Option<usize> {
+    if Answer::begins(head) {
+        return Some(Answer::parse(head).ok()?.body);
+    }
+    let request = Request::parse(head).ok()?;
+    let version = request.version;
+    for offer in request.fields("transport").flat_map(|value| offers(version, value)) {
+        if let Lower::Unicast(ports) | Lower::Multicast(Some(ports)) = offer.lower {
+            assert!(ports.rtp >= 1024 && ports.rtp.is_multiple_of(2), "{offer:?}");
+        }
+    }
+    for range in request.fields("range") {
+        if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse(range) {
+            assert!(from <= to, "{range}");
+        }
+        if let Ok(Span { from: From::At(from), to: Some(to) }) = Span::parse_reverse(range) {
+            assert!(from >= to, "{range}");
+        }
+    }
+    let missing = two::unsupported(request.fields("require"));
+    assert!(missing.as_deref() != Some(""), "what is missing has a name, or nothing is");
+    // Whatever stands in it, the answer is one message.
+    let reply = Reply::new(Status::OK).with("Timestamp", request.uri.as_str());
+    let written = reply.write(version, Some(request.cseq));
+    let Ok(Piece::Head { len }) = piece(&written) else { panic!("an answer is a head") };
+    let answer = Answer::parse(&written[..len]).expect("an answer is understood");
+    assert_eq!((answer.cseq, len), (request.cseq, written.len()));
+    Some(request.body)
+}
 
 /// A file that is called a transport stream.
 pub fn transport_stream(bytes: &[u8]) -> bool {

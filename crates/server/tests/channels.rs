@@ -375,13 +375,15 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     // What is missing is filled in for.
     let is_new = channels.set(of("title = \"/later.ts\"\nfill = \"/fill.ts\"")).await;
     assert_eq!(is_new, Ok(true));
-    until(&channels, "x", |status| status.state == State::Filling).await;
+    // Who leaves a title at once may hear nothing of it.
+    let is_heard = |status: &Status| status.sent_bytes > 0;
+    until(&channels, "x", |status| status.state == State::Filling && is_heard(status)).await;
     // When there is something, it comes.
     assert_eq!(channels.set(of("title = \"/a.ts\"\nfill = \"/fill.ts\"")).await, Ok(false));
-    until(&channels, "x", |status| status.title == "/a.ts").await;
+    until(&channels, "x", |status| status.title == "/a.ts" && is_heard(status)).await;
     // One that repeats by itself makes way for another programme.
     assert_eq!(channels.set(of("playlist = [\"/b.ts\", \"/b.ts\"]")).await, Ok(false));
-    until(&channels, "x", |status| status.title == "/b.ts").await;
+    until(&channels, "x", |status| status.title == "/b.ts" && is_heard(status)).await;
     assert_eq!(channels.wish("x", "/fill.ts".into()), Ok(()));
     assert_eq!(channels.skip("x"), Ok(()));
     until(&channels, "x", |status| status.title == "/fill.ts").await;
@@ -414,6 +416,40 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     while !stage.engine.broker.running().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_place() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let a = marked(dir.path(), "a.ts", 3, 1);
+    marked(dir.path(), "b.ts", 8, 2);
+    marked(dir.path(), "c.ts", 8, 3);
+    let mut heard = inbox(Ipv4Addr::LOCALHOST.into());
+    let to = heard.address().expect("bound");
+    let of = |titles: &str| {
+        let text = format!("name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [{titles}]\n");
+        Config::parse_channel(&text).expect("a channel")
+    };
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    assert_eq!(channels.set(of("\"/a.ts\", \"/b.ts\"")).await, Ok(true));
+    until(&channels, "x", |status| status.next_title.as_deref() == Some("/b.ts")).await;
+    // Less than two seconds are left: too few for another one to take the place of the second title, which begins, and is
+    // left as soon as the third one is there.
+    let near = a.len() as u64 / 2;
+    until(&channels, "x", |status| status.sent_bytes > near || status.title == "/b.ts").await;
+    assert_eq!(channels.set(of("\"/c.ts\", \"/c.ts\"")).await, Ok(false));
+    until(&channels, "x", |status| status.title == "/c.ts").await;
+    let status = until(&channels, "x", |status| status.sent_bytes > 500_000).await;
+    assert_eq!(status.starts, 3, "{status:?}");
+    channels.close().await;
+    let mut all = take(&mut heard, 1);
+    while heard.receive(|datagram| all.push(datagram.bytes.to_vec())).is_ok() {}
+    let bytes = payload(&all);
+    // Of the second there may be nothing, where the third was there at once.
+    let marks = turns_of(&bytes).into_iter().map(|turn| turn.0);
+    assert_eq!(marks.filter(|&mark| mark != 2).collect::<Vec<_>>(), [1, 3]);
+    assert_whole(&bytes);
 }
 
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.

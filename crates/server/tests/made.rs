@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus::broker::{MadeRate, Reading, Target};
+use tactus::broker::{Door, MadeRate, Reading, Target};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
@@ -89,7 +89,7 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Arc::new(outlet::open(&outlet).expect("an outlet"));
+    let outlet = Door::of(outlet::open(&outlet).expect("an outlet"), None);
     Stage { engine, title, content, inboxes: [inbox(), inbox()], outlet, _dir: dir }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tactus::broker::{Outlet, Target};
+use tactus::broker::{Door, Outlet, Target};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
@@ -56,7 +56,7 @@ fn stage(seconds: u64) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Arc::new(outlet::open(&way).expect("an outlet"));
+    let outlet = Door::of(outlet::open(&way).expect("an outlet"), None);
     Stage { engine, title, movie, file, dir, outlet }
 }
 
@@ -73,6 +73,7 @@ impl Stage {
             begin: self.movie.begin(wish),
             end: None,
             tracks: sent.collect(),
+            stretch: 1,
         };
         let feed = part.feed(&self.title).expect("there is something to send");
         let outputs = part.needs().into_iter().zip(ports).map(|(needs, port)| {
@@ -243,7 +244,9 @@ async fn gstreamer_depacketises_every_picture() {
     assert_eq!(ended.why, End::Complete);
     // The last access unit is pushed when the one behind it begins; here none does.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    player.kill().expect("it runs until it is told");
+    // `timeout` hands on what it is told, but to die.
+    let told = Command::new("kill").arg(player.id().to_string()).status();
+    assert!(told.is_ok_and(|told| told.success()), "it runs until it is told");
     player.wait().expect("it has ended");
     let begin = stage.movie.begin(SECOND.times(3));
     let expected = stage.movie.tracks[0].samples().len() - begin.first[0] as usize;

@@ -3,30 +3,32 @@
 //! Rows that are judged without a connection have their tests in `tactus_core::rtsp` and beside the modules, by the same
 //! names.
 
+#[path = "rtsp/client.rs"]
+mod client;
+#[path = "rtsp/jumps.rs"]
+mod jumps;
 #[path = "rtsp/scales.rs"]
 mod scales;
+#[path = "rtsp/two.rs"]
+mod two;
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use md5::{Digest, Md5};
+use client::{Client, PATIENCE, Receiver, digest, first_matches, payload};
 use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::media::{probe, sample};
 use tactus::rtsp::{Reason, Rtsp};
 use tactus_core::rtp;
-use tactus_core::ts::{Continuity, Framing, Pid};
+use tactus_core::ts::{Framing, Pid};
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
-use tactus_sys::datagrams::{Datagrams, Wanted};
 use tempfile::TempDir;
-
-/// Longer than anything takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
@@ -76,9 +78,7 @@ impl Stage {
     }
 
     fn connect(&self) -> Client {
-        let socket = TcpStream::connect(self.address).expect("the server listens");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        Client { socket, cseq: 0, url: self.url(), credentials: None, kept: vec![] }
+        Client::connect(self.address, self.url())
     }
 
     /// Waits until no stream is promised any more.
@@ -98,231 +98,6 @@ impl Drop for Stage {
             runtime.shutdown_timeout(PATIENCE);
         }
     }
-}
-
-struct Client {
-    socket: TcpStream,
-    cseq: u32,
-    url: String,
-    credentials: Option<(String, String)>,
-    /// Packets of RTP that came in frames before an answer.
-    kept: Vec<Vec<u8>>,
-}
-
-#[derive(Debug)]
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Reply {
-    fn field(&self, name: &str) -> &str {
-        self.fields(name).first().copied().unwrap_or_else(|| panic!("no {name}: {}", self.head))
-    }
-
-    fn fields(&self, name: &str) -> Vec<&str> {
-        let value = |line: &'_ str| -> Option<usize> {
-            let (known, _) = line.split_once(':')?;
-            known.eq_ignore_ascii_case(name).then_some(known.len() + 1)
-        };
-        self.head.lines().filter_map(|line| Some(line[value(line)?..].trim())).collect()
-    }
-
-    fn session(&self) -> String {
-        self.field("Session").split(';').next().expect("a name").to_owned()
-    }
-
-    /// `name=value` of a field's parameters.
-    fn parameter(&self, field: &str, name: &str) -> String {
-        let found =
-            self.field(field).split(';').find_map(|part| part.strip_prefix(&format!("{name}=")));
-        found.unwrap_or_else(|| panic!("no {name} in {}", self.field(field))).to_owned()
-    }
-}
-
-impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).expect("the server reads");
-    }
-
-    /// None when the server has closed the connection.
-    fn receive(&mut self) -> Option<Reply> {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            match self.socket.read(&mut byte) {
-                Ok(1) if head.is_empty() && byte[0] == b'$' => {
-                    if let (4, packet) = self.frame() {
-                        self.kept.push(packet);
-                    }
-                }
-                Ok(1) => head.push(byte[0]),
-                Ok(_) => {
-                    assert!(head.is_empty(), "{:?}", String::from_utf8_lossy(&head));
-                    return None;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("no answer: {error}"),
-            }
-        }
-        let head = String::from_utf8(head).expect("text");
-        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a status");
-        let mut reply = Reply { status, head, body: String::new() };
-        let length = reply.fields("content-length").first().map(|text| text.parse::<usize>());
-        if let Some(length) = length {
-            let mut body = vec![0; length.expect("a length")];
-            self.socket.read_exact(&mut body).expect("a body");
-            reply.body = String::from_utf8(body).expect("text");
-        }
-        Some(reply)
-    }
-
-    /// What is behind the sign of a frame: its channel and its bytes.
-    fn frame(&mut self) -> (u8, Vec<u8>) {
-        let mut head = [0; 3];
-        self.socket.read_exact(&mut head).expect("a frame");
-        let mut bytes = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
-        self.socket.read_exact(&mut bytes).expect("a frame");
-        (head[0], bytes)
-    }
-
-    /// Waits for so many packets on `channel`, those that were kept first.
-    fn frames(&mut self, channel: u8, count: usize) -> Vec<Vec<u8>> {
-        let mut packets = std::mem::take(&mut self.kept);
-        while packets.len() < count {
-            let mut sign = [0];
-            self.socket.read_exact(&mut sign).expect("a frame");
-            assert_eq!(sign, *b"$");
-            let (of, bytes) = self.frame();
-            if of == channel {
-                packets.push(bytes);
-            }
-        }
-        packets
-    }
-
-    fn ask(&mut self, method: &str, url: &str, fields: &str) -> Reply {
-        self.cseq += 1;
-        let cseq = self.cseq;
-        self.send(format!("{method} {url} RTSP/1.0\r\nCSeq: {cseq}\r\n{fields}\r\n").as_bytes());
-        let reply = self.receive().expect("an answer");
-        assert_eq!(reply.field("CSeq"), cseq.to_string());
-        reply
-    }
-
-    /// Asks, and once more with a digest when that is wanted.
-    fn ask_for(&mut self, method: &str, url: &str, fields: &str) -> Reply {
-        let reply = self.ask(method, url, fields);
-        let Some((name, password)) = self.credentials.clone().filter(|_| reply.status == 401)
-        else {
-            return reply;
-        };
-        let challenge = *reply.fields("WWW-Authenticate").last().expect("a challenge");
-        let digest = digest(challenge, &name, &password, method, url);
-        self.ask(method, url, &format!("{fields}Authorization: {digest}\r\n"))
-    }
-
-    fn set_up(&mut self, ports: u16) -> Reply {
-        let url = format!("{}/track1", self.url);
-        let transport = format!("RTP/AVP;unicast;client_port={ports}-{}", ports + 1);
-        self.ask_for("SETUP", &url, &format!("Transport: {transport}\r\n"))
-    }
-
-    fn play(&mut self, session: &str, range: &str) -> Reply {
-        let range = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
-        let url = self.url.clone();
-        self.ask_for("PLAY", &url, &format!("Session: {session}\r\n{range}"))
-    }
-
-    fn order(&mut self, method: &str, session: &str) -> Reply {
-        let url = self.url.clone();
-        self.ask_for(method, &url, &format!("Session: {session}\r\n"))
-    }
-}
-
-fn hash(text: &str) -> String {
-    Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn digest(challenge: &str, name: &str, password: &str, method: &str, url: &str) -> String {
-    assert!(challenge.contains("algorithm=MD5"), "the last one is for players: {challenge}");
-    let value = |key: &str| -> String {
-        let rest = challenge.split(&format!("{key}=\"")).nth(1).expect("it is there");
-        rest.split('"').next().expect("a value").to_owned()
-    };
-    let (realm, nonce) = (value("realm"), value("nonce"));
-    let secret = hash(&format!("{name}:{realm}:{password}"));
-    let response = hash(&format!("{secret}:{nonce}:{}", hash(&format!("{method}:{url}"))));
-    format!(
-        "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{url}\", response=\"{response}\""
-    )
-}
-
-/// A receiver: an even port and the next one.
-struct Receiver {
-    rtp: Datagrams,
-    rtcp: UdpSocket,
-    port: u16,
-}
-
-impl Receiver {
-    fn new() -> Self {
-        loop {
-            // More than a whole title, so that a receiver without time loses nothing.
-            let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-            let wanted = Wanted { to, source: None, interface: None, buffer: 32 << 20 };
-            let rtp = Datagrams::open(&wanted).expect("a port");
-            let port = rtp.address().expect("bound").port();
-            if port.is_multiple_of(2)
-                && let Ok(rtcp) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port + 1))
-            {
-                rtcp.set_read_timeout(Some(PATIENCE)).expect("a socket");
-                return Self { rtp, rtcp, port };
-            }
-        }
-    }
-
-    /// Waits for `count` packets.
-    fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
-        let mut came = vec![];
-        let end = Instant::now() + PATIENCE;
-        while came.len() < count && Instant::now() < end {
-            if self.rtp.receive(|datagram| came.push(datagram.bytes.to_vec())).is_err() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        assert!(came.len() >= count, "{} of {count}", came.len());
-        came
-    }
-
-    /// What has come and what comes within a tenth of a second.
-    fn rest(&mut self) -> Vec<Vec<u8>> {
-        let mut came = vec![];
-        std::thread::sleep(Duration::from_millis(100));
-        while self.rtp.receive(|datagram| came.push(datagram.bytes.to_vec())).is_ok() {}
-        came
-    }
-}
-
-/// What RTP packets carry, which must follow each other.
-fn payload(packets: &[Vec<u8>]) -> Vec<u8> {
-    for pair in packets.windows(2) {
-        let [one, next] = [&pair[0], &pair[1]].map(|bytes| rtp::Packet::read(bytes).expect("RTP"));
-        assert_eq!(next.sequence, one.sequence.wrapping_add(1));
-        assert_eq!((next.source, next.payload_type), (one.source, rtp::MP2T));
-    }
-    packets
-        .iter()
-        .flat_map(|bytes| rtp::Packet::read(bytes).expect("RTP").payload)
-        .copied()
-        .collect()
-}
-
-fn first_matches(reply: &Reply, first: &[u8]) {
-    let packet = rtp::Packet::read(first).expect("RTP");
-    assert_eq!(reply.parameter("RTP-Info", "seq"), packet.sequence.to_string());
-    assert_eq!(reply.parameter("RTP-Info", "rtptime"), packet.timestamp.to_string());
 }
 
 const RECEIVER_REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 7];
@@ -393,13 +168,18 @@ fn a_title_is_played_paused_sought_in_and_ended() {
         let came = receiver.take(1);
         let at =
             came.iter().position(|bytes| rtp::Packet::read(bytes).unwrap().sequence == expected);
+        packets.extend_from_slice(&came[..at.unwrap_or(came.len())]);
         part = at.map(|at| came[at..].to_vec()).unwrap_or_default();
     }
     first_matches(&sought, &part[0]);
     // Its end comes by itself, and is told by BYE.
     let mut report = [0; 1500];
     let len = loop {
-        let (len, _) = receiver.rtcp.recv_from(&mut report).expect("a goodbye");
+        let len = match receiver.rtcp.recv_from(&mut report) {
+            // Whoever is stopped and goes on.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            came => came.expect("a goodbye").0,
+        };
         if report[..len].windows(4).any(|word| word == [0x81, 203, 0, 1]) {
             break len;
         }
@@ -407,18 +187,17 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     assert_eq!(report[len - 4..len], source.to_be_bytes());
     part.extend(receiver.rest());
     let bytes = payload(&part);
-    // The tables stand in front, so that nobody waits for the next ones.
+    // The tables stand in front, so that nobody waits for the next ones, and the mark of the new clock.
     let pids: Vec<_> =
-        Framing::PLAIN.packets(&bytes).take(2).map(|(_, packet)| packet.pid()).collect();
+        Framing::PLAIN.packets(&bytes).take(3).map(|(_, packet)| packet.pid()).collect();
     assert_eq!(pids[0], Pid(0), "the PAT, and the PMT behind it: {pids:?}");
-    let bytes = &bytes[376..];
-    let title = stage.title.chunks(188).position(|packet| packet == &bytes[..188]);
-    let at = 188 * title.expect("it is of the title");
-    assert!(bytes == &stage.title[at..at + bytes.len()]);
-    let mut watch = Continuity::default();
-    for (at, packet) in Framing::PLAIN.packets(bytes) {
-        assert_eq!(watch.handle_packet(&packet), None, "byte {at}");
-    }
+    assert!(jumps::are_of(&stage.title, &bytes[3 * 188..]), "it is of the title");
+    let before = packets.len();
+    packets.append(&mut part);
+    let all = payload(&packets);
+    let at = all.len() - bytes.len();
+    assert_eq!(payload(&packets[..before]).len(), at);
+    jumps::is_marked(&all[..at], &all[at..]);
     let seconds = bytes.len() as f64 * 8.0 / 3_760_000.0;
     assert!((seconds - (to - from)).abs() < 0.5, "{seconds} of {range}");
 
@@ -489,9 +268,14 @@ fn a_title_is_played_in_frames_of_the_connection() {
     let bytes = payload(&packets);
     assert!(bytes == stage.title[..bytes.len()], "the title's own bytes");
     let sought = client.play(&session, "npt=8-");
-    client.kept.clear();
-    let part = client.frames(4, 100);
+    packets.append(&mut client.kept);
+    let part = client.frames(4, 200);
     first_matches(&sought, &part[0]);
+    let at = payload(&packets).len();
+    packets.extend(part);
+    let all = payload(&packets);
+    jumps::is_marked(&all[..at], &all[at..]);
+    assert!(jumps::are_of(&stage.title, &all[at + 3 * 188..]), "it is of the title");
     // A receiver's report is heard on its channel.
     client.send(&[&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat());
     let end = Instant::now() + PATIENCE;
@@ -795,12 +579,7 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     let other = set_up("RTP/AVP;multicast;destination=239.192.7.1");
     assert_eq!(other.status, if group.to_string() == "239.192.7.1" { 453 } else { 200 });
     assert_eq!(set_up("RTP/AVP;multicast;destination=239.192.7.1").status, 453, "it is taken");
-    let interface = tactus_sys::datagrams::interface("lo").ok();
-    let to = SocketAddr::new(group, 15004);
-    let rtp = Datagrams::open(&Wanted { to, source: None, interface, buffer: 32 << 20 })
-        .expect("a group");
-    let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let mut receiver = Receiver { rtp, rtcp, port: 15004 };
+    let mut receiver = Receiver::of_group(SocketAddr::new(group, 15004));
     let played = client.play(&set.session(), "");
     let packets = receiver.take(200);
     first_matches(&played, &packets[0]);

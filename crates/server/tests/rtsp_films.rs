@@ -1,7 +1,11 @@
 //! Movies by RTSP, as elementary streams, played by others.
 
+#[path = "rtsp_films/scales.rs"]
+mod scales;
+
 use std::fs::File;
-use std::path::PathBuf;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +21,12 @@ use tactus_core::units::{Bytes, MIB, SECOND};
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
+    sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+
+/// How packets may travel.
+const WAYS: [&str; 2] = ["udp", "tcp"];
+
 /// One server at a time: each pins its cores.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -30,9 +40,20 @@ struct Stage {
 }
 
 async fn stage(seconds: u64) -> Stage {
+    stage_of(MODEL, |file| {
+        sample::write_mp4(file, SECOND.times(seconds)).expect("a movie");
+    })
+    .await
+}
+
+/// The same for a movie that `make` makes, on a disk of this `model`.
+async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Stage {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    // A disk that is measured while the machine has no time may have room for nothing.
+    std::fs::create_dir(dir.path().join(".tactus")).expect("a directory of the server's own");
+    std::fs::write(dir.path().join(".tactus/disk-model.toml"), model).expect("a model");
     let file = dir.path().join("movie.mp4");
-    sample::write_mp4(&file, SECOND.times(seconds)).expect("a movie");
+    make(&file);
     let movie = Movie::read(&File::open(&file).expect("a movie")).expect("it can be sent");
     let mut config = Config::unconfigured();
     config.serve_only(dir.path());
@@ -76,16 +97,18 @@ fn said(program: &str, package: &str, terms: &[&str]) -> String {
 async fn ffprobe_gets_every_picture_and_every_frame_of_sound_to_the_goodbye() {
     let _turn = TURN.lock().await;
     let stage = stage(8).await;
-    let terms = [
-        &["-v", "error", "-rtsp_transport", "udp", "-count_packets", "-of", "csv=p=0"][..],
-        &["-show_entries", "stream=codec_name,nb_read_packets", &stage.url],
-    ];
-    let terms = terms.concat();
-    let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
-    let [pictures, sound] = stage.expected(0);
-    assert!(told.contains(&format!("h264,{pictures}")), "{told}");
-    assert!(told.contains(&format!("aac,{sound}")), "{told}");
-    stage.peace().await;
+    for way in WAYS {
+        let terms = [
+            &["-v", "error", "-rtsp_transport", way, "-count_packets", "-of", "csv=p=0"][..],
+            &["-show_entries", "stream=codec_name,nb_read_packets", &stage.url],
+        ];
+        let terms = terms.concat();
+        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
+        let [pictures, sound] = stage.expected(0);
+        assert!(told.contains(&format!("h264,{pictures}")), "{way}: {told}");
+        assert!(told.contains(&format!("aac,{sound}")), "{way}: {told}");
+        stage.peace().await;
+    }
     assert_eq!(stage.engine.counters.packets.refused.value(), 0);
 }
 
@@ -107,17 +130,23 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
             .collect::<Vec<_>>()
     };
     let whole = sums(&[], &stage.file.display().to_string());
-    let came = sums(&["-rtsp_transport", "udp", "-ss", "5"], &stage.url);
-    // ffmpeg leaves out what comes before the second asked for.
-    assert!(
-        (whole.len() / 3..whole.len() / 2).contains(&came.len()),
-        "{} of {}",
-        came.len(),
-        whole.len()
-    );
-    // Of the first one, where the seek begins, it does not know the time yet, and keeps it.
-    assert!(whole.ends_with(&came[1..]), "every picture to the end, as in the file");
-    assert!(whole.contains(&came[0]));
+    for way in WAYS {
+        let came = sums(&["-rtsp_transport", way, "-ss", "5"], &stage.url);
+        // ffmpeg leaves out what comes before the second asked for.
+        assert!(
+            (whole.len() / 3..whole.len() / 2).contains(&came.len()),
+            "{} of {}",
+            came.len(),
+            whole.len()
+        );
+        // Of the first one, where the seek begins, it does not know the time yet, and keeps it.
+        assert!(whole.ends_with(&came[1..]), "every picture to the end, as in the file");
+        assert!(whole.contains(&came[0]));
+        stage.peace().await;
+    }
+    // All of it, decoded as in the file.
+    let came = sums(&["-rtsp_transport", "tcp"], &stage.url);
+    assert_eq!(came, whole);
     stage.peace().await;
 }
 
@@ -125,30 +154,179 @@ async fn ffmpeg_seeks_and_decodes_what_the_file_has_from_there_on() {
 async fn gstreamer_plays_to_the_end() {
     let _turn = TURN.lock().await;
     let stage = stage(5).await;
-    let out = stage.dir.path().join("pictures.h264");
-    let pipeline = format!(
-        "-q rtspsrc location={} protocols=udp ! rtph264depay ! \
+    for way in WAYS {
+        let out = stage.dir.path().join(format!("{way}.h264"));
+        let pipeline = format!(
+            "-q rtspsrc location={} protocols={way} ! rtph264depay ! \
          video/x-h264,stream-format=byte-stream,alignment=au ! filesink location={}",
-        stage.url,
-        out.display()
-    );
-    let words: Vec<_> = pipeline.split_whitespace().collect();
-    tokio::task::block_in_place(|| said("gst-launch-1.0", "gstreamer1.0-tools", &words));
-    let file = out.display().to_string();
-    let terms = [
-        "-v",
-        "error",
-        "-count_packets",
-        "-of",
-        "csv=p=0",
-        "-show_entries",
-        "stream=nb_read_packets",
-        &file,
-    ];
-    let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
-    let came: usize = told.trim().parse().expect("a number");
-    let [pictures, _] = stage.expected(0);
-    // The last one is only complete when something follows it.
-    assert!((pictures - 1..=pictures).contains(&came), "{came} of {pictures}");
+            stage.url,
+            out.display()
+        );
+        let words: Vec<_> = pipeline.split_whitespace().collect();
+        tokio::task::block_in_place(|| said("gst-launch-1.0", "gstreamer1.0-tools", &words));
+        let file = out.display().to_string();
+        let terms = [
+            "-v",
+            "error",
+            "-count_packets",
+            "-of",
+            "csv=p=0",
+            "-show_entries",
+            "stream=nb_read_packets",
+            &file,
+        ];
+        let told = tokio::task::block_in_place(|| said("ffprobe", "ffmpeg", &terms));
+        let came: usize = told.trim().parse().expect("a number");
+        let [pictures, _] = stage.expected(0);
+        // The last one is only complete when something follows it.
+        assert!((pictures - 1..=pictures).contains(&came), "{way}: {came} of {pictures}");
+        stage.peace().await;
+    }
+}
+
+/// A connection, by hand.
+struct Client {
+    socket: std::net::TcpStream,
+    cseq: u32,
+}
+
+impl Client {
+    fn new(stage: &Stage) -> Self {
+        let host = stage.url.strip_prefix("rtsp://").and_then(|url| url.split('/').next());
+        let socket = std::net::TcpStream::connect(host.expect("a host")).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Self { socket, cseq: 0 }
+    }
+
+    /// The answer, and the frames that came before it.
+    fn ask(&mut self, method: &str, url: &str, fields: &str) -> (String, Vec<(u8, Vec<u8>)>) {
+        self.cseq += 1;
+        let cseq = self.cseq;
+        let request = format!("{method} {url} RTSP/1.0\r\nCSeq: {cseq}\r\n{fields}\r\n");
+        self.socket.write_all(request.as_bytes()).expect("it reads");
+        let (mut head, mut frames) = (Vec::new(), vec![]);
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.socket.read_exact(&mut byte).expect("an answer");
+            match byte {
+                [b'$'] if head.is_empty() => frames.push(self.rest_of_frame()),
+                [byte] => head.push(byte),
+            }
+        }
+        let head = String::from_utf8(head).expect("text");
+        let length = head.to_ascii_lowercase();
+        let length = length.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = length.map_or(0, |text| text.trim().parse().expect("a length"));
+        let mut body = vec![0; length];
+        self.socket.read_exact(&mut body).expect("a body");
+        (head, frames)
+    }
+
+    fn rest_of_frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 3];
+        self.socket.read_exact(&mut head).expect("a frame");
+        let mut bytes = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+        self.socket.read_exact(&mut bytes).expect("a frame");
+        (head[0], bytes)
+    }
+
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut mark = [0];
+        self.socket.read_exact(&mut mark).expect("a frame");
+        assert_eq!(mark, *b"$");
+        self.rest_of_frame()
+    }
+}
+
+fn field(head: &str, name: &str) -> String {
+    let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name}: {head}")).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
+    let _turn = TURN.lock().await;
+    let stage = stage(8).await;
+    tokio::task::block_in_place(|| {
+        let mut client = Client::new(&stage);
+        let tracks = [1, 2].map(|number| format!("{}/track{number}", stage.url));
+        let tcp = "RTP/AVP/TCP;unicast";
+        let fields = format!("Transport: {tcp};interleaved=0-1\r\n");
+        let (first, _) = client.ask("SETUP", &tracks[0], &fields);
+        let session = field(&first, "Session").split(';').next().expect("a name").to_owned();
+        let mut set_up = |transport: &str| {
+            let fields = format!("Transport: {transport}\r\nSession: {session}\r\n");
+            client.ask("SETUP", &tracks[1], &fields).0
+        };
+        for wrong in [
+            format!("{tcp};interleaved=0-1"),
+            format!("{tcp};interleaved=1-2"),
+            format!("{tcp};interleaved=4-256"),
+            "RTP/AVP/UDP;unicast;client_port=20002-20003".to_owned(),
+        ] {
+            let refused = set_up(&wrong);
+            assert!(refused.starts_with("RTSP/1.0 461"), "{wrong}: {refused}");
+        }
+        let second = set_up(tcp);
+        assert!(field(&second, "Transport").contains("interleaved=2-3"), "{second}");
+        let (again, other) = (set_up(tcp), set_up(&format!("{tcp};interleaved=6-7")));
+        assert_eq!(field(&again, "Transport"), field(&second, "Transport"));
+        assert!(other.starts_with("RTSP/1.0 455"), "{other}");
+        // What it is told elsewhere is nobody's.
+        let named = format!("Session: {session}\r\n");
+        let (strange, _) = Client::new(&stage).ask("PLAY", &stage.url, &named);
+        assert!(strange.starts_with("RTSP/1.0 454"), "{strange}");
+
+        let (play, before) = client.ask("PLAY", &stage.url, &named);
+        assert!(play.starts_with("RTSP/1.0 200") && before.is_empty(), "the answer comes first");
+        let info = field(&play, "RTP-Info");
+        let told = |number: u32, name: &str| -> u32 {
+            let of = info.split(',').nth(number as usize - 1).expect("each track");
+            assert!(of.contains(&format!("track{number}")), "{info}");
+            let value = of.split(';').find_map(|part| part.strip_prefix(&format!("{name}=")));
+            value.expect("it is told").parse().expect("a number")
+        };
+        let (mut next, mut reports) = ([told(1, "seq") as u16, told(2, "seq") as u16], [0, 0]);
+        let mut firsts = [true, true];
+        let mut check = |frames: Vec<(u8, Vec<u8>)>, next: &mut [u16; 2]| {
+            for (channel, bytes) in frames {
+                let track = usize::from(channel / 2);
+                if channel % 2 == 1 {
+                    assert_eq!(bytes[1], 200, "a sender report");
+                    reports[track] += 1;
+                    continue;
+                }
+                let packet = tactus_core::rtp::Packet::read(&bytes).expect("it is RTP");
+                assert_eq!((packet.sequence, packet.payload_type), (next[track], 96 + track as u8));
+                next[track] = next[track].wrapping_add(1);
+                if std::mem::take(&mut firsts[track]) {
+                    let stamp = told(track as u32 + 1, "rtptime");
+                    // A frame of sound may have begun before.
+                    let before = stamp.wrapping_sub(packet.timestamp);
+                    assert!(before <= 1024, "{before}");
+                }
+            }
+            reports
+        };
+        let frames = (0..200).map(|_| client.frame()).collect();
+        let reports = check(frames, &mut next);
+        assert!(reports.iter().all(|&count| count >= 1), "which sound belongs to which picture");
+        let (pause, frames) = client.ask("PAUSE", &stage.url, &named);
+        assert!(pause.starts_with("RTSP/1.0 200"), "{pause}");
+        check(frames, &mut next);
+        // Numbers go on over a pause and a seek.
+        let fields = format!("{named}Range: npt=4-\r\n");
+        let (play, before) = client.ask("PLAY", &stage.url, &fields);
+        assert!(play.starts_with("RTSP/1.0 200") && before.is_empty(), "{play}");
+        let seqs = format!("seq={};", next[0]);
+        assert!(field(&play, "RTP-Info").contains(&seqs), "{play} {seqs}");
+        let frames = (0..100).map(|_| client.frame()).collect();
+        check(frames, &mut next);
+        let (end, frames) = client.ask("TEARDOWN", &stage.url, &named);
+        assert!(end.starts_with("RTSP/1.0 200"), "{end}");
+        check(frames, &mut next);
+        let (after, frames) = client.ask("OPTIONS", &stage.url, "");
+        assert!(after.starts_with("RTSP/1.0 200") && frames.is_empty(), "it is a connection again");
+    });
     stage.peace().await;
 }

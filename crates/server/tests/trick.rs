@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus::broker::{Outlet, Target, Wanted as Wish};
+use tactus::broker::{Door, Outlet, Target, Wanted as Wish};
 use tactus::catalogue::{Catalogue, CatalogueRules, Found, OpenTitle};
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::made::End;
 use tactus::media::index;
-use tactus::trick::{Fault, Trick, Wanted};
+use tactus::trick::{Fault, Trick, Wanted, Whereto};
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -67,7 +67,7 @@ fn stage(way: Sendfile) -> Stage {
         heard_here: true,
         buffer: 4 << 20,
     };
-    let outlet = Arc::new(outlet::open(&outlet).expect("an outlet"));
+    let outlet = Door::of(outlet::open(&outlet).expect("an outlet"), None);
     Stage { engine, title, index: Arc::new(index), outlet, dir }
 }
 
@@ -77,7 +77,8 @@ impl Stage {
         let outlet = Arc::clone(&self.outlet);
         let form = Form::Rtp(SESSION);
         let target = Target { outlet, to, form, burst: Nanos(0), after: None, plan: None };
-        Trick::start(&self.engine.broker, &self.title, &self.index, wanted, target)
+        let whereto = Whereto::Datagrams(target);
+        Trick::start(&self.engine.broker, &self.title, &self.index, wanted, whereto, &[])
     }
 
     async fn is_empty_again(&self) {
@@ -177,7 +178,8 @@ async fn what_is_shown_faster_and_backwards_is_clean_and_every_picture_of_it_dec
             let (first, last) = trick.span();
             assert_eq!(last.0.abs_diff(first.0) / 300, passed.next_multiple_of(1).max(passed));
             assert_eq!(trick.position(tactus_sys::clock::now()), last);
-            assert_eq!(trick.stop().await, left as u64);
+            let gone = trick.stop().await;
+            assert_eq!((gone.packets, gone.is_whole), (left as u64, true));
             stage.is_empty_again().await;
         }
     }
@@ -193,7 +195,8 @@ async fn what_is_shown_slower_has_all_its_pictures() {
     assert!(shown.len() >= 4 * 25 && shown.len() <= 4 * 25 + 12, "{}", shown.len());
     assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] == 7200), "{sorted:?}");
     assert_eq!(decoded(&path), shown.len());
-    assert_eq!(trick.stop().await, left as u64);
+    let gone = trick.stop().await;
+    assert_eq!((gone.packets, gone.is_whole), (left as u64, true));
     stage.is_empty_again().await;
 }
 

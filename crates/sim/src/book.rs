@@ -65,7 +65,13 @@ impl Book {
         // Link and processor are as large as they need be: here the disks and the memory decide.
         let link = BitRate(1 << 50);
         Self {
-            ledger: Ledger::new(Terms { disks, link, cpu: SECOND.times(1000), streams }),
+            ledger: Ledger::new(Terms {
+                disks,
+                link,
+                classes: vec![],
+                cpu: SECOND.times(1000),
+                streams,
+            }),
             free: (0..streams).rev().collect(),
             generations: vec![0; streams as usize],
             sums: Sums {
@@ -211,7 +217,7 @@ impl Book {
                 Resource::WriteShare => self.sums.places[disk] as f64,
                 Resource::Link => self.sums.link as f64,
                 Resource::Streams => self.sums.streams as f64,
-                Resource::Cpu => continue,
+                Resource::Cpu | Resource::Class => continue,
             };
             // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
             let most = match level.resource {

@@ -273,6 +273,7 @@ impl World {
                 }),
                 rate: LINK_RATE,
                 tick: swarm.packet_tick,
+                classes: vec![],
             }),
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },

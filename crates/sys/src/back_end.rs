@@ -6,8 +6,9 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::time::ClockId;
 use tactus_core::datagrams::PAYLOAD;
@@ -15,7 +16,9 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
+use crate::gaps::{GapCounters, GapLink, GapTerms};
 use crate::outlet::{self, Cutting, UdpLink};
+use crate::txtime::TxtimeLink;
 use crate::uring_link::UringLink;
 use crate::xdp::XdpLink;
 
@@ -26,33 +29,41 @@ pub enum BackEnd {
     Sendmmsg,
     /// io_uring.
     IoUring,
+    /// `sendmmsg` with the time at which each datagram leaves, which `fq` keeps.
+    Txtime,
     /// AF_XDP, and `sendmmsg` for what it does not reach.
     Xdp,
+    /// A link that is kept full; `sendmmsg` for what does not leave by it.
+    GapFrames,
 }
 
 impl BackEnd {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Sendmmsg, Self::IoUring, Self::Xdp];
+    /// All that can be measured on the loopback.
+    pub const ALL: [Self; 4] = [Self::Sendmmsg, Self::IoUring, Self::Txtime, Self::Xdp];
 
     /// As the configuration names it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sendmmsg => "sendmmsg",
             Self::IoUring => "io_uring",
+            Self::Txtime => "so_txtime",
             Self::Xdp => "af_xdp",
+            Self::GapFrames => "gap_frames",
         }
     }
 
     /// Whether datagrams pass the host's firewall and queues: what nobody chooses for an operator.
     pub const fn is_bypass(self) -> bool {
-        matches!(self, Self::Xdp)
+        matches!(self, Self::Xdp | Self::GapFrames)
     }
 
-    fn open(self) -> io::Result<Box<dyn PacketPort>> {
+    fn open(self, tick: Nanos) -> io::Result<Box<dyn PacketPort>> {
         Ok(match self {
             Self::Sendmmsg => Box::new(UdpLink::new()),
             Self::IoUring => Box::new(UringLink::new()?),
+            Self::Txtime => Box::new(TxtimeLink::open(tick)?),
             Self::Xdp => Box::new(XdpLink::new()?),
+            Self::GapFrames => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
         })
     }
 
@@ -60,7 +71,12 @@ impl BackEnd {
     fn on_loopback(self) -> io::Result<Box<dyn PacketPort>> {
         match self {
             Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
-            other => other.open(),
+            // Only where there is something that keeps the time.
+            Self::Txtime => {
+                TxtimeLink::open(MILLISECOND)?;
+                Ok(Box::new(TxtimeLink::on_loopback(MILLISECOND)?))
+            }
+            other => other.open(MILLISECOND),
         }
     }
 }
@@ -76,7 +92,7 @@ impl fmt::Display for BackEnd {
 pub struct Candidate {
     /// Which.
     pub back_end: BackEnd,
-    /// CPU time of a datagram of its own, the kernel's receiving included; or why it cannot be had.
+    /// CPU time of a datagram of its own, until nobody takes it; or why it cannot be had.
     pub single: io::Result<Nanos>,
     /// CPU time of each of seven that leave as one message.
     pub gathered: Option<Nanos>,
@@ -92,12 +108,27 @@ pub struct Chosen {
     pub cutting: Cutting,
     /// All that were looked at.
     pub candidates: Vec<Candidate>,
+    /// What a link that is kept full counts.
+    pub gaps: Option<Arc<GapCounters>>,
     /// Why not the one that was wanted.
     pub refused: Option<(BackEnd, io::Error)>,
 }
 
-/// Measures `wanted`, or all that bypass nothing, and takes the cheapest: 10 ms of CPU time for each.
-pub fn choose(wanted: Option<BackEnd>) -> Chosen {
+/// Takes a link that is kept full, or what there is without it.
+pub fn choose_gaps(terms: &GapTerms, tick: Nanos) -> Chosen {
+    match GapLink::open(terms, clock::now()) {
+        Ok(link) => {
+            let gaps = Some(link.counters());
+            let candidates = measure(&[BackEnd::Sendmmsg]);
+            Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, candidates, None) }
+        }
+        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, tick) },
+    }
+}
+
+/// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that lets each datagram
+/// leave at its own time where it can be had, else the cheapest. A `tick` is how often somebody sends.
+pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
         None => !back_end.is_bypass(),
@@ -108,13 +139,14 @@ pub fn choose(wanted: Option<BackEnd>) -> Chosen {
         let candidate = candidates.iter().find(|candidate| candidate.back_end == back_end);
         candidate.and_then(|candidate| candidate.single.as_ref().ok().copied())
     };
-    let allowed = BackEnd::ALL.into_iter().filter(|back_end| !back_end.is_bypass());
-    let cheapest = allowed.filter_map(|back_end| Some((cost(back_end)?, back_end))).min();
-    let mut order: Vec<BackEnd> = wanted.into_iter().collect();
+    let plain = [BackEnd::Sendmmsg, BackEnd::IoUring];
+    let cheapest = plain.into_iter().filter_map(|it| Some((cost(it)?, it))).min();
+    let exact = cost(BackEnd::Txtime).map(|_| BackEnd::Txtime);
+    let mut order: Vec<BackEnd> = wanted.or(exact).into_iter().collect();
     order.extend(cheapest.map(|(_, back_end)| back_end));
     let mut refused = None;
     for back_end in order {
-        match back_end.open() {
+        match back_end.open(tick) {
             Ok(port) => return chosen(port, back_end, candidates, refused),
             Err(error) => refused = refused.or(Some((back_end, error))),
         }
@@ -129,7 +161,7 @@ fn chosen(
     refused: Option<(BackEnd, io::Error)>,
 ) -> Chosen {
     let cutting = if port.segments_max() > 1 { Cutting::Kernel } else { Cutting::Ours };
-    Chosen { port, back_end, cutting, candidates, refused }
+    Chosen { port, back_end, cutting, candidates, gaps: None, refused }
 }
 
 /// Rounds, of which the median counts.
@@ -146,7 +178,7 @@ pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
     let mut ports: Vec<_> =
         back_ends.iter().map(|&back_end| (back_end, back_end.on_loopback())).collect();
     for (back_end, port) in &mut ports {
-        if let (BackEnd::Xdp, Ok(port)) = (back_end, port) {
+        if let (BackEnd::Xdp | BackEnd::Txtime, Ok(port)) = (back_end, port) {
             stage.settle(port.as_mut());
         }
     }
@@ -175,25 +207,23 @@ fn median(mut values: Vec<Nanos>) -> Option<Nanos> {
     values.get(values.len() / 2).copied()
 }
 
-/// An outlet, and a socket of ours that it sends to, which keeps next to nothing.
+/// An outlet, and a group on the loopback that nobody has joined: what is sent there goes through all of the sending, and
+/// is thrown away as soon as it comes in.
 struct Stage {
     outlet: OwnedFd,
-    inbox: OwnedFd,
+    to: SocketAddr,
 }
+
+/// Of those that never leave a site (RFC 2365); the port of discard.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 84, 65)), 9);
 
 impl Stage {
     fn new() -> io::Result<Self> {
-        // Frames of IPv4 that seem to come from this host are thrown away before they cost what others do.
-        let at = |from: IpAddr| {
-            let buffer = 4 << 20;
-            let (interface, hops, dscp, heard_here) = (None, None, 0, true);
-            let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
-            io::Result::Ok((outlet::open(&way)?, outlet::open(&way)?))
-        };
-        let (outlet, inbox) =
-            at(Ipv6Addr::LOCALHOST.into()).or_else(|_| at(Ipv4Addr::LOCALHOST.into()))?;
-        rustix::net::sockopt::set_socket_recv_buffer_size(&inbox, 1)?;
-        Ok(Self { outlet, inbox })
+        let from = Ipv4Addr::LOCALHOST.into();
+        let interface = Some(crate::datagrams::interface("lo")?);
+        let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
+        let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
+        Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })
     }
 
     /// Sends until the port has had time to find out how.
@@ -219,7 +249,7 @@ impl Stage {
     fn send(&self, port: &mut dyn PacketPort, segments: usize) -> u64 {
         const LEN: usize = PAYLOAD.0 as usize;
         static BODY: [u8; LEN] = [0x47; LEN];
-        let Ok(to) = outlet::address(&self.inbox) else { return 0 };
+        let to = self.to;
         let messages = BATCH / segments;
         let rest = BATCH % segments;
         let message = |parts: usize| Message { to, segment: LEN as u16, parts: parts as u16 };
@@ -227,7 +257,9 @@ impl Stage {
         described.extend((rest > 0).then(|| message(rest)));
         let parts = [&BODY[..]; BATCH];
         let batch = Batch { messages: &described, parts: &parts };
-        let gone = port.send(clock::now(), SocketHandle(self.outlet.as_raw_fd()), batch);
+        let now = clock::now();
+        let due = &[now; BATCH][..described.len()];
+        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, due);
         let taken = &described[..gone.messages];
         taken.iter().map(|message| u64::from(message.parts)).sum()
     }
@@ -244,9 +276,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn without_its_device_no_link_is_kept_full() {
+        let rate = tactus_core::units::BitRate(1_000_000_000);
+        let device = "lo".to_owned();
+        let terms = GapTerms { device, rate, overhead: 24, ahead: MILLISECOND.times(2) };
+        let chosen = choose_gaps(&terms, MILLISECOND);
+        assert!(chosen.gaps.is_none() && !chosen.back_end.is_bypass());
+        let (refused, why) = chosen.refused.unwrap();
+        assert_eq!((refused, why.raw_os_error()), (BackEnd::GapFrames, Some(libc::ENODEV)));
+    }
+
+    #[test]
     fn what_is_chosen_sends_and_what_is_refused_is_told() {
-        for wanted in [None, Some(BackEnd::Sendmmsg), Some(BackEnd::IoUring), Some(BackEnd::Xdp)] {
-            let mut chosen = choose(wanted);
+        for wanted in BackEnd::ALL.map(Some).into_iter().chain([None]) {
+            let mut chosen = choose(wanted, MILLISECOND);
             let is_wanted = wanted.is_none_or(|wanted| wanted == chosen.back_end);
             assert!(is_wanted || chosen.refused.is_some());
             assert!(wanted.is_some() || !chosen.back_end.is_bypass());

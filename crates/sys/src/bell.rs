@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tactus_core::units::MonoTime;
 use tactus_ring::token::Token;
 
+use crate::beat::Beat;
 use crate::clock;
 
 /// The side that calls; any number of them, on any thread.
@@ -20,7 +21,11 @@ use crate::clock;
 pub struct Bell(Arc<Shared>);
 
 /// The side that sleeps: one thread.
-pub struct Sleeper(Arc<Shared>);
+pub struct Sleeper {
+    shared: Arc<Shared>,
+    /// None where there were no descriptors for it.
+    beat: Option<Beat>,
+}
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +48,7 @@ struct Shared {
 pub fn bell() -> io::Result<(Bell, Sleeper)> {
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { token: Token::new(), event });
-    Ok((Bell(Arc::clone(&shared)), Sleeper(shared)))
+    Ok((Bell(Arc::clone(&shared)), Sleeper { shared, beat: Beat::new().ok() }))
 }
 
 impl Bell {
@@ -63,23 +68,32 @@ impl Sleeper {
     /// Sleeps until somebody rings, or until `due`, whichever comes first. Returns at once when
     /// somebody rang since the last sleep. May return early; never sleeps through a ring.
     pub fn wait_until(&mut self, due: Option<MonoTime>) -> Woken {
-        if !self.0.token.park() {
+        let shared = &*self.shared;
+        if !shared.token.park() {
             return Woken::Rung;
         }
-        let span = due.map(|due| clock::timespec(due.since(clock::now()).0));
-        let mut events = [PollFd::from_borrowed_fd(self.0.event.as_fd(), PollFlags::IN)];
-        let is_written = match rustix::event::poll(&mut events, span.as_ref()) {
-            Ok(ready) => ready > 0,
+        let timer = due.zip(self.beat.as_mut()).and_then(|(due, beat)| beat.timer(due));
+        let rings = PollFd::from_borrowed_fd(shared.event.as_fd(), PollFlags::IN);
+        let mut events = [rings.clone(), rings];
+        let (count, span) = match timer {
+            Some(timer) => {
+                events[1] = PollFd::from_borrowed_fd(timer, PollFlags::IN);
+                (2, None)
+            }
+            None => (1, due.map(|due| clock::timespec(due.since(clock::now()).0))),
+        };
+        let is_written = match rustix::event::poll(&mut events[..count], span.as_ref()) {
+            Ok(_) => !events[0].revents().is_empty(),
             Err(Errno::INTR) => true,
             Err(fault) => panic!("an eventfd can always be waited for: {fault}"),
         };
-        let rung = self.0.token.unpark();
+        let rung = shared.token.unpark();
         // Whoever sleeps until a time thousands of times a second asks for no count that is not there.
         if !is_written {
             return if rung { Woken::Rung } else { Woken::Elapsed };
         }
         // The ringer may not have written yet: its count then ends the next sleep early, once.
-        match rustix::io::read(&self.0.event, &mut [0; 8]) {
+        match rustix::io::read(&shared.event, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN) => (),
             Err(fault) => panic!("an eventfd can always be read: {fault}"),
         }
@@ -88,7 +102,7 @@ impl Sleeper {
 
     /// Another bell for the same sleeper.
     pub fn bell(&self) -> Bell {
-        Bell(Arc::clone(&self.0))
+        Bell(Arc::clone(&self.shared))
     }
 }
 

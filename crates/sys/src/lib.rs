@@ -9,6 +9,7 @@
 pub mod clock;
 pub mod thread;
 
+mod beat;
 pub mod bell;
 pub mod memory;
 
@@ -19,7 +20,15 @@ pub mod file;
 pub mod outlet;
 pub mod tcp;
 
+mod frame;
 mod routes;
+
+mod directions;
+
+mod held;
+
+pub mod gaps;
+pub mod txtime;
 pub mod uring_link;
 pub mod xdp;
 

@@ -131,7 +131,7 @@ pub fn set_class(outlet: &OwnedFd, class: u32) -> io::Result<()> {
 }
 
 /// As much room as may be had: beyond `net.core.wmem_max` only with a right.
-fn grow(socket: &OwnedFd, bytes: usize) {
+pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
     if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted).is_err() {
         drop(set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted));
@@ -170,28 +170,51 @@ pub const MESSAGES_MAX: usize = 64;
 /// Most parts of one call.
 pub const PARTS_MAX: usize = 512;
 
-/// A control message that holds the length of a segment (udp(7)): header, two bytes, and what aligns it.
-#[derive(Clone, Copy)]
+/// A control message with one number (cmsg(3)): header, at most eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(8))]
 struct Control {
     len: usize,
     level: i32,
     kind: i32,
-    segment: u16,
-    padding: [u8; 6],
+    value: [u8; 8],
 }
 
 const CONTROL: usize = size_of::<Control>();
-/// As `CMSG_LEN(2)` has it.
-const CONTROL_LEN: usize = 16 + 2;
+const CONTROL_HEADER: usize = 16;
+const _: () = assert!(CONTROL == CONTROL_HEADER + 8);
 /// linux/udp.h
 const UDP_SEGMENT: i32 = 103;
 
 impl Control {
-    const fn of(segment: u16) -> Self {
-        let level = libc::IPPROTO_UDP;
-        Self { len: CONTROL_LEN, level, kind: UDP_SEGMENT, segment, padding: [0; 6] }
+    const NONE: Self = Self { len: 0, level: 0, kind: 0, value: [0; 8] };
+
+    /// The length of a segment (udp(7)): two bytes, and what aligns them.
+    fn segment(segment: u16) -> Self {
+        let mut value = [0; 8];
+        value[..2].copy_from_slice(&segment.to_ne_bytes());
+        Self { len: CONTROL_HEADER + 2, level: libc::IPPROTO_UDP, kind: UDP_SEGMENT, value }
     }
+
+    /// When it leaves (tc-etf(8), tc-fq(8)), in the clock that [`set_time`] has named.
+    fn time(time: MonoTime) -> Self {
+        let (level, kind) = (libc::SOL_SOCKET, libc::SCM_TXTIME);
+        Self { len: CONTROL_HEADER + 8, level, kind, value: time.0.to_ne_bytes() }
+    }
+}
+
+/// Tells the kernel that datagrams of this outlet may come with the time at which they leave, in monotonic time. Those
+/// that come without leave at once, as before.
+///
+/// # Errors
+/// What the kernel says: `ENOPROTOOPT` before Linux 4.19.
+pub(crate) fn set_time(outlet: SocketHandle) -> io::Result<()> {
+    let clock = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+    let len = size_of::<libc::sock_txtime>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_TXTIME);
+    // SAFETY: the value is readable for its size, and copied; a wrong descriptor is an error, not a danger.
+    let done = unsafe { libc::setsockopt(outlet.0, level, name, (&raw const clock).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl UdpLink {
@@ -208,6 +231,54 @@ impl UdpLink {
     /// Who cuts messages.
     pub fn cutting(&self) -> Cutting {
         self.cutting
+    }
+
+    /// Sends messages with the times at which they leave, of which there are as many or none: those of an outlet that
+    /// has been told of it ([`set_time`]).
+    pub(crate) fn send_at(
+        &mut self,
+        outlet: SocketHandle,
+        batch: Batch<'_>,
+        times: &[MonoTime],
+    ) -> Gone {
+        assert!(times.is_empty() || times.len() == batch.messages.len());
+        let mut done = 0;
+        let mut parts = batch.parts;
+        while done < batch.messages.len() {
+            let times = times.get(done..).unwrap_or_default();
+            let (count, used) = self.tables.describe_timed(&batch.messages[done..], parts, times);
+            assert!(count > 0, "a message has at most {PARTS_MAX} parts");
+            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of ours, which
+            // outlive the call, and to parts that the caller lends for longer; the call only reads
+            // them, besides the lengths in the heads, which are ours.
+            let taken = unsafe {
+                libc::sendmmsg(
+                    outlet.0,
+                    self.tables.heads.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            match usize::try_from(taken) {
+                Ok(taken) if taken == count => {
+                    done += count;
+                    parts = &parts[used..];
+                }
+                // The kernel tells what is wrong with a message only when it is the first.
+                Ok(taken) => {
+                    let skipped: u32 =
+                        batch.messages[done..done + taken].iter().map(|m| u32::from(m.parts)).sum();
+                    done += taken;
+                    parts = &parts[skipped as usize..];
+                }
+                Err(_) => {
+                    let errno = io::Error::last_os_error().raw_os_error();
+                    let stop = stop_for(errno.unwrap_or(libc::EIO));
+                    return Gone { messages: done, stop: Some(stop) };
+                }
+            }
+        }
+        Gone { messages: done, stop: None }
     }
 }
 
@@ -242,42 +313,7 @@ impl PacketPort for UdpLink {
     }
 
     fn send(&mut self, _now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        let mut done = 0;
-        let mut parts = batch.parts;
-        while done < batch.messages.len() {
-            let (count, used) = self.tables.describe(&batch.messages[done..], parts);
-            assert!(count > 0, "a message has at most {PARTS_MAX} parts");
-            // SAFETY: `describe` has filled the first `count` heads with pointers to tables of ours, which
-            // outlive the call, and to parts that the caller lends for longer; the call only reads
-            // them, besides the lengths in the heads, which are ours.
-            let taken = unsafe {
-                libc::sendmmsg(
-                    outlet.0,
-                    self.tables.heads.as_mut_ptr(),
-                    count as libc::c_uint,
-                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-                )
-            };
-            match usize::try_from(taken) {
-                Ok(taken) if taken == count => {
-                    done += count;
-                    parts = &parts[used..];
-                }
-                // The kernel tells what is wrong with a message only when it is the first.
-                Ok(taken) => {
-                    let skipped: u32 =
-                        batch.messages[done..done + taken].iter().map(|m| u32::from(m.parts)).sum();
-                    done += taken;
-                    parts = &parts[skipped as usize..];
-                }
-                Err(_) => {
-                    let errno = io::Error::last_os_error().raw_os_error();
-                    let stop = stop_for(errno.unwrap_or(libc::EIO));
-                    return Gone { messages: done, stop: Some(stop) };
-                }
-            }
-        }
-        Gone { messages: done, stop: None }
+        self.send_at(outlet, batch, &[])
     }
 
     fn read(&mut self, _now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -301,7 +337,7 @@ impl Tables {
             heads: [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; MESSAGES_MAX],
             parts: [empty; PARTS_MAX],
             names: [Address([0; ADDRESS]); MESSAGES_MAX],
-            controls: [Control::of(0); MESSAGES_MAX],
+            controls: [Control::NONE; MESSAGES_MAX],
         })
     }
 
@@ -312,6 +348,16 @@ impl Tables {
 
     /// Describes as many messages as there is room for; how many, and how many parts they have.
     pub(crate) fn describe(&mut self, messages: &[Message], parts: &[&[u8]]) -> (usize, usize) {
+        self.describe_timed(messages, parts, &[])
+    }
+
+    /// The same for messages of one datagram each, with the times at which they leave; none when they leave at once.
+    fn describe_timed(
+        &mut self,
+        messages: &[Message],
+        parts: &[&[u8]],
+        times: &[MonoTime],
+    ) -> (usize, usize) {
         let (mut count, mut used) = (0, 0);
         for message in messages.iter().take(MESSAGES_MAX) {
             let next = used + usize::from(message.parts);
@@ -329,12 +375,19 @@ impl Tables {
             head.msg_iov = own.as_mut_ptr();
             head.msg_iovlen = own.len();
             let is_one = len <= usize::from(message.segment);
-            self.controls[count] = Control::of(message.segment);
-            head.msg_control = match is_one {
-                true => ptr::null_mut(),
-                false => (&raw mut self.controls[count]).cast(),
+            let control = match (is_one, times.get(count)) {
+                (true, None) => None,
+                (true, Some(&time)) => Some(Control::time(time)),
+                (false, None) => Some(Control::segment(message.segment)),
+                (false, Some(_)) => unreachable!("each datagram has a time of its own"),
             };
-            head.msg_controllen = if is_one { 0 } else { CONTROL };
+            (head.msg_control, head.msg_controllen) = match control {
+                None => (ptr::null_mut(), 0),
+                Some(control) => {
+                    self.controls[count] = control;
+                    ((&raw mut self.controls[count]).cast(), CONTROL)
+                }
+            };
             (count, used) = (count + 1, next);
         }
         (count, used)
@@ -422,6 +475,41 @@ mod tests {
         for nth in 0..150 {
             assert_eq!(take(&one), [nth; 5]);
         }
+    }
+
+    /// As cmsg(3) lays it out: a size, two numbers, and the value behind them.
+    #[test]
+    fn a_time_is_a_control_message_of_the_socket() {
+        let control = Control::time(MonoTime(0x0102_0304_0506_0708));
+        assert_eq!((control.len, control.level, control.kind), (24, 1, 61));
+        assert_eq!(u64::from_ne_bytes(control.value), 0x0102_0304_0506_0708);
+        let mut tables = Tables::new();
+        let to = "127.0.0.1:9".parse().unwrap();
+        let messages = [Message { to, segment: 8, parts: 1 }; 2];
+        let parts: [&[u8]; 2] = [b"one", b"two"];
+        let times = [MonoTime(7), MonoTime(8)];
+        assert_eq!(tables.describe_timed(&messages, &parts, &times), (2, 2));
+        let described = tables.heads[1].msg_hdr;
+        assert_eq!((described.msg_controllen, tables.controls[1]), (24, Control::time(times[1])));
+        assert_eq!(tables.describe(&messages, &parts), (2, 2));
+        assert!(tables.heads[1].msg_hdr.msg_control.is_null(), "a time of an earlier call");
+    }
+
+    #[test]
+    fn only_an_outlet_that_was_told_of_it_takes_times() {
+        let outlet = open(&way(LOCAL[0])).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let (one, to) = receiver(LOCAL[0]);
+        let messages = [Message { to, segment: 8, parts: 1 }];
+        let batch = Batch { messages: &messages, parts: &[b"word"] };
+        let mut link = UdpLink::with(Cutting::Ours);
+        let refused = Gone { messages: 0, stop: Some(Stop::Refused(libc::EINVAL)) };
+        assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), refused);
+        set_time(handle).unwrap();
+        // The loopback keeps no time.
+        assert_eq!(link.send_at(handle, batch, &[MonoTime(1)]), Gone { messages: 1, stop: None });
+        assert_eq!(take(&one), b"word");
+        assert!(set_time(SocketHandle(-1)).is_err());
     }
 
     #[test]

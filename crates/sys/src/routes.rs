@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socket_with};
+use tactus_core::units::Nanos;
 
 /// Asks the kernel.
 pub(crate) struct Routes {
@@ -37,6 +38,43 @@ pub(crate) struct Hop {
     pub(crate) is_heard_here: bool,
 }
 
+/// A queueing discipline of a device (tc(8)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Queue {
+    /// The index of the device.
+    pub(crate) device: u32,
+    /// The class that it is below, or one of [`Queue::ROOT`] and [`Queue::INGRESS`].
+    pub(crate) parent: u32,
+    pub(crate) kind: QueueKind,
+}
+
+impl Queue {
+    pub(crate) const ROOT: u32 = 0xffff_ffff;
+    pub(crate) const INGRESS: u32 = 0xffff_fff1;
+}
+
+/// What kind it is, as far as somebody asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueKind {
+    /// It keeps packets until their time (tc-fq(8)).
+    Fair(FairQueue),
+    /// One below it for each queue of the device (tc-mq(8)).
+    Many,
+    /// Some other.
+    Other,
+}
+
+/// What an `fq` does not take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FairQueue {
+    /// More packets than these of all.
+    pub(crate) packets: u32,
+    /// More packets than these of one flow.
+    pub(crate) of_flow: u32,
+    /// Packets whose time is farther away; it has none before Linux 5.8.
+    pub(crate) horizon: Option<Nanos>,
+}
+
 /// What an answer may be long; the kernel sends dumps in pieces of at most this.
 const ANSWER_MAX: usize = 32 * 1024;
 /// Pieces of one dump: 100 devices of 2 KB each come in seven.
@@ -46,6 +84,7 @@ const HEADER: usize = 16;
 const LINK_HEADER: usize = 16;
 const ROUTE_HEADER: usize = 12;
 const NEIGHBOUR_HEADER: usize = 12;
+const QUEUE_HEADER: usize = 20;
 
 // linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/neighbour.h
 const REQUEST: u16 = 1;
@@ -58,6 +97,14 @@ const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 const NEW_NEIGHBOUR: u16 = 28;
 const GET_NEIGHBOUR: u16 = 30;
+const NEW_QUEUE: u16 = 36;
+const GET_QUEUE: u16 = 38;
+const QUEUE_KIND: u16 = 1;
+const QUEUE_OPTIONS: u16 = 2;
+// linux/pkt_sched.h
+const FAIR_PACKETS: u16 = 1;
+const FAIR_OF_FLOW: u16 = 2;
+const FAIR_HORIZON: u16 = 14;
 const LINK_ADDRESS: u16 = 1;
 const LINK_MTU: u16 = 4;
 const ROUTE_TO: u16 = 1;
@@ -122,7 +169,8 @@ impl Routes {
         let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
         head[1] = bits(to);
         let mut wanted = vec![(ROUTE_TO, octets(to))];
-        if let Some(from) = from.filter(|from| !from.is_unspecified()) {
+        let from = from.filter(|from| !from.is_unspecified());
+        if let Some(from) = from {
             head[2] = bits(from);
             wanted.push((ROUTE_FROM, octets(from)));
         }
@@ -166,6 +214,19 @@ impl Routes {
             }
         })?;
         Ok(found)
+    }
+
+    /// The queueing disciplines of all devices.
+    pub(crate) fn queues(&mut self) -> io::Result<Vec<Queue>> {
+        let mut queues = vec![];
+        self.ask(GET_QUEUE, DUMP, &[0; QUEUE_HEADER], &[], |kind, body| {
+            let Some((head, rest)) = body.split_at_checked(QUEUE_HEADER) else { return };
+            if kind == NEW_QUEUE {
+                let (device, parent) = (long(head, 4), long(head, 12));
+                queues.push(Queue { device, parent, kind: queue_kind(rest) });
+            }
+        })?;
+        Ok(queues)
     }
 
     /// Asks, and hands every answer on; what the kernel refuses is no answer.
@@ -219,7 +280,40 @@ impl Routes {
     }
 }
 
-fn attributes(mut rest: &[u8], mut each: impl FnMut(u16, &[u8])) {
+/// What the attributes of a queueing discipline say.
+fn queue_kind(body: &[u8]) -> QueueKind {
+    let (mut name, mut options): (&[u8], &[u8]) = (&[], &[]);
+    attributes(body, |kind, value| match kind {
+        QUEUE_KIND => name = value,
+        QUEUE_OPTIONS => options = value,
+        _ => {}
+    });
+    match name {
+        b"mq\0" => return QueueKind::Many,
+        b"fq\0" => {}
+        _ => return QueueKind::Other,
+    }
+    let (mut packets, mut of_flow, mut horizon) = (None, None, None);
+    attributes(options, |kind, value| {
+        let number = value.try_into().ok().map(u32::from_ne_bytes);
+        match kind {
+            FAIR_PACKETS => packets = number,
+            FAIR_OF_FLOW => of_flow = number,
+            FAIR_HORIZON => horizon = number,
+            _ => {}
+        }
+    });
+    match (packets, of_flow) {
+        (Some(packets), Some(of_flow)) => {
+            let horizon = horizon.map(|micros| Nanos::from_micros(micros.into()));
+            QueueKind::Fair(FairQueue { packets, of_flow, horizon })
+        }
+        // Of what it takes nothing is known.
+        _ => QueueKind::Other,
+    }
+}
+
+fn attributes<'a>(mut rest: &'a [u8], mut each: impl FnMut(u16, &'a [u8])) {
     while rest.len() >= 4 {
         let (len, kind) = (usize::from(word(rest, 0)), word(rest, 2));
         if len < 4 || len > rest.len() {
@@ -272,6 +366,40 @@ mod tests {
     }
 
     #[test]
+    fn of_a_queueing_discipline_is_known_what_it_keeps() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = [4 + value.len() as u16, kind].map(u16::to_ne_bytes).concat();
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let number = |kind, value: u32| attribute(kind, &value.to_ne_bytes());
+        let fair = |options: &[Vec<u8>]| {
+            queue_kind(&[attribute(1, b"fq\0"), attribute(2, &options.concat())].concat())
+        };
+        let limits = [number(1, 10_000), number(3, 3028), number(2, 100)];
+        let mut known = FairQueue { packets: 10_000, of_flow: 100, horizon: None };
+        assert_eq!(fair(&limits), QueueKind::Fair(known));
+        known.horizon = Some(Nanos::from_millis(10_000));
+        let horizon = [&limits[..], &[number(14, 10_000_000)]].concat();
+        assert_eq!(fair(&horizon), QueueKind::Fair(known));
+        assert_eq!(fair(&limits[..2]), QueueKind::Other, "nobody knows what it throws away");
+        assert_eq!(queue_kind(&attribute(1, b"mq\0")), QueueKind::Many);
+        assert_eq!(queue_kind(&attribute(1, b"fq_codel\0")), QueueKind::Other);
+    }
+
+    #[test]
+    fn every_device_that_is_up_has_a_queueing_discipline() {
+        let mut routes = Routes::open().unwrap();
+        let queues = routes.queues().unwrap();
+        for device in routes.devices().unwrap() {
+            let is_root =
+                |queue: &Queue| (queue.device, queue.parent) == (device.index, Queue::ROOT);
+            assert!(queues.iter().any(is_root), "{device:?}: {queues:?}");
+        }
+    }
+
+    #[test]
     fn nobody_is_the_neighbour_of_the_loopback() {
         let mut routes = Routes::open().unwrap();
         let lo = crate::datagrams::interface("lo").unwrap();
@@ -288,10 +416,13 @@ mod tests {
             return;
         };
         let group = "239.1.2.3".parse().unwrap();
-        let Some(hop) = routes.hop(group, None, Some(device.index)).unwrap() else {
+        // Whoever has no address of its own gets the kernel's choice, not none.
+        let any = Some(Ipv4Addr::UNSPECIFIED.into());
+        let Some(hop) = routes.hop(group, any, Some(device.index)).unwrap() else {
             println!("skipped: this host has no route for groups");
             return;
         };
         assert_eq!((hop.device, hop.next), (device.index, group));
+        assert!(hop.from.is_none_or(|from| !from.is_unspecified()), "{hop:?}");
     }
 }

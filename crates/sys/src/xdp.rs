@@ -8,83 +8,27 @@
 //! What is bypassed: the host's firewall, its queueing disciplines, its counters of UDP. So nobody gets this
 //! without naming it.
 
-mod frame;
 mod rings;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
-use tactus_core::units::{MonoTime, Nanos, SECOND};
-use tactus_ring::spsc::{Consumer, Producer, ring};
+use tactus_core::units::MonoTime;
 
-use self::frame::{Mac, Route, mac_of_group};
 use self::rings::Rings;
-use crate::bell::{Bell, Sleeper, bell};
-use crate::outlet::{UdpLink, cookie, group_interface, option};
-use crate::routes::{Device, Routes};
+use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::frame::{self, Route};
+use crate::outlet::{UdpLink, cookie};
+use crate::routes::Routes;
 
 /// The port; its handles are file descriptors of outlets.
 pub struct XdpLink {
     udp: UdpLink,
     /// None when it has failed.
     devices: Vec<Option<Rings>>,
-    known: Box<[Option<Known>]>,
-    /// How many of them there are.
-    count: usize,
-    questions: Producer<Question>,
-    answers: Consumer<Answer>,
-    resolver: Resolver,
+    directions: Directions,
 }
 
-/// What is known of a destination.
-#[derive(Clone, Copy)]
-struct Known {
-    key: Key,
-    state: State,
-}
-
-/// An outlet, by what the kernel never gives to two sockets, and an address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Key {
-    cookie: u64,
-    to: IpAddr,
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    /// An answer is on its way.
-    Asked,
-    /// Until then by the outlet's own socket.
-    ByKernel(MonoTime),
-    /// Until then past it.
-    Direct(Route, MonoTime),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    outlet: RawFd,
-    key: Key,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    key: Key,
-    route: Option<Route>,
-}
-
-/// Places for destinations: twice as many as there are, or looking for one takes long. When they are full, all
-/// are forgotten and asked again.
-const PLACES: usize = 8192;
-const KNOWN_MAX: usize = PLACES / 2;
-/// How long an answer holds. The kernel forgets a neighbour after 30 s at the earliest.
-const HOLDS: Nanos = SECOND.times(5);
-/// Questions under way.
-const QUESTIONS: usize = 256;
 /// Devices that are bound at the start.
 const DEVICES_MAX: usize = 16;
 
@@ -109,7 +53,8 @@ impl XdpLink {
         if rings.is_empty() {
             return Err(last);
         }
-        Self::with(rings, move |question| find(&mut routes, &devices, question))
+        let find = move |question: &Question| directions::find(&mut routes, &devices, question);
+        Ok(Self { udp: UdpLink::new(), devices: rings, directions: Directions::new(find)? })
     }
 
     /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to measure and to
@@ -119,75 +64,16 @@ impl XdpLink {
     /// As [`Self::new`].
     pub fn on_loopback() -> io::Result<Self> {
         let rings = Rings::bind(crate::datagrams::interface("lo")?)?;
-        let find = |question: &Question| {
-            let own = own_address(question.outlet)?;
-            let (to_mac, from_mac) = ([0; 6], [0; 6]);
-            let is_right = own.is_ipv4() == question.key.to.is_ipv4() && !own.ip().is_unspecified();
-            let route =
-                Route { device: 0, to_mac, from_mac, from: own, hops: 1, class: 0, mtu: 1500 };
-            is_right.then_some(route)
-        };
-        Self::with(vec![Some(rings)], find)
-    }
-
-    fn with(
-        devices: Vec<Option<Rings>>,
-        find: impl FnMut(&Question) -> Option<Route> + Send + 'static,
-    ) -> io::Result<Self> {
-        let (questions, asked) = ring(QUESTIONS);
-        let (answered, answers) = ring(QUESTIONS);
-        let resolver = Resolver::start(asked, answered, find)?;
-        let known = (0..PLACES).map(|_| None).collect();
-        Ok(Self { udp: UdpLink::new(), devices, known, count: 0, questions, answers, resolver })
+        let directions = Directions::new(directions::find_here)?;
+        Ok(Self { udp: UdpLink::new(), devices: vec![Some(rings)], directions })
     }
 
     /// The way past the kernel, when it is known and holds.
     fn route(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Option<Route> {
-        let place = self.place(&key);
-        match self.known[place].map(|known| known.state) {
-            Some(State::Direct(route, until)) if now < until => {
-                return self.devices[usize::from(route.device)].is_some().then_some(route);
-            }
-            Some(State::Asked) => return None,
-            Some(State::ByKernel(until)) if now < until => return None,
-            _ => {}
-        }
-        // A full ring of questions: it is asked with the next message.
-        if self.questions.push(Question { outlet: outlet.0, key }).is_ok() {
-            if self.known[place].is_none() {
-                self.count += 1;
-            }
-            self.known[place] = Some(Known { key, state: State::Asked });
-            self.resolver.bell.ring();
-        }
-        None
-    }
-
-    /// Where `key` is, or would be.
-    fn place(&mut self, key: &Key) -> usize {
-        if self.count >= KNOWN_MAX {
-            self.known.fill(None);
-            self.count = 0;
-        }
-        let mut place = hash(key) % PLACES;
-        while self.known[place].is_some_and(|known| known.key != *key) {
-            place = (place + 1) % PLACES;
-        }
-        place
-    }
-
-    fn take_answers(&mut self, now: MonoTime) {
-        while let Some(answer) = self.answers.pop() {
-            let place = self.place(&answer.key);
-            // It may have been forgotten meanwhile.
-            if let Some(known) = &mut self.known[place] {
-                let until = now + HOLDS;
-                known.state = match answer.route {
-                    Some(route) => State::Direct(route, until),
-                    None => State::ByKernel(until),
-                };
-            }
-        }
+        let Direction::Fresh(Found::Direct(route)) = self.directions.look(now, outlet, key) else {
+            return None;
+        };
+        self.devices[usize::from(route.device)].is_some().then_some(route)
     }
 
     /// Writes the frames of one message; false when none of them could be.
@@ -204,8 +90,8 @@ impl XdpLink {
         let mut is_first = true;
         while left > 0 || is_first {
             let own = left.min(segment);
-            let pushed = rings.push(|into| {
-                frame::write(route, message.to, own, into, |mut body| {
+            let pushed = rings.push(|checksum, into| {
+                frame::write(route, message.to, own, checksum, into, |mut body| {
                     while !body.is_empty() {
                         if rest.is_empty() {
                             rest = parts.next().expect("as many bytes as were counted");
@@ -252,7 +138,7 @@ impl PacketPort for XdpLink {
     }
 
     fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        self.take_answers(now);
+        self.directions.take_answers(now);
         let Some(cookie) = cookie(outlet.0) else { return self.udp.send(now, outlet, batch) };
         let Batch { messages, mut parts } = batch;
         let mut done = 0;
@@ -302,128 +188,12 @@ impl PacketPort for XdpLink {
     }
 }
 
-/// Spreads keys over the places: one multiplication for each word.
-fn hash(key: &Key) -> usize {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let address = match key.to {
-        IpAddr::V4(to) => u64::from(to.to_bits()),
-        IpAddr::V6(to) => (to.to_bits() >> 64) as u64 ^ to.to_bits() as u64,
-    };
-    let mixed = (address.wrapping_mul(ODD) ^ key.cookie).wrapping_mul(ODD);
-    (mixed >> 40) as usize
-}
-
-/// The thread that asks the kernel, so that nobody else waits for it.
-struct Resolver {
-    bell: Bell,
-    stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Resolver {
-    fn start(
-        mut asked: Consumer<Question>,
-        mut answered: Producer<Answer>,
-        mut find: impl FnMut(&Question) -> Option<Route> + Send + 'static,
-    ) -> io::Result<Self> {
-        let (bell, mut sleeper): (Bell, Sleeper) = bell()?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&stopping);
-        let body = move || {
-            while !stops.load(Ordering::Acquire) {
-                while let Some(question) = asked.pop() {
-                    let answer = Answer { key: question.key, route: find(&question) };
-                    // As many answers fit as questions; who has gone does not take them.
-                    if answered.push(answer).is_err() {
-                        break;
-                    }
-                }
-                sleeper.wait_until(None);
-            }
-        };
-        let thread = std::thread::Builder::new().name("tactus-routes".to_owned()).spawn(body)?;
-        Ok(Self { bell, stopping, thread: Some(thread) })
-    }
-}
-
-impl Drop for Resolver {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        self.bell.ring();
-        if let Some(thread) = self.thread.take() {
-            // Its panic has been reported by the hook.
-            drop(thread.join());
-        }
-    }
-}
-
-/// What the kernel would do with a datagram of an outlet to an address; none when only it can.
-fn find(routes: &mut Routes, devices: &[Device], question: &Question) -> Option<Route> {
-    let Question { outlet, key: Key { cookie: wanted, to } } = *question;
-    let own = own_address(outlet)?;
-    let is_group = to.is_multicast();
-    let (level, hops, heard_here, class) = match to {
-        IpAddr::V4(_) => {
-            let hops = if is_group { libc::IP_MULTICAST_TTL } else { libc::IP_TTL };
-            (libc::IPPROTO_IP, hops, libc::IP_MULTICAST_LOOP, libc::IP_TOS)
-        }
-        IpAddr::V6(_) => {
-            let hops = if is_group { libc::IPV6_MULTICAST_HOPS } else { libc::IPV6_UNICAST_HOPS };
-            (libc::IPPROTO_IPV6, hops, libc::IPV6_MULTICAST_LOOP, libc::IPV6_TCLASS)
-        }
-    };
-    let number = |name| option(outlet, level, name, 0i32);
-    let (hops, class) = (number(hops)?, number(class)?);
-    let interface = match to {
-        _ if !is_group => None,
-        IpAddr::V4(_) => group_interface(wanted),
-        IpAddr::V6(_) => {
-            number(libc::IPV6_MULTICAST_IF).and_then(|index| u32::try_from(index).ok())
-        }
-    };
-    let interface = interface.filter(|&index| index != 0);
-    let hop = routes.hop(to, Some(own.ip()), interface).ok()??;
-    // Frames do not come back to members on this host. Of IPv6 the kernel does not say whether there are any.
-    let comes_back = hop.is_heard_here || to.is_ipv6();
-    if is_group && comes_back && number(heard_here)? != 0 {
-        return None;
-    }
-    let device = devices.iter().position(|device| device.index == hop.device)?;
-    let to_mac: Mac = match mac_of_group(to) {
-        Some(mac) => mac,
-        None => routes.neighbour(hop.device, hop.next).ok()??,
-    };
-    let from = match own.ip() {
-        any if any.is_unspecified() => hop.from?,
-        bound => bound,
-    };
-    // The number may have become another outlet's meanwhile.
-    (cookie(outlet) == Some(wanted)).then_some(Route {
-        device: device as u8,
-        to_mac,
-        from_mac: devices[device].mac,
-        from: SocketAddr::new(from, own.port()),
-        hops: u8::try_from(hops).ok()?,
-        class: u8::try_from(class).ok()?,
-        mtu: devices[device].mtu,
-    })
-}
-
-fn own_address(outlet: RawFd) -> Option<SocketAddr> {
-    if outlet < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is borrowed for this call; one that is closed is an error, not a danger.
-    let outlet = unsafe { std::os::fd::BorrowedFd::borrow_raw(outlet) };
-    rustix::net::getsockname(outlet).ok()?.try_into().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock;
     use crate::outlet::{Way, open};
-    use std::net::UdpSocket;
+    use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::AsRawFd;
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
@@ -451,7 +221,7 @@ mod tests {
         let key = Key { cookie: cookie(outlet.0).unwrap(), to: to.ip() };
         for _ in 0..2000 {
             let now = clock::now();
-            link.take_answers(now);
+            link.directions.take_answers(now);
             if link.route(now, outlet, key).is_some() {
                 return;
             }
@@ -528,21 +298,5 @@ mod tests {
         let batch = Batch { messages: &[Message { to, segment: 4000, parts: 1 }], parts: &[&body] };
         assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
         assert_eq!(inbox.recv(&mut [0; 5000]).unwrap(), 4000);
-    }
-
-    #[test]
-    fn destinations_beyond_those_that_there_is_room_for_are_asked_again() {
-        let Some((mut link, _turn)) = link() else { return };
-        for nth in 0..(KNOWN_MAX as u32 + 500) {
-            let key = Key { cookie: 1, to: IpAddr::V4(nth.into()) };
-            // The questions are answered by nobody who knows such an outlet.
-            while link.route(clock::now(), SocketHandle(-1), key).is_none() && {
-                let place = link.place(&key);
-                link.known[place].is_none()
-            } {
-                link.take_answers(clock::now());
-            }
-            assert!(link.count <= KNOWN_MAX);
-        }
     }
 }

@@ -70,6 +70,22 @@ const FOR_TESTS: &[Need] = &[
         why: "decoders of GStreamer",
     },
     Need {
+        probe: &["gst-inspect-1.0", "rtspclientsink"],
+        packages: &["gstreamer1.0-rtsp"],
+        why: "GStreamer as a recorder by RTSP",
+    },
+    Need {
+        probe: &["/usr/bin/python3", "-c", "import gi; gi.require_version('Gst', '1.0')"],
+        packages: &["python3-gst-1.0"],
+        why: "pauses, seeks and speeds of GStreamer",
+    },
+    Need { probe: &["mpv", "--version"], packages: &["mpv"], why: "player of the tests by RTSP" },
+    Need {
+        probe: &["ip", "-V"],
+        packages: &["iproute2"],
+        why: "networks of their own, in which players join groups",
+    },
+    Need {
         probe: &["node", "--version"],
         packages: &["nodejs"],
         why: "runs tus-js-client, and drives the browser of the tests",
@@ -88,6 +104,16 @@ const FOR_TESTS: &[Need] = &[
         probe: &["litmus", "--version"],
         packages: &["litmus"],
         why: "judge of the tests: what WebDAV asks of a server",
+    },
+    Need {
+        probe: &["tc", "-V"],
+        packages: &["iproute2"],
+        why: "network namespaces with a limited wire between them",
+    },
+    Need {
+        probe: &["sysctl", "--version"],
+        packages: &["procps"],
+        why: "network settings inside them",
     },
     Need {
         probe: &["chromium", "--version"],
@@ -148,6 +174,16 @@ const FOR_PYTHON_TOOLS: &[Need] = &[Need {
     why: "unpacks tools that come ready from the Python index",
 }];
 
+const FOR_MACHINES: &[Need] = &[
+    Need {
+        probe: &["qemu-system-x86_64", "--version"],
+        packages: &["qemu-system-x86"],
+        why: "emulates a machine with a kernel of its own",
+    },
+    Need { probe: &["tc", "-V"], packages: &["iproute2"], why: "makes the wire inside it" },
+    Need { probe: &["dpkg-deb", "--version"], packages: &["dpkg"], why: "unpacks that kernel" },
+];
+
 /// Makes the programs available that the tests play against.
 pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
     set_up(&[FOR_TESTS, FOR_DISKS])
@@ -156,6 +192,11 @@ pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
 /// Makes the programs available that the benches measure against.
 pub(crate) fn set_up_for_benches() -> Result<Remark> {
     set_up(&[FOR_BENCHES, FOR_DISKS])
+}
+
+/// Makes emulated machines available.
+pub(crate) fn set_up_for_machines() -> Result<Remark> {
+    set_up(&[FOR_MACHINES])
 }
 
 /// Makes Python environments available.

@@ -16,6 +16,7 @@ mod clients;
 mod crash;
 mod deny;
 mod tidy;
+mod txtime;
 
 mod ci;
 
@@ -65,6 +66,8 @@ enum Task {
     Doc,
     /// Licences, bans and sources of all dependencies, and advisories where they can be fetched
     Deny,
+    /// Datagrams with times, on a kernel that keeps them, in an emulated machine
+    Txtime,
     /// Builds the server and the bench for release and runs the bench
     Bench {
         /// Name of the bench and its arguments, as `tactus-bench --help` lists them
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Task::Crash { arguments } => crash::run_crash(&workspace, &arguments),
         Task::Doc => ci::run_one(&workspace, "doc"),
         Task::Deny => ci::run_one(&workspace, "deny"),
+        Task::Txtime => txtime::run_txtime(&workspace),
         Task::Bench { arguments } => bench::run_bench(&workspace, &arguments),
     });
     match result {

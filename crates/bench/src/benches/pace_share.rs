@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tactus_core::units::SECOND;
 
-use super::{RECEIVER_CORE, SERVER_CORES, Stage};
+use super::{RECEIVER_CORE, SERVER_CORES, Stage, heard};
 use crate::datagrams::{Inboxes, PORT};
 use crate::figures::windows::{Grid, Span};
 use crate::gaps::Detector;
@@ -118,10 +118,7 @@ fn run(stage: &Stage, joins: u64) -> Result<Run> {
     inboxes.wait_until_all_have_some(&mut server)?;
     interrupt::sleep_until(clock::now() + SECOND.times(joins))?;
     server.check()?;
-    let gaps = match stage.options.accept_noise {
-        true => detector.stop().map(|_| vec![])?,
-        false => detector.stop()?,
-    };
+    let gaps = heard::gaps(stage, detector)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
     let first = |flow: usize| traces[flow].steps().first().map(|step| step.at);

@@ -13,22 +13,23 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, MILLISECOND, Nanos, SECOND};
 
+use super::heard::{Heard, listen};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
-use crate::cpu::Look;
 use crate::datagrams::{Inboxes, PORT};
 use crate::figures::jitter;
-use crate::figures::windows::{Grid, Span};
-use crate::gaps::Detector;
+use crate::figures::windows::Grid;
 use crate::peers::{Server, measure_volume};
 use crate::report::{Plot, Report, Table, Verdict, spread};
 use crate::spread::Spread;
-use crate::{clock, command, interrupt, priority};
+use crate::{command, interrupt, priority};
 
 const WARM_UP: Nanos = SECOND.times(2);
 const ROUNDS: usize = 5;
 const PAYLOAD: u64 = 1316;
 /// What HTB and TBF count besides: Ethernet's header, IP's and UDP's.
 const HEADERS: u64 = 42;
+/// Least burst of a discipline: two frames.
+const BURST_MIN: u64 = 3000;
 /// Arrivals that there is memory for: 10 Gbit/s for 25 s.
 const ROOM: usize = 24_000_000;
 
@@ -37,16 +38,29 @@ enum Sender {
     Tactus,
     Htb,
     Tbf,
+    HtbWide,
+    TbfWide,
 }
 
 impl Sender {
-    const ALL: [Self; 3] = [Self::Tactus, Self::Htb, Self::Tbf];
+    const ALL: [Self; 5] = [Self::Tactus, Self::Htb, Self::Tbf, Self::HtbWide, Self::TbfWide];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Tactus => "tactus",
             Self::Htb => "HTB",
             Self::Tbf => "TBF",
+            Self::HtbWide => "HTB (burst 2 ms)",
+            Self::TbfWide => "TBF (burst 2 ms)",
+        }
+    }
+
+    /// What the discipline may send at once, in time: as much as Tactus, whose turns are as far apart; or enough
+    /// for its timer to come late by.
+    const fn burst(self) -> Nanos {
+        match self {
+            Self::Tactus | Self::Htb | Self::Tbf => Nanos::from_micros(250),
+            Self::HtbWide | Self::TbfWide => Nanos::from_millis(2),
         }
     }
 }
@@ -74,8 +88,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let mut report = stage.report("pace-sweep", question);
     report.method.push(
         "One flow of datagrams of 1,316 bytes. Tactus sends a title again and again from memory (`burst` as by \
-         default: none); HTB (one class) and TBF are fed by a socket that is always full, with the smallest bursts \
-         that they take. Their rates are set on the frame, which they count (42 bytes more). J by the kernel's stamps at \
+         default: none, so one turn of 250 us); HTB (one class) and TBF are fed by a socket that is always full, \
+         with as much burst, and with 2 ms, which their timers' lateness fits into. Their rates are set on the frame, which they count (42 bytes more). J by the kernel's stamps at \
          the receiver."
             .into(),
     );
@@ -118,30 +132,16 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
     let _discipline = Discipline::set(stage, sender, rate)?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-sweep-").tempdir()?;
     let to = format!("{}:{PORT}", stage.wire.receiver_address());
-    let mut server = match sender {
+    let server = match sender {
         Sender::Tactus => tactus(stage, folder, title, rate, &to)?,
-        Sender::Htb | Sender::Tbf => {
+        Sender::Htb | Sender::Tbf | Sender::HtbWide | Sender::TbfWide => {
             let own = std::env::current_exe()?;
             let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
             command.args(["pace-flood", "--to", &to]);
             Server::start_silent(&command, folder, &stage.wire)?
         }
     };
-    let detector = Detector::start(RECEIVER_CORE)?;
-    inboxes.wait_until_all_have_some(&mut server)?;
-    let from = clock::now() + WARM_UP;
-    let measured = Span { from, to: from + stage.seconds(20) };
-    interrupt::sleep_until(measured.from)?;
-    let before = Look::take()?;
-    interrupt::sleep_until(measured.to)?;
-    let spent = Look::take()?.since(&before, server.process());
-    server.check()?;
-    let gaps = match stage.options.accept_noise {
-        true => detector.stop().map(|_| vec![])?,
-        false => detector.stop()?,
-    };
-    drop(server);
-    let (traces, dropped) = inboxes.stop()?;
+    let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
     let packets = traces[0].between(measured.from, measured.to).len();
     ensure!(packets > 0, "nothing came");
     let lack = "no window without a gap";
@@ -212,15 +212,14 @@ impl<'a> Discipline<'a> {
     fn set(stage: &'a Stage, sender: Sender, rate: BitRate) -> Result<Self> {
         let wire = (rate.0 * (PAYLOAD + HEADERS)).div_ceil(PAYLOAD);
         let device = stage.wire.server_device();
-        // A burst below what one tick of its timer carries would not reach the rate: 250 of them are a second.
-        let burst = (wire / 8 / 4000).max(3000);
+        let burst = BitRate(wire).bytes_in(sender.burst()).0.max(BURST_MIN);
         let lines = match sender {
             Sender::Tactus => return Ok(Self(None)),
-            Sender::Htb => format!(
+            Sender::Htb | Sender::HtbWide => format!(
                 "qdisc replace dev {device} root handle 1: htb default 1\n\
                  class add dev {device} parent 1: classid 1:1 htb rate {wire}bit burst {burst} cburst {burst}\n"
             ),
-            Sender::Tbf => format!(
+            Sender::Tbf | Sender::TbfWide => format!(
                 "qdisc replace dev {device} root tbf rate {wire}bit burst {burst} limit 4000000\n"
             ),
         };
@@ -295,7 +294,10 @@ fn summarise(mbits: &[u64], runs: &[Run], report: &mut Report) {
                 ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours.max(1e-5)).collect();
             let all = Spread::of(&ratios);
             report.verdicts.push(Verdict {
-                figure: format!("J over 1 s at {mbit} Mbit/s, {} / tactus", other.name()),
+                figure: format!(
+                    "J over 1 s at {mbit} Mbit/s, {} of equal burst / tactus",
+                    other.name()
+                ),
                 measured: spread(&ratios),
                 must: "5".into(),
                 reached: all.map(|all| all.min >= 5.0),

@@ -1,7 +1,8 @@
 //! rtsp-crowd: thousands of RTSP clients at once, who seek and pause at random while uploads come in.
 //!
 //! Promise: titles are read from a cold disk; every client is on its own, and what the server announces is held against
-//! what comes. A run in which the receiver itself lost datagrams says so.
+//! what comes: each byte at the time that the title's rate gives it. Uploads come at the same time, and all that was
+//! acknowledged is read back. A run in which the receiver itself lost datagrams says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ const LATE: f64 = 250.0;
 const UPLOAD_EVERY: Nanos = Nanos::from_millis(100);
 const UPLOAD: Bytes = Bytes(256 * KIB);
 const PORT: u16 = 8554;
+/// Where the server tells what it counts, on its own side of the wire.
+const ADMIN: &str = "127.0.0.1:9464";
 
 /// Runs it.
 pub(super) fn bench(stage: &Stage) -> Result<Report> {
@@ -49,6 +52,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
         clients,
         titles: Arc::clone(&titles),
+        rate: RATE,
         stagger: STAGGER,
         length,
         seed: 1,
@@ -72,36 +76,47 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let told = crowd::play(&stage.wire.receiver_side(), &plan)?;
     let harvest = beside.join().map_err(|_| anyhow!("the uploader panicked"))??;
     server.check()?;
-    let metrics = [
-        ("underruns", "tactus_packet_underruns_total"),
-        ("refused", "tactus_packets_refused_total"),
-    ];
-    report
-        .runs
-        .push(json!({ "clients": clients, "seconds": length.0 / SECOND.0, "looked_at": metrics }));
+    let own = own_counts(stage)?;
     drop(server);
+    let stored = uploader::check(&root.join(UPLOADS), "crowd-", &harvest, UPLOAD)?;
     fs::remove_dir_all(root.join(UPLOADS))?;
+    report.runs.push(json!({ "clients": clients, "seconds": length.0 / SECOND.0, "server": own }));
     report.method = vec![format!(
-        "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} titles of {RATE}, \
+        "{clients} clients on one address, each with a connection, RTP over UDP from {TITLES} titles of {RATE} (constant), \
          cold; each seeks or pauses every 20 s on average, a pause is 4 s. An upload of {UPLOAD} begins every \
-         {UPLOAD_EVERY}. Lateness: by the RTP time stamp, from the client's earliest datagram since its last PLAY, by the kernel's stamps; late \
-         is a client with a datagram more than {LATE} ms behind. Server on core 0, clients on core 1."
+         {UPLOAD_EVERY}, and is read back at the end. Lateness: by the title's rate, from the client's earliest datagram since its last \
+         PLAY, by the kernel's stamps; what has not come when the client asks for something else counts as well. Late \
+         is a client with bytes more than {LATE} ms behind. Server on core 0, clients on core 1."
     )];
-    summarise(&told, &harvest, &mut report);
+    summarise(&told, &harvest, stored, &own, &mut report);
     Ok(report)
 }
 
-fn summarise(told: &[Told], harvest: &uploader::Harvest, report: &mut Report) {
+fn summarise(
+    told: &[Told],
+    harvest: &uploader::Harvest,
+    stored: usize,
+    own: &[(&str, f64)],
+    report: &mut Report,
+) {
     let sum = |value: &dyn Fn(&Told) -> u64| told.iter().map(value).sum::<u64>();
     let late = told.iter().filter(|one| one.seen.late.max > LATE).count();
     let mut all = Late::default();
     told.iter().for_each(|one| all.add(&one.seen.late));
-    let mut plays: Vec<f64> =
-        told.iter().flat_map(|one| one.did.plays.iter().map(|&took| f64::from(took))).collect();
+    let times = |times: &dyn Fn(&Told) -> &[f32]| -> Vec<f64> {
+        told.iter().flat_map(|one| times(one).iter().map(|&took| f64::from(took))).collect()
+    };
+    let (mut plays, mut starts) = (times(&|one| &one.did.plays), times(&|one| &one.seen.starts));
+    let of = |values: &mut Vec<f64>, q| spread::quantile(values, q).unwrap_or(f64::NAN);
     let silent = told.iter().filter(|one| one.seen.datagrams == 0).count();
     let failures: Vec<String> = told.iter().flat_map(|one| one.did.failures.clone()).collect();
-    let broken = sum(&|one| one.seen.breaks) + sum(&|one| one.seen.malformed);
+    let share_min = told.iter().filter_map(|one| one.seen.share_min).fold(f64::NAN, f64::min);
     let missing = sum(&|one| one.seen.missing);
+    let breaks = sum(&|one| one.seen.breaks);
+    let unmarked = sum(&|one| one.seen.unmarked);
+    let wrong = sum(&|one| one.seen.malformed + one.seen.jumps);
+    let short = sum(&|one| one.seen.short);
+    let acked = harvest.uploads.len() - harvest.unacked();
     let mut table = Table::new("what the clients saw", &["figure", "value"]);
     let rows = [
         ("clients", told.len() as f64),
@@ -111,22 +126,31 @@ fn summarise(told: &[Told], harvest: &uploader::Harvest, report: &mut Report) {
         ("pauses", sum(&|one| u64::from(one.did.pauses)) as f64),
         ("datagrams", sum(&|one| one.seen.datagrams) as f64),
         ("datagrams missing", missing as f64),
-        ("counters broken, packets malformed", broken as f64),
+        ("datagrams that the clients' own sockets dropped", sum(&|one| one.seen.dropped) as f64),
+        ("counters broken where nobody sought", breaks as f64),
+        ("counters broken at a seek, unmarked", unmarked as f64),
+        ("packets malformed, time stamps that jump", wrong as f64),
+        ("whole seconds watched", sum(&|one| one.seen.seconds) as f64),
+        ("seconds with less than 3/4 of the rate", short as f64),
+        ("least share of the rate in a second", share_min),
         ("lateness p50, ms", all.quantile(0.5)),
         ("lateness p99, ms", all.quantile(0.99)),
         ("lateness p99.9, ms", all.quantile(0.999)),
         ("lateness max, ms", all.max),
-        ("PLAY answered, p50, s", spread::quantile(&mut plays, 0.5).unwrap_or(f64::NAN)),
-        ("PLAY answered, p99, s", spread::quantile(&mut plays, 0.99).unwrap_or(f64::NAN)),
+        ("PLAY answered, p50, s", of(&mut plays, 0.5)),
+        ("PLAY answered, p99, s", of(&mut plays, 0.99)),
+        ("first datagram behind the answer, p99, s", of(&mut starts, 0.99)),
+        ("first datagram behind the answer, max, s", of(&mut starts, 1.0)),
         ("uploads", harvest.uploads.len() as f64),
         ("uploads without acknowledgement", harvest.unacked() as f64),
+        ("uploads acknowledged that are not as sent", (acked - stored) as f64),
         ("acknowledgement p99, ms", harvest.ack(0.99)),
     ];
-    for (figure, value) in rows {
-        table.row(vec![figure.into(), number(value)]);
+    for (figure, value) in rows.iter().chain(own) {
+        table.row(vec![(*figure).into(), number(*value)]);
     }
     report.tables.push(table);
-    for failure in failures.iter().take(5) {
+    for failure in failures.iter().chain(&harvest.reasons()).take(5) {
         say(failure);
     }
     let mut zero = |figure: &str, value: u64| {
@@ -140,13 +164,41 @@ fn summarise(told: &[Told], harvest: &uploader::Harvest, report: &mut Report) {
         });
     };
     zero("clients that were late, silent or refused", (late + silent + failures.len()) as u64);
+    zero("seconds with less than 3/4 of the rate", short);
     zero("datagrams missing", missing);
-    zero("continuity errors", broken);
+    zero("continuity errors where nobody sought", breaks);
+    zero("continuity errors at seeks, unmarked", unmarked);
+    zero("packets malformed, time stamps that jump", wrong);
+    zero("uploads not acknowledged, or not as sent", (harvest.uploads.len() - stored) as u64);
+}
+
+/// What the server itself has counted of it.
+fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--fail", "--max-time", "20", &format!("http://{ADMIN}/metrics")]);
+    let text = command::finish(&mut stage.wire.on_server_side(&curl))?;
+    let value = |name: &str| -> Option<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let names = [
+        ("server: underruns of datagrams", "tactus_packet_underruns_total"),
+        ("server: datagrams that the kernel refused", "tactus_packets_refused_total"),
+        ("server: underruns of other streams", "tactus_underruns_total"),
+    ];
+    let count = |(figure, name): (&'static str, &str)| {
+        Ok((figure, value(name).with_context(|| format!("the server tells no {name}"))?))
+    };
+    names.into_iter().map(count).collect()
 }
 
 /// Titles of [`RATE`]: one, made by ffmpeg, and copies, so that each is read from the disk.
 fn lay(stage: &Stage) -> Result<(Arc<[Title]>, PathBuf)> {
     let root = stage.options.data.join("rtsp");
+    // What a run that was broken off has left.
+    if root.join(UPLOADS).exists() {
+        fs::remove_dir_all(root.join(UPLOADS))?;
+    }
     fs::create_dir_all(root.join(UPLOADS))?;
     let first = root.join("0.ts");
     if !first.is_file() {
@@ -177,7 +229,7 @@ fn start(stage: &Stage, root: &Path) -> Result<Server> {
     let token = folder.path().join("token");
     fs::write(&token, TOKEN)?;
     let text = format!(
-        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+        "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n\
          [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"2 GiB\"\n\
          [cores]\nplacement = [{{ cpu = 0, servers = [\"disk.0\", \"block\", \"delivery\", \"link\", \"packets\"] }}]\n\
          [rtsp]\naddress = \"{}:{PORT}\"\nconnections_per_address_max = 10000\n\
@@ -206,6 +258,7 @@ fn wait_for_index(stage: &Stage, title: &Title) -> Result<()> {
         server: std::net::SocketAddrV4::new(stage.wire.server_address(), PORT),
         clients: 1,
         titles: vec![title.clone()].into(),
+        rate: RATE,
         stagger: Nanos(1),
         length: SECOND,
         seed: 1,

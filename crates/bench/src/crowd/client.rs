@@ -20,13 +20,24 @@ pub struct Title {
     pub length: Nanos,
 }
 
+/// What a client was sent between a PLAY and what ended it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The number of the datagram that it begins with, as the server announced it.
+    pub first: u16,
+    /// It began elsewhere; otherwise it went on where a pause was.
+    pub is_elsewhere: bool,
+    /// When PLAY was answered.
+    pub answered: MonoTime,
+    /// When the client asked for something else: until then all had to come.
+    pub until: Option<MonoTime>,
+}
+
 /// What a client did.
 #[derive(Clone, Debug, Default)]
 pub struct Did {
-    /// Numbers of the datagrams with which playing began anew elsewhere, as the server announced them.
-    pub begins: Vec<u16>,
-    /// The same of each PLAY, also of those that went on where a pause was.
-    pub starts: Vec<u16>,
+    /// What it played, one after the other.
+    pub parts: Vec<Part>,
     /// Answers other than 200, and what else went wrong.
     pub failures: Vec<String>,
     /// Seconds until PLAY was answered.
@@ -128,6 +139,7 @@ impl Client {
             }
             State::Playing(mut session) => {
                 if self.paused < PAUSES_MAX && self.dice.share() < 0.5 {
+                    self.stop();
                     session.ask("PAUSE", "")?;
                     self.did.pauses += 1;
                     self.paused += 1;
@@ -180,21 +192,31 @@ impl Client {
 
     fn play(&mut self, session: &mut Session, place: Option<f64>) -> Result<()> {
         let range = place.map_or(String::new(), |place| format!("Range: npt={place:.3}-\r\n"));
+        self.stop();
         let asked = clock::now();
         let answer = session.ask("PLAY", &range)?;
-        self.did.plays.push(seconds(clock::now().since(asked)) as f32);
+        let answered = clock::now();
+        self.did.plays.push(seconds(answered.since(asked)) as f32);
         let info = answer.field("rtp-info").context("PLAY says no RTP-Info")?;
         let number = info.split([';', ',']).find_map(|part| part.trim().strip_prefix("seq="));
         let number = number.and_then(|number| number.parse().ok()).context("no seq")?;
-        self.did.starts.push(number);
-        if place.is_some() {
-            self.did.begins.push(number);
-        }
+        let is_elsewhere = place.is_some();
+        self.did.parts.push(Part { first: number, is_elsewhere, answered, until: None });
         Ok(())
+    }
+
+    /// From now on it does not wait for more of what it plays.
+    fn stop(&mut self) {
+        if let Some(part) = self.did.parts.last_mut() {
+            part.until.get_or_insert_with(clock::now);
+        }
     }
 
     /// Leaves, and tells what it did.
     pub(super) fn leave(mut self) -> (usize, Did) {
+        if matches!(self.state, State::Playing(_)) {
+            self.stop();
+        }
         if let State::Playing(mut session) | State::Paused(mut session) = self.state
             && let Err(error) = session.ask("TEARDOWN", "")
         {

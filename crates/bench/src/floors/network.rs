@@ -104,5 +104,5 @@ fn on_core(core: usize, work: impl FnOnce() -> Result<()>) -> Result<Nanos> {
     let thread = gettid().as_raw_nonzero().get() as u32;
     let before = cpu::thread_run_time(thread)?;
     work()?;
-    Ok(cpu::thread_run_time(thread)? - before)
+    Ok(cpu::thread_run_time(thread)?.saturating_sub(before))
 }

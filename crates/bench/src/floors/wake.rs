@@ -65,7 +65,7 @@ fn timer() -> Result<Floor> {
             clock::sleep_until(due);
             late.push(clock::now().since(due).0 as f64 / 1e3);
         }
-        let ran = cpu::thread_run_time(thread)? - before;
+        let ran = cpu::thread_run_time(thread)?.saturating_sub(before);
         Ok((late, ran.0 as f64 / 1e3 / WAKES as f64))
     };
     let (mut late, cost) =

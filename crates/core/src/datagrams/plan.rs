@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::Counting;
 use crate::byte_clock::{ByteClock, Due};
 use crate::ts::{Index, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
@@ -23,6 +24,8 @@ pub struct Plan {
     pub stamps: Option<Stamps>,
     /// Null packets are put between those of the title so that all leave at this rate exactly.
     pub stuff: Option<BitRate>,
+    /// It is a part of a session whose counters go on; none where nothing is before it or behind it.
+    pub counting: Option<Counting>,
 }
 
 /// The clocks inside a title.

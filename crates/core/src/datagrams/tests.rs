@@ -9,7 +9,8 @@ const SESSION: Session = Session { source: 7, sequence: 65_530, timestamp: u32::
 
 fn cutting(clock: ByteClock, burst: Nanos) -> Cutting {
     let form = Form::Rtp(SESSION);
-    Cutting { form, clock, burst, segments_max: SEGMENTS_MAX, turn: None, plan: None }
+    let gathering = Gathering::of(burst, Nanos(1));
+    Cutting { form, clock, gathering, segments_max: SEGMENTS_MAX, turn: None, plan: None }
 }
 
 fn cutter(rate: u64, burst: Nanos) -> Cutter {
@@ -18,6 +19,23 @@ fn cutter(rate: u64, burst: Nanos) -> Cutter {
 }
 
 proptest! {
+    #[test]
+    fn nobody_waits_for_longer_than_the_burst_or_a_turn(
+        burst in 0u64..40_000_000, tick in 50_000u64..2_000_000, due in 0u64..1 << 60,
+        rate in 1_000u64..10_000_000_000,
+    ) {
+        let gathering = Gathering::of(Nanos(burst), Nanos(tick));
+        let leaves = gathering.leaves(MonoTime(due)).since(MonoTime(due));
+        prop_assert!(gathering.leaves(MonoTime(due)) >= MonoTime(due) && leaves < gathering.grid);
+        prop_assert!(gathering.grid.0.is_multiple_of(tick), "it leaves in a turn");
+        let most = if gathering.grid.0 > tick { burst } else { burst.max(tick) + tick };
+        prop_assert!(gathering.within.0 + gathering.grid.0 <= most);
+        // The first of a message waits for the others, and for the moment at which they leave.
+        let count = gathering.datagrams(BitRate(rate));
+        let waits = BitRate(rate).time_for(PAYLOAD).times(count - 1) + gathering.grid;
+        prop_assert!(count == 1 || waits <= Nanos(most) + Nanos(count), "{waits:?}");
+    }
+
     #[test]
     fn every_byte_leaves_once_in_order_and_no_datagram_before_it_is_due(
         rate in 1_000u64..100_000_000_000, len in 1u64..400_000, burst in 0u64..8_000_000,

@@ -93,6 +93,8 @@ pub(super) struct Node {
     pub(super) share: Clock,
     /// The last turn in which it had something to send.
     pub(super) busy: u64,
+    /// All that it has sent, and those below it.
+    pub(super) sent: Bytes,
 }
 
 impl Node {
@@ -108,6 +110,7 @@ impl Node {
         guarantee: Clock::at(MonoTime(0)),
         share: Clock::at(MonoTime(0)),
         busy: 0,
+        sent: Bytes(0),
     };
 
     /// When its ceiling allows the next packet.

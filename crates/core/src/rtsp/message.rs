@@ -1,4 +1,5 @@
-//! Requests and answers (RFC 2326, sections 4 to 7), and the frames between them (section 10.12).
+//! Requests and answers (RFC 2326, sections 4 to 7; RFC 7826, sections 5 to 8), and the frames between them (section
+//! 10.12; section 14).
 //!
 //! Promise: where a message ends is known before it is believed; lines, heads, bodies and the number of
 //! fields are bounded; a field that must stand once does. Lines end with CR and LF, no field is continued on the next
@@ -8,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::Status;
+use super::{Status, Version};
 
 /// Longest line, its end not counted (row S01).
 pub const LINE_MAX: usize = 4 << 10;
@@ -33,7 +34,7 @@ pub enum Piece {
         /// Bytes in all.
         len: usize,
     },
-    /// The head of a request.
+    /// The head of a request, or of an answer to one of ours.
     Head {
         /// Bytes, the empty line included.
         len: usize,
@@ -154,8 +155,8 @@ pub struct Request {
     pub verb: String,
     /// Of what: an absolute `rtsp:` URL, or `*`.
     pub uri: String,
-    /// Whether it speaks version 1.0.
-    pub is_version_1: bool,
+    /// What it speaks.
+    pub version: Version,
     /// Its number.
     pub cseq: u32,
     /// Bytes of the body behind it.
@@ -199,52 +200,17 @@ impl Request {
         if version.starts_with("HTTP/") {
             return Err(Fault::Http);
         }
-        let number = version.strip_prefix("RTSP/").ok_or(Fault::Malformed("no version"))?;
-        let is_number = |text: &str| {
-            (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
-        };
-        if !number.split_once('.').is_some_and(|(a, b)| is_number(a) && is_number(b)) {
-            return Err(Fault::Malformed("no version"));
-        }
-        let mut fields: Vec<(String, String)> = Vec::new();
-        for line in lines.take_while(|line| !line.is_empty()) {
-            let (name, value) =
-                line.split_once(':').ok_or(Fault::Malformed("a field without :"))?;
-            if name.is_empty() || !name.bytes().all(is_token) {
-                return Err(Fault::Malformed("a field without a name"));
-            }
-            if value.chars().any(|c| c.is_control() && c != '\t') {
-                return Err(Fault::Malformed("a control character"));
-            }
-            let name = name.to_ascii_lowercase();
-            if SINGLE.contains(&name.as_str()) && fields.iter().any(|(known, _)| *known == name) {
-                return Err(Fault::Malformed("a field stands twice"));
-            }
-            if fields.len() == FIELDS_MAX {
-                return Err(Fault::Malformed("too many fields"));
-            }
-            fields.push((name, String::from(value.trim_matches([' ', '\t']))));
-        }
-        let mut request = Self {
-            method: Method::of(verb),
-            verb: verb.into(),
-            uri: uri.into(),
-            is_version_1: number == "1.0",
-            cseq: 0,
-            body: 0,
-            fields,
-        };
-        let cseq = request.field("cseq").ok_or(Fault::Malformed("no CSeq"))?;
-        request.cseq = whole(cseq).ok_or(Fault::Malformed("no CSeq"))?;
-        if let Some(length) = request.field("content-length") {
-            let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
-            if !is_number {
-                return Err(Fault::Malformed("no Content-Length"));
-            }
-            let length = length.parse::<usize>().ok().filter(|&length| length <= BODY_MAX);
-            request.body = length.ok_or(Fault::BodyTooLong)?;
-        }
-        Ok(request)
+        let version = Version::parse(version).ok_or(Fault::Malformed("no version"))?;
+        let fields = fields(lines)?;
+        let cseq = cseq(&fields)?;
+        let body = body(&fields)?;
+        let (method, verb, uri) = (Method::of(verb), verb.into(), uri.into());
+        Ok(Self { method, verb, uri, version, cseq, body, fields })
+    }
+
+    /// It is of this session, which it has named in another way.
+    pub fn name_session(&mut self, id: String) {
+        self.fields.push(("session".into(), id));
     }
 
     /// The value of the first field of this name, which is written small.
@@ -254,13 +220,93 @@ impl Request {
 
     /// The values of all fields of this name.
     pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+        named(&self.fields, name)
     }
 
     /// The session that it names, without parameters.
     pub fn session(&self) -> Option<&str> {
         Some(self.field("session")?.split(';').next().unwrap_or_default().trim())
     }
+}
+
+/// An answer of a client to what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// What it says.
+    pub status: Status,
+    /// The number of the request that it answers.
+    pub cseq: u32,
+    /// Bytes of the body behind it.
+    pub body: usize,
+}
+
+impl Answer {
+    /// Whether a head as [`piece`] has found it is one: methods have no slash in them.
+    pub fn begins(head: &[u8]) -> bool {
+        head.starts_with(b"RTSP/")
+    }
+
+    /// Reads a head as [`piece`] has found it.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn parse(head: &[u8]) -> Result<Self, Fault> {
+        let text = core::str::from_utf8(head).map_err(|_| Fault::Malformed("no UTF-8"))?;
+        let mut lines = text.split("\r\n");
+        // What the reason says is for people.
+        let mut words = lines.next().unwrap_or_default().splitn(3, ' ');
+        let version = words.next().and_then(Version::parse);
+        version.ok_or(Fault::Malformed("no version"))?;
+        let code = words.next().filter(|code| code.len() == 3).and_then(whole);
+        let code = code.filter(|code| (100..1000).contains(code));
+        let status = Status(code.ok_or(Fault::Malformed("no status"))? as u16);
+        let fields = fields(lines)?;
+        Ok(Self { status, cseq: cseq(&fields)?, body: body(&fields)? })
+    }
+}
+
+type Fields = Vec<(String, String)>;
+
+fn named<'a>(fields: &'a Fields, name: &str) -> impl Iterator<Item = &'a str> {
+    fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// The fields of a head, their names written small.
+fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Fields, Fault> {
+    let mut fields = Fields::new();
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or(Fault::Malformed("a field without :"))?;
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(Fault::Malformed("a field without a name"));
+        }
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            return Err(Fault::Malformed("a control character"));
+        }
+        let name = name.to_ascii_lowercase();
+        if SINGLE.contains(&name.as_str()) && named(&fields, &name).next().is_some() {
+            return Err(Fault::Malformed("a field stands twice"));
+        }
+        if fields.len() == FIELDS_MAX {
+            return Err(Fault::Malformed("too many fields"));
+        }
+        fields.push((name, String::from(value.trim_matches([' ', '\t']))));
+    }
+    Ok(fields)
+}
+
+fn cseq(fields: &Fields) -> Result<u32, Fault> {
+    named(fields, "cseq").next().and_then(whole).ok_or(Fault::Malformed("no CSeq"))
+}
+
+/// Bytes of the body.
+fn body(fields: &Fields) -> Result<usize, Fault> {
+    let Some(length) = named(fields, "content-length").next() else { return Ok(0) };
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err(Fault::Malformed("no Content-Length"));
+    }
+    let length = length.parse::<usize>().ok().filter(|&length| length <= BODY_MAX);
+    length.ok_or(Fault::BodyTooLong)
 }
 
 /// An answer.
@@ -292,6 +338,13 @@ impl Reply {
         self
     }
 
+    /// With this field, and no other of its name.
+    #[must_use]
+    pub fn with_only(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.with(name, value)
+    }
+
     /// With a body.
     #[must_use]
     pub fn body(mut self, body: Vec<u8>) -> Self {
@@ -305,14 +358,15 @@ impl Reply {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// As it is sent, for the request of this number.
-    pub fn write(&self, cseq: Option<u32>) -> Vec<u8> {
+    /// As it is sent, for the request of this version and number. What asks in a version that is not spoken is answered
+    /// in 1.0.
+    pub fn write(&self, version: Version, cseq: Option<u32>) -> Vec<u8> {
         let mut text = String::new();
         let mut line = |written: core::fmt::Arguments<'_>| {
             text.write_fmt(written).expect("a string takes what is written");
             text.push_str("\r\n");
         };
-        line(format_args!("RTSP/1.0 {} {}", self.status.0, self.status.reason()));
+        line(format_args!("{version} {} {}", self.status.0, self.status.reason(version)));
         if let Some(cseq) = cseq {
             line(format_args!("CSeq: {cseq}"));
         }
@@ -345,160 +399,4 @@ const fn is_token(byte: u8) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn read(text: &str) -> Result<Request, Fault> {
-        match piece(text.as_bytes())? {
-            Piece::Head { len } => Request::parse(&text.as_bytes()[..len]),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn malformed(text: &str) -> bool {
-        matches!(read(text), Err(Fault::Malformed(_)))
-    }
-
-    #[test]
-    fn a_request_is_read() {
-        let text = "SETUP rtsp://h/a.ts/track1 RTSP/1.0\r\nCSeq: 7\r\nSession:  abc;timeout=60\r\n\
-                    Require: x\r\nrequire: y\r\nContent-Length: 3\r\n\r\nabc";
-        let request = read(text).unwrap();
-        assert_eq!((request.method, request.cseq, request.body), (Method::Setup, 7, 3));
-        assert_eq!((request.uri.as_str(), request.is_version_1), ("rtsp://h/a.ts/track1", true));
-        assert_eq!(request.session(), Some("abc"));
-        assert!(request.fields("require").eq(["x", "y"]));
-    }
-
-    #[test]
-    fn s01_lines_and_heads_are_bounded() {
-        let long = "x".repeat(LINE_MAX);
-        let text = alloc::format!("OPTIONS rtsp://h/{long}");
-        assert_eq!(piece(text.as_bytes()), Err(Fault::UriTooLong), "before its end has come");
-        let text = alloc::format!("OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: {long}");
-        assert_eq!(piece(text.as_bytes()), Err(Fault::Malformed("line too long")));
-        let text = alloc::format!("OPTIONS * RTSP/1.0\r\n{}", "X: y\r\n".repeat(HEAD_MAX / 6));
-        assert_eq!(piece(text.as_bytes()), Err(Fault::Malformed("head too long")));
-        let text = alloc::format!("OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n{}\r\n", "X: y\r\n".repeat(64));
-        assert!(malformed(&text), "too many fields");
-        assert_eq!(Fault::UriTooLong.status(), Status::URI_TOO_LONG);
-    }
-
-    #[test]
-    fn s02_empty_requests_and_leading_spaces_are_bad() {
-        for text in ["\r\n", "\r\n\r\n", " OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n", "\0", "\n"] {
-            assert!(matches!(piece(text.as_bytes()), Err(Fault::Malformed(_))), "{text:?}");
-        }
-        for text in [
-            "OPTIONS\r\n\r\n",
-            "OPTIONS *\r\n\r\n",
-            "OPTIONS  RTSP/1.0\r\nCSeq: 1\r\n\r\n",
-            "OPTIONS * RTSP/1.0 \r\nCSeq: 1\r\n\r\n",
-            "OPTIONS * RTSP/\r\nCSeq: 1\r\n\r\n",
-            "OPTIONS * RTSP/1.0\r\nCSeq\r\n\r\n",
-            "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n folded\r\n\r\n",
-            "OPTIONS * RTSP/1.0\r\nCSeq: 1\nX: y\r\n\r\n",
-        ] {
-            assert!(malformed(text), "{text:?}");
-        }
-        assert_eq!(piece(b"A"), Ok(Piece::More), "short, and not over");
-    }
-
-    #[test]
-    fn s03_lengths_are_numbers_and_bounded() {
-        let with = |length: &str| {
-            read(&alloc::format!(
-                "ANNOUNCE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: {length}\r\n\r\n"
-            ))
-            .map(|request| request.body)
-        };
-        assert_eq!(with("65536"), Ok(65536));
-        assert_eq!(with("65537"), Err(Fault::BodyTooLong));
-        assert_eq!(with("99999999999999999999999"), Err(Fault::BodyTooLong));
-        for bad in ["-1", "+1", "", "1 1", "0x1", "1, 1"] {
-            assert!(matches!(with(bad), Err(Fault::Malformed(_))), "{bad}");
-        }
-    }
-
-    #[test]
-    fn s04_a_request_has_one_number() {
-        for fields in
-            ["", "CSeq: \r\n", "CSeq: -1\r\n", "CSeq: 4294967296\r\n", "CSeq: 1\r\ncseq: 1\r\n"]
-        {
-            assert!(malformed(&alloc::format!("OPTIONS * RTSP/1.0\r\n{fields}\r\n")), "{fields}");
-        }
-    }
-
-    #[test]
-    fn s05_methods_and_versions_that_are_not_known_are_told() {
-        let request = read("PLAYX * RTSP/3.0\r\nCSeq: 4294967295\r\n\r\n").unwrap();
-        assert_eq!((request.method, request.is_version_1), (Method::Unknown, false));
-        assert_eq!(read("options * RTSP/1.0\r\nCSeq: 1\r\n\r\n").unwrap().method, Method::Unknown);
-    }
-
-    #[test]
-    fn s13_http_is_not_spoken() {
-        let text = "GET /a HTTP/1.0\r\nx-sessioncookie: 1\r\n\r\n";
-        assert_eq!(read(text), Err(Fault::Http));
-        assert_eq!(Fault::Http.status(), Status::NOT_FOUND);
-    }
-
-    #[test]
-    fn frames_stand_between_requests() {
-        assert_eq!(piece(b"$\x01\0\x02ab"), Ok(Piece::Frame { channel: 1, len: 6 }));
-        assert_eq!(piece(b"$\xff\xff\xffab"), Ok(Piece::More));
-        assert_eq!(piece(b"$"), Ok(Piece::More));
-    }
-
-    #[test]
-    fn an_answer_is_one_message_whatever_stands_in_it() {
-        let reply = Reply::said(Status::NOT_FOUND, "none").with("X", "a\r\nY: b");
-        let written = String::from_utf8(reply.write(Some(3))).unwrap();
-        assert_eq!(
-            written,
-            "RTSP/1.0 404 Not Found\r\nCSeq: 3\r\nServer: tactus\r\n\
-             Content-Type: text/plain; charset=utf-8\r\nX: aY: b\r\nContent-Length: 6\r\n\r\nnone\r\n"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn s20_any_bytes_are_a_piece_or_a_fault(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            if let Ok(Piece::Head { len }) = piece(&bytes) {
-                prop_assert!(len <= bytes.len());
-                drop(Request::parse(&bytes[..len]));
-            }
-        }
-
-        #[test]
-        fn s20_requests_that_are_damaged_never_crash(
-            at in 0usize..120, byte: u8, cut in 0usize..130, at2 in 0usize..120, byte2: u8,
-        ) {
-            let mut bytes = b"SETUP rtsp://host/a.ts/track1 RTSP/1.0\r\nCSeq: 2\r\nTransport: RTP/AVP;unicast;client_port=5000-5001\r\nSession: a\r\n\r\n".to_vec();
-            let len = bytes.len();
-            bytes[at % len] = byte;
-            bytes[at2 % len] = byte2;
-            bytes.truncate(cut);
-            if let Ok(Piece::Head { len }) = piece(&bytes)
-                && let Ok(request) = Request::parse(&bytes[..len])
-            {
-                drop(request.field("transport").map(super::super::transport::offers));
-            }
-        }
-
-        #[test]
-        fn what_a_piece_is_does_not_change_when_more_comes(
-            cut in 0usize..60, more in proptest::collection::vec(any::<u8>(), 0..40),
-        ) {
-            let mut bytes = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n".to_vec();
-            let whole = bytes.len();
-            bytes.extend(more);
-            let cut = cut.min(whole);
-            let early = piece(&bytes[..cut]);
-            let expected = if cut < whole { Piece::More } else { Piece::Head { len: whole } };
-            prop_assert_eq!(early, Ok(expected));
-            prop_assert_eq!(piece(&bytes), Ok(Piece::Head { len: whole }));
-        }
-    }
-}
+mod tests;

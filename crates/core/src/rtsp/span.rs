@@ -1,4 +1,4 @@
-//! `Range` (RFC 2326, sections 3.5 to 3.7 and 12.29): from where to where is played.
+//! `Range` (RFC 2326, sections 3.5 to 3.7 and 12.29; RFC 7826, section 18.40): from where to where is played.
 //!
 //! Promise: what it answers is exact to a tick of 27 MHz, rounded down; what overflows, or has a place on
 //! no title, is a fault and never another time.
@@ -42,6 +42,29 @@ impl Span {
     /// # Errors
     /// When it is none, or ends before it begins.
     pub fn parse(value: &str) -> Result<Self, Invalid> {
+        match Self::read(value)? {
+            Self { from: From::At(from), to: Some(to) } if to < from => Err(Invalid),
+            span => Ok(span),
+        }
+    }
+
+    /// The same for what is played backwards: it ends at an earlier time than it begins (RFC 7826, section 18.46).
+    ///
+    /// # Errors
+    /// When it is none, or ends behind where it begins.
+    pub fn parse_reverse(value: &str) -> Result<Self, Invalid> {
+        match Self::read(value)? {
+            Self { from: From::At(from), to: Some(to) } if to > from => Err(Invalid),
+            span => Ok(span),
+        }
+    }
+
+    /// How the times of a `Range` are written.
+    pub fn format(value: &str) -> &str {
+        value.split(['=', ';']).next().unwrap_or_default().trim()
+    }
+
+    fn read(value: &str) -> Result<Self, Invalid> {
         // A time at which it is to take effect (`;time=`) has always come: this server plays at once.
         let range = value.split(';').next().unwrap_or_default().trim();
         let (unit, times) = range.split_once('=').ok_or(Invalid)?;
@@ -64,10 +87,7 @@ impl Span {
             "" => None,
             text => Some(read(text, frames).ok_or(Invalid)?),
         };
-        match (from, to) {
-            (From::At(from), Some(to)) if to < from => Err(Invalid),
-            _ => Ok(Self { from, to }),
-        }
+        Ok(Self { from, to })
     }
 }
 
@@ -181,6 +201,18 @@ mod tests {
         let from = From::At(MediaTime(TICKS * 10));
         assert_eq!(Span::parse("npt=10-20;time=19970123T153600Z"), Ok(Span { from, to }));
         assert_eq!(write(MediaTime(TICKS * 3 / 2), MediaTime(TICKS * 60 + 1)), "npt=1.500-60.000");
+    }
+
+    #[test]
+    fn what_is_played_backwards_ends_before_it_begins() {
+        let (from, to) = (From::At(MediaTime(TICKS * 10)), Some(MediaTime(TICKS * 4)));
+        assert_eq!(Span::parse_reverse("npt=10-4"), Ok(Span { from, to }));
+        assert_eq!(Span::parse_reverse("npt=10-"), Ok(Span { from, to: None }));
+        assert_eq!(Span::parse_reverse("npt=4-10"), Err(Invalid));
+        assert_eq!(
+            ["npt=1-", " smpte-25 =x", "clock"].map(Span::format),
+            ["npt", "smpte-25", "clock"]
+        );
     }
 
     #[test]

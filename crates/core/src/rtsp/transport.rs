@@ -1,12 +1,15 @@
-//! `Transport` (RFC 2326, section 12.39): how packets may travel.
+//! `Transport` (RFC 2326, section 12.39; RFC 7826, section 18.54): how packets may travel.
 //!
 //! Promise: what a client offers is understood or passed over; ports that no sender should be talked into are never
 //! taken (row S09). Whether an address may be sent to is decided elsewhere.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use super::message::whole;
+use super::{Status, Version};
 
 /// Most offers of one request.
 const OFFERS_MAX: usize = 16;
@@ -48,6 +51,79 @@ pub enum Lower {
     Interleaved(Option<(u8, u8)>),
 }
 
+/// How receivers are written. Version 2.0 has addresses; its one client writes ports all the same, and is answered
+/// so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// `client_port` and `server_port`, with `destination` and `source` beside them (RFC 2326).
+    Ports,
+    /// `dest_addr` and `src_addr` (RFC 7826).
+    Addresses,
+}
+
+/// Both ends of what goes by datagrams to one receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The receiver.
+    pub to: IpAddr,
+    /// Its ports.
+    pub client: Ports,
+    /// The sender.
+    pub from: IpAddr,
+    /// Its ports.
+    pub server: Ports,
+}
+
+impl Form {
+    /// What is answered when datagrams go to one receiver.
+    pub fn unicast(self, ends: Ends) -> String {
+        let Ends { to, client, from, server } = ends;
+        match self {
+            Self::Ports => format!(
+                "RTP/AVP/UDP;unicast;destination={to};source={from};client_port={};server_port={}",
+                pair_of(client),
+                pair_of(server),
+            ),
+            Self::Addresses => format!(
+                "RTP/AVP/UDP;unicast;dest_addr={};src_addr={}",
+                addresses_of(to, client),
+                addresses_of(from, server),
+            ),
+        }
+    }
+
+    /// What is answered when they go to a group.
+    pub fn multicast(self, group: IpAddr, ports: Ports, hops: u8) -> String {
+        match self {
+            Self::Ports => format!(
+                "RTP/AVP/UDP;multicast;destination={group};port={};ttl={hops}",
+                pair_of(ports)
+            ),
+            Self::Addresses => {
+                format!("RTP/AVP/UDP;multicast;dest_addr={};ttl={hops}", addresses_of(group, ports))
+            }
+        }
+    }
+
+    /// What is answered when a receiver must not be sent to: version 2.0 has a word of its own for it (RFC 7826, section
+    /// 17.4.27).
+    pub const fn prohibited(self) -> Status {
+        match self {
+            Self::Ports => Status::UNSUPPORTED_TRANSPORT,
+            Self::Addresses => Status::DESTINATION_PROHIBITED,
+        }
+    }
+}
+
+fn pair_of(ports: Ports) -> String {
+    format!("{}-{}", ports.rtp, ports.rtcp())
+}
+
+fn addresses_of(ip: IpAddr, ports: Ports) -> String {
+    let [rtp, rtcp] = [ports.rtp, ports.rtcp()].map(|port| SocketAddr::new(ip, port));
+    format!("\"{rtp}\"/\"{rtcp}\"")
+}
+
 /// One way that a client would take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
@@ -59,14 +135,17 @@ pub struct Offer {
     pub ttl: Option<u8>,
     /// The client is to send (`mode=RECORD`).
     pub records: bool,
+    /// How its receiver is written.
+    pub form: Form,
 }
 
-/// What is offered, best first, without what cannot be understood or must not be done.
-pub fn offers(value: &str) -> Vec<Offer> {
-    value.split(',').take(OFFERS_MAX).filter_map(offer).collect()
+/// What is offered in `version`, best first, without what cannot be understood or must not be done.
+pub fn offers(version: Version, value: &str) -> Vec<Offer> {
+    value.split(',').take(OFFERS_MAX).filter_map(|text| offer(version, text)).collect()
 }
 
-fn offer(text: &str) -> Option<Offer> {
+fn offer(version: Version, text: &str) -> Option<Offer> {
+    let is_two = version == Version::Two;
     let mut parts = text.split(';').map(str::trim);
     let is_tcp = match parts.next()? {
         "RTP/AVP" | "RTP/AVP/UDP" => false,
@@ -75,6 +154,7 @@ fn offer(text: &str) -> Option<Offer> {
     };
     let (mut unicast, mut client_port, mut port) = (None, None, None);
     let (mut channels, mut destination, mut ttl, mut records) = (None, None, None, false);
+    let mut form = Form::Ports;
     for part in parts {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let value = value.trim();
@@ -86,6 +166,13 @@ fn offer(text: &str) -> Option<Offer> {
             // Without a value it asks for what happens anyway: to whoever asks.
             "destination" if value.is_empty() => {}
             "destination" => destination = Some(value.trim_matches(['[', ']']).parse().ok()?),
+            "dest_addr" if is_two => {
+                let (to, ports) = addresses(value)?;
+                (destination, client_port, port) = (to, Some(ports), Some(ports));
+                form = Form::Addresses;
+            }
+            // Reports have a port of their own here (RFC 7826, appendix C.1.6.4).
+            "RTCP-mux" if is_two => return None,
             "ttl" => ttl = Some(u8::try_from(whole(value)?).ok()?),
             "interleaved" => {
                 let (first, last) = pair(value)?;
@@ -99,6 +186,10 @@ fn offer(text: &str) -> Option<Offer> {
             }
             "mode" => {
                 let mode = value.trim_matches('"');
+                // Version 2.0 has no recording.
+                if is_two && !mode.eq_ignore_ascii_case("play") {
+                    return None;
+                }
                 records =
                     mode.eq_ignore_ascii_case("record") || mode.eq_ignore_ascii_case("receive");
                 if !records && !mode.eq_ignore_ascii_case("play") {
@@ -120,7 +211,30 @@ fn offer(text: &str) -> Option<Offer> {
         // One who records is told our ports; its own are of no use to us.
         (false, Some(true), None) => return None,
     };
-    Some(Offer { lower, destination, ttl, records })
+    Some(Offer { lower, destination, ttl, records, form })
+}
+
+/// `":8000"/":8001"`, `"10.0.0.1:8000"`, `"[::1]:8000"/"[::1]:8001"`: one receiver, and its ports. Without an address it is
+/// who asks.
+fn addresses(text: &str) -> Option<(Option<IpAddr>, Ports)> {
+    let mut parts = text.split('/').map(|part| {
+        let part = part.trim().strip_prefix('"')?.strip_suffix('"')?;
+        let (host, port) = part.rsplit_once(':')?;
+        let host = match host.strip_prefix('[') {
+            _ if host.is_empty() => None,
+            Some(six) => Some(IpAddr::V6(six.strip_suffix(']')?.parse().ok()?)),
+            None => Some(IpAddr::V4(host.parse().ok()?)),
+        };
+        Some((host, u16::try_from(whole(port)?).ok()?))
+    });
+    let (host, rtp) = parts.next()??;
+    let ports = Ports::new(rtp)?;
+    match parts.next() {
+        None => {}
+        Some(rtcp) if rtcp? == (host, ports.rtcp()) => {}
+        Some(_) => return None,
+    }
+    parts.next().is_none().then_some((host, ports))
 }
 
 /// `a-b` or `a`.
@@ -134,8 +248,11 @@ fn pair(text: &str) -> Option<(u32, Option<u32>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::format;
     use proptest::prelude::*;
+
+    fn offers(value: &str) -> Vec<Offer> {
+        super::offers(Version::One, value)
+    }
 
     fn unicast(rtp: u16) -> Lower {
         Lower::Unicast(Ports { rtp })
@@ -143,7 +260,13 @@ mod tests {
 
     #[test]
     fn what_players_offer_is_understood() {
-        let plain = |lower| Offer { lower, destination: None, ttl: None, records: false };
+        let plain = |lower| Offer {
+            lower,
+            destination: None,
+            ttl: None,
+            records: false,
+            form: Form::Ports,
+        };
         // ffmpeg, GStreamer, live555.
         assert_eq!(offers("RTP/AVP/UDP;unicast;client_port=20034-20035"), [plain(unicast(20034))]);
         let text = "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;interleaved=0-1";
@@ -214,10 +337,72 @@ mod tests {
         assert_eq!(to("victim.example"), [], "names are not looked up, and not passed over");
     }
 
+    #[test]
+    fn receivers_of_two_are_addresses_and_ports_are_understood_all_the_same() {
+        let two = |text: &str| super::offers(Version::Two, text);
+        let at = |text: &str| two(&format!("RTP/AVP;unicast;dest_addr={text}"));
+        let Offer { lower, destination, form, .. } = at("\":8000\"/\":8001\"")[0];
+        assert_eq!((lower, destination, form), (unicast(8000), None, Form::Addresses));
+        assert_eq!(at("\"[::1]:8000\"/\"[::1]:8001\"")[0].destination, "::1".parse().ok());
+        assert_eq!(at("\"10.0.0.1:8000\"")[0].destination, "10.0.0.1".parse().ok());
+        for bad in [
+            "",
+            ":8000",
+            "\":8000\"/\":8002\"",
+            "\":8001\"/\":8002\"",
+            "\":22\"/\":23\"",
+            "\"10.0.0.1:8000\"/\"10.0.0.2:8001\"",
+            "\":8000\"/\":8001\"/\":8002\"",
+            "\"::1:8000\"",
+            "\"[10.0.0.1]:8000\"",
+            "\"victim.example:8000\"",
+            "\"8000\"",
+        ] {
+            assert_eq!(at(bad), [], "{bad}");
+        }
+        assert_eq!(at("\":8000\"/\":8001\";RTCP-mux"), [], "reports have a port of their own");
+        assert_eq!(at("\":8000\"/\":8001\";mode=\"RECORD\""), []);
+        let group =
+            two("RTP/AVP;multicast;dest_addr=\"239.1.1.1:5004\"/\"239.1.1.1:5005\";ttl=4")[0];
+        assert_eq!(group.lower, Lower::Multicast(Some(Ports { rtp: 5004 })));
+        assert_eq!((group.destination, group.ttl), ("239.1.1.1".parse().ok(), Some(4)));
+        // As GStreamer asks.
+        let ports = "RTP/AVP;unicast;client_port=42104-42105";
+        assert_eq!(two(ports), offers(ports));
+        let tcp = "RTP/AVP/TCP;unicast;interleaved=0-1";
+        assert_eq!(two(tcp), offers(tcp));
+        assert_eq!(offers("RTP/AVP;unicast;dest_addr=\":8000\"/\":8001\""), [], "1.0 has none");
+    }
+
+    #[test]
+    fn a_receiver_is_answered_as_it_was_written() {
+        let [to, from] = ["10.0.0.7", "10.0.0.1"].map(|text| text.parse().unwrap());
+        let [client, server] = [8000, 6970].map(|rtp| Ports { rtp });
+        let ends = Ends { to, client, from, server };
+        assert_eq!(
+            Form::Ports.unicast(ends),
+            "RTP/AVP/UDP;unicast;destination=10.0.0.7;source=10.0.0.1;client_port=8000-8001;server_port=6970-6971"
+        );
+        assert_eq!(
+            Form::Addresses.unicast(ends),
+            "RTP/AVP/UDP;unicast;dest_addr=\"10.0.0.7:8000\"/\"10.0.0.7:8001\";\
+             src_addr=\"10.0.0.1:6970\"/\"10.0.0.1:6971\""
+        );
+        let six = "ff3e::1".parse().unwrap();
+        assert_eq!(
+            Form::Addresses.multicast(six, client, 3),
+            "RTP/AVP/UDP;multicast;dest_addr=\"[ff3e::1]:8000\"/\"[ff3e::1]:8001\";ttl=3"
+        );
+        assert_eq!(
+            Form::Ports.multicast(six, client, 3),
+            "RTP/AVP/UDP;multicast;destination=ff3e::1;port=8000-8001;ttl=3"
+        );
+    }
+
     proptest! {
         #[test]
-        fn any_text_gives_only_ports_that_may_be_sent_to(text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|port=[0-9-]{0,9}|ttl=[0-9]{0,4}|interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}") {
-            for offer in offers(&text) {
+        fn any_text_gives_only_ports_that_may_be_sent_to(text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|port=[0-9-]{0,9}|dest_addr=\"[0-9.:]{0,12}\"(/\":[0-9]{0,6}\")?|ttl=[0-9]{0,4}|interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}") {
+            for offer in offers(&text).into_iter().chain(super::offers(Version::Two, &text)) {
                 if let Lower::Unicast(ports) | Lower::Multicast(Some(ports)) = offer.lower {
                     prop_assert!(ports.rtp >= 1024 && ports.rtp % 2 == 0 && ports.rtcp() == ports.rtp + 1);
                 }

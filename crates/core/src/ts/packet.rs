@@ -159,6 +159,15 @@ pub fn mark_discontinuous(bytes: &mut [u8; PACKET]) -> bool {
     has_flags
 }
 
+/// A packet of `pid` that carries a clock and nothing else, and counts nothing (2.4.3.3).
+pub fn clock_packet(pid: Pid, pcr: Pcr) -> [u8; PACKET] {
+    let mut bytes = [0xff; PACKET];
+    let [high, low] = pid.0.to_be_bytes();
+    bytes[..6].copy_from_slice(&[SYNC, high, low, 0x20, (PACKET - 5) as u8, 0x10]);
+    set_pcr(&mut bytes, pcr);
+    bytes
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -135,7 +135,7 @@ fn read_stamp(field: &[u8; STAMP]) -> Option<Pts> {
     Some(Pts::at((bits >> 33 & 0x7) << 30 | (bits >> 17 & 0x7fff) << 15 | bits >> 1 & 0x7fff))
 }
 
-fn write_stamp(field: &mut [u8], time: Pts) {
+pub(super) fn write_stamp(field: &mut [u8], time: Pts) {
     let kind = u64::from(field[0] >> 4);
     let time = time.ticks();
     let bits = kind << 36

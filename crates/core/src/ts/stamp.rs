@@ -54,6 +54,19 @@ pub struct Stamper {
     missed: u64,
 }
 
+/// Where a PID's counters are, for whoever goes on with its stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// Whose.
+    pub pid: Pid,
+    /// The last one that has left.
+    pub last: u8,
+    /// By how much it had been moved.
+    pub step: u8,
+    /// It is of what was before the last join: its next packet does not follow it by itself.
+    pub is_behind: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counter {
     pid: Pid,
@@ -62,18 +75,61 @@ struct Counter {
     /// What this part's counters are moved by.
     step: u8,
     part: u32,
-    /// Its next PCR is of another clock.
+    /// Its next PCR is of another clock, which was looked at in part `told`.
     breaks: bool,
+    told: u32,
+}
+
+impl Counter {
+    /// Of a PID that is first seen in `part`.
+    fn of(pid: Pid, part: u32) -> Self {
+        Self { pid, last: 0, step: 0, part, breaks: false, told: part }
+    }
 }
 
 impl Default for Stamper {
     fn default() -> Self {
-        let nobody = Counter { pid: Pid::NULL, last: 0, step: 0, part: 0, breaks: false };
+        let nobody = Counter::of(Pid::NULL, 0);
         Self { counters: [nobody; PIDS], used: 0, part: 0, missed: 0 }
     }
 }
 
 impl Stamper {
+    /// One that goes on behind `counts`; those of more than [`PIDS`] PIDs are forgotten.
+    pub fn behind(counts: &[Count]) -> Self {
+        let mut this = Self { part: 1, ..Self::default() };
+        for (place, count) in this.counters.iter_mut().zip(counts) {
+            let &Count { pid, last, step, is_behind } = count;
+            *place = Counter { last, step, part: u32::from(!is_behind), ..Counter::of(pid, 1) };
+            this.used += 1;
+        }
+        this
+    }
+
+    /// Where the counters of all PIDs are.
+    pub fn counts(&self) -> impl Iterator<Item = Count> {
+        let of = |counter: &Counter| {
+            let Counter { pid, last, step, part, .. } = *counter;
+            Count { pid, last, step, is_behind: part != self.part }
+        };
+        self.counters[..self.used].iter().map(of)
+    }
+
+    /// Notes the counter of a packet that leaves as it is.
+    pub fn watch(&mut self, bytes: &[u8; PACKET]) {
+        let Some(packet) = Packet::read(bytes) else { return };
+        let (pid, count) = (packet.pid(), packet.continuity());
+        if pid == Pid::NULL || packet.has_error() || !packet.is_whole() {
+            return;
+        }
+        match self.counter(pid) {
+            Some((counter, part)) => {
+                (counter.last, counter.step, counter.part) = (count, 0, part);
+            }
+            None => self.missed += 1,
+        }
+    }
+
     /// What comes next does not follow what came last: a new turn, another title, another place.
     pub fn join(&mut self) {
         self.part += 1;
@@ -97,10 +153,17 @@ impl Stamper {
         let mut is_marked = false;
         match self.counter(pid) {
             Some((counter, part)) => {
+                if counter.told != part {
+                    (counter.told, counter.breaks) = (part, moment.breaks);
+                }
                 if counter.part != part {
                     let due = counter.last.wrapping_add(u8::from(has_payload));
-                    let (step, breaks) = (due.wrapping_sub(count) & 0x0f, moment.breaks);
-                    *counter = Counter { step, part, breaks, ..*counter };
+                    counter.step = due.wrapping_sub(count) & 0x0f;
+                    // What carries nothing counts nothing (2.4.3.3): one of ours may stand in front, and says nothing of
+                    // the title's.
+                    if has_payload {
+                        counter.part = part;
+                    }
                 }
                 is_marked = own.is_some() && core::mem::take(&mut counter.breaks);
                 counter.last = count.wrapping_add(counter.step) & 0x0f;
@@ -152,7 +215,7 @@ impl Stamper {
             Some(at) => at,
             None if self.used < PIDS => {
                 // Nothing of it has left: its own counters are as good as any.
-                self.counters[self.used] = Counter { pid, last: 0, step: 0, part, breaks: false };
+                self.counters[self.used] = Counter::of(pid, part);
                 self.used += 1;
                 self.used - 1
             }
@@ -231,6 +294,42 @@ mod tests {
                 }
             }
             prop_assert_eq!(stamper.missed(), 0);
+        }
+
+        #[test]
+        fn another_one_goes_on_where_one_has_ended(
+            parts in proptest::collection::vec((kinds(), any::<u8>()), 3..4), watched in 0usize..200,
+        ) {
+            let mut watch = Continuity::default();
+            let mut first = Stamper::default();
+            let left = multiplex(&parts[0].0, parts[0].1);
+            let watched = watched.min(left.len());
+            for bytes in &left[..watched] {
+                first.watch(bytes);
+                prop_assert_eq!(watch.handle_packet(&Packet::read(bytes).unwrap()), None);
+            }
+            // From then on as it is: nobody need know that there was another one.
+            let counts: Vec<_> = first.counts().collect();
+            let mut second = Stamper::behind(&counts);
+            for before in &left[watched..] {
+                let mut bytes = *before;
+                second.stamp(&mut bytes, &STILL);
+                prop_assert_eq!(&bytes, before);
+                prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
+            }
+            // Elsewhere, and on from there in one more, whose counters are moved as before.
+            second.join();
+            let (kinds, begin) = &parts[1];
+            let elsewhere = multiplex(kinds, *begin);
+            for (nth, before) in elsewhere.iter().enumerate() {
+                if nth == elsewhere.len() / 2 {
+                    let counts: Vec<_> = second.counts().collect();
+                    second = Stamper::behind(&counts);
+                }
+                let mut bytes = *before;
+                second.stamp(&mut bytes, &STILL);
+                prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
+            }
         }
 
         #[test]

@@ -40,6 +40,8 @@ pub(super) struct Entry {
     pub(super) waiting: u32,
     /// The control side makes what it sends: nothing is read for it.
     pub(super) is_made: bool,
+    /// Who is to follow it at the link, and was read first.
+    pub(super) follower: Option<StreamId>,
     /// For a hold, how many of its blocks are in memory.
     pub(super) held: Option<u32>,
     /// A text that waits for the link to begin.
@@ -114,6 +116,7 @@ impl Entry {
             at_link: 0,
             waiting: 0,
             is_made: false,
+            follower: None,
             held: None,
             text: None,
             texts_at_link: 0,

@@ -8,6 +8,7 @@ use tactus_ring::arena::Lease;
 
 use crate::internal::Open;
 use crate::link::frames::Frames;
+use crate::link::made::Made;
 use crate::link::window::Window;
 use crate::message::{Pace, Sink, StreamId};
 use crate::pool::List;
@@ -29,6 +30,8 @@ pub(super) struct Entry {
     pub(super) socket: Option<SocketHandle>,
     /// What makes packets of it; none when its bytes go as they are.
     pub(super) frames: Option<Frames>,
+    /// Whole frames that the control side makes; none when it is a title's bytes.
+    pub(super) made: Option<Made>,
     /// For one that is waited for however long it takes nothing, what it is owed then: no more than its
     /// burst, which memory was given for.
     pub(super) waited_for: Option<Bytes>,
@@ -62,6 +65,7 @@ impl Entry {
             volume: 0,
             socket: None,
             frames: None,
+            made: None,
             waited_for: None,
             file: FileHandle(-1),
             clock: None,
@@ -81,6 +85,7 @@ impl Entry {
         let socket = match open.sink {
             Sink::Socket(socket) | Sink::Reader(socket) => socket,
             Sink::Frames(frames) => frames.socket,
+            Sink::Made(_) => unreachable!("what is made is not opened"),
             Sink::Datagrams(_) => unreachable!("datagrams have a server of their own"),
         };
         let burst = match open.pace {

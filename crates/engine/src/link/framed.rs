@@ -16,15 +16,15 @@ use crate::link::frames::{Begun, Frames, HEAD, Text};
 use crate::message::{Outcome, StreamId};
 
 /// Frames offered in one call: 42 KB, which is 10 ms of 33 Mbit/s.
-const FRAMES: usize = 32;
+pub(super) const FRAMES: usize = 32;
 /// Each is a head and a piece of a block; what does not fit waits for the next call.
-const PARTS: usize = 2 * FRAMES;
+pub(super) const PARTS: usize = 2 * FRAMES;
 /// Payloads offered in one call: those frames and what is left of one more.
 pub(super) const STAGE: usize = (1 + FRAMES) * PAYLOAD.0 as usize;
 
 /// What became of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Attempt {
+pub(super) enum Attempt {
     /// The socket has taken everything.
     Whole,
     Blocked,
@@ -73,6 +73,18 @@ impl Entry {
     }
 }
 
+/// How many of the bytes that were offered a socket has taken; how the stream ends when it takes no more.
+pub(super) fn taken_of(offered: usize, sent: Sent) -> Result<usize, Outcome> {
+    let taken = match sent {
+        Sent::Some(taken) => taken as usize,
+        Sent::Blocked => 0,
+        Sent::Broken(errno) => return Err(Outcome::PeerGone(errno)),
+        Sent::Lost(errno) => return Err(Outcome::DiskFailed(errno)),
+    };
+    assert!(taken <= offered, "a socket takes no more than it was offered");
+    Ok(taken)
+}
+
 impl<P: LinkPort> LinkServer<P> {
     pub(super) fn visit_frames(&mut self, now: MonoTime, slot: Slot, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -82,6 +94,9 @@ impl<P: LinkPort> LinkServer<P> {
         let frames = entry.frames();
         if frames.closing_since.is_some() {
             return self.close_frames(now, index);
+        }
+        if frames.is_planned {
+            return self.visit_planned(now, slot, index);
         }
         let allowed = clock.allowed(slot.begin());
         // Those frames are due whose first byte is.
@@ -137,6 +152,9 @@ impl<P: LinkPort> LinkServer<P> {
     /// Sends a text as soon as it can be, which is at once unless the socket is full.
     pub(super) fn insert(&mut self, now: MonoTime, stream: StreamId, text: Box<[u8]>) {
         let entry = &mut self.entries[stream.index as usize];
+        if entry.stream == Some(stream) && entry.made.is_some() {
+            return self.insert_made(now, stream, text);
+        }
         let is_open = entry.stream == Some(stream)
             && entry.frames.as_ref().is_some_and(|frames| frames.closing_since.is_none());
         if !is_open {
@@ -145,8 +163,7 @@ impl<P: LinkPort> LinkServer<P> {
         let frames = entry.frames();
         assert!(frames.text.is_none(), "one text at a time");
         frames.text = Some(Text { bytes: text, taken: 0 });
-        let begun = frames.cutter.taken();
-        if let Attempt::Ended(outcome) = self.send_frames(now, stream.index, begun) {
+        if let Attempt::Ended(outcome) = self.send_begun(now, stream.index) {
             self.close(stream.index, outcome);
         }
     }
@@ -155,14 +172,23 @@ impl<P: LinkPort> LinkServer<P> {
     pub(super) fn close_frames(&mut self, now: MonoTime, index: u32) {
         let frames = self.entries[index as usize].frames();
         let since = *frames.closing_since.get_or_insert(now);
-        let begun = frames.cutter.taken();
-        match self.send_frames(now, index, begun) {
+        match self.send_begun(now, index) {
             Attempt::Ended(outcome) => self.close(index, outcome),
             Attempt::Whole => self.close(index, Outcome::Stopped),
             Attempt::Blocked if now.since(since) > self.patience.behind_max => {
                 self.close(index, Outcome::TooSlow);
             }
             Attempt::Blocked => {}
+        }
+    }
+
+    /// Sends what is begun, and the text.
+    fn send_begun(&mut self, now: MonoTime, index: u32) -> Attempt {
+        let frames = self.entries[index as usize].frames();
+        let begun = frames.cutter.taken();
+        match frames.is_planned {
+            true => self.send_planned(now, index, None),
+            false => self.send_frames(now, index, begun),
         }
     }
 
@@ -174,13 +200,10 @@ impl<P: LinkPort> LinkServer<P> {
                 Ok(None) => return Attempt::Whole,
                 Err(errno) => return Attempt::Ended(Outcome::DiskFailed(errno)),
             };
-            let taken = match sent {
-                Sent::Some(taken) => taken as usize,
-                Sent::Blocked => 0,
-                Sent::Broken(errno) => return Attempt::Ended(Outcome::PeerGone(errno)),
-                Sent::Lost(errno) => return Attempt::Ended(Outcome::DiskFailed(errno)),
+            let taken = match taken_of(offered, sent) {
+                Ok(taken) => taken,
+                Err(outcome) => return Attempt::Ended(outcome),
             };
-            assert!(taken <= offered, "a socket takes no more than it was offered");
             self.counters.sends.add(1);
             let (payload, text) = self.entries[index as usize].take_frames(taken);
             if payload > Bytes(0) {
@@ -298,15 +321,15 @@ impl<'a> Source<'a> {
 }
 
 /// What one call is given.
-struct Parts<'a> {
-    parts: [&'a [u8]; PARTS],
-    count: usize,
-    bytes: usize,
+pub(super) struct Parts<'a> {
+    pub(super) parts: [&'a [u8]; PARTS],
+    pub(super) count: usize,
+    pub(super) bytes: usize,
 }
 
 impl<'a> Parts<'a> {
     /// Adds a part if there is room, and none is missing before it; says how long it is.
-    fn add(&mut self, part: &'a [u8]) -> usize {
+    pub(super) fn add(&mut self, part: &'a [u8]) -> usize {
         if let Some(place) = self.parts.get_mut(self.count).filter(|_| !part.is_empty()) {
             *place = part;
             self.count += 1;

@@ -3,8 +3,10 @@
 //! Promise: each frame carries what a datagram would, and how much of one the socket has taken is known to the
 //! byte. When one is sent is not decided here.
 
+use std::sync::Arc;
+
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Form, PAYLOAD};
+use tactus_core::datagrams::{Cutter, Cutting, Form, Gathering, PAYLOAD, Plan};
 use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
@@ -16,8 +18,13 @@ pub(super) const HEAD: usize = frame::HEAD + rtp::HEADER;
 /// What makes frames of a stream.
 pub(super) struct Frames {
     pub(super) channel: u8,
-    /// Behind the last frame that has been begun.
+    /// Behind the last frame that has been begun; of a stream with a plan, behind the last that has been taken.
     pub(super) cutter: Cutter,
+    pub(super) is_planned: bool,
+    /// Of a stream with a plan: what the socket has taken of the frame that is begun, and packets and bytes of those that it
+    /// has taken.
+    pub(super) taken: usize,
+    pub(super) left: (u64, u64),
     /// What of a frame the socket has not taken yet.
     pub(super) begun: Option<Begun>,
     pub(super) text: Option<Text>,
@@ -40,17 +47,34 @@ pub(super) struct Text {
 }
 
 impl Frames {
-    pub(super) fn new(sink: message::Frames, law: ByteClock, repeats: bool) -> Self {
+    pub(super) fn new(
+        sink: message::Frames,
+        law: ByteClock,
+        turn: Option<Bytes>,
+        plan: Option<Arc<Plan>>,
+    ) -> Self {
+        let (repeats, is_planned) = (turn.is_some(), plan.is_some());
         let cutter = Cutter::new(Cutting {
             form: Form::Rtp(sink.session),
             clock: law,
-            burst: Nanos(0),
+            gathering: Gathering::NONE,
             segments_max: 1,
-            turn: None,
-            plan: None,
+            turn: turn.filter(|_| is_planned),
+            plan,
         });
         let (channel, closing_since) = (sink.channel, None);
-        Self { channel, cutter, begun: None, text: None, repeats, closing_since }
+        let (taken, left) = (0, (0, 0));
+        Self {
+            channel,
+            cutter,
+            is_planned,
+            taken,
+            left,
+            begun: None,
+            text: None,
+            repeats,
+            closing_since,
+        }
     }
 
     /// Moves what is to come.
@@ -60,7 +84,9 @@ impl Frames {
 
     /// Whether the socket has taken nothing of what it has not taken all of.
     pub(super) fn is_between(&self) -> bool {
-        self.begun.is_none() && self.text.as_ref().is_none_or(|text| text.taken == 0)
+        self.begun.is_none()
+            && self.taken == 0
+            && self.text.as_ref().is_none_or(|text| text.taken == 0)
     }
 
     /// The text that will not be sent any more.

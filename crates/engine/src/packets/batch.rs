@@ -46,7 +46,7 @@ pub(super) struct Gathered {
     /// Where its bytes are, when they have been copied.
     staged: Option<usize>,
     /// Which it is of its stream, when the control side has made it.
-    made: Option<u64>,
+    pub(super) made: Option<u64>,
 }
 
 /// A batch as the port wants it: messages of one outlet.

@@ -7,15 +7,15 @@
 
 use tactus_core::datagrams::{Form, Ip, Message};
 use tactus_core::made::Timed;
-use tactus_core::pacer::{Class, ClassId, LINK, Packet};
+use tactus_core::pacer::{Class, ClassId, Packet};
 use tactus_core::rtp;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
-use super::PacketServer;
+use super::{Of, PacketServer};
 use crate::internal::FromLink;
 use crate::link::Window;
-use crate::message::{Datagrams, Make, Outcome, StreamId};
+use crate::message::{Datagrams, Make, Outcome, Sink, StreamId};
 
 /// How soon a stream that had nothing is looked at again. It is fed far ahead, so only one that is late
 /// already waits for this.
@@ -65,9 +65,12 @@ impl Entry {
 impl PacketServer {
     pub(super) fn make(&mut self, now: MonoTime, make: Make) {
         let Make { stream, sink, rate, begin, ring } = make;
-        let class = self.pacer.add(LINK, Class::stream(rate));
+        let Sink::Datagrams(sink) = sink else {
+            unreachable!("connections have a server of their own")
+        };
+        let class = self.pacer.add(self.classes.parent_of(&sink), Class::stream(rate));
         let class = class.expect("there is a class for each stream");
-        self.streams_of[class.index as usize] = stream.index;
+        self.streams_of[class.index as usize] = Of::Made(stream.index);
         let place = &mut self.made[stream.index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(Entry {

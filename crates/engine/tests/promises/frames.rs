@@ -1,7 +1,9 @@
 //! Streams that leave in frames of a connection: whole frames, whole texts between them, whatever the socket
 //! takes at a time.
 
-use tactus_core::datagrams::{PAYLOAD, Session};
+use std::sync::Arc;
+
+use tactus_core::datagrams::{PAYLOAD, Plan, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Tick;
@@ -14,7 +16,7 @@ use crate::stage::{BLOCK, BOTH, CYCLE, Dice, Memory, Stage, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
-const CHANNEL: u8 = 4;
+pub(super) const CHANNEL: u8 = 4;
 const FRAME: u64 = frame::HEAD as u64 + rtp::HEADER as u64 + PAYLOAD.0;
 
 /// Of the title, the last one shorter than the others.
@@ -54,17 +56,17 @@ fn inserted(stage: &Stage) -> Vec<(StreamId, Vec<u8>, bool)> {
     stage.reports.iter().filter_map(of_text).collect()
 }
 
-struct Received {
-    payload: Vec<u8>,
+pub(super) struct Received {
+    pub(super) payload: Vec<u8>,
     /// RTP's numbers and times, after the session's.
     packets: Vec<(u16, u32)>,
     texts: usize,
     /// What follows the last whole frame or text.
-    rest: usize,
+    pub(super) rest: usize,
 }
 
 /// Reads what has come: frames, and each of `texts` once, in order.
-fn read(bytes: &[u8], texts: &[Box<[u8]>]) -> Received {
+pub(super) fn read(bytes: &[u8], texts: &[Box<[u8]>]) -> Received {
     let mut received = Received { payload: vec![], packets: vec![], texts: 0, rest: 0 };
     let mut left = bytes;
     while let Some(&first) = left.first() {
@@ -101,32 +103,36 @@ fn due(nth: u64) -> Nanos {
 #[test]
 fn a_title_arrives_in_frames_each_in_the_visit_in_which_it_is_due() {
     for memory in BOTH {
-        let mut stage = Stage::new(memory);
-        let stream = start(&mut stage, 3);
-        stage.pass(SECOND.times(11));
-        let received = read(&stage.received(stream), &[]);
-        assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
-        assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
-        assert!(retired(&stage, stream));
-        for (nth, &(_, time)) in received.packets.iter().enumerate() {
-            assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
+        for plan in [None, Some(Arc::new(Plan::default()))] {
+            let mut stage = Stage::new(memory);
+            let wish = Start { plan, ..in_frames(&mut stage, 3) };
+            let stream = wish.stream;
+            stage.command(Command::Start(wish));
+            stage.pass(SECOND.times(11));
+            let received = read(&stage.received(stream), &[]);
+            assert!(received.payload == content(3, 0, TITLE.0) && received.rest == 0);
+            assert_eq!(finished(&stage, stream), Some((Outcome::Complete, TITLE)));
+            assert!(retired(&stage, stream));
+            for (nth, &(_, time)) in received.packets.iter().enumerate() {
+                assert_eq!(u64::from(time), due(nth as u64).0 * 9 / 100_000);
+            }
+            // The clock began one tick before the first visit.
+            let sends = stage.sends(stream);
+            let begin = sends[0].0.before(Tick::Ms10.span());
+            let mut frames = 0;
+            for &(at, bytes) in &sends {
+                assert_eq!(at.since(begin).0 % Tick::Ms10.span().0, 0);
+                assert!(frames * FRAME + bytes == IN_FRAMES || bytes % FRAME == 0);
+                frames += bytes.div_ceil(FRAME);
+                assert!(due(frames - 1) <= at.since(begin), "none is early");
+                let is_last = frames == TITLE.0.div_ceil(PAYLOAD.0);
+                assert!(is_last || due(frames) > at.since(begin), "none is late");
+            }
+            let counters = &stage.control.counters;
+            assert_eq!(counters.link.underruns.value(), 0);
+            assert_eq!(counters.link.bytes.value(), TITLE.0);
+            assert_eq!(counters.blocks[0].leased.value(), 0);
         }
-        // The clock began one tick before the first visit.
-        let sends = stage.sends(stream);
-        let begin = sends[0].0.before(Tick::Ms10.span());
-        let mut frames = 0;
-        for &(at, bytes) in &sends {
-            assert_eq!(at.since(begin).0 % Tick::Ms10.span().0, 0);
-            assert!(frames * FRAME + bytes == IN_FRAMES || bytes % FRAME == 0);
-            frames += bytes.div_ceil(FRAME);
-            assert!(due(frames - 1) <= at.since(begin), "none is early");
-            let is_last = frames == TITLE.0.div_ceil(PAYLOAD.0);
-            assert!(is_last || due(frames) > at.since(begin), "none is late");
-        }
-        let counters = &stage.control.counters;
-        assert_eq!(counters.link.underruns.value(), 0);
-        assert_eq!(counters.link.bytes.value(), TITLE.0);
-        assert_eq!(counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -137,7 +143,11 @@ fn texts_and_frames_are_whole_and_in_order_whatever_the_socket_takes() {
             println!("seed {seed}");
             let mut dice = Dice(seed);
             let mut stage = Stage::new(memory);
-            let stream = start(&mut stage, 1);
+            // Composed or sent as they lie in memory.
+            let plan = (seed % 2 == 1).then(|| Arc::new(Plan::default()));
+            let wish = Start { plan, ..in_frames(&mut stage, 1) };
+            let stream = wish.stream;
+            stage.command(Command::Start(wish));
             let other = stage.start(2, RATE);
             stage.network().moody.insert(stream.index as i32, Dice(seed + 1000));
             let mut texts = vec![];

@@ -31,9 +31,15 @@ fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> Made {
     let (mut ring, other) = ring(ROOM);
     fill(&mut ring);
     let keep = ring.keep();
-    let sink =
-        Datagrams { outlet: SocketHandle(70), to, form: Form::Udp, burst: Nanos(0), after: None };
-    let rate = BitRate(20_000_000);
+    let sink = Datagrams {
+        outlet: SocketHandle(70),
+        to,
+        form: Form::Udp,
+        burst: Nanos(0),
+        class: None,
+        after: None,
+    };
+    let (sink, rate) = (Sink::Datagrams(sink), BitRate(20_000_000));
     stage.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
     Made { stream, to, begin, ring, _keep: keep }
 }

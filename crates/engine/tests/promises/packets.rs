@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tactus_core::datagrams::{Form, PAYLOAD, Session};
+use tactus_core::datagrams::{Form, Gathering, PAYLOAD, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
@@ -18,7 +18,14 @@ const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Ti
 /// Two outlets, and an address for each stream.
 fn sink(number: u32, form: Form, burst: Nanos) -> Datagrams {
     let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
-    Datagrams { outlet: SocketHandle(70 + number as i32 % 2), to, form, burst, after: None }
+    Datagrams {
+        outlet: SocketHandle(70 + number as i32 % 2),
+        to,
+        form,
+        burst,
+        class: None,
+        after: None,
+    }
 }
 
 struct Wish {
@@ -157,6 +164,40 @@ fn a_stream_follows_another_without_a_gap_in_its_session() {
         let counters = &stage.control.counters;
         assert_eq!(counters.packets.underruns.value(), 0);
         assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn who_is_read_before_whom_it_follows_waits_for_it() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        stage.disk().late = vec![3];
+        let first = start(&mut stage, Wish::rtp(3));
+        let second = start_after(&mut stage, Wish::rtp(4), first);
+        stage.pass(SECOND);
+        assert!(left(&stage, first).is_empty());
+        stage.disk().late.clear();
+        stage.pass(SECOND.times(24));
+        let datagrams = left(&stage, first);
+        let both = [content(3, 0, TITLE.0), content(4, 0, TITLE.0)].concat();
+        assert!(payload(&datagrams) == both);
+        assert_one_session(&datagrams);
+        assert!(retired(&stage, first) && retired(&stage, second));
+
+        // For what can never be read nobody waits.
+        stage.network().datagrams.clear();
+        stage.disk().late = vec![5];
+        let first = start(&mut stage, Wish::rtp(5));
+        let second = start_after(&mut stage, Wish::rtp(6), first);
+        stage.pass(SECOND);
+        stage.disk().failing.insert(5, 5);
+        stage.disk().late.clear();
+        stage.pass(SECOND.times(12));
+        let datagrams = left(&stage, first);
+        assert!(payload(&datagrams) == content(6, 0, TITLE.0));
+        assert_one_session(&datagrams);
+        assert!(retired(&stage, first) && retired(&stage, second));
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
     }
 }
 
@@ -366,11 +407,16 @@ fn a_burst_that_is_allowed_leaves_as_one_message_when_its_last_datagram_is_due()
         assert_eq!(plainly, content(1, 0, TITLE.0));
         let messages: Vec<_> = datagrams.chunk_by(|one, next| one.at == next.at).collect();
         assert!(messages[..messages.len() - 1].iter().all(|message| message.len() == 3));
-        let begin = datagrams[0].at.before(due(2)).before(TICK);
+        // They leave at multiples of the grid, so the first may have waited for its whole length.
+        let grid = Gathering::of(burst, TICK).grid();
+        let last_due = |nth: usize| due(nth * 3 + messages[nth].len() - 1);
+        let earliest = (0..messages.len()).map(|nth| messages[nth][0].at.before(last_due(nth)));
+        let begin = earliest.min().expect("there are messages");
         for (nth, message) in messages.iter().enumerate() {
-            let last = nth * 3 + message.len() - 1;
-            let late = message[0].at.since(begin + due(last));
-            assert!(message[0].at >= begin + due(last) && late <= TICK.times(2));
+            let late = message[0].at.since(begin + last_due(nth));
+            assert!(late <= grid + TICK.times(2), "message {nth}: {late}");
+            let first = message[0].at.since(begin + due(nth * 3));
+            assert!(first <= burst + TICK.times(2), "message {nth}: its first waits for {first}");
         }
     }
 }

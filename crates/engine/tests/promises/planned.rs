@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, Line, PAYLOAD, Plan, Session, Stamps};
+use tactus_core::datagrams::{Counting, Form, Kept, Line, PAYLOAD, Plan, Session, Stamps};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, set_pcr};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Outcome, Pace, Sink, StreamId};
+use tactus_engine::message::{Command, Datagrams, Frames, Outcome, Pace, Sink, StreamId};
 
-use crate::stage::{BOTH, Stage, TICK};
-use crate::{finished, retired};
+use crate::stage::{BOTH, Dice, Stage, TICK};
+use crate::{finished, frames, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
 const TS: u64 = PACKET as u64;
@@ -78,6 +78,7 @@ fn start(stage: &mut Stage, wish: Wish) -> StreamId {
         to: to(stream.index),
         form,
         burst: Nanos(0),
+        class: None,
         after: wish.after,
     });
     (start.repeats, start.plan) = (wish.repeats, Some(Arc::new(wish.plan)));
@@ -111,6 +112,12 @@ fn read(bytes: &[u8]) -> Vec<(u64, Pcr)> {
         clocks.extend(packet.pcr().map(|pcr| (nth as u64 * TS + PCR_BYTE, pcr)));
     }
     clocks
+}
+
+/// The packets that say that their clock is another one.
+fn marks(bytes: &[u8]) -> Vec<u64> {
+    let packets = bytes.chunks(PACKET).filter_map(Packet::first_of).zip(0..);
+    packets.filter(|(packet, _)| packet.is_discontinuous()).map(|(_, nth)| nth).collect()
 }
 
 fn stage(memory: crate::stage::Memory) -> Stage {
@@ -149,6 +156,58 @@ fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
         stage.pass(SECOND);
         assert!(retired(&stage, stream));
         assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes() {
+    for memory in BOTH {
+        for seed in 0..4 {
+            println!("seed {seed}");
+            let mut stage = stage(memory);
+            let mut table = [0xff; PACKET];
+            table[..4].copy_from_slice(&[0x47, 0x40, 0, 0x10]);
+            let kept = Arc::new(Kept::default());
+            let counting = Counting { before: [].into(), jumps: false, kept: Arc::clone(&kept) };
+            let plan = Plan { counting: Some(counting), ..plan(BASE).with_front(&table) };
+            let datagrams = Plan { counting: None, ..plan.clone() };
+            let wish = Wish { title: 1, plan: datagrams, repeats: true, after: None };
+            let by_datagrams = start(&mut stage, wish);
+            let rate = line().peak(Bytes(0), Bytes(u64::from(crate::stage::BLOCK)));
+            let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+            let mut wish = stage.start_of(1, pace, 0..line().len().0);
+            wish.origin.len = line().len();
+            let in_frames = wish.stream;
+            let socket = SocketHandle(in_frames.index as i32);
+            wish.sink = Sink::Frames(Frames { socket, channel: frames::CHANNEL, session: SESSION });
+            (wish.repeats, wish.plan) = (true, Some(Arc::new(plan)));
+            stage.command(Command::Start(wish));
+            if seed > 0 {
+                stage.network().moody.insert(in_frames.index as i32, Dice(seed));
+            }
+            stage.pass(SECOND.times(7));
+            for stream in [by_datagrams, in_frames] {
+                stage.command(Command::Stop(stream));
+            }
+            stage.pass(SECOND);
+            let heard = heard(&stage, &[by_datagrams]);
+            let heard: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
+            let came = frames::read(&stage.received(in_frames), &[]);
+            assert_eq!(came.rest, 0);
+            let both = came.payload.len().min(heard.len());
+            assert!(both as u64 > line().len().0 * 2 && came.payload[..both] == heard[..both]);
+            read(&came.payload);
+            // What has left is known to whoever goes on.
+            let last = |pid: u16| {
+                let mut packets = came.payload.chunks(PACKET).filter_map(Packet::first_of);
+                packets.rfind(|packet| packet.pid() == Pid(pid)).map(|last| last.continuity())
+            };
+            let counts = kept.counts();
+            assert_eq!(counts.len(), 4);
+            assert!(counts.iter().all(|count| last(count.pid.0) == Some(count.last)), "{counts:?}");
+            assert!(retired(&stage, in_frames));
+            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        }
     }
 }
 
@@ -214,6 +273,7 @@ fn a_title_follows_another_one_as_if_both_were_one() {
             let heard = heard(&stage, &[one, two]);
             let bytes: Vec<u8> = heard.iter().flat_map(|(_, payload)| payload).copied().collect();
             let clocks = read(&bytes);
+            assert_eq!(marks(&bytes), [], "nothing jumps");
             // No stamp is further from the one before than in the title itself: 7 packets at most there.
             for pair in clocks.windows(2) {
                 let apart = pair[1].1.since(pair[0].1);
@@ -247,6 +307,41 @@ fn who_follows_a_stream_that_has_ended_goes_on_at_once() {
     let (first, last) = (clocks[0], clocks[clocks.len() - 1]);
     let passed = heard[heard.len() - 1].0.since(heard[0].0).0 * 27 / 1000;
     assert!(last.1.since(first.1).0.abs_diff(passed) < 27_000_000 / 50);
+    // Receivers are told of it (TR 101 290, 2.3b): where its first clock is, and nowhere else.
+    let behind = clocks.partition_point(|(at, _)| *at < line().len().0);
+    assert_eq!(marks(&bytes), [(clocks[behind].0 - PCR_BYTE) / TS]);
+}
+
+#[test]
+fn what_leaves_as_it_is_leaves_its_counters_to_who_follows_and_a_clock_that_nobody_knew_is_marked()
+{
+    for memory in BOTH {
+        let mut stage = stage(memory);
+        // As a title that was to be sent once and alone.
+        let counting = Some(Counting::default());
+        let plan = |stamps| Plan { stamps, counting: counting.clone(), ..plan(BASE) };
+        let one = Wish { title: 1, plan: plan(None), repeats: false, after: None };
+        let one = start(&mut stage, one);
+        stage.pass(SECOND);
+        let two = self::plan(BASE);
+        let two = start(&mut stage, Wish { title: 1, plan: two, repeats: false, after: Some(one) });
+        stage.pass(MILLISECOND.times(500));
+        stage.command(Command::Stop(one));
+        stage.pass(SECOND.times(3));
+        let first: usize = heard(&stage, &[one]).iter().map(|(_, payload)| payload.len()).sum();
+        let both: Vec<u8> =
+            heard(&stage, &[one, two]).into_iter().flat_map(|(_, payload)| payload).collect();
+        assert!(first > 0 && both[..first] == title(BASE)[..first], "nothing of it is changed");
+        let clocks = read(&both);
+        let behind = clocks.partition_point(|(at, _)| *at < first as u64);
+        assert_eq!(marks(&both), [(clocks[behind].0 - PCR_BYTE) / TS]);
+        // The mark excuses no counter.
+        let mut unmarked = both;
+        for packet in unmarked.chunks_mut(PACKET).filter(|packet| packet[3] & 0x20 != 0) {
+            packet[5] &= 0x7f;
+        }
+        read(&unmarked);
+    }
 }
 
 #[test]

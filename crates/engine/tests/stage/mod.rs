@@ -25,8 +25,8 @@ use tactus_engine::assembly::{
 use tactus_engine::cores::Core;
 use tactus_engine::link::{self, Patience};
 use tactus_engine::message::{
-    Command, IntakeAnswer, IntakeRequest, Origin, Pace, Report, Sink, Start, StreamId, TitleId,
-    VolumeId, WriteClass,
+    Command, IntakeAnswer, IntakeRequest, Origin, Pace, PacketClass, Report, Sink, Start, StreamId,
+    TitleId, VolumeId, WriteClass,
 };
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
 
@@ -78,6 +78,8 @@ pub(crate) struct Disk {
     pub(crate) contents: BTreeMap<i32, Vec<u8>>,
     /// Nothing is answered.
     pub(crate) holds: bool,
+    /// Titles whose transfers are not answered, while all others are.
+    pub(crate) late: Vec<i32>,
     /// Titles of which one bit of each block is not what was stored.
     pub(crate) damaged: Vec<i32>,
     write_share: View,
@@ -152,10 +154,11 @@ impl DiskPort for DiskEnd {
 
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         let mut disk = self.0.lock().expect("one thread plays");
-        if disk.holds || disk.queue.front()?.1 > now {
+        let next = disk.queue.iter().position(|(one, _)| !disk.late.contains(&one.file.0))?;
+        if disk.holds || disk.queue[next].1 > now {
             return None;
         }
-        let (transfer, _) = disk.queue.pop_front()?;
+        let (transfer, _) = disk.queue.remove(next)?;
         if let Some(&errno) = disk.failing.get(&transfer.file.0) {
             return Some(Completion { transfer, result: Err(DiskFault(errno)) });
         }
@@ -350,7 +353,15 @@ impl Stage {
         Self::with(memory, Room { places: PLACES, window: 6 })
     }
 
-    pub(crate) fn with(memory: Memory, Room { places, window }: Room) -> Self {
+    pub(crate) fn with(memory: Memory, room: Room) -> Self {
+        Self::with_classes(memory, room, vec![])
+    }
+
+    pub(crate) fn with_classes(
+        memory: Memory,
+        Room { places, window }: Room,
+        classes: Vec<PacketClass>,
+    ) -> Self {
         // Shown with whatever fails.
         println!("blocks in {memory:?}");
         let (keeper, blocks, memory) = match memory {
@@ -373,6 +384,7 @@ impl Stage {
             failing: BTreeMap::new(),
             contents: BTreeMap::new(),
             holds: false,
+            late: vec![],
             damaged: vec![],
             write_share: view_of_writes,
             written: BTreeMap::new(),
@@ -410,6 +422,7 @@ impl Stage {
                 port: Box::new(NetworkEnd(Arc::clone(&network), Arc::clone(&disk))),
                 rate: BitRate(1_000_000_000),
                 tick: TICK,
+                classes,
             }),
             streams: 8,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },

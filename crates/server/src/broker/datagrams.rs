@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, Ip, PAYLOAD, Plan};
+use tactus_core::classes::ClassNumber;
+use tactus_core::datagrams::{Form, Gathering, Ip, PAYLOAD, Plan};
 use tactus_core::ledger::{Resource, Share, Wish};
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
@@ -17,11 +18,34 @@ use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 use tokio::sync::oneshot;
 
-use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, refusal};
+use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, in_class, refusal};
 use crate::catalogue::OpenTitle;
 
-/// A socket that datagrams leave by; any number of streams may share it.
-pub type Outlet = Arc<OwnedFd>;
+/// A socket that datagrams leave by; any number of streams of one class may share it.
+pub type Outlet = Arc<Door>;
+
+/// A socket, and the class of the link of what leaves by it.
+#[derive(Debug)]
+pub struct Door {
+    socket: OwnedFd,
+    class: Option<ClassNumber>,
+}
+
+impl Door {
+    /// An outlet of `class`; without one, of the link itself.
+    #[must_use]
+    pub fn of(socket: OwnedFd, class: Option<ClassNumber>) -> Outlet {
+        Arc::new(Self { socket, class })
+    }
+
+    /// The same socket, for reports and announcements.
+    ///
+    /// # Errors
+    /// When file descriptors are exhausted.
+    pub fn try_clone(&self) -> std::io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+}
 
 /// Where a stream of datagrams goes, and how.
 #[derive(Clone, Debug)]
@@ -43,7 +67,13 @@ pub struct Target {
 impl Target {
     pub(super) fn sink(&self) -> Datagrams {
         let Self { ref outlet, to, form, burst, after, .. } = *self;
-        Datagrams { outlet: SocketHandle(outlet.as_raw_fd()), to, form, burst, after }
+        let socket = SocketHandle(outlet.socket.as_raw_fd());
+        Datagrams { outlet: socket, to, form, burst, class: outlet.class, after }
+    }
+
+    /// The class of the link that it belongs to.
+    pub(super) fn class(&self) -> Option<ClassNumber> {
+        self.outlet.class
     }
 
     /// The rate of all that leaves, of a title of `rate`.
@@ -55,6 +85,34 @@ impl Target {
     fn wire(&self, rate: BitRate) -> BitRate {
         let ip = if self.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
         self.form.wire_rate(rate, ip)
+    }
+}
+
+/// CPU time that datagrams take of the core that sends them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatagramCost {
+    /// The first of a message, or one alone.
+    pub first: Nanos,
+    /// Each of those behind it.
+    pub further: Nanos,
+    /// How many may be one message.
+    pub together_max: u64,
+    /// How far the sender's turns are apart: what falls due between two leaves together in any case.
+    pub tick: Nanos,
+}
+
+impl DatagramCost {
+    /// Where each leaves by itself.
+    pub fn each(cost: Nanos) -> Self {
+        Self { first: cost, further: cost, together_max: 1, tick: Nanos::from_millis(1) }
+    }
+
+    /// What a second of `out` takes, of which what falls due within `burst` may leave as one message.
+    pub fn of(&self, out: BitRate, burst: Nanos) -> Nanos {
+        let datagrams = (out.0 / 8).div_ceil(PAYLOAD.0);
+        let together = Gathering::of(burst, self.tick).datagrams(out);
+        let messages = datagrams.div_ceil(together.clamp(1, self.together_max));
+        self.first.times(messages) + self.further.times(datagrams - messages)
     }
 }
 
@@ -84,25 +142,29 @@ impl Broker {
         turn: Option<Bytes>,
     ) -> Result<Grant, Refusal> {
         let out = target.out(rate);
-        self.admit_packets(title, rate, [out, target.wire(out)], turn)
+        let class = target.class();
+        self.admit_packets(title, rate, [out, target.wire(out)], target.burst, turn, class)
     }
 
     /// Reserves what `title` needs to leave at `rate` as packets, whose payload is `out`, and which are `wire`
-    /// with all that is in front.
+    /// with all that is in front; those of `burst` may leave together.
     pub(super) fn admit_packets(
         &self,
         title: &Arc<OpenTitle>,
         rate: BitRate,
         [out, wire]: [BitRate; 2],
+        burst: Nanos,
         turn: Option<Bytes>,
+        class: Option<ClassNumber>,
     ) -> Result<Grant, Refusal> {
-        let per_second = (out.0 / 8).div_ceil(PAYLOAD.0);
-        let sending = self.shared.rules.datagram.times(per_second);
-        let wish = |is_held| Wish::Datagrams { rate, wire, sending, is_held, turn };
+        let sending = self.shared.rules.datagram.of(out, burst);
+        let tick = Tick::not_under(burst);
+        let wish = |is_held| Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
-        let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
-        self.admit_wish(title, wish, share, pace, &format!("packets of {rate}"))
+        let pace = Pace::Paced { rate, burst: Bytes(0), tick };
+        let what = format!("packets of {rate}{}", in_class(class, &self.shared.rules));
+        self.admit_wish(title, wish, share, pace, &what)
     }
 
     /// Reserves what `wish` says of a title that is read, and perhaps held.
@@ -128,7 +190,7 @@ impl Broker {
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                return Err(refusal(short, what, rules.retry_after));
+                return Err(refusal(short, what, rules));
             }
         };
         // Who looks for a place is no further viewer; but what it relies on stays.
@@ -156,7 +218,7 @@ impl Broker {
             Err(short) => {
                 book.refusals.count(short.resource);
                 drop(book);
-                return Err(refusal(short, what, rules.retry_after));
+                return Err(refusal(short, what, rules));
             }
         };
         drop(book);

@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use tactus_core::datagrams::{Form, Ip, Session};
+use tactus_core::datagrams::{Form, Ip, Plan, Session};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::frame;
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, Nanos};
 use tactus_engine::message::{Command, Frames, Outcome, StreamId, TEXT_MAX};
 use tokio::sync::oneshot;
 
@@ -22,23 +22,25 @@ use super::{Book, Broker, Delivered, Grant, Part, Shared, Way, ended};
 use crate::catalogue::OpenTitle;
 
 /// How packets go into a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// The channel of the stream's packets.
     pub channel: u8,
     /// What its RTP session begins with.
     pub session: Session,
+    /// What is known of its bytes and times; none when they are the title's at one rate.
+    pub plan: Option<Arc<Plan>>,
 }
 
 impl Lane {
-    pub(super) fn sink(self, socket: &TcpStream) -> Frames {
-        let Self { channel, session } = self;
+    pub(super) fn sink(&self, socket: &TcpStream) -> Frames {
+        let Self { channel, session, .. } = *self;
         Frames { socket: SocketHandle(socket.as_raw_fd()), channel, session }
     }
 }
 
 /// Whether a connection is of use after its stream has ended like this.
-pub(super) fn is_whole(outcome: Outcome) -> bool {
+pub fn is_whole(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Complete
         | Outcome::Stopped
@@ -48,14 +50,14 @@ pub(super) fn is_whole(outcome: Outcome) -> bool {
     }
 }
 
-/// A delivery in frames that is under way. It goes on when this is dropped, until its grant is.
-pub struct Framed {
+/// The way to say something between the frames of a stream.
+#[derive(Clone)]
+pub struct Voice {
     shared: Arc<Shared>,
     stream: StreamId,
-    delivered: oneshot::Receiver<Delivered>,
 }
 
-impl Framed {
+impl Voice {
     /// Has `text` sent between two frames: an answer, or packets in frames of their own. It waits behind
     /// those that were given before.
     ///
@@ -73,13 +75,33 @@ impl Framed {
         self.shared.book().insert(self.stream, text, answer);
         async { answered.await.expect("every text is answered") }
     }
+}
+
+/// A delivery in frames that is under way. It goes on when this is dropped, until its grant is.
+pub struct Framed {
+    voice: Voice,
+    delivered: oneshot::Receiver<Delivered>,
+}
+
+impl Framed {
+    /// As [`Voice::insert`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn insert(
+        &self,
+        text: Box<[u8]>,
+    ) -> impl Future<Output = Result<(), Box<[u8]>>> + Send + use<> {
+        self.voice.insert(text)
+    }
 
     /// Ends it, behind the frame that is begun: [`Self::ended`] says when.
     pub fn stop(&self) {
-        let mut book = self.shared.book();
-        let place = &book.places[self.stream.index as usize];
-        if place.generation == self.stream.generation && place.way.is_some() {
-            book.stop(self.stream.index);
+        let Voice { shared, stream } = &self.voice;
+        let mut book = shared.book();
+        let place = &book.places[stream.index as usize];
+        if place.generation == stream.generation && place.way.is_some() {
+            book.stop(stream.index);
         }
     }
 
@@ -105,7 +127,7 @@ impl Broker {
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
         let wire = Form::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
-        self.admit_packets(title, rate, [rate, wire], None)
+        self.admit_packets(title, rate, [rate, wire], Nanos(0), None, None)
     }
 
     /// Begins to send `range` of `title` to `socket`, which must be non-blocking and prepared for the link,
@@ -128,7 +150,12 @@ impl Broker {
         assert!(title.following.is_none(), "only what is whole is sent");
         let part = Part { repeats, ..Part::of(range) };
         let delivered = self.start(grant, title, part, Way::Frames(socket, lane)).await?;
-        Ok(Framed { shared: Arc::clone(&self.shared), stream: self.stream_of(grant), delivered })
+        Ok(Framed { voice: self.voice(grant), delivered })
+    }
+
+    /// How to say something between the frames of the stream that is sent with `grant`.
+    pub fn voice(&self, grant: &Grant) -> Voice {
+        Voice { shared: Arc::clone(&self.shared), stream: self.stream_of(grant) }
     }
 }
 
@@ -155,7 +182,8 @@ impl Texts {
 impl Book {
     fn insert(&mut self, stream: StreamId, text: Box<[u8]>, answer: Answer) {
         let place = &mut self.places[stream.index as usize];
-        if place.generation != stream.generation || !matches!(place.way, Some(Way::Frames(..))) {
+        let is_in_frames = matches!(place.way, Some(Way::Frames(..) | Way::Made(..)));
+        if place.generation != stream.generation || !is_in_frames {
             answer.send(Err(text)).ok();
             return;
         }

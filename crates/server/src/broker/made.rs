@@ -5,12 +5,15 @@
 //! the two sides lives until the engine has retired the stream.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Ip;
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Share, Wish};
@@ -21,7 +24,7 @@ use tactus_engine::message::{Command, Make, Outcome, Pace, StreamId};
 use tactus_ring::spsc::{Producer, ring};
 use tokio::sync::oneshot;
 
-use super::{Broker, Delivered, Grant, Part, Refusal, Source, Target, Way, ended};
+use super::{Broker, Delivered, Grant, Part, Refusal, Source, Target, Way, ended, in_class};
 use crate::catalogue::OpenTitle;
 
 /// What is read for a reader of our own, and how fast.
@@ -44,6 +47,36 @@ pub struct MadeRate {
     pub rate: BitRate,
     /// Most datagrams in a second.
     pub datagrams: u32,
+}
+
+/// Where a made stream goes.
+#[derive(Clone, Debug)]
+pub enum MadeWay {
+    /// Out as datagrams. The form is not used: what stands in front is made too.
+    Datagrams(Target),
+    /// Into a connection, which must be non-blocking and prepared for the link, as frames. What is made has its
+    /// heads already.
+    Frames {
+        /// The connection.
+        socket: Arc<OwnedFd>,
+        /// Its other end.
+        peer: SocketAddr,
+    },
+}
+
+impl MadeWay {
+    fn ip(&self) -> Ip {
+        let (Self::Datagrams(Target { to, .. }) | Self::Frames { peer: to, .. }) = self;
+        if to.is_ipv4() { Ip::V4 } else { Ip::V6 }
+    }
+
+    /// The class of the link that it belongs to: connections have none.
+    fn class(&self) -> Option<ClassNumber> {
+        match self {
+            Self::Datagrams(target) => target.class(),
+            Self::Frames { .. } => None,
+        }
+    }
 }
 
 /// A made stream that the engine sends.
@@ -114,7 +147,7 @@ impl Broker {
         }
     }
 
-    /// Reserves what datagrams need that are made out of `title` and go to `target`.
+    /// Reserves what datagrams, or frames, need that are made out of `title` and go that `way`.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -122,35 +155,41 @@ impl Broker {
         &self,
         title: &Arc<OpenTitle>,
         needs: MadeRate,
-        target: &Target,
+        way: &MadeWay,
     ) -> Result<Grant, Refusal> {
         let MadeRate { rate, datagrams } = needs;
-        let ip = if target.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
-        let wire = made::wire_rate(rate, datagrams, ip);
-        let wish =
-            Wish::Made { wire, sending: self.shared.rules.datagram.times(u64::from(datagrams)) };
+        // A segment of TCP carries somewhat more than one frame: that covers its longer header.
+        let wire = made::wire_rate(rate, datagrams, way.ip());
+        let rules = &self.shared.rules;
+        let (sending, class) = (rules.datagram.first.times(datagrams.into()), way.class());
+        let wish = Wish::Made { wire, sending, class };
         let pace = Pace::Paced { rate: wire, burst: Bytes(0), tick: Tick::Ms10 };
-        self.admit_without_disk(title, wish, pace, &format!("a stream of {rate}"))
+        let what = format!("a stream of {rate}{}", in_class(class, rules));
+        self.admit_without_disk(title, wish, pace, &what)
     }
 
     /// Begins a made stream at `begin`, from which the times of its datagrams count. It ends with what the
     /// ring says is its end, or when the grant is dropped.
-    pub async fn make(
+    ///
+    /// # Panics
+    /// When the grant has been used already.
+    pub fn make(
         &self,
         grant: &mut Grant,
         title: &Arc<OpenTitle>,
-        target: Target,
+        way: MadeWay,
         begin: MonoTime,
         made: MadeRing,
     ) -> MadeStream {
-        if let Some(retiring) = grant.retiring.take() {
-            // A closed channel says the same: the place is empty.
-            drop(retiring.await);
-        }
+        assert!(grant.retiring.is_none(), "what is made is made once");
         let (finished, delivered) = oneshot::channel();
         let (retired, retiring) = oneshot::channel();
         let MadeRing { other, keep } = made;
         let Pace::Paced { rate, .. } = grant.pace else { unreachable!("it is paced") };
+        let way = match way {
+            MadeWay::Datagrams(target) => Way::Outlet(target),
+            MadeWay::Frames { socket, peer } => Way::Made(socket, peer),
+        };
         let mut book = self.shared.book();
         book.begun += 1;
         let begun = book.begun;
@@ -161,8 +200,8 @@ impl Broker {
         place.finished = Some(finished);
         place.retired = Some(retired);
         place.title = Some(Source { title: Arc::clone(title), file: None, _ring: Some(keep) });
-        let sink = target.sink();
-        place.way = Some(Way::Outlet(target));
+        let sink = way.sink();
+        place.way = Some(way);
         let stream = StreamId { index: grant.place, generation: place.generation };
         grant.in_engine = true;
         grant.retiring = Some(retiring);
@@ -172,6 +211,15 @@ impl Broker {
 }
 
 impl Broker {
+    /// Gives a grant back, when nothing of what it is used for is left in the engine.
+    pub async fn retire(&self, mut grant: Grant) {
+        self.stop(&grant);
+        if let Some(retiring) = grant.retiring.take() {
+            // A closed channel says the same: the place is empty.
+            drop(retiring.await);
+        }
+    }
+
     /// Has the engine end what a grant is used for, if it is used.
     pub fn stop(&self, grant: &Grant) {
         let mut book = self.shared.book();

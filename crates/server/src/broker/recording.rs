@@ -57,7 +57,7 @@ impl Broker {
             book.refusals.count(short.resource);
             drop(book);
             let what = format!("a recording of {rate}");
-            return Err(refusal(short, &what, self.shared.rules.retry_after));
+            return Err(refusal(short, &what, &self.shared.rules));
         }
         drop(book);
         let within = cycle.times(3) + full;

@@ -44,7 +44,13 @@ impl Stage {
             intake: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));
-        let ledger = Ledger::new(Terms { disks: vec![disk], link, cpu: SECOND, streams: 100 });
+        let ledger = Ledger::new(Terms {
+            disks: vec![disk],
+            link,
+            classes: vec![],
+            cpu: SECOND,
+            streams: 100,
+        });
         let (to_engine, commands) = ring(COMMANDS);
         let (to_control, reports) = ring(201);
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
@@ -53,8 +59,9 @@ impl Stage {
             best_effort_max: 2,
             retry_after,
             start_burst: Nanos(0),
-            datagram: Nanos::from_micros(4),
+            datagram: DatagramCost::each(Nanos::from_micros(4)),
             sendfile: vec![false],
+            classes: vec![],
         };
         let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules, Arc::clone(&counters));
         let dir = tempfile::tempdir().expect("a directory for the title");
@@ -362,8 +369,8 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     let mut grant = broker.admit_frames(&title, BitRate(1_000_000), Ip::V4).expect("room");
     assert!(stage.used(Resource::Link) > 1_000_000);
     let session = Session { source: 1, sequence: 2, timestamp: 3 };
-    let lane = Lane { channel: 2, session };
-    let to = (socket(), lane);
+    let lane = Lane { channel: 2, session, plan: None };
+    let to = (socket(), lane.clone());
     let mut framed =
         broker.send_frames(&mut grant, &title, 0..5000, false, to).await.expect("it begins");
     let Start { stream, sink: Sink::Frames(sink), .. } = stage.started() else {

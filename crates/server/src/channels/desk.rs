@@ -179,6 +179,11 @@ impl Desk {
         has_room
     }
 
+    /// Has a title sent before all others that were asked for.
+    pub(super) fn wish_first(&mut self, path: String) {
+        self.wished.push_front(path);
+    }
+
     /// A title that was told is not sent after all: it is next again.
     pub(super) fn give_back(&mut self, item: Item) {
         match item.origin {

@@ -3,17 +3,21 @@
 //!
 //! Promise: as long as there is anything that can be sent something is; the title that follows is at the
 //! engine before its time, and begins where the one before it ends. A title that somebody has left, whose
-//! time is over, or that cannot be read further, makes way at a packet's end.
+//! time is over, or that cannot be read further, makes way at a packet's end. What waits keeps its place until
+//! another one can take it: whatever is ordered, and however near the end is, something follows.
+
+mod plan;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::{Form, Line, Plan, Session, Stamps};
+use tactus_core::datagrams::{Counting, Form, Line, Plan, Session, Stamps};
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault, PACKET};
 use tactus_core::units::{BitRate, Bytes};
+use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Outcome, StreamId};
 use tactus_sys::clock;
 use tokio::sync::mpsc;
@@ -26,6 +30,7 @@ use crate::broker::{Grant, Outlet, Sending, Target};
 use crate::catalogue::{Found, Indexed, OpenTitle};
 use crate::config::Auto;
 use crate::config::channel::{Channel, List};
+use crate::config::class::Terms;
 use crate::config::recording::Kind;
 
 /// What somebody wants of a channel. To drop the sender ends it.
@@ -90,6 +95,23 @@ struct Next {
     /// When the one before it has to make way; none for its own end.
     cut: Option<Instant>,
     since: Instant,
+    /// Something else is to follow: it begins only if that is not there in time, and is left then.
+    is_unwanted: bool,
+    /// The title of the list that was begun last before it.
+    last: Option<String>,
+}
+
+/// Why a title is not taken.
+enum Missed {
+    Because(String),
+    /// What waits may begin at any moment.
+    Late(Item),
+}
+
+impl From<String> for Missed {
+    fn from(why: String) -> Self {
+        Self::Because(why)
+    }
 }
 
 /// How long before its time a title is looked for, admitted and read ahead. Its room counts twice so long.
@@ -100,10 +122,11 @@ const AGAIN: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
 /// So soon the engine has given back what a title had.
 const RETURN: Duration = Duration::from_millis(300);
+/// Nearer to the end of what is sent nothing takes the place of what waits: the engine would have the one before it has
+/// heard of the other.
+const KEEP: Duration = Duration::from_secs(2);
 /// A title that is not read ahead after this is cut to all the same.
 const PRIME_MAX: Duration = Duration::from_secs(15);
-/// How often a title's times are asked for: 2 s each, so the title that is sent has not ended by then.
-const INDEX_TRIES: u32 = 5;
 /// How often it is looked whether one is.
 const LOOK: Duration = Duration::from_millis(20);
 /// For so long nothing happens.
@@ -141,7 +164,7 @@ impl Runner {
             self.step().await;
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
-                (outcome, _) = ended(&mut self.now) => self.ended(outcome),
+                (outcome, sent) = ended(&mut self.now) => self.ended(outcome, sent),
                 order = self.orders.recv() => match order {
                     Some(order) => self.obey(order),
                     None => break,
@@ -159,10 +182,12 @@ impl Runner {
             self.read_list().await;
             self.foresee();
         }
+        let is_wanted = self.next.as_ref().is_some_and(|next| !next.is_unwanted);
         let is_due = match &self.now {
             None => Instant::now() >= self.again,
-            Some(now) if self.next.is_some() || now.is_stopped => false,
-            Some(_) if Instant::now() < self.again => false,
+            Some(now) if is_wanted || now.is_stopped => false,
+            // Nobody can follow what has not begun.
+            Some(_) if Instant::now() < self.again || !self.has_begun() => false,
             Some(now) => {
                 let is_near = |end: Option<Instant>| end.is_some_and(|end| in_time(end) <= LEAD);
                 let is_asked = self.is_left || self.is_abandoned(now);
@@ -171,8 +196,37 @@ impl Runner {
         };
         if is_due {
             self.find_next().await;
+        } else if !is_wanted && Instant::now() >= self.again && self.has_begun() {
+            // Nothing has to follow.
+            self.make_way();
         }
         self.cut();
+    }
+
+    /// Whether anything can have left of what is sent.
+    fn has_begun(&self) -> bool {
+        self.counter_of_now(|counters| counters.epoch.value()) != 0
+    }
+
+    /// Whether the packet server has what is sent: before it has begun, and not behind its end.
+    fn is_open(&self) -> bool {
+        self.counter_of_now(|counters| counters.rate.value()) != 0
+    }
+
+    fn counter_of_now(&self, value: impl Fn(&StreamCounters) -> u64) -> u64 {
+        let now = self.now.as_ref();
+        let counters = now.and_then(|now| self.house.broker.counters_of(now.grant.place()));
+        counters.map_or(0, value)
+    }
+
+    /// Drops what waits and is unwanted, unless it may begin at any moment; whether nothing waits.
+    fn make_way(&mut self) -> bool {
+        let ends = self.now.as_ref().and_then(|now| now.ends);
+        let is_far = ends.is_none_or(|ends| in_time(ends) > KEEP) && self.is_open();
+        if is_far {
+            self.next.take_if(|next| next.is_unwanted);
+        }
+        self.next.is_none()
     }
 
     /// Whether what is sent again and again is not in the programme any more.
@@ -196,7 +250,8 @@ impl Runner {
         by(self.announcement.as_ref().map(Announcement::due));
         by(self.reports.as_ref().filter(|_| self.now.is_some()).map(Reports::due));
         let lead = |time: Instant| time.checked_sub(LEAD);
-        match (&self.now, &self.next) {
+        let next = self.next.as_ref().filter(|next| !next.is_unwanted);
+        match (&self.now, next) {
             (None, _) => by(Some(self.again)),
             (Some(now), None) if !now.is_stopped => {
                 let at_once = now.item.is_fill() || self.is_left || self.is_abandoned(now);
@@ -209,7 +264,8 @@ impl Runner {
             }
             (Some(_), _) => {}
         }
-        by(self.before.as_ref().filter(|_| self.now.is_some()).map(|_| Instant::now() + LOOK));
+        let begins = self.now.is_some() && (self.before.is_some() || !self.has_begun());
+        by(begins.then(|| Instant::now() + LOOK));
         wake
     }
 
@@ -231,9 +287,9 @@ impl Runner {
     /// Has the title that is sent make way, if it must.
     fn cut(&mut self) {
         let (Some(now), Some(next)) = (&mut self.now, &self.next) else { return };
-        let Some(cut) = next.cut.filter(|&cut| cut <= Instant::now() && !now.is_stopped) else {
-            return;
-        };
+        let is_time =
+            |cut: &Instant| *cut <= Instant::now() && !now.is_stopped && !next.is_unwanted;
+        let Some(cut) = next.cut.filter(is_time) else { return };
         let counters = self.house.broker.counters_of(next.playing.grant.place());
         // The packet server knows its rate when the first blocks are in memory.
         let is_ready = counters.is_some_and(|counters| counters.rate.value() != 0);
@@ -265,13 +321,21 @@ impl Runner {
         }
         for _ in 0..self.desk.len().clamp(1, TRIES_MAX) {
             let Some(item) = first.take().or_else(|| self.desk.next()) else { break };
-            let path = item.path.clone();
+            let (path, origin) = (item.path.clone(), item.origin);
             match self.prime(item).await {
                 Ok(playing) => {
-                    self.last = Some(path);
-                    return self.take(playing, cut);
+                    let last = self.last.clone();
+                    if origin == Origin::List {
+                        self.last = Some(path);
+                    }
+                    self.take(playing, cut);
+                    if let Some(next) = &mut self.next {
+                        next.last = last;
+                    }
+                    return;
                 }
-                Err(reason) => {
+                Err(Missed::Late(item)) => return self.put_off(item),
+                Err(Missed::Because(reason)) => {
                     self.board.skip(&path, &reason);
                     // What has its time and is not there breaks nothing off.
                     if is_timed && self.now.is_some() {
@@ -291,7 +355,8 @@ impl Runner {
             let path = fill.path.clone();
             match self.prime(fill).await {
                 Ok(playing) => return self.take(playing, cut),
-                Err(reason) => why = why.or(Some(format!("{path}: {reason}"))),
+                Err(Missed::Late(_)) => return,
+                Err(Missed::Because(reason)) => why = why.or(Some(format!("{path}: {reason}"))),
             }
         }
         if self.now.is_some() {
@@ -315,7 +380,8 @@ impl Runner {
     fn take(&mut self, mut playing: Playing, cut: Option<Instant>) {
         if self.now.is_some() {
             self.board.next(&playing.item.path);
-            self.next = Some(Next { playing, cut, since: Instant::now() });
+            let (since, is_unwanted, last) = (Instant::now(), false, None);
+            self.next = Some(Next { playing, cut, since, is_unwanted, last });
             return;
         }
         playing.begin();
@@ -329,6 +395,15 @@ impl Runner {
         self.foresee();
     }
 
+    /// What waits begins first: then this one is looked for again.
+    fn put_off(&mut self, item: Item) {
+        match item.origin {
+            Origin::Time => self.desk.wish_first(item.path),
+            _ => self.desk.give_back(item),
+        }
+        self.again = Instant::now() + REST;
+    }
+
     /// Says what follows, as far as it is known.
     fn foresee(&self) {
         if let (Some(now), Some(next)) = (&self.now, self.desk.peek())
@@ -339,7 +414,7 @@ impl Runner {
     }
 
     /// Has the engine read a title ahead, behind what is sent.
-    async fn prime(&mut self, item: Item) -> Result<Playing, String> {
+    async fn prime(&mut self, item: Item) -> Result<Playing, Missed> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
         let range = packets::range(&title).await?;
@@ -351,12 +426,17 @@ impl Runner {
         item: Item,
         title: Arc<OpenTitle>,
         range: Range<u64>,
-    ) -> Result<Playing, String> {
+    ) -> Result<Playing, Missed> {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
+        let terms = self.channel.terms(&self.house.classes)?;
+        // What takes its time is done: from here on it is the engine's.
+        if !self.make_way() {
+            return Err(Missed::Late(item));
+        }
         let outlet = match &self.outlet {
             Some(outlet) => Arc::clone(outlet),
-            None => self.open().map_err(|error| {
+            None => self.open(terms).map_err(|error| {
                 format!("no socket can be had for it: {error}; check `interface` and `source`")
             })?,
         };
@@ -370,7 +450,7 @@ impl Runner {
             Kind::Udp => Form::Udp,
             Kind::Rtp => Form::Rtp(self.session),
         };
-        let (burst, plan) = (self.channel.burst, plan.map(Arc::new));
+        let (burst, plan) = (terms.burst, Some(Arc::new(plan)));
         let target = Target { outlet, to: self.channel.to.to, form, burst, plan, after };
         let broker = &self.house.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
@@ -385,82 +465,9 @@ impl Runner {
         Ok(Playing { item, title, grant, sending, range, rate, lasts, ends, is_stopped })
     }
 
-    /// The rate to reserve, what is to be known of its bytes before they leave (nothing of a constant rate that leaves
-    /// once and alone), and how long a turn of it lasts.
-    async fn plan(
-        &self,
-        title: &OpenTitle,
-        path: &RequestPath,
-        range: &Range<u64>,
-    ) -> Result<(BitRate, Option<Plan>, Duration), String> {
-        let channel = &self.channel;
-        let index = self.index(title, path).await?;
-        let block = self.house.broker.block_of(title.volume);
-        let known = index.as_ref().ok().and_then(|index| {
-            let (plan, rate) = Plan::of(index, range.clone(), block)?;
-            Some((index, plan, rate))
-        });
-        let line = known.as_ref().and_then(|(index, ..)| Line::of(index, range.start, range.end));
-        let ticks = line.as_ref().map(Line::duration);
-        let of_rate =
-            |rate: BitRate| Duration::from_nanos(rate.time_for(Bytes(range.end - range.start)).0);
-        // A tick of 27 MHz is 1000/27 ns.
-        let own =
-            |rate| ticks.map_or(of_rate(rate), |ticks| Duration::from_nanos(ticks.0 / 27 * 1000));
-        let is_single = self.desk.is_single() && self.now.is_none() && self.before.is_none();
-        let keeps = |plan: Plan| (!is_single || plan.line.is_some()).then_some(plan);
-        match (channel.stuff, channel.rate, known) {
-            (Some(stuff), _, Some((index, plan, rate))) => {
-                let fastest = index.rates().map_or(rate, |rates| rates.max);
-                if stuff < fastest {
-                    return Err(format!(
-                        "its fastest second has {fastest}, which null packets cannot make {stuff}; give \
-                         `stuff` a rate above that"
-                    ));
-                }
-                Ok((rate, Some(plan.stuffed(stuff)), own(rate)))
-            }
-            (Some(_), _, None) => {
-                let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
-                Err(format!("null packets cannot be put where they belong: {why}"))
-            }
-            (None, Auto::Auto, Some((_, plan, rate))) if !is_single => {
-                Ok((rate, Some(plan), own(rate)))
-            }
-            (None, Auto::Auto, Some((_, plan, rate))) => {
-                // Of what leaves once nothing is changed.
-                Ok((rate, keeps(Plan { stamps: None, ..plan }), own(rate)))
-            }
-            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
-            (None, ..) => {
-                let stamps = Some(Stamps { turn: ticks, ..Stamps::default() });
-                let rate = self.rate(title, path).await?;
-                Ok((rate, keeps(Plan { stamps, ..Plan::default() }), of_rate(rate)))
-            }
-        }
-    }
-
-    /// The title's times; why it has none, where it has none.
-    async fn index(
-        &self,
-        title: &OpenTitle,
-        path: &RequestPath,
-    ) -> Result<Result<Arc<Index>, IndexFault>, String> {
-        for _ in 0..INDEX_TRIES {
-            match self.house.catalogue.index(title, path).await {
-                Ok(Indexed::Ready(index)) => return Ok(Ok(index)),
-                Ok(Indexed::Never(fault)) => return Ok(Err(fault)),
-                // Each time it is waited for a little.
-                Ok(Indexed::Coming) => {}
-                Err(fault) => return Err(fault.to_string()),
-            }
-        }
-        Err("the title's times are being found out".into())
-    }
-
     /// The outlet, and what goes by it beside the packets.
-    fn open(&mut self) -> std::io::Result<Outlet> {
-        let outlet = self.house.outlets.get(&self.channel)?;
+    fn open(&mut self, terms: Terms) -> std::io::Result<Outlet> {
+        let outlet = self.house.outlets.get(&self.channel, terms)?;
         let socket = UdpSocket::from(outlet.try_clone()?);
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
@@ -492,30 +499,6 @@ impl Runner {
         }
     }
 
-    async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
-        match self.house.catalogue.find(path).await {
-            Ok(Found::Title(title)) if title.following.is_some() => {
-                Err("the title still comes in; it is sent when all of it is stored".into())
-            }
-            Ok(Found::Title(title)) => Ok(title),
-            Ok(Found::Directory(_)) => Err("this is a directory; name one title".into()),
-            Err(fault) => Err(fault.to_string()),
-        }
-    }
-
-    async fn rate(&self, title: &OpenTitle, path: &RequestPath) -> Result<BitRate, String> {
-        if let Auto::Set(rate) = self.channel.rate {
-            return Ok(rate);
-        }
-        let facts = self.house.catalogue.media(title, path).await;
-        match facts.map_err(|fault| fault.to_string())? {
-            Some(facts) => Ok(facts.rate),
-            None => {
-                Err("the title has no clock to find its rate by; give the channel a `rate`".into())
-            }
-        }
-    }
-
     /// Reads the list as it is now; one that cannot be read stays as it was.
     async fn read_list(&mut self) {
         let titles = match &self.channel.programme.list {
@@ -539,7 +522,7 @@ impl Runner {
     }
 
     /// What was sent has ended.
-    fn ended(&mut self, outcome: Outcome) {
+    fn ended(&mut self, outcome: Outcome, sent: u64) {
         let Some(gone) = self.now.take() else { return };
         let was_left = gone.is_stopped || std::mem::take(&mut self.is_left);
         self.is_left = false;
@@ -549,9 +532,13 @@ impl Runner {
             _ => self.board.skip(&gone.item.path, &format!("it ended: {outcome:?}")),
         }
         let Playing { item, title, grant, sending, range, .. } = gone;
-        self.before = Some((grant, sending.stream()));
+        // Where nothing of it has left, whoever it was to follow is still the last.
+        if self.before.is_none() || sent > 0 {
+            self.before = Some((grant, sending.stream()));
+        }
         self.again = Instant::now();
-        if let Some(Next { mut playing, .. }) = self.next.take() {
+        if let Some(Next { mut playing, is_unwanted, .. }) = self.next.take() {
+            self.is_left = is_unwanted;
             playing.begin();
             let Playing { item, grant, rate, .. } = &playing;
             self.board.begin(&item.path, grant.place(), *rate, item.is_fill());
@@ -578,7 +565,7 @@ impl Runner {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Skip => match &mut self.next {
+            Order::Skip => match self.next.as_mut().filter(|next| !next.is_unwanted) {
                 Some(next) => next.cut = Some(Instant::now()),
                 None => self.is_left = self.now.is_some(),
             },
@@ -603,12 +590,14 @@ impl Runner {
 
     /// What waits is not to follow after all, unless it has begun already.
     fn take_back(&mut self, concerns: impl Fn(&Item) -> bool) {
-        let is_sent = self.now.as_ref().is_some_and(|now| {
-            let counters = self.house.broker.counters_of(now.grant.place());
-            !now.is_stopped && counters.is_some_and(|counters| counters.rate.value() != 0)
-        });
-        if let Some(next) = self.next.take_if(|next| is_sent && concerns(&next.playing.item)) {
-            self.desk.give_back(next.playing.item);
+        let is_sent = self.now.as_ref().is_some_and(|now| !now.is_stopped) && self.is_open();
+        let Some(next) = &mut self.next else { return };
+        if is_sent && !next.is_unwanted && concerns(&next.playing.item) {
+            next.is_unwanted = true;
+            if next.playing.item.origin == Origin::List {
+                self.last = next.last.take();
+            }
+            self.desk.give_back(next.playing.item.clone());
         }
     }
 

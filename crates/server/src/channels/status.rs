@@ -59,7 +59,10 @@ pub struct Status {
     /// What could not, and why, the last time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// How it is configured.
+    /// It is not what the configuration says, but what was asked for since.
+    #[serde(rename = "changed")]
+    pub is_changed: bool,
+    /// What it goes by.
     pub keys: Map<String, Value>,
 }
 
@@ -192,6 +195,7 @@ impl Board {
             starts: now.starts,
             skips: now.skips,
             skipped: now.skipped,
+            is_changed: false,
             keys: now.channel.keys(),
         }
     }

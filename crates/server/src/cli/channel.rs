@@ -21,8 +21,9 @@ use super::{Failure, client::ClientError};
   tactus channel next http://127.0.0.1:8080/ lobby                  leave the title for the next one
   tactus channel next http://127.0.0.1:8080/ lobby /news.ts         send this one next
   tactus channel remove http://127.0.0.1:8080/ lobby
+  tactus channel reset http://127.0.0.1:8080/ lobby                 again as it is configured
 
-What is changed lasts until the server ends: what is to stay is written into its configuration.
+What is changed stays so, in place of what the configuration says, until it is reset.
 
 Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the server has no room.")]
 pub(super) struct Channel {
@@ -73,6 +74,11 @@ enum What {
         which: Which,
         /// The title that comes next; without it, the next one comes now
         title: Option<String>,
+    },
+    /// Drops what was changed: it is again as the server's configuration says
+    Reset {
+        #[command(flatten)]
+        which: Which,
     },
     /// Ends one
     #[command(alias = "rm")]
@@ -167,6 +173,13 @@ impl Channel {
             What::Next { which, title: Some(title) } => {
                 let body = Map::from_iter([("title".to_owned(), title.into())]);
                 read(which.ask("POST", "/next", Some(body))?, 202).map(drop)
+            }
+            What::Reset { which } => {
+                let answer = which.ask("POST", "/reset", None)?;
+                match answer.status {
+                    200 | 204 => Ok(()),
+                    _ => Err(not_done(answer)),
+                }
             }
             What::Remove { which } => {
                 let answer = which.ask("DELETE", "", None)?;

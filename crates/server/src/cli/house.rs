@@ -102,6 +102,9 @@ impl House {
             true => None,
             false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker)?),
         };
+        if let (Some(rtsp), Some(recorder)) = (&rtsp, &recorder) {
+            rtsp.record_with(recorder.clone());
+        }
         Ok(Self {
             engine,
             config,

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Nanos, WallTime};
 
+use super::class::{Classes, Terms};
 use super::recording::Kind;
 use super::{Auto, units};
 use crate::calendar;
@@ -27,14 +28,16 @@ pub struct Channel {
     pub source: Option<IpAddr>,
     /// How many routers it may pass.
     pub hops: u8,
-    /// The class of the network, six bits.
-    pub dscp: u8,
+    /// The class of the link that it belongs to.
+    pub class: Option<String>,
+    /// The class of the network, six bits; none: what its class says.
+    pub dscp: Option<u8>,
     /// Its rate; by default what the title's clock says.
     pub rate: Auto<BitRate>,
     /// Null packets are put between those of the title, so that all leaves at this rate.
     pub stuff: Option<BitRate>,
-    /// How long the first of several datagrams may wait for the last of them.
-    pub burst: Nanos,
+    /// How long the first of several datagrams may wait for the last of them; none: what its class allows.
+    pub burst: Option<Nanos>,
     /// It is announced to whoever listens for announcements.
     pub announced: bool,
 }
@@ -137,6 +140,14 @@ fn is_list(path: &str) -> bool {
 }
 
 impl Channel {
+    /// How its datagrams leave.
+    ///
+    /// # Errors
+    /// What to write instead, when its class is unknown or does not allow it.
+    pub fn terms(&self, classes: &Classes) -> Result<Terms, String> {
+        classes.terms(self.class.as_deref(), self.burst, self.dscp)
+    }
+
     /// Whether `other` leaves in the same way, so that one can become the other while it is sent.
     pub fn leaves_as(&self, other: &Self) -> bool {
         let Self {
@@ -146,6 +157,7 @@ impl Channel {
             interface,
             source,
             hops,
+            class,
             dscp,
             rate,
             stuff,
@@ -156,6 +168,7 @@ impl Channel {
             == (&other.name, &other.to, &other.interface, &other.source, &other.hops);
         ways && (dscp, rate, stuff, burst, announced)
             == (&other.dscp, &other.rate, &other.stuff, &other.burst, &other.announced)
+            && *class == other.class
     }
 
     /// It in the words of the configuration.
@@ -177,14 +190,15 @@ impl Channel {
         say("interface", self.interface.clone().map(Value::from));
         say("source", self.source.map(|source| source.to_string().into()));
         say("hops", Some(self.hops.into()));
-        say("dscp", Some(self.dscp.into()));
+        say("class", self.class.clone().map(Value::from));
+        say("dscp", self.dscp.map(Value::from));
         let rate = match self.rate {
             Auto::Auto => None,
             Auto::Set(rate) => Some(units::exact(rate).into()),
         };
         say("rate", rate);
         say("stuff", self.stuff.map(|stuff| units::exact(stuff).into()));
-        say("burst", Some(units::exact(self.burst).into()));
+        say("burst", self.burst.map(|burst| units::exact(burst).into()));
         say("announce", Some(self.announced.into()));
         keys
     }
@@ -276,7 +290,7 @@ mod tests {
         for text in [
             "name = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\n",
             "name = \"a\"\nplaylist = \"/lists/a.m3u8\"\nto = \"rtp://[ff3e::8000:1]:5004\"\ninterface = \"lo\"\n\
-             source = \"::1\"\nhops = 9\ndscp = 34\nrate = \"9 Mbit/s\"\nstuff = \"10 Mbit/s\"\nburst = \"4 ms\"\nrepeat = false\nannounce = true\n\
+             source = \"::1\"\nhops = 9\ndscp = 34\nclass = \"gold\"\nrate = \"9 Mbit/s\"\nstuff = \"10 Mbit/s\"\nburst = \"4 ms\"\nrepeat = false\nannounce = true\n\
              start = \"20:00\"\nfill = \"/i.ts\"\nat = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
             "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
         ] {

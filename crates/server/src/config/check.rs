@@ -13,6 +13,8 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
 use super::channel::{Channel, List, Output, Programme, When};
+use super::class::{Classes, Terms};
+use super::classes::classes;
 use super::error::Mistake;
 use super::pattern::Pattern;
 use super::placement::{self, CorePlan};
@@ -20,12 +22,13 @@ use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::recording::{Input, Keep, Recording, Rotate};
 use super::rtsp::{self, Net, Rtsp};
 use super::units::{Percent, Quantity, Value, exact};
-use super::{
-    Auto, Config, Cores, Http, Link, MODEL_FILE, Memory, Packets, Principal, Rate, RateClass,
-    SlowReader, Token, Upload, Volume,
+use super::written::{
+    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
 };
-
-type Checked<T> = Result<T, Mistake>;
+use super::{
+    Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Principal, Rate,
+    RateClass, SlowReader, Token, Upload, Volume,
+};
 
 /// Checks a whole file; relative paths begin at `base`.
 pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
@@ -38,12 +41,15 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         return Err(Mistake::at(principal.name.span(), message));
     }
     let recordings = recordings(raw.recording, &volumes)?;
-    let channels = channels(raw.channel)?;
+    let link = link(raw.link)?;
+    let classes = classes(raw.class, &link)?;
+    let channels = channels(raw.channel, &classes)?;
+    let rtsp = rtsp(raw.rtsp, base, &classes)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
         memory: memory(raw.memory)?,
-        link: link(raw.link)?,
+        link,
         rate: rate(raw.rate)?,
         cpu_budget: quantity(
             raw.cpu.budget,
@@ -51,13 +57,15 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
             Percent::whole(1)..=Percent::WHOLE,
         )?,
         cores: cores(raw.cores, volumes.len())?,
+        gap_frames: gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?,
         packets: packets(raw.packets)?,
         best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
         slow_reader: slow_reader(raw.slow_reader)?,
         upload: upload(raw.upload, base)?,
         recordings,
+        classes,
         channels,
-        rtsp: rtsp(raw.rtsp, base)?,
+        rtsp,
         volumes,
     })
 }
@@ -328,6 +336,25 @@ fn packets(raw: raw::Packets) -> Checked<Packets> {
 /// which is less than a receiver's own clock errs by.
 const PACKET_TICK: Nanos = Nanos::from_micros(250);
 
+fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<GapFrames>> {
+    let rate = quantity(raw.rate, GAP_RATE, GAP_RATES)?;
+    let overhead = number(raw.overhead, ETHERNET_OVERHEAD, 0..=100)?;
+    let otherwise = "write the name of a device that carries nothing else, or \"off\"";
+    let Some((device, span)) = unless_off(raw.device, otherwise)? else { return Ok(None) };
+    if back_end != raw::BackEnd::Auto {
+        let message =
+            "datagrams leave by gap frames or by another back end; leave `[packets] back_end` out";
+        return Err(Mistake::at(span, message));
+    }
+    Ok(Some(GapFrames { device, rate, overhead }))
+}
+
+const GAP_RATE: BitRate = BitRate(1_000_000_000);
+/// Above it 2 ms do not fit into the ring of frames.
+const GAP_RATES: RangeInclusive<BitRate> = BitRate(10_000_000)..=BitRate(10_000_000_000);
+/// Checksum, preamble and the gap between frames (IEEE 802.3).
+const ETHERNET_OVERHEAD: u32 = 24;
+
 fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     let servers = core.servers.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     Ok(CorePlan { cpu: core.cpu, servers })
@@ -458,11 +485,13 @@ fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
     }
 }
 
-fn channels(raw: Vec<raw::Channel>) -> Checked<Vec<Channel>> {
+fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec<Channel>> {
     let mut all: Vec<Channel> = Vec::with_capacity(raw.len());
     for written in raw {
         let (name, to) = (written.name.span(), written.to.span());
+        let class = written.class.as_ref().map(Spanned::span);
         let next = channel(written)?;
+        next.terms(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
         if all.iter().any(|known| known.name == next.name) {
             let message = format!("there is another channel {:?}; name each once", next.name);
             return Err(Mistake::at(name, message));
@@ -540,15 +569,16 @@ pub(super) fn channel(raw: raw::Channel) -> Checked<Channel> {
         interface,
         source,
         hops: number(raw.hops, 1, 1..=255)? as u8,
-        dscp: number(raw.dscp, 0, 0..=63)? as u8,
+        class: raw.class.map(Spanned::into_inner),
+        dscp: dscp(raw.dscp)?,
         rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
         stuff,
-        burst: quantity(raw.burst, Nanos(0), Nanos(0)..=BURST_MAX)?,
+        burst: burst(raw.burst)?,
         announced: raw.announce.unwrap_or(false),
     })
 }
 
-fn rtsp(raw: raw::Rtsp, base: &Path) -> Checked<Rtsp> {
+fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
     let addresses = match raw.address {
         None => vec![],
         Some(list) => {
@@ -598,8 +628,13 @@ fn rtsp(raw: raw::Rtsp, base: &Path) -> Checked<Rtsp> {
         }
         let password = base.join(written.password_file.into_inner());
         let destinations = nets(written.destinations)?.into_iter().map(|(_, net)| net).collect();
-        principals.push(rtsp::Principal { name, password, destinations });
+        let records = written.records;
+        principals.push(rtsp::Principal { name, password, destinations, records });
     }
+    let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
+    let terms = classes.terms(class, burst(raw.burst)?, dscp(raw.dscp)?);
+    let span = raw.class.as_ref().map_or(0..0, Spanned::span);
+    let Terms { class, burst, dscp } = terms.map_err(|message| Mistake::at(span, message))?;
     Ok(Rtsp {
         addresses,
         readers: raw.readers.unwrap_or_default(),
@@ -607,10 +642,15 @@ fn rtsp(raw: raw::Rtsp, base: &Path) -> Checked<Rtsp> {
         group_port,
         interface: interface(raw.interface)?,
         hops: number(raw.hops, 1, 1..=254)? as u8,
-        dscp: number(raw.dscp, 0, 0..=63)? as u8,
-        burst: quantity(raw.burst, Nanos(0), Nanos(0)..=BURST_MAX)?,
+        class,
+        dscp,
+        burst,
         connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        recorders: raw.recorders.unwrap_or_default(),
+        record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
+        recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,
+        overwrite: raw.overwrite.unwrap_or(false),
         principals,
     })
 }
@@ -632,30 +672,6 @@ fn path_at(path: String, span: &Range<usize>) -> Checked<String> {
         }
     }
 }
-
-/// Admission counts on no datagram waiting for the shortest tick, which is 10 ms.
-const BURST_MAX: Nanos = Nanos::from_millis(8);
-
-/// What was written and where; none for `"off"`, which is also the default.
-fn unless_off<T>(
-    written: Placed<Switch<T>>,
-    otherwise: &str,
-) -> Checked<Option<(T, Range<usize>)>> {
-    let Some(written) = written else { return Ok(None) };
-    let span = written.span();
-    match written.into_inner() {
-        Switch::Off => Ok(None),
-        Switch::Value(value) => Ok(Some((value, span))),
-        Switch::Auto | Switch::Max => Err(Mistake::at(span, otherwise)),
-    }
-}
-
-fn is_plain_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    !name.is_empty() && name.len() <= 64 && name.bytes().all(plain)
-}
-
-const PLAIN_NAME: &str = "write a name of letters, digits and `-_.@`, at most 64 of them";
 
 fn sha256(digits: &str) -> Option<[u8; 32]> {
     let mut digest = [0; 32];
@@ -687,36 +703,6 @@ fn address(text: &str, span: Range<usize>) -> Checked<SocketAddr> {
         let message =
             format!("{text:?} is not an address; write it like \"0.0.0.0:8080\" or \"[::]:8080\"");
         Mistake::at(span, message)
-    })
-}
-
-/// A value within `range`, or an error at its place.
-fn in_range<T>(value: T, span: Range<usize>, range: RangeInclusive<T>) -> Checked<T>
-where
-    T: PartialOrd + std::fmt::Display,
-{
-    if range.contains(&value) {
-        return Ok(value);
-    }
-    let message =
-        format!("{value} is out of range; write a value from {} to {}", range.start(), range.end());
-    Err(Mistake::at(span, message))
-}
-
-fn number(written: Placed<u32>, default: u32, range: RangeInclusive<u32>) -> Checked<u32> {
-    written.map_or(Ok(default), |written| {
-        let span = written.span();
-        in_range(written.into_inner(), span, range)
-    })
-}
-
-fn quantity<Q>(written: Placed<Value<Q>>, default: Q, range: RangeInclusive<Q>) -> Checked<Q>
-where
-    Q: Quantity + PartialOrd + std::fmt::Display,
-{
-    written.map_or(Ok(default), |written| {
-        let span = written.span();
-        in_range(written.into_inner().0, span, range)
     })
 }
 

@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
 
-use super::rtsp::Readers;
+use super::rtsp::{Readers, Recorders};
 use super::units::{Percent, Quantity, Value};
 
 /// A whole file.
@@ -35,6 +35,8 @@ pub struct Raw {
     pub cores: Cores,
     /// `[packets]`
     pub packets: Packets,
+    /// `[gap_frames]`
+    pub gap_frames: GapFrames,
     /// `[best_effort]`
     pub best_effort: BestEffort,
     /// `[slow_reader]`
@@ -43,6 +45,8 @@ pub struct Raw {
     pub upload: Upload,
     /// `[[recording]]`
     pub recording: Vec<Recording>,
+    /// `[[class]]`
+    pub class: Vec<Class>,
     /// `[[channel]]`
     pub channel: Vec<Channel>,
     /// `[rtsp]`
@@ -221,9 +225,22 @@ pub enum BackEnd {
     /// io_uring.
     #[serde(rename = "io_uring")]
     IoUring,
+    /// `sendmmsg` with times that `fq` keeps.
+    #[serde(rename = "so_txtime")]
+    Txtime,
     /// AF_XDP, where a destination can be reached by it; `sendmmsg` for the others.
     #[serde(rename = "af_xdp")]
     Xdp,
+}
+
+/// `[gap_frames]`: a link that is kept full.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct GapFrames {
+    pub device: Placed<Switch<String>>,
+    pub rate: Placed<Value<BitRate>>,
+    pub overhead: Placed<u32>,
 }
 
 /// `[best_effort]`: deliveries without a rate.
@@ -305,8 +322,13 @@ pub struct Rtsp {
     pub hops: Placed<u32>,
     pub dscp: Placed<u32>,
     pub burst: Placed<Value<Nanos>>,
+    pub class: Placed<String>,
     pub connections_max: Placed<u32>,
     pub connections_per_address_max: Placed<u32>,
+    pub recorders: Option<Recorders>,
+    pub record_rate: Placed<Value<BitRate>>,
+    pub recordings_max: Placed<u32>,
+    pub overwrite: Option<bool>,
     pub principal: Vec<RtspPrincipal>,
 }
 
@@ -319,6 +341,32 @@ pub struct RtspPrincipal {
     pub password_file: Spanned<String>,
     #[serde(default)]
     pub destinations: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub records: bool,
+}
+
+/// `[[class]]`: a part of the link.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Class {
+    pub name: Spanned<String>,
+    #[serde(default)]
+    pub parent: Placed<String>,
+    #[serde(default)]
+    pub guaranteed: Placed<Value<BitRate>>,
+    #[serde(default)]
+    pub ceiling: Placed<Switch<Value<BitRate>>>,
+    #[serde(default)]
+    pub priority: Placed<u32>,
+    #[serde(default)]
+    pub share: Placed<Value<BitRate>>,
+    #[serde(default)]
+    pub oversubscribe: Option<Spanned<bool>>,
+    #[serde(default)]
+    pub burst: Placed<Value<Nanos>>,
+    #[serde(default)]
+    pub dscp: Placed<u32>,
 }
 
 /// `[[channel]]`: a title that is sent as datagrams from the start.
@@ -354,6 +402,8 @@ pub struct Channel {
     pub stuff: Placed<Switch<Value<BitRate>>>,
     #[serde(default)]
     pub burst: Placed<Value<Nanos>>,
+    #[serde(default)]
+    pub class: Placed<String>,
     #[serde(default)]
     pub repeat: Option<bool>,
 }

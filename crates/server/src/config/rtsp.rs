@@ -6,7 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use tactus_core::units::Nanos;
+use tactus_core::classes::ClassNumber;
+use tactus_core::units::{BitRate, Nanos};
 
 /// RTSP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +24,8 @@ pub struct Rtsp {
     pub interface: Option<String>,
     /// How many routers packets to a group may pass.
     pub hops: u8,
+    /// The class of the link, as which datagrams leave.
+    pub class: Option<ClassNumber>,
     /// The class of the network, six bits.
     pub dscp: u8,
     /// How long the first of several datagrams may wait for the last of them.
@@ -31,6 +34,14 @@ pub struct Rtsp {
     pub connections_max: u32,
     /// Most connections from one address at once.
     pub connections_per_address_max: u32,
+    /// Who may record.
+    pub recorders: Recorders,
+    /// What is reserved for a recording whose announcement does not say its rate.
+    pub record_rate: BitRate,
+    /// Most recordings at once.
+    pub recordings_max: u32,
+    /// Whether a recording may take the place of a title.
+    pub overwrite: bool,
     /// Everybody with a name.
     pub principals: Vec<Principal>,
 }
@@ -46,6 +57,19 @@ pub enum Readers {
     Principals,
 }
 
+/// Who may record (ANNOUNCE and RECORD).
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Recorders {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// Those with a name and a password of whom it is said.
+    Principals,
+    /// Whoever asks.
+    Anyone,
+}
+
 /// One with a name and a password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
@@ -55,6 +79,8 @@ pub struct Principal {
     pub password: PathBuf,
     /// Receivers other than itself that it may name.
     pub destinations: Vec<Net>,
+    /// It may record, where principals may.
+    pub records: bool,
 }
 
 /// Addresses that begin with the same bits.

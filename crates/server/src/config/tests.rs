@@ -30,7 +30,7 @@ fn the_sample_shows_the_defaults() {
 /// Keys of a table, as the reader itself lists them when it meets one that it does not know.
 fn keys(table: &str) -> Vec<String> {
     let opened = match table {
-        "volume" | "upload.principal" | "rtsp.principal" | "recording" | "channel" => {
+        "volume" | "upload.principal" | "rtsp.principal" | "recording" | "class" | "channel" => {
             format!("[[{table}]]")
         }
         _ => format!("[{table}]"),

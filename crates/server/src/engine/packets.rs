@@ -1,11 +1,15 @@
 //! The packet link's back end: which one, by what was measured, and what a datagram costs for admission.
 
+use std::sync::Arc;
+
 use tactus_core::ports::PacketPort;
 use tactus_core::units::Nanos;
 use tactus_sys::back_end::{self, BackEnd, Chosen};
+use tactus_sys::gaps::{GapCounters, GapTerms};
 use tactus_sys::outlet::Cutting;
 
-use crate::config::raw;
+use crate::broker::DatagramCost;
+use crate::config::{Config, GapFrames, raw};
 
 /// What was found about sending datagrams.
 #[derive(Clone, Debug)]
@@ -16,8 +20,10 @@ pub struct PacketFacts {
     pub cutting: Cutting,
     /// What was measured of each back end.
     pub candidates: Vec<Measured>,
-    /// What admission counts for one datagram.
-    pub datagram: Nanos,
+    /// What admission counts.
+    pub datagram: DatagramCost,
+    /// What a link that is kept full counts.
+    pub gaps: Option<Arc<GapCounters>>,
 }
 
 /// What was measured of a back end.
@@ -32,16 +38,22 @@ pub struct Measured {
 }
 
 pub(super) fn open(
-    wanted: raw::BackEnd,
+    config: &Config,
     degraded: &mut Vec<String>,
 ) -> (Box<dyn PacketPort>, PacketFacts) {
-    let wanted = match wanted {
+    let wanted = match config.packets.back_end {
         raw::BackEnd::Auto => None,
         raw::BackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
         raw::BackEnd::IoUring => Some(BackEnd::IoUring),
+        raw::BackEnd::Txtime => Some(BackEnd::Txtime),
         raw::BackEnd::Xdp => Some(BackEnd::Xdp),
     };
-    let Chosen { port, back_end, cutting, candidates, refused } = back_end::choose(wanted);
+    let tick = config.packets.tick;
+    let chosen = match &config.gap_frames {
+        Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), tick),
+        None => back_end::choose(wanted, tick),
+    };
+    let Chosen { port, back_end, cutting, candidates, gaps, refused } = chosen;
     if let Some((wanted, error)) = refused {
         degraded.push(format!(
             "datagrams leave by {back_end}, not by {wanted}, which cannot be had here: {error}"
@@ -55,19 +67,77 @@ pub(super) fn open(
             gathered: candidate.gathered,
         })
         .collect();
-    let own = candidates.iter().find(|candidate| candidate.back_end == back_end);
+    // What a frame into a ring costs is not measured: less than a datagram by a socket.
+    let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
+    let own = candidates.iter().find(|candidate| candidate.back_end == measured);
     let single = own.and_then(|own| own.single.as_ref().ok().copied());
-    let datagram = single.map_or(DATAGRAM_UNKNOWN, datagram_cost);
-    (port, PacketFacts { back_end, cutting, candidates, datagram })
+    let gathered = own.and_then(|own| own.gathered).filter(|_| cutting == Cutting::Kernel);
+    let plain = candidates.iter().find(|candidate| candidate.back_end == BackEnd::Sendmmsg);
+    let plain = plain.and_then(|plain| plain.single.as_ref().ok().copied());
+    let datagram = single.map_or(DatagramCost::each(DATAGRAM_UNKNOWN), |it| {
+        cost_by(it, gathered, plain.unwrap_or(it), config.packets.tick)
+    });
+    (port, PacketFacts { back_end, cutting, candidates, datagram, gaps })
 }
+
+fn gap_terms(gaps: &GapFrames) -> GapTerms {
+    let GapFrames { device, rate, overhead } = gaps.clone();
+    GapTerms { device, rate, overhead, ahead: GAPS_AHEAD }
+}
+
+/// How far a link is filled: longer than a real-time thread is ever late, and within what admission counts on
+/// (10 ms, of which a burst may take 8).
+const GAPS_AHEAD: Nanos = Nanos::from_millis(2);
 
 /// Where nothing could be measured: what 500 streams took on a busy virtual machine.
 const DATAGRAM_UNKNOWN: Nanos = Nanos::from_micros(4);
+/// As many leave in one message when that is measured.
+const GATHERED: u64 = 7;
 
-/// What a datagram costs the core that sends it, by what it costs in a tight loop on the loopback: there all is in
-/// the processor's cache, and nobody has to find out what is due, to look for its bytes, or to wake up. As
-/// much again and a half covers those (`docs/benchmarks.md`).
-fn datagram_cost(single: Nanos) -> Nanos {
-    let bounds = (Nanos::from_micros(1), Nanos::from_micros(20));
-    Nanos(single.0 * 5 / 2).clamp(bounds.0, bounds.1)
+/// What datagrams cost the core that sends them, by what they cost in a tight loop on the loopback: there all is in
+/// the processor's cache, and nobody has to find out what is due, to look for its bytes, or to wake up. That is three
+/// tenths of a `plain` one by a socket for each message, with as many streams as fill a core, and a tenth of it for each
+/// datagram behind the first (`docs/benchmarks.md`).
+fn cost_by(single: Nanos, gathered: Option<Nanos>, plain: Nanos, tick: Nanos) -> DatagramCost {
+    let least = Nanos::from_micros(1);
+    let own = Nanos(plain.0 * 3 / 10);
+    let first = (single + own).clamp(least, Nanos::from_micros(20));
+    let Some(gathered) = gathered else { return DatagramCost::each(first) };
+    let behind = Nanos(gathered.0 * GATHERED).saturating_sub(single);
+    let further = Nanos(behind.0 / (GATHERED - 1) + own.0 / 10);
+    let further = further.clamp(Nanos(least.0 / 5), first);
+    DatagramCost { first, further, together_max: tactus_core::datagrams::SEGMENTS_MAX.into(), tick }
+}
+
+#[cfg(test)]
+mod tests {
+    use tactus_core::units::{BitRate, MILLISECOND, SECOND};
+
+    use super::*;
+
+    #[test]
+    fn those_that_leave_together_cost_less_and_never_nothing() {
+        let micros = Nanos::from_micros;
+        let datagrams = |per_second: u64| BitRate(per_second * 1316 * 8);
+        let tick = micros(250);
+        let alone = cost_by(micros(5), None, micros(10), tick);
+        assert_eq!(alone, DatagramCost::each(micros(8)));
+        assert_eq!(alone.of(datagrams(380), SECOND), micros(8 * 380));
+        // Seven take 14 us: the first 5, the others 1.5 each.
+        let gathered = cost_by(micros(5), Some(micros(2)), micros(10), tick);
+        assert_eq!((gathered.first, gathered.further), (micros(8), Nanos(1_800)));
+        let (half, nothing) = (MILLISECOND.times(500), Nanos::ZERO);
+        assert_eq!(gathered.of(datagrams(8), half), micros(2 * 8) + Nanos(6 * 1_800));
+        assert_eq!(gathered.of(datagrams(8), nothing), micros(8 * 8));
+        assert_eq!(gathered.of(datagrams(0), half), Nanos(0));
+        // A flow so fast that every turn finds four of it due.
+        assert_eq!(gathered.of(datagrams(16_000), nothing), gathered.of(datagrams(16_000), tick));
+        assert_eq!(
+            gathered.of(datagrams(16_000), nothing),
+            gathered.of(datagrams(4), SECOND).times(4_000)
+        );
+        // A measurement that says that company costs nothing, or more than being alone.
+        assert_eq!(cost_by(micros(5), Some(Nanos(1)), micros(1), tick).further, Nanos(200));
+        assert_eq!(cost_by(micros(5), Some(micros(9)), micros(10), tick).further, micros(8));
+    }
 }

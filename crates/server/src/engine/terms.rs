@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{DiskTerms, IntakeTerms, SendCost, Terms};
+use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, SendCost, Terms};
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
 
+use crate::config::class::Class;
 use crate::config::placement::CorePlan;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, Sendfile, Volume};
 use crate::measure;
@@ -182,7 +183,20 @@ pub(super) fn of(
     let link = BitRate(config.link.budget.of(all_of_it.0));
     let second = SECOND.times(cores.len() as u64);
     let budget = Nanos(config.cpu_budget.of(second.0) / u64::from(derate));
-    Terms { disks: disks.collect(), link, cpu: budget, streams: config.memory.streams_max }
+    let classes = config.classes.0.iter().map(Class::terms).collect();
+    let streams = config.memory.streams_max;
+    Terms { disks: disks.collect(), link, classes, cpu: budget, streams }
+}
+
+/// What classes are guaranteed must be there.
+pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
+    let (taken, link) = (ledger.classes().taken(), ledger.terms().link);
+    if taken <= link {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "classes are guaranteed {taken} together, and the link has {link} for streams; say what it carries by [link] rate"
+    )))
 }
 
 /// What the link carries: as configured, or the fastest interface that is up and tells its speed.

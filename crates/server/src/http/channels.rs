@@ -79,13 +79,19 @@ pub(super) async fn answer(
             channels.skip(name).map_err(|error| refused(&error))?;
             told(channels, name, 202)?
         }
+        (Method::Post, name, "reset") => {
+            match channels.reset(name).await.map_err(|error| refused(&error))? {
+                true => told(channels, name, 200)?,
+                false => Response::empty(204),
+            }
+        }
         (Method::Post, name, "next") => {
             channels.wish(name, title(&keys(&body)?)?).map_err(|error| refused(&error))?;
             told(channels, name, 202)?
         }
         _ => {
             let text = "channels are asked for by GET, set by PUT, changed by PATCH, ended by DELETE; \
-                        POST to NAME/skip leaves a title, to NAME/next names one";
+                        POST to NAME/skip leaves a title, to NAME/next names one, to NAME/reset drops changes";
             let allow = "GET, HEAD, POST, PUT, PATCH, DELETE";
             return Err(Response::text(405, text).with("Allow", allow).into());
         }
@@ -109,6 +115,8 @@ fn refused(error: &OrderError) -> Response {
     let text = error.to_string();
     match error {
         OrderError::Unknown => Response::text(404, text),
+        OrderError::NotKept(_) => Response::text(500, text),
+        OrderError::Class(_) => Response::text(400, text),
         OrderError::SameAddress(_) => Response::text(409, text),
         OrderError::TooMany => Response::text(429, text),
         OrderError::Busy => Response::text(503, text).with("Retry-After", "1"),

@@ -239,7 +239,9 @@ impl<'a> Incoming<'a> {
         let mut space = vec![0; READ_BYTES];
         while left > 0 && !self.rest.is_over() {
             match self.fill(&mut space).await {
-                (filled, Pause::Full | Pause::Silence) => left = left.saturating_sub(filled as u64),
+                (filled, Pause::Full) => left = left.saturating_sub(filled as u64),
+                // Who sends as it comes, a camera say, is not kept from its answer by what is yet to come.
+                (_, Pause::Silence) => return Ok(false),
                 (_, Pause::Ended(Ended::Gone)) => return Err(Gone),
                 (_, Pause::Ended(Ended::Fault(_))) => return Ok(false),
             }

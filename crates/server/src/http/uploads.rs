@@ -18,6 +18,7 @@ use super::response::Response;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
+use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
 use crate::ingest::Recordings;
@@ -85,7 +86,9 @@ impl Uploads {
         media: &[Option<Arc<dyn Medium>>],
     ) -> anyhow::Result<Option<Self>> {
         let upload = &config.upload;
-        let somebody = !upload.principals.is_empty() || !config.recordings.is_empty();
+        let somebody = !upload.principals.is_empty()
+            || !config.recordings.is_empty()
+            || config.rtsp.recorders != Recorders::Nobody;
         if !somebody || !media.iter().any(Option::is_some) {
             return Ok(None);
         }

@@ -2,7 +2,10 @@
 //!
 //! Promise: samples leave in the order in which they are decoded, each from its decoding time on, the packets
 //! of a picture spread over the time to the next one; timestamps say when they are shown (RFC 3550, section
-//! 5.1). What comes from the file in another order is held; what is not sent is passed over.
+//! 5.1). What comes from the file in another order is held; what is not sent is passed over. All times may be
+//! some times as long.
+
+mod payloads;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -10,18 +13,17 @@ use std::sync::Arc;
 
 use tactus_core::datagrams::Session;
 use tactus_core::made::Timed;
-use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::{Feed, Transformer};
 use crate::broker::{MadeRate, Reading};
 use crate::catalogue::OpenTitle;
-use crate::media::movie::{Begin, Codec, Movie, Sample, SampleId, Track};
+use crate::media::movie::{Begin, Movie, Sample, SampleId};
 
-/// Most bytes of a packet, its RTP header included: room for tunnels that a frame of 1,500 bytes goes through.
-pub const PACKET_MAX: usize = 1400;
-/// Most bytes of a payload.
-const PAYLOAD_MAX: usize = PACKET_MAX - rtp::HEADER;
+pub use payloads::PACKET_MAX;
+#[cfg(test)]
+pub(crate) use payloads::units_of;
+pub(crate) use payloads::{Moment, bytes_of, needs, packets};
 
 /// Which tracks of a movie are sent, and from where to where.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Part {
     pub end: Option<Nanos>,
     /// Each track that is sent, in the order of the outputs.
     pub tracks: Vec<Sent>,
+    /// How many times as long as it takes it is shown: once, or twice for half the speed.
+    pub stretch: u32,
 }
 
 /// A track that is sent.
@@ -43,7 +47,8 @@ pub struct Sent {
     pub track: u32,
     /// As it was described.
     pub payload_type: u8,
-    /// Its source, the number of its first packet, and the timestamp of the movie's beginning.
+    /// Its source, the number of its first packet, and the timestamp of the movie's beginning: where that is
+    /// stretched, of so many times as far before.
     pub session: Session,
 }
 
@@ -57,8 +62,10 @@ impl Part {
 
     fn reading(&self, range: Range<u64>) -> Reading {
         let needs = self.movie.needs;
+        // With as much there at the beginning, what takes longer needs so much less.
+        let rate = needs.rate.0.div_ceil(self.stretch.into());
         // What a reader of our own is late by is made up for.
-        let rate = BitRate(needs.rate.0 + needs.rate.0.div_ceil(32));
+        let rate = BitRate(rate + rate.div_ceil(32));
         Reading { range, itinerary: None, rate, burst: Bytes(needs.ahead.0.div_ceil(2)) }
     }
 
@@ -70,16 +77,11 @@ impl Part {
 
     /// What each output needs at most.
     pub fn needs(&self) -> Vec<MadeRate> {
-        let needs = |sent: &Sent| {
+        let of = |sent: &Sent| {
             let track = &self.movie.tracks[sent.track as usize];
-            let bytes = track.rate.0.div_ceil(8);
-            // Each sample may end with a packet that is not full, and bring its parameter sets.
-            let whole = bytes.div_ceil(PAYLOAD_MAX as u64 - 4);
-            let datagrams = whole + 3 * u64::from(track.samples_per_second);
-            let rate = BitRate((bytes + datagrams * 16) * 8);
-            MadeRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
+            needs(track, track.samples_per_second)
         };
-        self.tracks.iter().map(needs).collect()
+        self.tracks.iter().map(of).collect()
     }
 
     /// What of the file has it all.
@@ -95,22 +97,24 @@ impl Part {
 
     /// The timestamp that stands for [`Begin::at`], of output `nth`: `rtptime` of `RTP-Info`.
     pub fn stamp_at_begin(&self, nth: usize) -> u32 {
-        let sent = &self.tracks[nth];
-        let track = &self.movie.tracks[sent.track as usize];
-        let ticks = u128::from(self.begin.at.0) * u128::from(track.clock()) / 1_000_000_000;
-        sent.session.timestamp.wrapping_add(ticks as u32)
+        self.stamp_at(nth, self.begin.at.0.into())
     }
 
     /// The timestamp that stands for the beginning of all streams, of output `nth`.
     pub fn stamp_at_epoch(&self, nth: usize) -> u32 {
+        self.stamp_at(nth, self.epoch())
+    }
+
+    /// The timestamp of a moment of the movie, rounded down.
+    fn stamp_at(&self, nth: usize, moment: i128) -> u32 {
         let sent = &self.tracks[nth];
         let clock = i128::from(self.movie.tracks[sent.track as usize].clock());
-        let ticks = (self.epoch() * clock).div_euclid(1_000_000_000);
+        let ticks = (moment * clock).div_euclid(1_000_000_000) * i128::from(self.stretch);
         sent.session.timestamp.wrapping_add(ticks as u32)
     }
 
     /// When the first packet of all is due on the movie's time: where the streams' own time begins.
-    fn epoch(&self) -> i128 {
+    pub(crate) fn epoch(&self) -> i128 {
         let firsts = self.tracks.iter().filter_map(|sent| {
             let track = &self.movie.tracks[sent.track as usize];
             let first = *self.begin.first.get(sent.track as usize)?;
@@ -148,7 +152,7 @@ pub struct MovieStreams {
     has_ended: bool,
     /// The next number of each output.
     sequences: Vec<u16>,
-    /// Packets of the sample that leaves.
+    /// Packets of the samples that leave, in order of their times.
     packets: VecDeque<(usize, Timed)>,
 }
 
@@ -176,30 +180,27 @@ impl MovieStreams {
         let movie = Arc::clone(&self.part.movie);
         let track = &movie.tracks[id.track as usize];
         let sample = movie.sample(id);
-        let due = u64::try_from(track.decoded(sample) - self.epoch).unwrap_or(0);
-        let lasts = u128::from(track.lasts(id.sample as usize).0);
-        let timestamp = sent.session.timestamp.wrapping_add(track.stamp(sample));
-        let (packets, sequence) = (&mut self.packets, &mut self.sequences[output]);
-        each_payload(track, sample, bytes, |front, bytes| {
-            let header = Header {
-                marker: false,
-                payload_type: sent.payload_type,
-                sequence: *sequence,
-                timestamp,
-                source: sent.session.source,
-            };
-            *sequence = sequence.wrapping_add(1);
-            let parts = [&header.write(), front, bytes];
-            packets.push_back((output, Timed::of_parts(Nanos(0), &parts)));
-        });
-        let count = packets.len() as u128;
-        for (nth, (_, packet)) in (0..).zip(packets.iter_mut()) {
-            packet.due = Nanos(due + (lasts * nth / count) as u64);
-            if nth + 1 == count {
-                // The marker: the last of an access unit, in all three formats.
-                packet.bytes_mut()[1] |= 0x80;
-            }
+        let stretch = self.part.stretch;
+        let stamp = track.stamp(sample).wrapping_mul(stretch);
+        let moment = Moment {
+            due: self.due(id),
+            lasts: track.lasts(id.sample as usize).times(stretch.into()),
+            timestamp: sent.session.timestamp.wrapping_add(stamp),
+        };
+        let sequence = &mut self.sequences[output];
+        for packet in packets((track, sample, bytes), &sent, sequence, moment) {
+            // Between those of the other track, which leave meanwhile.
+            let at = self.packets.partition_point(|(_, before)| before.due <= packet.due);
+            self.packets.insert(at, (output, packet));
         }
+    }
+
+    /// When the first packet of a sample is due.
+    fn due(&self, id: SampleId) -> Nanos {
+        let movie = &self.part.movie;
+        let decoded = movie.tracks[id.track as usize].decoded(movie.sample(id));
+        let due = (decoded - self.epoch) * i128::from(self.part.stretch);
+        Nanos(u64::try_from(due).unwrap_or(0))
     }
 }
 
@@ -239,11 +240,15 @@ impl Transformer for MovieStreams {
 
     fn next(&mut self) -> Option<(usize, Timed)> {
         loop {
-            if let Some(next) = self.packets.pop_front() {
-                return Some(next);
-            }
-            let &id = self.part.movie.by_time().get(self.time)?;
+            let Some(&id) = self.part.movie.by_time().get(self.time) else {
+                return self.packets.pop_front();
+            };
             if let Some(output) = self.part.output(id) {
+                // What is due before it leaves before it, of whichever track.
+                let due = self.due(id);
+                if self.packets.front().is_some_and(|(_, packet)| packet.due <= due) {
+                    return self.packets.pop_front();
+                }
                 match self.ready.remove(&(id.track, id.sample)) {
                     Some(bytes) => {
                         self.held -= bytes.len();
@@ -267,55 +272,6 @@ impl MovieStreams {
     fn is_lost(&self, id: SampleId) -> bool {
         let sample = self.part.movie.sample(id);
         self.at >= sample.at + u64::from(sample.len)
-    }
-}
-
-/// Gives `take` each payload of a sample, in two parts.
-fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnMut(&[u8], &[u8])) {
-    match &track.codec {
-        Codec::H264 { sets, width, .. } => {
-            let units = || LengthPrefixed::new(bytes, *width);
-            if sample.is_sync && !units().any(h264::is_parameter_set) {
-                let header = h264::aggregation_header(sets.iter().map(|set| &set[..]));
-                take_sets(&[header], sets.iter(), &mut take);
-            }
-            for unit in units() {
-                h264::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
-            }
-        }
-        Codec::H265 { sets, width } => {
-            let units = || LengthPrefixed::new(bytes, *width).filter(|unit| unit.len() >= 2);
-            if sample.is_sync && !units().any(h265::is_parameter_set) {
-                let sets = sets.iter().flatten();
-                let header = h265::aggregation_header(sets.clone().map(|set| &set[..]));
-                take_sets(&header, sets, &mut take);
-            }
-            for unit in units() {
-                h265::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
-            }
-        }
-        Codec::Aac { .. } => {
-            if let Some((front, parts)) = aac::payloads(bytes, PAYLOAD_MAX) {
-                parts.for_each(|part| take(&front, part));
-            }
-        }
-    }
-}
-
-/// Parameter sets in one packet, when there are any and they fit: then whoever joins here can begin, and
-/// whoever knows them loses nothing.
-fn take_sets<'a>(
-    header: &[u8],
-    sets: impl Iterator<Item = &'a Vec<u8>>,
-    take: &mut impl FnMut(&[u8], &[u8]),
-) {
-    let mut packet = header.to_vec();
-    for set in sets {
-        packet.extend((set.len() as u16).to_be_bytes());
-        packet.extend(set);
-    }
-    if packet.len() > header.len() && packet.len() <= PAYLOAD_MAX {
-        take(&packet, &[]);
     }
 }
 

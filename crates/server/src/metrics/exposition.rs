@@ -15,6 +15,7 @@ use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
 use tactus_sys::back_end::BackEnd;
 
+use super::classes::OneClass;
 use super::{Sources, ratio, seconds};
 use crate::engine::packets::Measured;
 use crate::ingest::{Alarm, Recordings, State, Status};
@@ -36,6 +37,7 @@ impl prometheus_client::collector::Collector for Collector {
         server(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
+        classes(&mut page, sources)?;
         rtsp(&mut page, sources)?;
         disks(&mut page, sources)?;
         uploads(&mut page, sources)?;
@@ -94,6 +96,31 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
 }
 
 /// RTSP, where it is served.
+fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let all = super::classes::all(sources);
+    let labels = |class: &OneClass| vec![("class", class.name.clone())];
+    let counts =
+        |count: fn(&OneClass) -> u64| all.iter().map(move |class| (labels(class), count(class)));
+    let help = "Bytes on the wire that left as datagrams of each class and of those below it";
+    page.counter("tactus_class_sent", help, Some(Unit::Bytes), counts(|class| class.sent_bytes))?;
+    let help = "Those of them beyond the guarantee of the class: out of what others left";
+    let unit = Some(Unit::Bytes);
+    page.counter("tactus_class_borrowed", help, unit, counts(|class| class.borrowed_bytes))?;
+    let rates = |rate: fn(&OneClass) -> u64| {
+        all.iter().map(move |class| (labels(class), rate(class) as f64))
+    };
+    let per_second = || Some(Unit::Other("bits_per_second".into()));
+    let help = "Rate that each class has whatever others ask for";
+    let each = rates(|class| class.guaranteed_bits_per_second);
+    page.gauge("tactus_class_guaranteed", help, per_second(), each)?;
+    let help = "Rate that streams of each class, and classes below it, have been promised";
+    let each = rates(|class| class.promised_bits_per_second);
+    page.gauge("tactus_class_promised", help, per_second(), each)?;
+    let help = "Part of the guarantee of each class that others may use now";
+    let each = rates(|class| class.lent_bits_per_second);
+    page.gauge("tactus_class_lent", help, per_second(), each)
+}
+
 fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
     let Some(rtsp) = sources.rtsp.get() else { return Ok(()) };
     let counters = rtsp.counters();

@@ -4,13 +4,16 @@
 //! found at the start, everything that the host refused, and each stream's set and real rate.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_sys::gaps::GapCounters;
 use tactus_sys::outlet::Cutting;
 
+use super::classes::{self, OneClass};
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::config::units::exact;
@@ -27,6 +30,8 @@ pub(super) struct Status {
     volumes: Vec<OneVolume>,
     totals: Totals,
     packets: Packets,
+    /// Parts of the link, for datagrams.
+    classes: Vec<OneClass>,
     streams: Vec<OneStream>,
     /// Titles that come in at a rate that is promised.
     recordings: Vec<OneRecording>,
@@ -62,6 +67,21 @@ struct Packets {
     lateness_p999_seconds: f64,
     deviation_mean_ratio: f64,
     deviation_p99_ratio: f64,
+    /// The link that is kept full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap_frames: Option<GapFrames>,
+}
+
+#[derive(Serialize)]
+struct GapFrames {
+    /// Frames with datagrams.
+    frames: u64,
+    /// Frames that filled the time between them.
+    gaps: u64,
+    /// Times at which the link had run empty.
+    empty: u64,
+    /// By how much the link has been behind the rate that it is said to have.
+    behind_seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -214,6 +234,7 @@ impl Status {
                 .collect(),
             totals: totals(sources),
             packets: packets(sources),
+            classes: classes::all(sources),
             streams: sources.streams().iter().map(stream).collect(),
             recordings: recordings(sources),
             channels: sources.channels.get().map(Channels::all).unwrap_or_default(),
@@ -311,7 +332,7 @@ fn packets(sources: &Sources) -> Packets {
     Packets {
         back_end: sources.packets.back_end.name(),
         segments: sources.packets.cutting == Cutting::Kernel,
-        datagram_cpu_seconds: seconds(sources.packets.datagram.0),
+        datagram_cpu_seconds: seconds(sources.packets.datagram.first.0),
         back_ends: sources.packets.candidates.iter().map(back_end).collect(),
         sent_bytes: packets.bytes.value(),
         datagrams: packets.datagrams.value(),
@@ -330,6 +351,17 @@ fn packets(sources: &Sources) -> Packets {
         lateness_p999_seconds: seconds(lateness.quantile(0.999)),
         deviation_mean_ratio: ratio(deviation.sum()) / deviation.count().max(1) as f64,
         deviation_p99_ratio: ratio(deviation.quantile(0.99)),
+        gap_frames: sources.packets.gaps.as_deref().map(gap_frames),
+    }
+}
+
+fn gap_frames(counters: &GapCounters) -> GapFrames {
+    let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    GapFrames {
+        frames: value(&counters.frames),
+        gaps: value(&counters.gaps),
+        empty: value(&counters.empty),
+        behind_seconds: seconds(value(&counters.lost)),
     }
 }
 

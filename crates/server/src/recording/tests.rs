@@ -12,7 +12,7 @@ use tactus_ring::spsc::ring;
 use tokio::sync::watch;
 
 use super::*;
-use crate::broker::BrokerRules;
+use crate::broker::{BrokerRules, DatagramCost};
 use crate::store::{
     Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, StoreOptions, Verdict, verify,
 };
@@ -134,14 +134,21 @@ fn broker() -> Broker {
         cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
         intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
-    let terms = Terms { disks: vec![disk], link: BitRate(1 << 40), cpu: SECOND, streams: 10 };
+    let terms = Terms {
+        disks: vec![disk],
+        link: BitRate(1 << 40),
+        classes: vec![],
+        cpu: SECOND,
+        streams: 10,
+    };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
         best_effort_max: 2,
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),
-        datagram: Nanos::from_micros(4),
+        datagram: DatagramCost::each(Nanos::from_micros(4)),
         sendfile: vec![false],
+        classes: vec![],
     };
     Broker::new(Ledger::new(terms), to_engine, Box::new(Silent), rules, Arc::default())
 }

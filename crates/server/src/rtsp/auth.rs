@@ -256,7 +256,12 @@ mod tests {
     fn known(name: &str, password: &str) -> Known {
         let secret = format!("{name}:{REALM}:{password}");
         let (md5, sha256) = (hash::<Md5>(secret.as_bytes()), hash::<Sha256>(secret.as_bytes()));
-        let principal = Principal { name: name.into(), password: "".into(), destinations: vec![] };
+        let principal = Principal {
+            name: name.into(),
+            password: "".into(),
+            destinations: vec![],
+            records: false,
+        };
         Known { principal, md5, sha256 }
     }
 

@@ -3,41 +3,45 @@
 //! Promise: memory and time of what has not been understood yet are bounded; each request is answered once; what breaks
 //! the protocol's rules ends the connection.
 
+mod announce;
+mod play;
 mod setup;
+mod two;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::Ip;
 use tactus_core::path::RequestPath;
-use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::{
-    BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,
+    self, BODY_MAX, FRAME_HEAD, HEAD_MAX, Method, Piece, Reply, Request, piece,
 };
 use tactus_core::rtsp::session::{Caller, Refused, SessionId, Setup};
 use tactus_core::rtsp::span::{self, Span};
-use tactus_core::rtsp::transport::{Lower, Offer, offers};
+use tactus_core::rtsp::transport::{Offer, offers};
+use tactus_core::rtsp::two::{Pipelines, StreamEnd};
+use tactus_core::rtsp::{Status, Version};
 use tactus_core::ts::trick::Scale;
+use tactus_core::units::MediaTime;
 use tactus_engine::message::TEXT_MAX;
-use tactus_sys::tcp::Preparation;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use self::announce::{Announced, Intake};
 use super::auth::{Nonce, Signed, Verdict};
-use super::describe::{Programme, TRACK};
-use super::film::{self, Show};
-use super::groups::NoGroup;
+use super::describe::Programme;
+use super::ended::{Teller, ends};
+use super::film::{Film, Show};
 use super::reports::{self, Sent};
-use super::stream::{Begun, ByDatagrams, ByFrames, Handle, Numbers, Order, Path, Stream, orders};
+use super::stream::{Begun, Handle, Numbers, Order, Stream, orders};
+use super::way::{Asker, Carries, Path, Way};
 use super::{House, Reason, random};
 use crate::broker::Target;
-use crate::config::rtsp::{Principal, Readers};
-use crate::trick::Fault;
+use crate::config::rtsp::{Principal, Readers, Recorders};
 
 /// Time for a message to arrive that has begun (row S03).
 const MESSAGE_MAX: Duration = Duration::from_secs(10);
@@ -55,12 +59,10 @@ const GUESS_DELAY: Duration = Duration::from_millis(500);
 const FRAME_MAX: usize = FRAME_HEAD + 2048;
 /// Most of them in a second; receivers report every few seconds.
 const FRAMES_MAX: u32 = 100;
-/// What the kernel may hold unsent of a connection that carries frames: 50 ms of 20 Mbit/s.
-const NOT_SENT_MAX: u32 = 128 << 10;
-
+/// What we ask that a client may leave unanswered: what it answers later is malformed.
+const UNANSWERED_MAX: usize = 64;
 /// What may be asked for.
-const PUBLIC: &str =
-    "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+const PUBLIC: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, PAUSE, RECORD, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
 /// Serves `socket` until it ends.
 pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: SocketAddr) {
@@ -78,12 +80,20 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
         sessions: vec![],
         pipe: None,
         coming: None,
+        announced: None,
+        intake: None,
+        body: Vec::new(),
+        pipelines: Pipelines::default(),
+        ends: ends(),
+        asked: 0,
+        unanswered: VecDeque::new(),
         frames: (Instant::now(), 0),
         bytes: Vec::new(),
     };
     if let Err(error) = connection.run(&mut socket).await {
         tracing::debug!(%peer, %error, "an RTSP connection ended");
     }
+    connection.end_recording();
     // What it carried has nowhere to go.
     if let Some(Pipe { id, .. }) = connection.pipe.or(connection.coming) {
         connection.house.sessions().handle_over(id);
@@ -91,13 +101,41 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
     }
 }
 
-/// The way to a connection's own stream.
+/// The way to a connection's own session.
 struct Pipe {
     id: SessionId,
-    orders: mpsc::Sender<Order>,
-    channels: (u8, u8),
-    /// Says that the stream has left the connection.
+    to: Hearer,
+    /// Of each track.
+    channels: Vec<(u8, u8)>,
+    /// Says that the session has left the connection.
     done: oneshot::Receiver<()>,
+}
+
+/// Who writes to a connection that carries frames.
+enum Hearer {
+    Stream(mpsc::Sender<Order>),
+    Show(Weak<Show>),
+}
+
+impl Hearer {
+    /// Has an answer written; whether anybody is there to do it.
+    async fn say(&self, text: Box<[u8]>) -> bool {
+        match self {
+            Self::Stream(orders) => orders.send(Order::Text(text)).await.is_ok(),
+            Self::Show(show) => match show.upgrade() {
+                Some(show) => show.say(text).await,
+                None => false,
+            },
+        }
+    }
+}
+
+/// Comes back when what a connection carries has left it; never, when it carries nothing.
+async fn left(pipe: &mut Option<Pipe>) {
+    match pipe {
+        Some(pipe) => drop((&mut pipe.done).await),
+        None => std::future::pending().await,
+    }
 }
 
 /// The address as IPv4 where it is that, with its scope where it has one.
@@ -122,6 +160,20 @@ struct Connection {
     pipe: Option<Pipe>,
     /// The same, as long as its SETUP is not answered.
     coming: Option<Pipe>,
+    /// What is to be recorded, or is.
+    announced: Option<Announced>,
+    /// Where frames go that are recorded.
+    intake: Option<Intake>,
+    /// That of the last ANNOUNCE.
+    body: Vec<u8>,
+    /// Sessions of requests that were sent before their names were known.
+    pipelines: Pipelines,
+    /// Streams that have ended, as far as their client is to be told.
+    ends: (mpsc::Sender<StreamEnd>, mpsc::Receiver<StreamEnd>),
+    /// The number of what we have asked last.
+    asked: u32,
+    /// The numbers of what the client has not answered, the oldest first.
+    unanswered: VecDeque<u32>,
     /// Frames that have come since.
     frames: (Instant, u32),
     /// What has come and is not understood yet.
@@ -134,6 +186,8 @@ type Answer = Result<Reply, Reply>;
 /// What comes next on a connection.
 enum Next {
     Request(Request),
+    /// A stream has ended.
+    Ended(StreamEnd),
     /// It is over; this is still to be said.
     Over(Option<Reply>),
 }
@@ -141,12 +195,21 @@ enum Next {
 impl Connection {
     async fn run(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         loop {
-            let request = match self.next(socket).await? {
+            let mut request = match self.next(socket).await? {
                 Next::Request(request) => request,
+                Next::Ended(end) => {
+                    if self.tell(socket, &end).await? {
+                        continue;
+                    }
+                    return Ok(());
+                }
                 Next::Over(None) => return Ok(()),
                 Next::Over(Some(reply)) => {
                     let is_lost = reply.status == Status::NOT_FOUND;
-                    let bytes = if is_lost { HTTP_NONE.to_vec() } else { reply.write(None) };
+                    let bytes = match is_lost {
+                        true => HTTP_NONE.to_vec(),
+                        false => reply.write(Version::One, None),
+                    };
                     timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
                     // With bytes unread the kernel would take the answer back.
                     socket.shutdown().await?;
@@ -163,17 +226,14 @@ impl Connection {
                 continue;
             }
             self.last = Some(request.cseq);
-            let reply = self.answer(socket, &request).await.unwrap_or_else(|reply| reply);
-            let mut bytes = reply.write(Some(request.cseq));
-            if let Some(pipe) = &self.pipe {
-                if bytes.len() > TEXT_MAX {
-                    bytes = Reply::new(Status::INTERNAL).write(Some(request.cseq));
-                }
-                if pipe.orders.send(Order::Text(bytes.into())).await.is_err() {
-                    return Ok(());
-                }
-            } else {
-                timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+            let reply = self.answer(socket, &mut request).await;
+            let mut bytes = reply.write(request.version, Some(request.cseq));
+            if self.pipe.is_some() && bytes.len() > TEXT_MAX {
+                let none = Reply::new(Status::INTERNAL);
+                bytes = none.write(request.version, Some(request.cseq));
+            }
+            if !self.say(socket, bytes).await? {
+                return Ok(());
             }
             if let Some(pipe) = self.coming.take() {
                 self.pipe = Some(pipe);
@@ -181,12 +241,57 @@ impl Connection {
         }
     }
 
-    /// Reads the next request and its body, which nothing needs.
+    /// Says something, between frames where the connection carries some; whether it is still of use.
+    async fn say(&self, socket: &mut TcpStream, bytes: Vec<u8>) -> io::Result<bool> {
+        if let Some(pipe) = &self.pipe {
+            return Ok(pipe.to.say(bytes.into()).await);
+        }
+        timeout(ANSWER_MAX, socket.write_all(&bytes)).await??;
+        Ok(true)
+    }
+
+    /// Has a stream's end noted; whether the connection is still of use.
+    async fn tell(&mut self, socket: &mut TcpStream, end: &StreamEnd) -> io::Result<bool> {
+        self.asked = self.asked.wrapping_add(1);
+        let bytes = end.write(self.asked, &two::date());
+        if bytes.len() > TEXT_MAX {
+            return Ok(true);
+        }
+        if self.unanswered.len() == UNANSWERED_MAX {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back(self.asked);
+        self.say(socket, bytes).await
+    }
+
+    /// What a client answers to what we have asked; none of it is done, whatever it says. Whether it has been taken; when
+    /// not, more must come.
+    fn hear(&mut self, len: usize) -> Result<bool, message::Fault> {
+        let answer = message::Answer::parse(&self.bytes[..len])?;
+        let place = self.unanswered.iter().position(|&asked| asked == answer.cseq);
+        let place = place.ok_or(message::Fault::Malformed("an answer to nothing"))?;
+        let is_whole = self.bytes.len() >= len + answer.body;
+        if is_whole {
+            self.unanswered.remove(place);
+            self.bytes.drain(..len + answer.body);
+            tracing::debug!(peer = %self.peer, status = answer.status.0, "an end has been noted");
+        }
+        Ok(is_whole)
+    }
+
+    /// Reads the next request and its body, which only ANNOUNCE needs.
     async fn next(&mut self, socket: &mut TcpStream) -> io::Result<Next> {
         let mut begun = None;
         loop {
             match piece(&self.bytes) {
                 Ok(Piece::More) => {}
+                Ok(Piece::Frame { .. }) if self.intake.is_some() => {
+                    if self.record_frames().await {
+                        begun = None;
+                        continue;
+                    }
+                    return Ok(Next::Over(None));
+                }
                 Ok(Piece::Frame { channel, len }) => {
                     if self.frame(channel, len) {
                         self.bytes.drain(..len);
@@ -196,9 +301,25 @@ impl Connection {
                     self.house.counters.refuse(Reason::Malformed);
                     return Ok(Next::Over(None));
                 }
+                Ok(Piece::Head { len })
+                    if !self.unanswered.is_empty()
+                        && message::Answer::begins(&self.bytes[..len]) =>
+                {
+                    match self.hear(len) {
+                        Ok(true) => {
+                            begun = None;
+                            continue;
+                        }
+                        Ok(false) => {}
+                        Err(fault) => return Ok(Next::Over(Some(self.malformed(fault)))),
+                    }
+                }
                 Ok(Piece::Head { len }) => match Request::parse(&self.bytes[..len]) {
                     Ok(request) if self.bytes.len() >= len + request.body => {
-                        self.bytes.drain(..len + request.body);
+                        let came = self.bytes.drain(..len + request.body);
+                        if request.method == Method::Announce {
+                            self.body = came.skip(len).collect();
+                        }
                         return Ok(Next::Request(request));
                     }
                     Ok(_) => {}
@@ -216,13 +337,11 @@ impl Connection {
             let room = HEAD_MAX + BODY_MAX - self.bytes.len();
             let mut part = (&mut *socket).take(room as u64);
             let read = timeout(patience, part.read_buf(&mut self.bytes));
-            let read = match &mut self.pipe {
-                None => read.await,
-                Some(pipe) => tokio::select! {
-                    read = read => read,
-                    // Its stream is over, and what stands on the connection may be half a frame.
-                    _ = &mut pipe.done => return Ok(Next::Over(None)),
-                },
+            let read = tokio::select! {
+                read = read => read,
+                // Its stream is over, and what stands on the connection may be half a frame.
+                () = left(&mut self.pipe) => return Ok(Next::Over(None)),
+                Some(end) = self.ends.1.recv() => return Ok(Next::Ended(end)),
             };
             match read {
                 Ok(Ok(0)) => return Ok(Next::Over(None)),
@@ -247,7 +366,8 @@ impl Connection {
     /// What a client says on a channel; whether it may.
     fn frame(&mut self, channel: u8, len: usize) -> bool {
         let Some(pipe) = &self.pipe else { return false };
-        let is_own = [pipe.channels.0, pipe.channels.1].contains(&channel);
+        let is_report = pipe.channels.iter().any(|&(_, rtcp)| rtcp == channel);
+        let is_own = is_report || pipe.channels.iter().any(|&(rtp, _)| rtp == channel);
         if self.frames.0.elapsed() > Duration::from_secs(1) {
             self.frames = (Instant::now(), 0);
         }
@@ -255,7 +375,7 @@ impl Connection {
         if !is_own || len > FRAME_MAX || self.frames.1 > FRAMES_MAX {
             return false;
         }
-        if channel == pipe.channels.1 {
+        if is_report {
             let id = pipe.id;
             match reports::read(&self.bytes[FRAME_HEAD..len]) {
                 None => self.house.counters.bad_report(),
@@ -274,17 +394,35 @@ impl Connection {
         Reply::new(fault.status())
     }
 
-    async fn answer(&mut self, socket: &TcpStream, request: &Request) -> Answer {
-        if !request.is_version_1 {
-            return Err(Reply::new(Status::VERSION));
+    async fn answer(&mut self, socket: &TcpStream, request: &mut Request) -> Reply {
+        let begun = match request.version {
+            Version::One => self.begin_one(request),
+            Version::Two => self.begin_two(request),
+            Version::Other => return Reply::new(Status::VERSION),
+        };
+        let (Ok(reply) | Err(reply)) = match begun {
+            Ok(()) => self.serve(socket, request).await,
+            Err(reply) => Err(reply),
+        };
+        match request.version {
+            Version::Two => self.complete_two(request, reply).await,
+            Version::One | Version::Other => reply,
         }
+    }
+
+    /// What a request of 1.0 is asked before anything is done.
+    fn begin_one(&self, request: &Request) -> Result<(), Reply> {
         if request.method == Method::Unknown {
             return Err(Reply::new(Status::NOT_IMPLEMENTED).with("Public", PUBLIC));
         }
         let required = request.fields("require").chain(request.fields("proxy-require"));
-        if let Some(option) = required.flat_map(|options| options.split(',')).next() {
-            return Err(Reply::new(Status::OPTION).with("Unsupported", option.trim()));
+        match required.flat_map(|options| options.split(',')).next() {
+            Some(option) => Err(Reply::new(Status::OPTION).with("Unsupported", option.trim())),
+            None => Ok(()),
         }
+    }
+
+    async fn serve(&mut self, socket: &TcpStream, request: &Request) -> Answer {
         let house = Arc::clone(&self.house);
         let principal = self.principal(&house, request).await?;
         let named = request.session();
@@ -317,29 +455,31 @@ impl Connection {
             Method::Describe => self.describe(request).await,
             Method::Setup => self.setup(socket, request, &caller, principal).await,
             Method::Play => self.play(request, &caller).await,
-            Method::Pause => self.pause(&caller, named).await,
+            Method::Pause => self.pause(request, &caller).await,
             Method::Teardown => {
                 let now = tactus_sys::clock::now();
                 let alive = house.sessions().handle_alive(now, &caller, named);
                 let id = alive.map_err(|why| self.refused(why))?;
                 self.own(id)?;
+                if let Some(reply) = self.end_take(id).await {
+                    return reply;
+                }
                 house.sessions().handle_over(id);
+                let show = house.show(id);
+                if let Some(show) = show {
+                    show.close().await;
+                }
                 house.end_stream(id);
                 // The connection is ours again when its stream has left it.
                 if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
-                    drop(pipe.orders);
+                    drop(pipe.to);
                     pipe.done.await.ok();
                 }
                 Ok(Reply::new(Status::OK))
             }
-            Method::Announce | Method::Record => match principal {
-                // Row S17: nobody may.
-                None => Err(self.challenge(false)),
-                Some(_) => {
-                    house.counters.refuse(Reason::Forbidden);
-                    Err(Reply::said(Status::FORBIDDEN, "nothing is recorded by RTSP here"))
-                }
-            },
+            // Row S17.
+            Method::Announce => self.announce(request, principal).await,
+            Method::Record => self.record(&caller, named).await,
             Method::Unknown => Err(Reply::new(Status::NOT_IMPLEMENTED)),
         }
     }
@@ -350,9 +490,13 @@ impl Connection {
         house: &'a House,
         request: &Request,
     ) -> Result<Option<&'a Principal>, Reply> {
-        let is_open = request.method == Method::Options
-            || house.config.readers == Readers::Anyone
-                && !matches!(request.method, Method::Announce | Method::Record);
+        let is_open = match request.method {
+            Method::Options => true,
+            Method::Announce | Method::Record => house.config.recorders == Recorders::Anyone,
+            Method::Describe | Method::Play => house.config.readers == Readers::Anyone,
+            // Whoever has announced may go on: nothing else can be set up there.
+            _ => house.config.readers == Readers::Anyone || self.announced.is_some(),
+        };
         let Some(credentials) = request.field("authorization") else {
             return if is_open { Ok(None) } else { Err(self.challenge(false)) };
         };
@@ -390,8 +534,10 @@ impl Connection {
 
     /// A session within a connection is ordered on it alone: that is where its answers go.
     fn own(&self, id: SessionId) -> Result<(), Reply> {
-        let streams = self.house.streams();
-        let connection = streams.get(&id).and_then(|handle| handle.connection);
+        let connection = match self.house.show(id) {
+            Some(show) => show.connection(),
+            None => self.house.streams().get(&id).and_then(|handle| handle.connection),
+        };
         match connection.is_none_or(|number| number == self.number) {
             true => Ok(()),
             false => Err(Reply::new(Status::SESSION_NOT_FOUND)),
@@ -434,110 +580,6 @@ impl Connection {
             .with("Content-Type", "application/sdp")
             .body(text.into_bytes()))
     }
-
-    async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
-        let house = &self.house;
-        let (_, base) = target(&request.uri)?;
-        let asked = match request.field("range") {
-            None => Ok(Span::ON),
-            Some(range) => Span::parse(range),
-        };
-        let asked = asked.map_err(|_| {
-            let text = "write seconds of the title, like npt=10-20";
-            Reply::said(Status::INVALID_RANGE, text)
-        });
-        let now = tactus_sys::clock::now();
-        let named = request.session();
-        // Whose it is comes before what is wrong with it.
-        let id = house.sessions().handle_alive(now, caller, named);
-        let id = id.map_err(|why| self.refused(why))?;
-        self.own(id)?;
-        let show = house.show(id);
-        if let Some(show) = show {
-            return self.play_film(&show, request, caller, (id, &base, asked?)).await;
-        }
-        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
-        let (give, programme, is_framed) = {
-            let streams = house.streams();
-            let handle = streams.get(&id).ok_or_else(gone)?;
-            (handle.orders.clone(), Arc::clone(&handle.programme), handle.connection.is_some())
-        };
-        let scale = request.field("scale").map_or(Some(Scale::PLAY), Scale::parse);
-        let scale = scale
-            .ok_or_else(|| Reply::said(Status::BAD_REQUEST, "write a scale like 4.0, -2 or 0.5"))?;
-        // In frames there is one scale, and the answer says so.
-        if scale != Scale::PLAY && !is_framed {
-            let shown = house.shown(&programme, asked?, scale).await?;
-            let played = house.sessions().handle_play(now, caller, named);
-            played.map_err(|why| self.refused(why))?;
-            let (begun, hear) = oneshot::channel();
-            give.send(Order::Trick { shown, begun }).await.map_err(|_| gone())?;
-            let begun = hear.await.map_err(|_| gone())?.map_err(|fault| self.not_shown(&fault))?;
-            let reply = playing(id, &base, &begun).with("Scale", scale.to_string());
-            return Ok(if request.field("speed").is_some() {
-                reply.with("Speed", "1")
-            } else {
-                reply
-            });
-        }
-        let part = house.part(&programme, asked?).await?;
-        let played = house.sessions().handle_play(now, caller, named);
-        played.map_err(|why| self.refused(why))?;
-        let (begun, hear) = oneshot::channel();
-        give.send(Order::Play { part, begun }).await.map_err(|_| gone())?;
-        let Some(begun) = hear.await.map_err(|_| gone())? else {
-            return Err(Reply::said(Status::INVALID_RANGE, "it is behind this already"));
-        };
-        let mut reply = playing(id, &base, &begun);
-        if request.field("scale").is_some() {
-            reply = reply.with("Scale", "1");
-        }
-        if request.field("speed").is_some() {
-            reply = reply.with("Speed", "1");
-        }
-        Ok(reply)
-    }
-
-    /// Why a title is not shown at the scale that was asked for.
-    fn not_shown(&self, fault: &Fault) -> Reply {
-        match fault {
-            Fault::NoPictures => Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string()),
-            Fault::Refused(refusal) => {
-                self.house.counters.refuse(Reason::Room);
-                let again = refusal.retry_after.as_secs().max(1).to_string();
-                let reply = Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message);
-                reply.with("Retry-After", again)
-            }
-        }
-    }
-
-    async fn pause(&self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
-        let now = tactus_sys::clock::now();
-        let alive = self.house.sessions().handle_alive(now, caller, named);
-        self.own(alive.map_err(|why| self.refused(why))?)?;
-        let paused = self.house.sessions().handle_pause(now, caller, named);
-        let (id, _) = paused.map_err(|why| self.refused(why))?;
-        let show = self.house.show(id);
-        if let Some(show) = show {
-            show.pause().await;
-            return Ok(Reply::new(Status::OK).with("Session", session(id)));
-        }
-        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
-        let give = self.house.streams().get(&id).ok_or_else(gone)?.orders.clone();
-        let (done, hear) = oneshot::channel();
-        give.send(Order::Pause { done }).await.map_err(|_| gone())?;
-        hear.await.map_err(|_| gone())?;
-        Ok(Reply::new(Status::OK).with("Session", session(id)))
-    }
-}
-
-/// What is answered when packets leave.
-fn playing(id: SessionId, base: &str, begun: &Begun) -> Reply {
-    let info = format!("url={base}/{TRACK};seq={};rtptime={}", begun.sequence, begun.timestamp);
-    Reply::new(Status::OK)
-        .with("Session", session(id))
-        .with("Range", span::write(begun.from, begun.to))
-        .with("RTP-Info", info)
 }
 
 /// What somebody is told who speaks HTTP (row S13).
@@ -548,39 +590,6 @@ const HTTP_NONE: &[u8] =
 fn session(id: SessionId) -> String {
     let seconds = tactus_core::rtsp::session::SILENCE_MAX.0 / 1_000_000_000;
     format!("{id};timeout={seconds}")
-}
-
-impl Connection {
-    async fn play_film(
-        &self,
-        show: &Show,
-        request: &Request,
-        caller: &Caller<'_>,
-        (id, base, asked): (SessionId, &str, Span),
-    ) -> Answer {
-        let house = &self.house;
-        let now = tactus_sys::clock::now();
-        let played = house.sessions().handle_play(now, caller, request.session());
-        played.map_err(|why| self.refused(why))?;
-        let begun = show.play(house, id, asked).await.inspect_err(|_| {
-            house.sessions().handle_end(id);
-        })?;
-        let of = |(number, sequence, timestamp): &(u32, u16, u32)| {
-            format!("url={base}/track{number};seq={sequence};rtptime={timestamp}")
-        };
-        let info: Vec<_> = begun.tracks.iter().map(of).collect();
-        let (from, to) = begun.range;
-        let mut reply = Reply::new(Status::OK)
-            .with("Session", session(id))
-            .with("Range", span::write(from, to))
-            .with("RTP-Info", info.join(","));
-        for name in ["Scale", "Speed"] {
-            if request.field(&name.to_ascii_lowercase()).is_some() {
-                reply = reply.with(name, "1");
-            }
-        }
-        Ok(reply)
-    }
 }
 
 /// A path without the track that it names at its end, and the track's number.

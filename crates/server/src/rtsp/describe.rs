@@ -4,27 +4,30 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tactus_core::datagrams::Plan;
+use tactus_core::datagrams::{Counting, Plan};
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
+use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::span::{self, From, Span};
-use tactus_core::ts::Index;
 use tactus_core::ts::trick::Scale;
+use tactus_core::ts::{Index, PACKET, clock_packet};
 use tactus_core::units::{BitRate, MediaTime};
 
-use super::House;
+use super::{House, Reason};
+use crate::broker::Refusal;
 use crate::catalogue::{Found, Indexed, OpenFault, OpenTitle};
 use crate::channels::packets;
+use crate::trick;
 
 /// A title that can be played.
 pub(super) struct Programme {
     pub(super) path: RequestPath,
     pub(super) title: Arc<OpenTitle>,
-    /// What is reserved for it as datagrams: that of its fastest part.
+    /// What is reserved for it: that of its fastest part.
     pub(super) rate: BitRate,
-    /// What it leaves at in frames.
-    pub(super) mean: BitRate,
+    /// What it takes on average.
+    mean: BitRate,
     /// What of it is whole packets.
     pub(super) bytes: Range<u64>,
     /// It is reserved for its fastest part, and leaves by its own clock.
@@ -94,22 +97,37 @@ impl House {
         })
     }
 
-    /// What is to be known of `range` before it leaves; nothing when it leaves as it is, at one rate.
+    /// What is to be known of `range` before it leaves, with the tables of `front` before it; its counters go on as
+    /// `counting` says.
     pub(super) async fn plan(
         &self,
         programme: &Programme,
         range: &Range<u64>,
         front: &[u8],
-    ) -> Option<Arc<Plan>> {
+        counting: Counting,
+    ) -> Arc<Plan> {
         let block = self.broker.block_of(programme.title.volume);
-        let line = match self.index(programme).await {
-            Ok(Indexed::Ready(index)) if programme.by_clock => {
-                Plan::of(&index, range.clone(), block).and_then(|(plan, _)| plan.line)
-            }
+        let index = match self.index(programme).await {
+            Ok(Indexed::Ready(index)) => Some(index),
             _ => None,
         };
-        let plan = Plan { line, ..Plan::default() }.with_front(front);
-        (plan.line.is_some() || !plan.front.is_empty()).then(|| Arc::new(plan))
+        let own = index.as_ref().filter(|_| programme.by_clock);
+        let own = own.and_then(|index| Plan::of(index, range.clone(), block));
+        // Bytes that leave faster than their clock says are not set by it.
+        let own = own.filter(|(plan, rate)| plan.line.is_some() || *rate == programme.rate);
+        let (line, stamps) = own.map_or((None, None), |(plan, _)| (plan.line, plan.stamps));
+        let is_moved = counting.jumps || counting.before.iter().any(|count| count.step != 0);
+        let stamps = is_moved.then(|| stamps.unwrap_or_default());
+        let mut front = front.to_vec();
+        if let Some((pid, pcr)) = stamps.as_ref().and_then(|stamps| stamps.clock)
+            && counting.jumps
+            && index.is_some_and(|index| index.stride() == PACKET)
+        {
+            // Nothing of the new clock comes before it is marked (2.4.3.5).
+            front.extend(clock_packet(pid, pcr));
+        }
+        let counting = Some(counting);
+        Arc::new(Plan { line, stamps, counting, ..Plan::default() }.with_front(&front))
     }
 
     /// What is known of its times; none when they are not known yet, or never.
@@ -218,6 +236,31 @@ impl House {
             Indexed::Never(why) => format!("{why}: it has one scale"),
         };
         Err(Reply::said(Status::INVALID_RANGE, &text))
+    }
+
+    /// Why a title is not shown at the scale that was asked for.
+    pub(super) fn not_shown(&self, fault: &trick::Fault) -> Reply {
+        match fault {
+            trick::Fault::NoPictures => Reply::said(Status::UNSUPPORTED_MEDIA, &fault.to_string()),
+            trick::Fault::Refused(refusal) => self.no_room(refusal),
+        }
+    }
+
+    /// What is said where there is no room for something.
+    pub(super) fn no_room(&self, refusal: &Refusal) -> Reply {
+        self.counters.refuse(Reason::Room);
+        let again = refusal.retry_after.as_secs().max(1).to_string();
+        Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message).with("Retry-After", again)
+    }
+
+    /// How long that is which a session plays.
+    pub(super) async fn length(&self, id: SessionId) -> Option<MediaTime> {
+        if let Some(show) = self.show(id) {
+            return Some(show.film().length());
+        }
+        let programme = self.streams().get(&id).map(|handle| Arc::clone(&handle.programme))?;
+        let index = self.index(&programme).await.ok();
+        Some(programme.duration(index.as_ref().and_then(ready)))
     }
 
     /// When, by a player's time, byte `at` is.

@@ -3,32 +3,37 @@
 //!
 //! Promise: numbers go on over pauses and seeks with the packets that have left, timestamps with the time; the
 //! tracks' sender reports name the same moments, so that players keep pictures and sound together.
-//! A movie is admitted when it is played: at PAUSE and at its end its promise goes back.
+//! A movie is admitted when it is played: at PAUSE and at its end its promise goes back. At another scale its
+//! pictures are shown, and its sound is silent.
+
+mod play;
+mod watch;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::Session;
 use tactus_core::path::RequestPath;
-use tactus_core::rtp::rtcp::{Compound, NtpTime, SenderInfo};
 use tactus_core::rtsp::Status;
 use tactus_core::rtsp::message::Reply;
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::rtsp::span::{self, From, Span};
-use tactus_core::rtsp::transport::{Lower, Offer};
-use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND, WallTime};
+use tactus_core::rtsp::span;
+use tactus_core::rtsp::transport::Offer;
+use tactus_core::units::{MediaTime, MonoTime, Nanos, SECOND};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::describe::fault;
+use super::groups::Groups;
 use super::ports::Pair;
+use super::way::{ByFrames, Path, Way, report_frame};
 use super::{House, Status as Told};
-use crate::broker::{Outlet, Refusal, Target};
 use crate::catalogue::{Found, OpenTitle};
-use crate::made::movie::{MovieStreams, Part, Sent};
-use crate::made::{Made, Output};
+use crate::made::movie::{Part, Sent};
+use crate::made::{End, Made};
 use crate::media::MediaKind;
 use crate::media::movie::Movie;
+use crate::trick::Course;
 
 /// A movie that can be played.
 pub(super) struct Film {
@@ -41,16 +46,22 @@ pub(super) struct Film {
 pub(super) struct Show {
     film: Arc<Film>,
     principal: Option<String>,
+    /// The connection that carries it; none: it goes by datagrams.
+    connection: Option<u64>,
+    /// Dropped when it has left its connection.
+    done: Mutex<Option<oneshot::Sender<()>>>,
     state: tokio::sync::Mutex<State>,
     /// What is known without waiting.
-    ways: std::sync::Mutex<Vec<Known>>,
+    ways: Mutex<Vec<Known>>,
 }
 
 /// Where a track goes.
 #[derive(Clone)]
 struct Known {
     number: u32,
-    to: SocketAddr,
+    offer: Offer,
+    to: String,
+    group: IpAddr,
     reports: Option<(Arc<Pair>, SocketAddr)>,
     transport: String,
 }
@@ -60,28 +71,43 @@ struct State {
     tracks: Vec<Track>,
     playing: Option<Playing>,
     /// Where it goes on.
-    position: Nanos,
+    position: MediaTime,
 }
 
 /// A track that has been set up.
 struct Track {
     number: u32,
-    outlet: Outlet,
-    to: SocketAddr,
-    reports: Option<(Arc<Pair>, SocketAddr)>,
+    path: Path,
     source: u32,
     /// Of the next packet.
     sequence: u16,
     /// At `epoch`.
     timestamp: u32,
     epoch: MonoTime,
+    /// Packets and bytes that have left in earlier parts.
+    before: (u64, u64),
 }
 
 struct Playing {
     made: Arc<Made>,
-    /// On the movie's time.
-    from: Nanos,
+    course: Course,
+    /// Which of the tracks each output sends.
+    sent: Vec<usize>,
     watch: JoinHandle<()>,
+}
+
+impl Track {
+    /// The timestamp of this moment.
+    fn timestamp_at(&self, now: MonoTime, clock: u32) -> u32 {
+        self.timestamp.wrapping_add(ticks(now.since(self.epoch), clock))
+    }
+
+    /// How its next packets are numbered, from this timestamp on.
+    fn sent(&self, timestamp: u32) -> Sent {
+        let track = self.number - 1;
+        let session = Session { source: self.source, sequence: self.sequence, timestamp };
+        Sent { track, payload_type: PAYLOAD_TYPE + track as u8, session }
+    }
 }
 
 impl Drop for Playing {
@@ -90,31 +116,8 @@ impl Drop for Playing {
     }
 }
 
-/// The way that a track's packets take.
-pub(super) struct TrackWay {
-    pub(super) number: u32,
-    pub(super) outlet: Outlet,
-    pub(super) to: SocketAddr,
-    pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
-    pub(super) transport: String,
-}
-
-/// What is played now.
-pub(super) struct Begun {
-    /// From where to where.
-    pub(super) range: (MediaTime, MediaTime),
-    /// Each track with the number and the timestamp of its first packet.
-    pub(super) tracks: Vec<(u32, u16, u32)>,
-}
-
 /// As of dynamic types the first (RFC 3551, section 6).
 const PAYLOAD_TYPE: u8 = 96;
-/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average), but for
-/// the first time: before it nobody knows which pictures belong to which sound.
-const REPORT_EACH: Duration = Duration::from_secs(5);
-const REPORT_FIRST: Duration = Duration::from_millis(50);
-/// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
-const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
 impl House {
     /// The movie under `path`, if it is one.
@@ -137,15 +140,18 @@ impl House {
         Ok(Some(Arc::new(Film { path: path.clone(), title, movie })))
     }
 
-    /// A session of `film` begins.
+    /// A session of `film` begins, in the connection that it is to be carried by, if any.
     pub(super) fn open_film(
         &self,
         id: SessionId,
         film: Arc<Film>,
         principal: Option<String>,
+        carried: Option<(u64, oneshot::Sender<()>)>,
     ) -> Arc<Show> {
-        let (state, ways) = (tokio::sync::Mutex::default(), std::sync::Mutex::default());
-        let show = Arc::new(Show { film, principal, state, ways });
+        let (state, ways) = (tokio::sync::Mutex::default(), Mutex::default());
+        let (connection, done) = carried.unzip();
+        let done = Mutex::new(done);
+        let show = Arc::new(Show { film, principal, connection, done, state, ways });
         self.films().insert(id, Arc::clone(&show));
         show
     }
@@ -167,7 +173,7 @@ impl Film {
              a=tool:tactus\r\na=control:*\r\na=range:{}\r\n",
             self.title.id.0,
             self.title.modified.0 / SECOND.0,
-            span::write(MediaTime(0), media_time(self.movie.duration)),
+            span::write(MediaTime(0), self.length()),
         );
         for (track, number) in self.movie.tracks.iter().zip(1..) {
             let payload_type = PAYLOAD_TYPE + number as u8 - 1;
@@ -195,10 +201,22 @@ impl Film {
             begin: self.movie.begin(Nanos(0)),
             end: None,
             tracks: vec![],
+            stretch: 1,
         };
         let reading = part.reading_of_all();
         let room = house.broker.admit_reader(&self.title, &reading);
-        room.map(drop).map_err(|refusal| no_room(house, &refusal))
+        room.map(drop).map_err(|refusal| house.no_room(&refusal))
+    }
+
+    /// What is said of times that it does not have.
+    fn plays_no_more(&self) -> Reply {
+        let span = span::write(MediaTime(0), media_time(self.movie.duration));
+        Reply::said(Status::INVALID_RANGE, &format!("the title plays {span}"))
+    }
+
+    /// How long it plays.
+    pub(super) fn length(&self) -> MediaTime {
+        media_time(self.movie.duration)
     }
 
     /// Whether it has this track, counted from one.
@@ -207,190 +225,142 @@ impl Film {
     }
 }
 
-/// The way to a receiver on the other end of a connection, from our address `own` to `peer`.
-///
-/// # Errors
-/// When it is offered no way that tracks of movies can go.
-pub(super) fn way(
-    house: &Arc<House>,
-    (peer, own): (SocketAddr, IpAddr),
-    offers: &[Offer],
-    number: u32,
-) -> Result<TrackWay, Reply> {
-    let none = |text: &str| Reply::said(Status::UNSUPPORTED_TRANSPORT, text);
-    let ports = offers.iter().find_map(|offer| match offer.lower {
-        Lower::Unicast(ports) if !offer.records => {
-            offer.destination.is_none_or(|to| to == peer.ip()).then_some(ports)
-        }
-        _ => None,
-    });
-    let ports = ports.ok_or_else(|| none("tracks of movies come by UDP to who asks"))?;
-    let pair = house.pair(own).map_err(|error| {
-        tracing::warn!(%error, "no ports can be had for RTP");
-        Reply::said(Status::INTERNAL, "no ports can be had")
-    })?;
-    let server = pair.ports;
-    // Row S10: not to ourselves.
-    if peer.ip() == own && [server.rtp, server.rtcp()].contains(&ports.rtp) {
-        return Err(none("these ports are the server's"));
-    }
-    let (mut to, mut from) = (peer, peer);
-    to.set_port(ports.rtp);
-    from.set_port(ports.rtcp());
-    let transport = format!(
-        "RTP/AVP/UDP;unicast;destination={};source={};client_port={}-{};server_port={}-{}",
-        to.ip(),
-        pair.address,
-        ports.rtp,
-        ports.rtcp(),
-        server.rtp,
-        server.rtcp(),
-    );
-    let outlet = Arc::clone(&pair.outlet);
-    Ok(TrackWay { number, outlet, to, reports: Some((pair, from)), transport })
-}
-
 impl Show {
     /// What is shown.
     pub(super) fn film(&self) -> Arc<Film> {
         Arc::clone(&self.film)
     }
 
+    /// The connection that carries it.
+    pub(super) fn connection(&self) -> Option<u64> {
+        self.connection
+    }
+
+    /// What was said of the transport of a track that has been set up, if it has been; what is said when another
+    /// one is wanted.
+    pub(super) fn again(&self, number: u32, offers: &[Offer]) -> Option<Result<String, Reply>> {
+        let known = self.known();
+        let known = known.iter().find(|known| known.number == number)?;
+        Some(match offers.contains(&known.offer) {
+            true => Ok(known.transport.clone()),
+            false => Err(Reply::new(Status::NOT_IN_THIS_STATE)),
+        })
+    }
+
     /// One more track is sent; what is said of its transport.
     ///
     /// # Errors
-    /// When it is playing, or the track has another way already.
+    /// When it is playing, or the others go another way.
     pub(super) async fn add(
         &self,
         id: SessionId,
-        way: TrackWay,
+        (number, offer): (u32, Offer),
+        way: Way,
         bits: [u8; 10],
     ) -> Result<String, Reply> {
         let mut state = self.state.lock().await;
-        if let Some(known) = self.known().iter().find(|known| known.number == way.number) {
-            let is_same = known.to == way.to;
-            let other = || Err(Reply::new(Status::NOT_IN_THIS_STATE));
-            return if is_same { Ok(known.transport.clone()) } else { other() };
-        }
-        if state.playing.is_some() || !self.film.has_track(way.number) {
+        if state.playing.is_some() {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
+        let is_framed = matches!(way.path, Path::Frames(_));
+        if is_framed != self.connection.is_some() {
+            let text = "all tracks of a movie go the same way";
+            return Err(Reply::said(Status::UNSUPPORTED_TRANSPORT, text));
+        }
         let [a, b, c, d, e, f, g, h, i, j] = bits;
-        let TrackWay { number, outlet, to, reports, transport } = way;
+        let Way { path, to, transport } = way;
         let source = u32::from_be_bytes([a, b, c, d]);
         let transport = format!("{transport};ssrc={source:08X};mode=\"PLAY\"");
+        let reports = path.reports();
         if let Some((pair, from)) = &reports {
             pair.expect(*from, id);
         }
         state.tracks.push(Track {
             number,
-            outlet,
-            to,
-            reports: reports.clone(),
+            path,
             source,
             sequence: u16::from_be_bytes([i, j]),
             timestamp: u32::from_be_bytes([e, f, g, h]),
             epoch: tactus_sys::clock::now(),
+            before: (0, 0),
         });
-        self.known().push(Known { number, to, reports, transport: transport.clone() });
+        let (to, group) = (to.to_string(), to.ip());
+        self.known().push(Known {
+            number,
+            offer,
+            to,
+            group,
+            reports,
+            transport: transport.clone(),
+        });
         Ok(transport)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Known>> {
-        self.ways.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Has an answer written to the connection that carries it; whether that is still of use.
+    pub(super) async fn say(&self, text: Box<[u8]>) -> bool {
+        let mut state = self.state.lock().await;
+        state.say(text).await;
+        self.keep(&state)
     }
 
-    /// Reports of its receivers do not count any more.
-    pub(super) fn forget(&self, id: SessionId) {
+    /// Whether its connection is of use; if not, it has left it.
+    fn keep(&self, state: &State) -> bool {
+        let is_broken = state.line().is_some_and(|line| line.is_broken);
+        if is_broken {
+            drop(self.done.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        !is_broken
+    }
+
+    /// Stops, and leaves its connection.
+    pub(super) async fn close(&self) {
+        self.state.lock().await.stop().await;
+        drop(self.done.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// What is played has ended: its receivers are told.
+    async fn end(&self, made: &Arc<Made>, goodbyes: &[(u8, Vec<u8>)]) {
+        let mut state = self.state.lock().await;
+        if !state.playing.as_ref().is_some_and(|playing| Arc::ptr_eq(&playing.made, made)) {
+            return;
+        }
+        for (channel, bytes) in goodbyes {
+            state.say(report_frame(*channel, bytes)).await;
+        }
+        self.keep(&state);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports of its receivers do not count any more, and its groups are free.
+    pub(super) fn forget(&self, id: SessionId, groups: &Groups) {
         for known in self.known().iter() {
+            groups.free(known.group);
             if let Some((pair, from)) = &known.reports {
                 pair.forget(*from, id);
             }
         }
     }
 
-    /// Plays what is asked for.
-    ///
-    /// # Errors
-    /// What is answered instead.
-    pub(super) async fn play(
-        &self,
-        house: &Arc<House>,
-        id: SessionId,
-        asked: Span,
-    ) -> Result<Begun, Reply> {
+    /// Pauses; it goes on where it is now, which is told.
+    pub(super) async fn pause(&self) -> MediaTime {
         let mut state = self.state.lock().await;
         state.stop().await;
-        let movie = &self.film.movie;
-        let wish = match asked.from {
-            From::At(time) => nanos(time),
-            // After its end it begins again.
-            From::Now if state.position >= movie.duration => Nanos(0),
-            From::Now => state.position,
-        };
-        let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
-        let begin = movie.begin(wish);
-        if wish >= movie.duration || end.is_some_and(|end| end <= begin.at) {
-            let text = format!(
-                "the title plays {}",
-                span::write(MediaTime(0), media_time(movie.duration))
-            );
-            return Err(Reply::said(Status::INVALID_RANGE, &text));
-        }
-        let now = tactus_sys::clock::now();
-        let sent = state.tracks.iter().map(|track| {
-            let number = track.number - 1;
-            let clock = movie.tracks[number as usize].clock();
-            // The moment at which it begins has the timestamp of now.
-            let here = track.timestamp.wrapping_add(ticks(now.since(track.epoch), clock));
-            let timestamp = here.wrapping_sub(ticks(begin.at, clock));
-            let session = Session { source: track.source, sequence: track.sequence, timestamp };
-            Sent { track: number, payload_type: PAYLOAD_TYPE + number as u8, session }
-        });
-        let part =
-            Part { movie: Arc::clone(movie), begin: begin.clone(), end, tracks: sent.collect() };
-        let feed = part.feed(&self.film.title);
-        let feed = feed.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
-        let outputs = state.tracks.iter().zip(part.needs()).map(|(track, needs)| {
-            let (outlet, to, burst) = (Arc::clone(&track.outlet), track.to, Nanos(0));
-            let form = Form::Udp;
-            Output { target: Target { outlet, to, form, burst, after: None, plan: None }, needs }
-        });
-        let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
-        let made = Made::start(&house.broker, feed, outputs.collect(), streams);
-        let made = Arc::new(made.map_err(|refusal| no_room(house, &refusal))?);
-        house.sessions().handle_begin(id);
-        let watch = Watch {
-            house: Arc::downgrade(house),
-            id,
-            made: Arc::clone(&made),
-            reporters: reporters(&state, &part),
-        };
-        let watch = tokio::spawn(watch.run());
-        state.playing = Some(Playing { made, from: begin.at, watch });
-        state.position = end.unwrap_or(movie.duration);
-        let of = |(nth, sent): (usize, &Sent)| {
-            (sent.track + 1, sent.session.sequence, part.stamp_at_begin(nth))
-        };
-        let tracks = part.tracks.iter().enumerate().map(of).collect();
-        Ok(Begun {
-            range: (media_time(begin.at), media_time(end.unwrap_or(movie.duration))),
-            tracks,
-        })
-    }
-
-    /// Pauses; it goes on where it is now.
-    pub(super) async fn pause(&self) {
-        self.state.lock().await.stop().await;
+        state.position
     }
 
     /// What is told of it.
     pub(super) fn status(&self, id: SessionId, state: &'static str, house: &House) -> Told {
-        let to: Vec<_> = self.known().iter().map(|known| known.to.to_string()).collect();
-        let places =
-            self.state.try_lock().ok().and_then(|state| {
-                state.playing.as_ref().map(|playing| playing.made.places().to_vec())
-            });
+        let mut to: Vec<_> = self.known().iter().map(|known| known.to.clone()).collect();
+        // In a connection all tracks go to one place, and by one.
+        to.dedup();
+        let places = self.state.try_lock().ok().and_then(|state| {
+            let mut places = state.playing.as_ref()?.made.places().to_vec();
+            places.dedup();
+            Some(places)
+        });
         let counters = || {
             let places = places.iter().flatten();
             places.filter_map(|&place| house.broker.counters_of(place))
@@ -409,97 +379,63 @@ impl Show {
 }
 
 impl State {
+    /// The connection that carries all of it.
+    fn line(&self) -> Option<&ByFrames> {
+        self.tracks.first().and_then(|track| match &track.path {
+            Path::Frames(path) => Some(path),
+            Path::Datagrams(_) => None,
+        })
+    }
+
+    fn line_mut(&mut self) -> Option<&mut ByFrames> {
+        self.tracks.first_mut().and_then(|track| match &mut track.path {
+            Path::Frames(path) => Some(path),
+            Path::Datagrams(_) => None,
+        })
+    }
+
+    /// Says something on the connection, between frames where there are any.
+    async fn say(&mut self, mut text: Box<[u8]>) {
+        if let Some(playing) = &self.playing
+            && let Some(voice) = playing.made.voice()
+        {
+            match voice.insert(text).await {
+                // The answer to PLAY is what comes first.
+                Ok(()) => return playing.made.go(),
+                Err(back) => text = back,
+            }
+            // What it was inserted into has ended.
+            playing.made.ended().await;
+            let is_cut = playing.made.is_cut();
+            if let Some(line) = self.line_mut() {
+                line.is_broken |= is_cut;
+            }
+        }
+        if let Some(line) = self.line_mut() {
+            line.say(&text).await;
+        }
+    }
+
     /// Stops what is played, and notes how far it has come.
     async fn stop(&mut self) {
         let Some(playing) = self.playing.take() else { return };
-        let begin = playing.made.begin();
-        let ended = playing.made.stop().await;
-        for (track, packets) in self.tracks.iter_mut().zip(&ended.packets) {
+        let Playing { made, course, sent, .. } = &playing;
+        let begin = made.begin();
+        let bytes = |nth| made.gone(nth).map_or(0, |gone| gone.bytes);
+        let bytes: Vec<_> = (0..sent.len()).map(bytes).collect();
+        let ended = made.stop().await;
+        for ((&nth, packets), bytes) in sent.iter().zip(&ended.packets).zip(bytes) {
+            let track = &mut self.tracks[nth];
             track.sequence = track.sequence.wrapping_add(*packets as u16);
+            track.before = (track.before.0 + packets, track.before.1 + bytes);
         }
-        if ended.why != crate::made::End::Complete {
-            let played = begin.map_or(Nanos(0), |begin| tactus_sys::clock::now().since(begin));
-            self.position = self.position.min(playing.from + played);
+        if let Some(line) = self.line_mut() {
+            line.is_broken |= made.is_cut();
         }
-    }
-}
-
-fn no_room(house: &House, refusal: &Refusal) -> Reply {
-    house.counters.refuse(super::Reason::Room);
-    let again = refusal.retry_after.as_secs().max(1).to_string();
-    Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message).with("Retry-After", again)
-}
-
-/// Follows what is played, and tells receivers of it.
-struct Watch {
-    house: Weak<House>,
-    id: SessionId,
-    made: Arc<Made>,
-    reporters: Vec<Reporter>,
-}
-
-/// Who tells the receiver of one track which moments its timestamps mean.
-struct Reporter {
-    reports: Option<(Arc<Pair>, SocketAddr)>,
-    source: u32,
-    /// The timestamp that the beginning of all streams stands for, and ticks in a second.
-    timestamp: u32,
-    clock: u32,
-}
-
-fn reporters(state: &State, part: &Part) -> Vec<Reporter> {
-    let of = |(nth, track): (usize, &Track)| Reporter {
-        reports: track.reports.clone(),
-        source: track.source,
-        timestamp: part.stamp_at_epoch(nth),
-        clock: part.movie.tracks[part.tracks[nth].track as usize].clock(),
-    };
-    state.tracks.iter().enumerate().map(of).collect()
-}
-
-impl Watch {
-    async fn run(self) {
-        let mut next = REPORT_FIRST;
-        loop {
-            tokio::select! {
-                _ = self.made.ended() => break,
-                () = tokio::time::sleep(next) => {
-                    let Some(house) = self.house.upgrade() else { return };
-                    let has_begun = self.made.begin().is_some();
-                    next = if has_begun { REPORT_EACH } else { REPORT_FIRST };
-                    self.tell(&house, false);
-                }
-            }
-        }
-        let Some(house) = self.house.upgrade() else { return };
-        house.sessions().handle_end(self.id);
-        tokio::time::sleep(GOODBYE_AFTER).await;
-        self.tell(&house, true);
-    }
-
-    fn tell(&self, house: &House, is_goodbye: bool) {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        let now = tactus_sys::clock::now();
-        for (reporter, &place) in self.reporters.iter().zip(self.made.places()) {
-            let (Some((pair, to)), Some(begin)) = (&reporter.reports, self.made.begin()) else {
-                continue;
-            };
-            let counters = house.broker.counters_of(place);
-            // It moves when it was late; when nothing is sent any more it is forgotten.
-            let moved = counters.map_or(0, |counters| counters.epoch.value());
-            let begin = MonoTime(moved.max(begin.0));
-            let info = SenderInfo {
-                time: NtpTime::of(wall),
-                timestamp: reporter.timestamp.wrapping_add(ticks(now.since(begin), reporter.clock)),
-                packets: counters.map_or(0, |counters| counters.session_packets.value()) as u32,
-                octets: counters.map_or(0, |counters| counters.session_bytes.value()) as u32,
-            };
-            let report =
-                Compound::of_sender(reporter.source, &info, &[]).name(reporter.source, "tactus");
-            let report = if is_goodbye { report.bye(reporter.source, "") } else { report };
-            pair.report(*to, &report.into_bytes());
-        }
+        self.position = match ended.why {
+            End::Complete => course.last,
+            _ => course.position(begin, tactus_sys::clock::now()),
+        };
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 
 use super::reports::{self, Report};
 use super::{House, Reason};
-use crate::broker::Outlet;
+use crate::broker::{Door, Outlet};
 use crate::config;
 
 /// All pairs.
@@ -71,7 +71,7 @@ impl PortPairs {
         if let Some(outlet) = open.get(&way) {
             return Ok(Arc::clone(outlet));
         }
-        let outlet = Arc::new(outlet::open(&way)?);
+        let outlet = Door::of(outlet::open(&way)?, self.config.class);
         open.insert(way, Arc::clone(&outlet));
         Ok(outlet)
     }
@@ -95,7 +95,8 @@ impl Pair {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;
                         let reports = UdpSocket::from_std(reports)?;
-                        let (outlet, receivers) = (Arc::new(outlet), Mutex::default());
+                        let outlet = Door::of(outlet, pairs.config.class);
+                        let receivers = Mutex::default();
                         return Ok(Self { outlet, ports, address, reports, receivers });
                     }
                     Err(error) => failed = error,

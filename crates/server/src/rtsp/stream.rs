@@ -1,45 +1,49 @@
 //! What a session sends: begun, stopped and moved by orders, one at a time.
 //!
 //! Promise: the receiver sees one RTP stream, whatever is ordered: numbers go on with the datagrams that have left,
-//! timestamps with the time (RFC 2326, appendix B). What was paused goes on with the very next byte. The grant goes back when nobody can
+//! timestamps with the time (RFC 2326, appendix B), and so do the continuity counters inside, where it jumps and between scales;
+//! each jump is marked there. What was paused goes on with the very next byte. The grant goes back when nobody can
 //! order any more.
+
+mod scaled;
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use tactus_core::datagrams::{Form, PAYLOAD, Plan, Session};
-use tactus_core::rtp;
+use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::units::{MediaTime, MonoTime, Nanos, WallTime};
+use tactus_core::ts::Count;
+use tactus_core::units::{MediaTime, MonoTime, WallTime};
 use tactus_engine::message::Outcome;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
+use super::ended::{Ending, Teller};
 use super::ports::Pair;
 use super::reports::Sent;
+use super::way::{Path, report_frame as frame};
 use super::{House, Status};
-use crate::broker::{Broker, Grant, Lane, Outlet, Target};
-use crate::trick::{self, Trick};
+use crate::broker::{Broker, Grant, Lane, Target};
+use crate::trick;
 
 /// What is to be done.
 pub(super) enum Order {
     Play {
         part: Part,
         begun: oneshot::Sender<Option<Begun>>,
+        teller: Option<Teller>,
     },
-    /// Only by datagrams.
     Trick {
         shown: Shown,
         begun: oneshot::Sender<Result<Begun, trick::Fault>>,
+        teller: Option<Teller>,
     },
+    /// Where it goes on is told.
     Pause {
-        done: oneshot::Sender<()>,
+        done: oneshot::Sender<u64>,
     },
     /// An answer on a connection that carries frames.
     Text(Box<[u8]>),
@@ -50,6 +54,8 @@ pub(super) enum Order {
 pub(super) struct Begun {
     pub(super) from: MediaTime,
     pub(super) to: MediaTime,
+    /// Who sends it.
+    pub(super) source: u32,
     /// Of the first packet.
     pub(super) sequence: u16,
     /// Of the first packet.
@@ -85,30 +91,12 @@ pub(super) struct Stream {
     pub(super) numbers: Numbers,
     /// In earlier parts.
     pub(super) sent: Sent,
+    /// Where continuity counters are.
+    pub(super) counts: Vec<Count>,
+    /// What left last is not what stands before the position.
+    pub(super) is_elsewhere: bool,
     /// Dropped at its end.
     pub(super) done: Option<oneshot::Sender<()>>,
-}
-
-/// How packets travel.
-pub(super) enum Path {
-    Datagrams(ByDatagrams),
-    Frames(ByFrames),
-}
-
-pub(super) struct ByDatagrams {
-    pub(super) outlet: Outlet,
-    pub(super) to: SocketAddr,
-    pub(super) burst: Nanos,
-    pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
-}
-
-pub(super) struct ByFrames {
-    /// The connection, to which nobody else writes.
-    pub(super) writer: TcpStream,
-    /// Of RTP and of RTCP.
-    pub(super) channels: (u8, u8),
-    /// It is of no more use.
-    pub(super) is_broken: bool,
 }
 
 /// Orders as a stream gets them.
@@ -135,6 +123,8 @@ pub(super) struct Numbers {
     /// At `epoch`.
     timestamp: u32,
     epoch: MonoTime,
+    /// None may be before this one, if any has left: in a connection they are ahead of the time by a part of a tick.
+    least: Option<u32>,
 }
 
 impl Numbers {
@@ -151,6 +141,7 @@ impl Numbers {
             timestamp: u32::from_be_bytes([e, f, g, h]),
             sequence: u16::from_be_bytes([i, j]),
             epoch: now,
+            least: None,
         }
     }
 
@@ -158,11 +149,22 @@ impl Numbers {
     pub(super) fn begin(&self, now: MonoTime) -> Session {
         let ticks = u128::from(now.since(self.epoch).0) * 9 / 100_000;
         let timestamp = self.timestamp.wrapping_add(ticks as u32);
+        // RFC 2326, appendix B: monotonic over jumps. Modulo its width, so that half of all are ahead.
+        let is_ahead = |least: &u32| least.wrapping_sub(timestamp) < 1 << 31;
+        let timestamp = self.least.filter(is_ahead).unwrap_or(timestamp);
         Session { source: self.source, sequence: self.sequence, timestamp }
     }
 
-    /// So many bytes have left in datagrams.
-    fn go_on(&mut self, sent: u64) {
+    /// Those of the packet that has left last, of the one track there is.
+    fn last(&self) -> (u32, u32, u16) {
+        (1, self.source, self.sequence.wrapping_sub(1))
+    }
+
+    /// So many bytes have left in datagrams, the next of which would have had the timestamp `next`.
+    fn go_on(&mut self, sent: u64, next: Option<u32>) {
+        if sent > 0 {
+            self.least = next;
+        }
         self.sequence = self.sequence.wrapping_add(sent.div_ceil(PAYLOAD.0) as u16);
     }
 }
@@ -171,8 +173,6 @@ impl Numbers {
 const ORDERS_MAX: usize = 4;
 /// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average).
 const REPORT_EACH: Duration = Duration::from_secs(5);
-/// Time for what is said on a connection to be taken.
-const SAY_MAX: Duration = Duration::from_secs(10);
 /// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
 const GOODBYE_AFTER: Duration = Duration::from_millis(200);
 
@@ -191,17 +191,18 @@ impl Stream {
             next = match order {
                 Order::Pause { done } => {
                     // Who asked may have gone.
-                    done.send(()).ok();
+                    done.send(position).ok();
                     orders.next().await
                 }
                 Order::Text(text) => {
                     self.say(&text).await;
                     orders.next().await
                 }
-                Order::Trick { shown, begun } => {
-                    self.trick(shown, begun, &mut orders, &mut position).await
+                Order::Trick { shown, begun, teller } => {
+                    let began = (begun, teller);
+                    self.trick(shown, began, &mut orders, &mut position).await
                 }
-                Order::Play { part, begun } => {
+                Order::Play { part, begun, teller } => {
                     let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
                         begun.send(None).ok();
@@ -209,7 +210,8 @@ impl Stream {
                         orders.next().await
                     } else {
                         let from = from.expect("it is there");
-                        self.play(from, &part, begun, &mut orders, &mut position).await
+                        let began = (begun, teller);
+                        self.play((from, &part), began, &mut orders, &mut position).await
                     }
                 }
             };
@@ -232,9 +234,8 @@ impl Stream {
     /// Plays until the end or the next order, which it gives back.
     async fn play(
         &mut self,
-        from: Place,
-        part: &Part,
-        begun: oneshot::Sender<Option<Begun>>,
+        (from, part): (Place, &Part),
+        (begun, teller): (oneshot::Sender<Option<Begun>>, Option<Teller>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
@@ -242,26 +243,29 @@ impl Stream {
             house.sessions().handle_begin(self.id);
         }
         let session = self.numbers.begin(tactus_sys::clock::now());
-        let Session { sequence, timestamp, .. } = session;
+        let Session { source, sequence, timestamp } = session;
         let to = part.to;
-        begun.send(Some(Begun { from: from.time, to: to.time, sequence, timestamp })).ok();
+        begun.send(Some(Begun { from: from.time, to: to.time, source, sequence, timestamp })).ok();
         let range = from.at..to.at;
+        self.is_elsewhere |= part.from.is_some() || from.at != *position;
+        let jumps = !self.counts.is_empty() && self.is_elsewhere;
+        let kept = Arc::new(Kept::default());
+        let before = self.counts.as_slice().into();
+        let counting = Counting { before, jumps, kept: Arc::clone(&kept) };
         let plan = match self.house.upgrade() {
-            Some(house) => house.plan(&self.programme, &range, &part.front).await,
+            Some(house) => Some(house.plan(&self.programme, &range, &part.front, counting).await),
             None => None,
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
-        let (front, Played { outcome, sent, timeline, order }) = match &self.path {
-            Path::Datagrams(_) => (front, self.send((range, plan), session, orders).await),
+        let Played { outcome, sent, timeline, order } = match &self.path {
+            Path::Datagrams(_) => self.send((range, plan), session, orders).await,
             Path::Frames(_) => {
                 // The answer goes before the first frame: players pass over what comes before it.
                 match orders.next().await {
                     Some(Order::Text(answer)) => self.say(&answer).await,
                     order => return order,
                 }
-                self.say_front(session, &part.front).await;
-                let session = Session { sequence: self.numbers.sequence, ..session };
-                (0, self.send_frames(range, session, orders).await)
+                self.send_frames((range, plan), session, orders).await
             }
         };
         if let Some(timeline) = timeline {
@@ -271,8 +275,13 @@ impl Stream {
         let left = if sent > 0 { front + sent } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
         self.sent.bytes += left;
-        self.numbers.go_on(left);
+        self.numbers.go_on(left, kept.ticks().map(|ticks| timestamp.wrapping_add(ticks)));
         *position = from.at + sent;
+        self.is_elsewhere &= left == 0;
+        let counts = kept.counts();
+        if !counts.is_empty() {
+            self.counts = counts;
+        }
         match order {
             Some(order) => order,
             None => {
@@ -283,6 +292,15 @@ impl Stream {
                     outcome => tracing::warn!(session = ?self.id, ?outcome, "it ended early"),
                 }
                 self.rest();
+                if let Some(teller) = teller {
+                    let is_whole = outcome == Outcome::Complete;
+                    let at = match is_whole {
+                        true => to.time,
+                        false => self.time(*position).await.unwrap_or(from.time),
+                    };
+                    let last = (left > 0).then(|| self.numbers.last());
+                    teller.tell(Ending { is_whole, at, scale: None, last: Vec::from_iter(last) });
+                }
                 self.say_goodbye().await;
                 orders.next().await
             }
@@ -326,17 +344,17 @@ impl Stream {
 
     async fn send_frames(
         &mut self,
-        range: Range<u64>,
+        (range, plan): (Range<u64>, Option<Arc<Plan>>),
         session: Session,
         orders: &mut Orders,
     ) -> Played {
         let Path::Frames(path) = &mut self.path else { unreachable!("frames are sent") };
         let mut timeline = None;
         let failed = |outcome| Played { outcome, sent: 0, timeline: None, order: None };
-        let Ok(socket) = path.writer.as_fd().try_clone_to_owned() else {
+        let Ok(socket) = path.socket() else {
             return failed(Outcome::PeerGone(libc::EMFILE));
         };
-        let lane = Lane { channel: path.channels.0, session };
+        let lane = Lane { channel: path.channels.0, session, plan };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
         let place = self.grant.place();
         let begun =
@@ -379,28 +397,9 @@ impl Stream {
 
     /// Says something on the connection while nothing is sent.
     async fn say(&mut self, text: &[u8]) {
-        let Path::Frames(path) = &mut self.path else { return };
-        if path.is_broken {
-            return;
+        if let Path::Frames(path) = &mut self.path {
+            path.say(text).await;
         }
-        let said = tokio::time::timeout(SAY_MAX, path.writer.write_all(text)).await;
-        path.is_broken = !matches!(said, Ok(Ok(())));
-    }
-
-    /// The tables, in a packet of their own: in frames a part is sent as it is.
-    async fn say_front(&mut self, session: Session, front: &[u8]) {
-        let Path::Frames(path) = &self.path else { return };
-        if front.is_empty() {
-            return;
-        }
-        let Session { source, sequence, timestamp } = session;
-        let header =
-            rtp::Header { marker: false, payload_type: rtp::MP2T, sequence, timestamp, source };
-        let packet = frame(path.channels.0, &[&header.write()[..], front].concat());
-        self.numbers.go_on(front.len() as u64);
-        self.sent.packets += 1;
-        self.sent.bytes += front.len() as u64;
-        self.say(&packet).await;
     }
 
     async fn say_goodbye(&mut self) {
@@ -414,74 +413,6 @@ impl Stream {
             Path::Frames(path) => {
                 let framed = frame(path.channels.1, &bytes);
                 self.say(&framed).await;
-            }
-        }
-    }
-
-    /// Shows it faster, slower or backwards, until the end or the next order, which it gives back.
-    async fn trick(
-        &mut self,
-        shown: Shown,
-        begun: oneshot::Sender<Result<Begun, trick::Fault>>,
-        orders: &mut Orders,
-        position: &mut u64,
-    ) -> Option<Order> {
-        let Shown { index, scale, from } = shown;
-        let from = match from {
-            Some(from) => from,
-            // From its end it goes back.
-            None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
-            None => self.from(None, *position).await?.time,
-        };
-        let Path::Datagrams(path) = &self.path else { unreachable!("it goes by datagrams") };
-        let session = self.numbers.begin(tactus_sys::clock::now());
-        let Session { sequence, timestamp, .. } = session;
-        let (form, burst) = (Form::Rtp(session), path.burst);
-        let outlet = Arc::clone(&path.outlet);
-        let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
-        let wanted = trick::Wanted { scale, from };
-        let trick = Trick::start(&self.broker, &self.programme.title, &index, wanted, target);
-        let trick = match trick {
-            Ok(trick) => trick,
-            Err(fault) => {
-                self.rest();
-                begun.send(Err(fault)).ok();
-                return orders.next().await;
-            }
-        };
-        if let Some(house) = self.house.upgrade() {
-            house.sessions().handle_begin(self.id);
-        }
-        let (from, to) = trick.span();
-        begun.send(Ok(Begun { from, to, sequence, timestamp })).ok();
-        let place = trick.place();
-        let order = loop {
-            tokio::select! {
-                biased;
-                order = orders.next() => break Some(order),
-                end = trick.ended() => {
-                    tracing::debug!(session = ?self.id, ?end, "trick play has ended");
-                    break None;
-                }
-                () = tokio::time::sleep(REPORT_EACH) => {
-                    let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
-                    path.report(&made_now(|time, wall| now.report(time, wall)));
-                }
-            }
-        };
-        if let Some(now) = sent_now(&self.broker, place, self.sent, session) {
-            self.sent = now;
-        }
-        let time = trick.position(tactus_sys::clock::now());
-        let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
-        *position = entry.max(self.programme.bytes.start);
-        // Runs modulo its width.
-        self.numbers.sequence = sequence.wrapping_add(trick.stop().await as u16);
-        match order {
-            Some(order) => order,
-            None => {
-                self.rest();
-                orders.next().await
             }
         }
     }
@@ -513,23 +444,15 @@ fn sent_now(broker: &Broker, place: u32, before: Sent, session: Session) -> Opti
 
 /// What `made` makes of the time.
 fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
+    let (now, wall) = now_and_wall();
+    made(now, wall).into_bytes()
+}
+
+/// Both clocks, read together.
+pub(super) fn now_and_wall() -> (MonoTime, WallTime) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-    made(tactus_sys::clock::now(), wall).into_bytes()
-}
-
-/// A report in a frame of its own (RFC 2326, section 10.12).
-fn frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
-    let len = u16::try_from(bytes.len()).expect("reports are short");
-    [&[b'$', channel][..], &len.to_be_bytes(), bytes].concat().into()
-}
-
-impl ByDatagrams {
-    fn report(&self, bytes: &[u8]) {
-        if let Some((pair, to)) = &self.reports {
-            pair.report(*to, bytes);
-        }
-    }
+    (tactus_sys::clock::now(), wall)
 }
 
 impl Orders {
@@ -571,8 +494,14 @@ mod tests {
         let mut numbers = Numbers::new([0, 0, 0, 7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], start);
         let first = numbers.begin(start);
         assert_eq!(first, Session { source: 7, sequence: 65535, timestamp: u32::MAX });
-        numbers.go_on(2 * PAYLOAD.0 + 188);
+        numbers.go_on(2 * PAYLOAD.0 + 188, Some(80_000));
         let next = numbers.begin(start + SECOND);
         assert_eq!(next, Session { source: 7, sequence: 2, timestamp: 89_999 });
+        // What had left was ahead of the time.
+        numbers.go_on(PAYLOAD.0, Some(90_500));
+        let next = numbers.begin(start + SECOND);
+        assert_eq!(next, Session { source: 7, sequence: 3, timestamp: 90_500 });
+        numbers.go_on(0, None);
+        assert_eq!(numbers.begin(start + SECOND.times(2)).timestamp, 179_999);
     }
 }

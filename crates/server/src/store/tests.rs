@@ -67,7 +67,11 @@ impl House {
         let mut count = 0;
         for entry in std::fs::read_dir(self.path(".tactus").join(directory)).unwrap() {
             let path = entry.unwrap().path();
-            count += if path.is_dir() { std::fs::read_dir(path).unwrap().count() } else { 1 };
+            count += match std::fs::read_dir(&path) {
+                Ok(inside) => inside.count(),
+                // A file; or what has just been removed, should the store be taking it apart.
+                Err(_) => usize::from(path.exists()),
+            };
         }
         count
     }

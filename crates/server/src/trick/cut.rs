@@ -12,6 +12,7 @@ use tactus_core::ts::trick::Placed;
 use tactus_core::units::{BitRate, Bytes, MediaTime};
 
 use super::nanos;
+use super::trail::Trail;
 
 pub(super) struct Cutter {
     form: Form,
@@ -21,18 +22,19 @@ pub(super) struct Cutter {
     ready: VecDeque<Timed>,
     /// Datagrams so far.
     count: u64,
+    trail: Trail,
 }
 
 /// Packets of a datagram.
 const EACH: usize = PAYLOAD.0 as usize / PACKET;
 
 impl Cutter {
-    /// Cuts a multiplex of `rate`.
-    pub(super) fn new(form: Form, rate: BitRate) -> Self {
+    /// Cuts a multiplex of `rate`, and leaves a trail of its counters.
+    pub(super) fn new(form: Form, rate: BitRate, trail: Trail) -> Self {
         let datagram = rate.time_for(Bytes(PAYLOAD.0));
         let apart = MediaTime((u128::from(datagram.0) * 27 / 1000) as u64);
         let (pending, ready) = (Vec::with_capacity(EACH), VecDeque::new());
-        Self { form, apart, pending, ready, count: 0 }
+        Self { form, apart, pending, ready, count: 0, trail }
     }
 
     pub(super) fn add(&mut self, placed: Placed) {
@@ -50,6 +52,8 @@ impl Cutter {
     pub(super) fn flush(&mut self) {
         let Some(first) = self.pending.first() else { return };
         let nth = self.count;
+        // Runs modulo its width.
+        let ticks = (first.due.0 / 300) as u32;
         self.count += 1;
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + EACH);
         let header;
@@ -59,7 +63,7 @@ impl Cutter {
                 marker: nth == 0,
                 payload_type: rtp::MP2T,
                 sequence: sequence.wrapping_add(nth as u16),
-                timestamp: timestamp.wrapping_add((first.due.0 / 300) as u32),
+                timestamp: timestamp.wrapping_add(ticks),
                 source,
             }
             .write();
@@ -67,6 +71,7 @@ impl Cutter {
         }
         parts.extend(self.pending.iter().map(|placed| &placed.bytes[..]));
         self.ready.push_back(Timed::of_parts(nanos(first.due), &parts));
+        self.trail.add(ticks, self.pending.iter().map(|placed| &placed.bytes));
         self.pending.clear();
     }
 

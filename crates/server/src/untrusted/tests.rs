@@ -175,6 +175,11 @@ fn no_disk_model_crashes_it() {
 }
 
 #[test]
+fn no_message_of_rtsp_crashes_it() {
+    knock("rtsp");
+}
+
+#[test]
 fn no_datagram_crashes_it() {
     knock("datagrams");
 }

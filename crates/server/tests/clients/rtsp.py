@@ -1,7 +1,8 @@
-"""Plays a title by aiortsp: for a while, a pause, and then from another place.
+"""Plays a title by aiortsp: for a while, a pause, and then from another place, and faster.
 
-Arguments: the address (rtsp:// for UDP, rtspt:// for the connection), where to go, and two files for the
-payload before and after. Fails when a packet is missing or one comes during the pause.
+Arguments: the address (rtsp:// for UDP, rtspt:// for the connection), where to go, and three files for the
+payload before, after, and at four times the speed. Fails when a packet is missing or one comes during the
+pause.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ def missing(packets):
     return [one.seq for one, other in pairs if (one.seq + 1) % 65536 != other.seq]
 
 
-async def play(url, elsewhere, before, after):
+async def play(url, elsewhere, before, after, fast):
     at = urlparse(url)
     transport_class = transport_for_scheme(at.scheme)
     plain = url.replace("rtspt://", "rtsp://")
@@ -64,6 +65,13 @@ async def play(url, elsewhere, before, after):
                 assert not missing(taker.packets), f"after {missing(taker.packets)}"
                 assert taker.packets[0].seq == (last + 1) % 65536, "numbers go on"
                 print(first_part, taker.take(after), answer.headers.get("range"))
+                headers = {"Range": "npt=0-", "Scale": "4"}
+                answer = await session._send("PLAY", headers=headers)
+                await asyncio.sleep(SECONDS)
+                await session.pause()
+                await asyncio.sleep(1)
+                assert not missing(taker.packets), f"faster {missing(taker.packets)}"
+                print(taker.take(fast), answer.headers.get("scale"))
 
 
 asyncio.run(play(*sys.argv[1:]))

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tactus_core::rtp;
 use tactus_core::units::SECOND;
 
-use crate::{PATIENCE, Receiver, Reply, Stage, first_matches, payload};
+use crate::Stage;
+use crate::client::{PATIENCE, Receiver, Reply, first_matches, payload};
 
 /// The pictures that packets carry, which must be one stream: counters run on, and each has its time.
 fn pictures(packets: &[Vec<u8>]) -> Vec<u64> {
@@ -96,5 +97,54 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
     assert!(pictures(&came[..at]).windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(payload(&came[at..])[0], 0x47);
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
+    stage.wait_for_peace();
+}
+
+#[test]
+fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_first() {
+    let stage = Stage::new(SECOND.times(24), "");
+    let mut client = stage.connect();
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
+    let session = client.ask("SETUP", &format!("{}/track1", stage.url()), transport).session();
+    let url = stage.url();
+    // From the packet on that the answer names; those before it are of what was shown before.
+    let mut shown = |scale: &str, range: &str, count: usize| {
+        let range = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
+        let fields = format!("Session: {session}\r\nScale: {scale}\r\n{range}");
+        let end = Instant::now() + PATIENCE;
+        let reply = loop {
+            let reply = client.ask("PLAY", &url, &fields);
+            if reply.status != 503 || Instant::now() > end {
+                break reply;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        };
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let before = std::mem::take(&mut client.kept);
+        let packets = client.frames(4, count);
+        first_matches(&reply, &packets[0]);
+        (reply, before, packets)
+    };
+    let (fast, before, packets) = shown("8", "npt=2-", 60);
+    assert!(before.is_empty());
+    assert_eq!(fast.field("Scale"), "8.0");
+    let (from, to) = times(&fast);
+    assert!(from <= 2.0 && to > 20.0, "{fast:?}");
+    assert!(pictures(&packets).windows(2).all(|pair| pair[0] < pair[1]));
+
+    let (back, more, reverse) = shown("-2", "", 60);
+    assert_eq!(back.field("Scale"), "-2.0");
+    // No packet is missing between the two.
+    payload(&[packets, more, reverse.clone()].concat());
+    assert!(pictures(&reverse).windows(2).all(|pair| pair[0] < pair[1]));
+
+    let (play, more, packets) = shown("1", "", 100);
+    assert_eq!(play.field("Scale"), "1");
+    assert!(times(&play).0 <= times(&back).0, "it goes on from there: {play:?}");
+    let bytes = payload(&[reverse, more, packets.clone()].concat());
+    assert_eq!((bytes[0], payload(&packets)[0]), (0x47, 0x47));
+    assert_eq!(client.order("PAUSE", &session).status, 200);
+    assert_eq!(client.order("TEARDOWN", &session).status, 200);
+    assert_eq!(client.ask("OPTIONS", &stage.url(), "").status, 200, "it is a connection again");
     stage.wait_for_peace();
 }

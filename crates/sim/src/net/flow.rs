@@ -4,7 +4,7 @@
 //! due it takes from the engine's counters, as RTCP does. Every datagram that comes then says of that moment "no
 //! later than" and, while nothing is at fault, "no earlier than".
 
-use tactus_core::datagrams::{Form, Session};
+use tactus_core::datagrams::{Form, Gathering, Session};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::Delivery;
@@ -183,8 +183,10 @@ impl Flow {
         let Passed { payload, datagrams } = passed;
         let (first, last) = (self.datagrams, self.datagrams + datagrams - 1);
         let Cast { burst, tick, lateness, rate, .. } = self.cast;
+        let gathering = Gathering::of(burst, tick);
+        let (within, grid) = (gathering.within(), gathering.grid());
         let waits = Nanos(self.span(last) - self.span(first));
-        require(waits <= burst.max(tick), Invariant::NeverLate, || {
+        require(waits <= within, Invariant::NeverLate, || {
             format!("{datagrams} datagrams in one message at {now:?}: {self:?}")
         });
         self.sent += payload;
@@ -196,8 +198,8 @@ impl Flow {
         let began = now.before(span);
         self.latest = self.latest.min(began);
         if self.cast.delivery.is_promised {
-            // It left in the turn of the tick in which it was due, and that turn was late at most so much.
-            let most = tick + lateness + Nanos(1);
+            // It left in the turn for which it was due, and that turn was late at most so much.
+            let most = grid + lateness + Nanos(1);
             self.earliest = self.earliest.max(MonoTime(began.0.saturating_sub(most.0)));
             require(self.earliest <= self.latest, Invariant::NeverLate, || {
                 format!("datagram {last} at {now:?} is early or late beside the others: {self:?}")
@@ -205,7 +207,7 @@ impl Flow {
         }
         self.paid_until = self.paid_until.max(now) + Nanos(payload * 8_000_000_000 / rate);
         // What a full socket holds back waits as long again as what a pause left over.
-        let most = STALL.times(2) + (tick + lateness).times(2) + burst.max(tick) + waits;
+        let most = STALL.times(2) + (grid + lateness).times(2) + within + waits;
         let one = Nanos(self.span(2));
         require(self.paid_until <= now + most + one, Invariant::NoBurstAfterPause, || {
             format!("above the rate at {now:?}: {self:?}")
@@ -219,8 +221,10 @@ impl Flow {
         if !delivery.is_promised || self.sent == 0 || is_whole {
             return;
         }
-        let due = self.latest + Nanos(self.span(self.datagrams)) + burst.max(tick);
-        require(now <= due + tick + lateness, Invariant::NeverLate, || {
+        let gathering = Gathering::of(burst, tick);
+        let (within, grid) = (gathering.within(), gathering.grid());
+        let due = self.latest + Nanos(self.span(self.datagrams)) + within;
+        require(now <= due + grid + lateness, Invariant::NeverLate, || {
             format!("datagram {} was due by {due:?}, now {now:?}: {self:?}", self.datagrams)
         });
     }

@@ -99,7 +99,8 @@ impl World {
                 let wire = BitRate(rate.0 + rate.0 / 13);
                 let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
                 let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
-                Wish::Datagrams { rate, wire, sending: Nanos(1), is_held, turn }
+                let (sending, tick, class) = (Nanos(1), Tick::Ms10, None);
+                Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class }
             }
             _ if self.held[title].is_complete => Wish::Resident { rate, tick, burst },
             _ => Wish::Paced { rate, tick, burst },
@@ -316,7 +317,7 @@ impl World {
         };
         let mut outlets = open(&self.outlets);
         let (outlet, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
-        Sink::Datagrams(Datagrams { outlet, to, form, burst, after: None })
+        Sink::Datagrams(Datagrams { outlet, to, form, burst, class: None, after: None })
     }
 
     fn note_live(

@@ -13,11 +13,16 @@ use tactus_core::units::{MILLISECOND, Nanos};
 
 use crate::clock;
 use crate::datagrams::set;
+use crate::frame::{Checksum, Frame};
 
 /// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
 pub(super) const FRAMES: u32 = 1024;
 /// Bytes of a frame; the kernel wants a power of two.
 pub(super) const FRAME: usize = 2048;
+/// What stands in front of a frame whose checksum is left to the device.
+const METADATA: usize = size_of::<libc::xsk_tx_metadata>();
+/// Where UDP's checksum is in its header.
+const CHECKSUM: u16 = 6;
 /// The kernel does not bind a socket without one, though nothing is received.
 const FILL: u32 = 64;
 /// How long a queue may be busy.
@@ -32,6 +37,7 @@ pub(super) struct Rings {
     memory: Mapping,
     sending: Ring,
     done: Ring,
+    checksum: Checksum,
     /// Offsets of frames that are ours.
     free: Vec<u64>,
 }
@@ -123,7 +129,7 @@ impl Rings {
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let memory = Mapping::new(FRAMES as usize * FRAME, anonymous, -1, 0)?;
-        let registration = libc::xdp_umem_reg {
+        let plain = libc::xdp_umem_reg {
             addr: memory.base.as_ptr() as u64,
             len: memory.len as u64,
             chunk_size: FRAME as u32,
@@ -131,7 +137,14 @@ impl Rings {
             flags: 0,
             tx_metadata_len: 0,
         };
-        set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
+        let flags = libc::XDP_UMEM_TX_METADATA_LEN;
+        let described = libc::xdp_umem_reg { flags, tx_metadata_len: METADATA as u32, ..plain };
+        let register = |how| set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, how);
+        // Kernels before 6.8 know of no metadata.
+        let checksum = match register(&described) {
+            Ok(()) => Checksum::Device,
+            Err(_) => register(&plain).map(|()| Checksum::Ours)?,
+        };
         set(&socket, libc::SOL_XDP, libc::XDP_UMEM_FILL_RING, &FILL)?;
         set(&socket, libc::SOL_XDP, libc::XDP_UMEM_COMPLETION_RING, &FRAMES)?;
         set(&socket, libc::SOL_XDP, libc::XDP_TX_RING, &FRAMES)?;
@@ -168,7 +181,7 @@ impl Rings {
             return Err(io::Error::last_os_error());
         }
         let free = (0..u64::from(FRAMES)).map(|frame| frame * FRAME as u64).collect();
-        Ok(Self { socket, memory, sending, done, free })
+        Ok(Self { socket, memory, sending, done, checksum, free })
     }
 
     /// Whether so many frames are ours.
@@ -181,16 +194,34 @@ impl Rings {
 
     /// Lets `write` fill a frame and puts it behind those that wait; false when it has written nothing, or
     /// none is ours.
-    pub(super) fn push(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+    pub(super) fn push(
+        &mut self,
+        write: impl FnOnce(Checksum, &mut [u8]) -> Option<Frame>,
+    ) -> bool {
         let Some(&offset) = self.free.last() else { return false };
         // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other reference to
         // it exists; it lies within the memory.
-        let frame =
+        let place =
             unsafe { std::slice::from_raw_parts_mut(self.memory.at::<u8>(offset as usize), FRAME) };
-        let Some(len) = write(frame) else { return false };
+        let (metadata, into) = match self.checksum {
+            Checksum::Ours => (None, place),
+            Checksum::Device => {
+                let (metadata, into) = place.split_at_mut(METADATA);
+                (Some(metadata), into)
+            }
+        };
+        let Some(Frame { len, udp }) = write(self.checksum, into) else { return false };
+        let (mut addr, mut options) = (offset, 0);
+        if let Some(metadata) = metadata {
+            // `struct xsk_tx_metadata`: flags, then where to begin to add up, and where to put the sum.
+            metadata[..8].copy_from_slice(&u64::from(libc::XDP_TXMD_FLAGS_CHECKSUM).to_ne_bytes());
+            metadata[8..10].copy_from_slice(&(udp as u16).to_ne_bytes());
+            metadata[10..12].copy_from_slice(&CHECKSUM.to_ne_bytes());
+            (addr, options) = (offset + METADATA as u64, libc::XDP_TX_METADATA);
+        }
         self.free.pop();
         let at = (self.sending.position & (FRAMES - 1)) as usize;
-        let described = libc::xdp_desc { addr: offset, len: len as u32, options: 0 };
+        let described = libc::xdp_desc { addr, len: len as u32, options };
         // SAFETY: the slot lies within the mapping. It is ours: as many slots are there as frames, and a frame is
         // ours only when the kernel has taken it out of its slot.
         unsafe { self.sending.slot::<libc::xdp_desc>(at).write(described) };

@@ -94,7 +94,8 @@ fn planned(plan: Plan, rate: u64, turn: usize) -> Cutting {
     let clock = ByteClock::new(MonoTime(1_000), BitRate(rate));
     let (turn, plan) = (Some(Bytes(turn as u64)), Some(Arc::new(plan)));
     let form = Form::Rtp(SESSION);
-    Cutting { form, clock, burst: MILLISECOND, segments_max: 4, turn, plan }
+    let gathering = Gathering::of(MILLISECOND, MILLISECOND);
+    Cutting { form, clock, gathering, segments_max: 4, turn, plan }
 }
 
 fn packets(bytes: &[u8]) -> impl Iterator<Item = Packet<'_>> + Clone {
@@ -124,7 +125,7 @@ proptest! {
     ) {
         let title = title(&line, BASE);
         let front: Vec<u8> = (0..tables).flat_map(|nth| packet(0, nth as u8, None, None)).collect();
-        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), stamps: stamps(), stuff: None };
+        let plan = Plan { front: front.clone().into(), line: Some(line.clone()), stamps: stamps(), ..Plan::default() };
         let rate = line.peak(Bytes(0), Bytes(65_536)).0;
         let cutter = Cutter::new(planned(plan, rate, title.len()));
         let begin = cutter.clock().start();
@@ -205,7 +206,7 @@ proptest! {
             let rate = line.peak(Bytes(0), Bytes(65_536)).0;
             let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(base))));
             let stamps = Some(Stamps { clock, ..Stamps::default() });
-            let plan = Plan { front: front.clone().into(), line: Some(line), stamps, stuff: None };
+            let plan = Plan { front: front.clone().into(), line: Some(line), stamps, ..Plan::default() };
             let cutting = planned(plan, rate, title.len());
             let mut cutter = Cutter::new(cutting.clone());
             if let Some(before) = &before {

@@ -1,6 +1,7 @@
 //! What sessions promise, row by row, and beside a model.
 
 use super::*;
+use crate::rtsp::Version;
 use crate::rtsp::transport::offers;
 use alloc::string::ToString;
 use alloc::vec;
@@ -11,7 +12,7 @@ const OTHER: [&str; 2] =
     ["RTP/AVP;unicast;client_port=5000-5001", "RTP/AVP;unicast;client_port=6000-6001"];
 
 fn offer(nth: usize) -> Offer {
-    offers(OTHER[nth])[0]
+    offers(Version::One, OTHER[nth])[0]
 }
 
 fn caller(connection: u64, principal: Option<&str>) -> Caller<'_> {

@@ -2,8 +2,8 @@
 
 use alloc::vec;
 
+use super::super::mux::sealed;
 use super::super::packet::tests::packet;
-use super::super::sections::crc;
 use super::super::{Framing, Mux, PcrSpan, measure};
 use super::*;
 use proptest::prelude::*;
@@ -12,18 +12,8 @@ const RATE: u64 = 3_760_000;
 const VIDEO: u16 = 0x100;
 const TABLE: u16 = 0x1000;
 
-fn section(bytes: &[u8]) -> Vec<u8> {
-    let mut section = bytes.to_vec();
-    let len = section.len() - 3 + 4;
-    section[1] = 0xb0 | (len >> 8) as u8;
-    section[2] = len as u8;
-    let sum = crc(&section);
-    section.extend(sum.to_be_bytes());
-    section
-}
-
 fn pat() -> Vec<u8> {
-    section(&[0, 0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (TABLE >> 8) as u8, TABLE as u8])
+    sealed(&[0, 0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (TABLE >> 8) as u8, TABLE as u8])
 }
 
 fn pmt(version: u8) -> Vec<u8> {
@@ -32,7 +22,7 @@ fn pmt(version: u8) -> Vec<u8> {
     let sound = [3, 0xe1, 1, 0xf0, 0];
     let version = 0xc1 | version << 1;
     let head = [2, 0, 0, 0, 1, version, 0, 0, 0xe0 | high, low, 0xf0, 0];
-    section(&[&head[..], &video, &sound].concat())
+    sealed(&[&head[..], &video, &sound].concat())
 }
 
 fn law(base: u64, at: u64) -> Pcr {

@@ -1,7 +1,8 @@
 //! Which pictures are shown, and when.
 //!
 //! Promise: what is chosen is shown at the scale exactly; between two pictures there is time for the second one at
-//! the title's rate, with all that is sent beside it; and no more pictures come in a second than asked for.
+//! the title's rate, with all that is sent beside it; and no more pictures come in a second than asked for. Where they
+//! are too far apart for a receiver, a picture is shown again until the next one's time has come.
 
 use alloc::vec::Vec;
 
@@ -12,6 +13,10 @@ use crate::units::{BitRate, MediaTime};
 
 /// Fewer pictures in a second are none to find one's way by; where a title has no more, there are no more.
 pub const PER_SECOND_MIN: u32 = 2;
+
+/// No picture for longer than this is a PTS error (TR 101 290, 2.5: 700 ms). Pictures of different sizes begin to arrive
+/// at different times before they are shown: a tenth of a second for a large one.
+const AGAIN_EACH: MediaTime = MediaTime(600 * 27_000);
 
 /// By what is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +45,7 @@ pub struct Choice {
 }
 
 /// Chooses from `accesses`, which lie `stride` bytes a packet: the last entry at or before the beginning, then
-/// whatever comes soon enough.
+/// whatever comes soon enough. What is shown again is there again, behind itself.
 pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
     let Terms { scale, from, per_second, rate } = terms;
     let mut chosen: Vec<Choice> = Vec::new();
@@ -72,7 +77,29 @@ pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
     } else {
         accesses[first..].iter().for_each(&mut take);
     }
-    chosen
+    again(&chosen, stride as u64, rate)
+}
+
+/// The same with pictures again where the next one is far away, as far as there is time for them.
+fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
+    let mut all = Vec::with_capacity(chosen.len());
+    for (nth, choice) in chosen.iter().enumerate() {
+        all.push(*choice);
+        let Some(next) = chosen.get(nth + 1) else { break };
+        let gap = next.due.0 - choice.due.0;
+        // The last one is followed by the next picture, which may be larger.
+        let packets = [choice, next].map(|each| (each.end - each.at).div_ceil(stride));
+        let packets = packets[0].max(packets[1]);
+        let fits = |parts: &u64| {
+            let part = MediaTime(gap / parts);
+            place_ticks(packets + beside(part) + 1, rate) <= part
+        };
+        let parts = (2..=gap.div_ceil(AGAIN_EACH.0)).rev().find(fits).unwrap_or(1);
+        for part in 1..parts {
+            all.push(Choice { due: MediaTime(choice.due.0 + gap * part / parts), ..*choice });
+        }
+    }
+    all
 }
 
 const SECOND: u64 = 27_000_000;

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use super::super::index::section_packets;
 use super::super::{
-    PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, map_pes_times, pes_times, set_continuity,
-    set_pcr, set_pes_time,
+    PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, clock_packet, map_pes_times, mark_discontinuous,
+    pes_times, set_continuity, set_pcr, set_pes_time,
 };
 use super::scale::Scale;
 use super::tables::Film;
@@ -222,12 +222,11 @@ impl Multiplex {
 
     /// A packet that carries the clock and nothing else, and counts nothing (2.4.3.3).
     fn clock_packet(&mut self) -> [u8; PACKET] {
-        let mut packet = [0xff; PACKET];
-        let [high, low] = self.film.pid.0.to_be_bytes();
-        let flags = if core::mem::take(&mut self.is_new) { 0x90 } else { 0x10 };
-        let head = [SYNC, high, low, 0x20 | self.counts.film, (PACKET - 5) as u8, flags];
-        packet[..6].copy_from_slice(&head);
-        set_pcr(&mut packet, self.clock_here());
+        let mut packet = clock_packet(self.film.pid, self.clock_here());
+        set_continuity(&mut packet, self.counts.film);
+        if core::mem::take(&mut self.is_new) {
+            mark_discontinuous(&mut packet);
+        }
         packet
     }
 

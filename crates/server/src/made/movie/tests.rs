@@ -3,6 +3,8 @@
 use super::*;
 use crate::media::sample;
 use std::fs::File;
+use tactus_core::rtp;
+use tactus_core::rtp::LengthPrefixed;
 use tactus_core::units::SECOND;
 
 const SESSIONS: [Session; 2] = [
@@ -31,7 +33,7 @@ fn packets(seconds: u64, wish: Nanos, end: Option<Nanos>, piece: usize) -> (Vec<
         payload_type: 96 + track as u8,
         session: SESSIONS[track as usize],
     });
-    let part = Part { movie, begin, end, tracks: tracks.collect() };
+    let part = Part { movie, begin, end, tracks: tracks.collect(), stretch: 1 };
     let from = range(&part).start;
     let source = &bytes[from as usize..range(&part).end as usize];
     let mut streams = MovieStreams::new(part.clone(), from);
@@ -53,25 +55,6 @@ fn range(part: &Part) -> Range<u64> {
     part.range().expect("there is something to send")
 }
 
-/// Units of H.264 from the packets of one access unit, without the parameter sets in front.
-fn units(packets: &[rtp::Packet<'_>]) -> Vec<Vec<u8>> {
-    let mut units: Vec<Vec<u8>> = vec![];
-    for packet in packets {
-        let bytes = packet.payload;
-        match bytes[0] & 0x1f {
-            24 => {}
-            28 => {
-                if bytes[1] & 0x80 != 0 {
-                    units.push(vec![bytes[0] & 0xe0 | bytes[1] & 0x1f]);
-                }
-                units.last_mut().unwrap().extend(&bytes[2..]);
-            }
-            _ => units.push(bytes.to_vec()),
-        }
-    }
-    units
-}
-
 #[test]
 fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_time() {
     for (wish, piece) in [(0, 100_000), (0, 777), (5, 4096)] {
@@ -91,7 +74,8 @@ fn access_units_come_out_as_they_lie_in_the_file_in_order_and_not_before_their_t
                 if output == 0 {
                     let expected: Vec<_> =
                         LengthPrefixed::new(own, 4).map(<[u8]>::to_vec).collect();
-                    assert_eq!(units(unit), expected);
+                    let payloads = unit.iter().map(|packet| packet.payload);
+                    assert_eq!(units_of(payloads), expected);
                     let has_sets = unit[0].payload[0] & 0x1f == 24;
                     assert_eq!(has_sets, sample.is_sync, "those who join can begin");
                 } else {

@@ -1,7 +1,7 @@
 //! SETUP: which way a session's packets take, and the promise that they will have it.
 //!
-//! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to S10); what is
-//! answered with 200 is admitted, and what is refused says what is short and leaves nothing behind.
+//! Promise: what is answered with 200 is admitted, and what is refused says what is short and leaves nothing behind. Whom
+//! packets may be sent to is decided in [`way`](super::super::way).
 
 use super::*;
 
@@ -13,26 +13,36 @@ impl Connection {
         caller: &Caller<'_>,
         principal: Option<&Principal>,
     ) -> Answer {
+        if self.announced.is_some() {
+            return self.setup_recording(request, caller);
+        }
         let house = Arc::clone(&self.house);
         let (path, base) = target(&request.uri)?;
-        let offers = request.field("transport").map(offers).unwrap_or_default();
+        let offers = request.field("transport");
+        let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
         let of = (&path, &*base, track_of(&request.uri));
-        if let Some(reply) = self.setup_film(of, caller, request.session(), &offers).await? {
+        let named = request.session();
+        let film = self.setup_film(of, caller, named, &offers, (socket, principal)).await?;
+        if let Some(reply) = film {
             return Ok(reply);
         }
         if request.session().is_some() {
             return self.setup_again(&base, caller, request.session(), &offers);
         }
         let programme = Arc::new(house.programme(path).await?);
-        let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
-        for offer in offers {
-            match self.way(socket, &offer, principal) {
-                Ok(way) => return self.admit(&programme, (&base, offer), caller, way),
-                Err(reply) => worst = reply,
-            }
+        let (way, offer) = self.asker(socket, principal).way(&offers, &self.carries())?;
+        self.admit(&programme, (&base, offer), caller, way)
+    }
+
+    fn asker<'a>(&'a self, socket: &'a TcpStream, principal: Option<&'a Principal>) -> Asker<'a> {
+        Asker { house: &self.house, socket, peer: self.peer, own: self.own, principal }
+    }
+
+    fn carries(&self) -> Carries<'static> {
+        match self.pipe.is_some() || self.coming.is_some() {
+            true => Carries::Another,
+            false => Carries::Nothing,
         }
-        house.counters.refuse(Reason::Transport);
-        Err(worst)
     }
 
     fn setup_again(
@@ -55,114 +65,6 @@ impl Connection {
                 Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
             }
             Setup::New => unreachable!("a session was named"),
-        }
-    }
-
-    /// The way that packets would take.
-    ///
-    /// # Errors
-    /// When they must not.
-    fn way(
-        &self,
-        socket: &TcpStream,
-        offer: &Offer,
-        principal: Option<&Principal>,
-    ) -> Result<Way, Reply> {
-        let none = |text: &str| Reply::said(Status::UNSUPPORTED_TRANSPORT, text);
-        let house = &self.house;
-        if offer.records {
-            return Err(none("nothing is recorded by RTSP here"));
-        }
-        let failed = |error: io::Error| {
-            tracing::warn!(%error, "no ports can be had for RTP");
-            Reply::said(Status::INTERNAL, "no ports can be had")
-        };
-        match offer.lower {
-            Lower::Interleaved(_) if self.pipe.is_some() || self.coming.is_some() => {
-                Err(none("this connection carries another session already"))
-            }
-            Lower::Interleaved(channels) => {
-                let channels = channels.unwrap_or((0, 1));
-                let wanted = Preparation { not_sent_max: Some(NOT_SENT_MAX), send_buffer: None };
-                let writer = tactus_sys::tcp::prepare(socket, wanted)
-                    .and_then(|_| socket.as_fd().try_clone_to_owned())
-                    .and_then(|socket| TcpStream::from_std(socket.into()))
-                    .map_err(failed)?;
-                let transport =
-                    format!("RTP/AVP/TCP;unicast;interleaved={}-{}", channels.0, channels.1);
-                let path = Path::Frames(ByFrames { writer, channels, is_broken: false });
-                Ok(Way { path, to: self.peer, transport })
-            }
-            Lower::Unicast(ports) => {
-                let mut to = self.peer;
-                if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
-                    if !may_be_sent_to(other, self.own, principal) {
-                        house.counters.refuse(Reason::Reflect);
-                        tracing::warn!(peer = %self.peer, destination = %other, "it must not be sent there");
-                        return Err(none("packets are sent to who asks"));
-                    }
-                    to = SocketAddr::new(other, 0);
-                }
-                if to.is_ipv4() != self.own.is_ipv4() {
-                    return Err(none("packets are sent by the same protocol"));
-                }
-                let pair = house.pair(self.own).map_err(failed)?;
-                // Row S10: not to ourselves.
-                if to.ip() == self.own && [pair.ports.rtp, pair.ports.rtcp()].contains(&ports.rtp) {
-                    return Err(none("these ports are the server's"));
-                }
-                to.set_port(ports.rtp);
-                let mut from = to;
-                from.set_port(ports.rtcp());
-                let server = pair.ports;
-                let transport = format!(
-                    "RTP/AVP/UDP;unicast;destination={};source={};client_port={}-{};server_port={}-{}",
-                    to.ip(),
-                    pair.address,
-                    ports.rtp,
-                    ports.rtcp(),
-                    server.rtp,
-                    server.rtcp(),
-                );
-                let outlet = Arc::clone(&pair.outlet);
-                let burst = house.config.burst;
-                let reports = Some((pair, from));
-                Ok(Way {
-                    path: Path::Datagrams(ByDatagrams { outlet, to, burst, reports }),
-                    to,
-                    transport,
-                })
-            }
-            Lower::Multicast(port) => {
-                let hops = offer.ttl.unwrap_or(house.config.hops);
-                if hops == 0 || hops > house.config.hops {
-                    return Err(none("not so far"));
-                }
-                let port = port.map_or(house.config.group_port, |port| port.rtp);
-                if port != house.config.group_port {
-                    return Err(none("groups have another port here"));
-                }
-                let group = house.groups.take(offer.destination, self.own.is_ipv4());
-                let group = group.map_err(|why| match why {
-                    NoGroup::NotOurs => none("this is no group of ours"),
-                    NoGroup::InUse => {
-                        house.counters.refuse(Reason::Room);
-                        Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
-                    }
-                })?;
-                let outlet = house.pairs.for_group(group, hops).map_err(|error| {
-                    house.groups.free(group);
-                    failed(error)
-                })?;
-                let to = SocketAddr::new(group, port);
-                let transport = format!(
-                    "RTP/AVP/UDP;multicast;destination={group};port={port}-{};ttl={hops}",
-                    port + 1
-                );
-                let burst = house.config.burst;
-                let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports: None });
-                Ok(Way { path, to, transport })
-            }
         }
     }
 
@@ -203,19 +105,15 @@ impl Connection {
                 let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
                 house.broker.admit_datagrams(&programme.title, programme.rate, &target)
             }
-            Path::Frames(_) => {
-                let ip = if way.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
-                house.broker.admit_frames(&programme.title, programme.mean, ip)
+            Path::Frames(path) => {
+                house.broker.admit_frames(&programme.title, programme.rate, path.ip())
             }
         };
         let grant = match admitted {
             Ok(grant) => grant,
             Err(refusal) => {
                 house.sessions().handle_over(id);
-                house.counters.refuse(Reason::Room);
-                let again = refusal.retry_after.as_secs().max(1).to_string();
-                let reply = Reply::said(Status::NOT_ENOUGH_BANDWIDTH, &refusal.message);
-                return Err(reply.with("Retry-After", again));
+                return Err(house.no_room(&refusal));
             }
         };
         let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
@@ -224,8 +122,8 @@ impl Connection {
         let (reports, connection) = match &way.path {
             Path::Datagrams(path) => (path.reports.clone(), None),
             Path::Frames(path) => {
-                let (orders, channels) = (give.clone(), path.channels);
-                self.coming = Some(Pipe { id, orders, channels, done: is_done });
+                let (to, channels) = (Hearer::Stream(give.clone()), vec![path.channels]);
+                self.coming = Some(Pipe { id, to, channels, done: is_done });
                 (None, Some(self.number))
             }
         };
@@ -253,6 +151,8 @@ impl Connection {
             path: way.path,
             done: Some(done),
             numbers,
+            counts: vec![],
+            is_elsewhere: false,
             sent: Sent {
                 source: numbers.source,
                 timeline: numbers.timeline(),
@@ -266,7 +166,7 @@ impl Connection {
         Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
     }
 
-    fn new_id(&self) -> Result<SessionId, Reply> {
+    pub(super) fn new_id(&self) -> Result<SessionId, Reply> {
         let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         Ok(SessionId(u128::from_be_bytes(bits)))
     }
@@ -278,6 +178,7 @@ impl Connection {
         caller: &Caller<'_>,
         named: Option<&str>,
         offers: &[Offer],
+        (socket, principal): (&TcpStream, Option<&Principal>),
     ) -> Result<Option<Reply>, Reply> {
         let house = Arc::clone(&self.house);
         let now = tactus_sys::clock::now();
@@ -289,6 +190,7 @@ impl Connection {
                 let Some(known) = alive.and_then(|id| Some((id, house.show(id)?))) else {
                     return Ok(None);
                 };
+                self.own(known.0)?;
                 Some(known)
             }
         };
@@ -302,64 +204,64 @@ impl Connection {
         if !film.has_track(number) {
             return Err(Reply::new(Status::NOT_FOUND));
         }
-        let way = film::way(&house, (self.peer, self.own), offers, number).inspect_err(|_| {
-            house.counters.refuse(Reason::Transport);
-        })?;
-        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
-        let (id, show) = match known {
-            Some(known) => known,
-            None => {
-                film.has_room(&house)?;
-                let id = self.new_id()?;
-                let what = (base, offers[0]);
-                let setup = house.sessions().handle_setup(now, caller, None, what, id);
-                setup.map_err(|why| self.refused(why))?;
-                self.has_session();
-                self.sessions.push(id);
-                (id, house.open_film(id, film, caller.principal.map(str::to_owned)))
-            }
+        let set_up = |id: SessionId, transport: String| {
+            let reply = Reply::new(Status::OK).with("Session", session(id));
+            Some(reply.with("Transport", transport))
         };
-        let transport = show.add(id, way, bits).await?;
-        let reply = Reply::new(Status::OK).with("Session", session(id));
-        Ok(Some(reply.with("Transport", transport)))
-    }
-}
-
-/// The way that a session's packets take.
-struct Way {
-    path: Path,
-    to: SocketAddr,
-    transport: String,
-}
-
-/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and some never.
-fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
-    let is_broadcast = matches!(other, IpAddr::V4(ip) if ip.is_broadcast());
-    let never = other == own
-        || other.is_unspecified()
-        || other.is_multicast()
-        || other.is_loopback()
-        || is_broadcast;
-    !never && principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::rtsp::Net;
-
-    #[test]
-    fn s08_s10_nobody_is_sent_to_who_did_not_ask() {
-        let wide = |text: &str| vec![Net::parse(text).unwrap()];
-        let anna =
-            |destinations| Principal { name: "anna".into(), password: "".into(), destinations };
-        let own: IpAddr = "10.0.0.1".parse().unwrap();
-        let may = |to: &str, who: Option<&Principal>| may_be_sent_to(to.parse().unwrap(), own, who);
-        let (named, all) = (anna(wide("10.1.0.0/16")), anna(wide("0.0.0.0/0")));
-        assert!(!may("10.1.0.7", None) && !may("10.1.0.7", Some(&anna(vec![]))));
-        assert!(may("10.1.0.7", Some(&named)) && !may("10.2.0.7", Some(&named)));
-        for never in ["10.0.0.1", "0.0.0.0", "255.255.255.255", "239.1.1.1", "127.0.0.1"] {
-            assert!(!may(never, Some(&all)), "{never}");
+        if let Some((id, show)) = &known
+            && let Some(again) = show.again(number, offers)
+        {
+            return again.map(|transport| set_up(*id, transport));
         }
+        let own_pipe =
+            self.pipe.as_ref().filter(|pipe| Some(pipe.id) == known.as_ref().map(|k| k.0));
+        let carries = match own_pipe {
+            Some(pipe) => Carries::Channels(&pipe.channels),
+            None => self.carries(),
+        };
+        let (way, offer) = self.asker(socket, principal).way(offers, &carries)?;
+        let to = way.to.ip();
+        let added = self.add_track((film, base, number), caller, known, (way, offer)).await;
+        let (id, transport) = added.inspect_err(|_| house.groups.free(to))?;
+        Ok(set_up(id, transport))
+    }
+
+    /// One more track of a session, or the first of a new one; what is said of its transport.
+    async fn add_track(
+        &mut self,
+        (film, base, number): (Arc<Film>, &str, u32),
+        caller: &Caller<'_>,
+        known: Option<(SessionId, Arc<Show>)>,
+        (way, offer): (Way, Offer),
+    ) -> Result<(SessionId, String), Reply> {
+        let house = Arc::clone(&self.house);
+        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
+        let channels = match &way.path {
+            Path::Frames(path) => Some(path.channels),
+            Path::Datagrams(_) => None,
+        };
+        if let Some((id, show)) = known {
+            let transport = show.add(id, (number, offer), way, bits).await?;
+            if let (Some(pipe), Some(channels)) = (&mut self.pipe, channels) {
+                pipe.channels.push(channels);
+            }
+            return Ok((id, transport));
+        }
+        film.has_room(&house)?;
+        let id = self.new_id()?;
+        let (now, what) = (tactus_sys::clock::now(), (base, offer));
+        let setup = house.sessions().handle_setup(now, caller, None, what, id);
+        setup.map_err(|why| self.refused(why))?;
+        self.has_session();
+        self.sessions.push(id);
+        let (done, is_done) = oneshot::channel();
+        let carried = channels.map(|_| (self.number, done));
+        let show = house.open_film(id, film, caller.principal.map(str::to_owned), carried);
+        if let Some(channels) = channels {
+            let (to, channels) = (Hearer::Show(Arc::downgrade(&show)), vec![channels]);
+            self.coming = Some(Pipe { id, to, channels, done: is_done });
+        }
+        let transport = show.add(id, (number, offer), way, bits).await?;
+        Ok((id, transport))
     }
 }

@@ -30,14 +30,32 @@ const PROTOCOL_UDP: u8 = 17;
 /// The IP packet may not be cut on its way: as the kernel's own UDP.
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 
-/// Writes a datagram of `payload` bytes, which `copy` writes; the length of the frame.
+/// Who adds up the payload for UDP's checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Checksum {
+    /// It is whole when the frame is written.
+    Ours,
+    /// The device, or the kernel on its behalf: the field holds the sum of the pseudo header alone.
+    Device,
+}
+
+/// A frame that was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    pub(crate) len: usize,
+    /// Where UDP's header begins.
+    pub(crate) udp: usize,
+}
+
+/// Writes a datagram of `payload` bytes, which `copy` writes.
 pub(crate) fn write(
     route: &Route,
     to: SocketAddr,
     payload: usize,
+    checksum: Checksum,
     into: &mut [u8],
     copy: impl FnOnce(&mut [u8]),
-) -> Option<usize> {
+) -> Option<Frame> {
     let (ip, kind) = match to {
         SocketAddr::V4(_) => (20, [0x08, 0x00]),
         SocketAddr::V6(_) => (40, [0x86, 0xdd]),
@@ -69,14 +87,17 @@ pub(crate) fn write(
         }
         _ => return None,
     };
-    let fixed = [0, PROTOCOL_UDP, udp[4], udp[5]];
-    // A sum that comes out as zero is sent as its other form: zero says that there is none.
-    let check = match fold(pseudo + sum(&fixed) + sum(udp) + sum(body)) {
-        0 => 0xffff,
-        check => check,
+    let pseudo = pseudo + sum(&[0, PROTOCOL_UDP, udp[4], udp[5]]);
+    let check = match checksum {
+        Checksum::Device => !fold(pseudo),
+        // A sum that comes out as zero is sent as its other form: zero says that there is none.
+        Checksum::Ours => match fold(pseudo + sum(udp) + sum(body)) {
+            0 => 0xffff,
+            check => check,
+        },
     };
     udp[6..8].copy_from_slice(&check.to_ne_bytes());
-    Some(header + payload)
+    Some(Frame { len: header + payload, udp: ETHERNET + ip })
 }
 
 fn write_v4(head: &mut [u8], route: &Route, from: Ipv4Addr, to: Ipv4Addr, udp_len: u16) {
@@ -173,9 +194,11 @@ mod tests {
                 let body: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
                 let mut frame = [0xee; 2048];
                 let copy = |into: &mut [u8]| into.copy_from_slice(&body);
-                let whole = write(&route(from), to, len, &mut frame, copy).unwrap();
+                let written =
+                    write(&route(from), to, len, Checksum::Ours, &mut frame, copy).unwrap();
                 let ip = if to.is_ipv4() { 20 } else { 40 };
-                assert_eq!(whole, 14 + ip + 8 + len);
+                let whole = 14 + ip + 8 + len;
+                assert_eq!(written, Frame { len: whole, udp: 14 + ip });
                 assert_eq!(frame[14 + ip + 8..whole], body);
                 let addresses = if to.is_ipv4() { &frame[26..34] } else { &frame[22..54] };
                 let mut pseudo = addresses.to_vec();
@@ -183,6 +206,18 @@ mod tests {
                 pseudo.extend((8 + len as u16).to_be_bytes());
                 pseudo.extend(&frame[14 + ip..whole]);
                 assert_eq!(plain(&pseudo), 0xffff, "{to}, {len} bytes");
+                // What a device does with what it is left to: it adds up from the header on, and writes the complement.
+                let mut left = [0; 2048];
+                let given =
+                    write(&route(from), to, len, Checksum::Device, &mut left, copy).unwrap();
+                assert_eq!(given, written);
+                let at = given.udp + 6;
+                let check = match !plain(&left[given.udp..whole]) {
+                    0 => 0xffff,
+                    check => check,
+                };
+                left[at..at + 2].copy_from_slice(&check.to_be_bytes());
+                assert_eq!(left[..whole], frame[..whole], "{to}, {len} bytes");
                 if to.is_ipv4() {
                     assert_eq!(plain(&frame[14..34]), 0xffff);
                     assert_eq!((frame[15], frame[22], &frame[12..14]), (0x88, 7, &[8, 0][..]));
@@ -197,10 +232,14 @@ mod tests {
     fn what_does_not_fit_is_not_written() {
         let to = "10.0.0.2:1".parse().unwrap();
         let mut frame = [0; 2048];
-        assert_eq!(write(&route("10.0.0.1:1"), to, 1473, &mut frame, |_| ()), None);
-        assert_eq!(write(&route("10.0.0.1:1"), to, 1472, &mut frame, |_| ()), Some(1514));
-        assert_eq!(write(&route("10.0.0.1:1"), to, 100, &mut frame[..100], |_| ()), None);
-        assert_eq!(write(&route("[::1]:1"), to, 100, &mut frame, |_| ()), None);
+        let mut len = |from, payload, room: usize| {
+            write(&route(from), to, payload, Checksum::Ours, &mut frame[..room], |_| ())
+                .map(|frame| frame.len)
+        };
+        assert_eq!(len("10.0.0.1:1", 1473, 2048), None);
+        assert_eq!(len("10.0.0.1:1", 1472, 2048), Some(1514));
+        assert_eq!(len("10.0.0.1:1", 100, 100), None);
+        assert_eq!(len("[::1]:1", 100, 2048), None);
     }
 
     #[test]

@@ -1,0 +1,442 @@
+//! Media that somebody sends by RTP become one transport stream: as it comes where it is one already, else put together
+//! from pictures and sound.
+//!
+//! Promise: frames keep their times to each other as sender reports have them, and what comes out is in the order in which
+//! it is decoded; what is missing is counted, and nothing is waited for longer than four seconds or beyond 16 MiB
+//! of frames. It is handed packets and times, and knows no sockets.
+
+mod announced;
+mod decoding;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::rtp::gather::{Frame, Gather, Kind};
+use crate::rtp::rtcp::{self, NtpTime};
+use crate::rtp::{self, Order, Packet, Verdict};
+use crate::ts::{AHEAD, Content, Muxer, Sieve, Times};
+use crate::units::{MonoTime, Nanos, SECOND};
+
+pub use announced::{Coding, Track, Unfit, tracks};
+use decoding::Decoding;
+
+/// How long it is waited for all media and their reports at the beginning: senders report in the first seconds.
+const WAIT_MAX: Nanos = SECOND.times(4);
+/// Bytes of frames that wait at most.
+const HELD_MAX: usize = 16 << 20;
+/// Pictures that are looked at before the first leaves, so that it is known how far they are out of order.
+const LOOK: usize = 20;
+/// Of 90 kHz: a medium that lies so far behind the others is not waited for.
+const LAG_MAX: u64 = 90_000;
+/// Of 90 kHz: when the first frame is decoded at the earliest; its clock begins earlier.
+const BEGIN: i64 = 90_000 + AHEAD as i64;
+
+/// What has been seen of all media.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Packets that were taken.
+    pub packets: u64,
+    /// Packets that never came.
+    pub lost: u64,
+    /// What was no packet of the media, or of another sender.
+    pub refused: u64,
+    /// Frames and units that were left out.
+    pub broken: u64,
+    /// Frames that came out.
+    pub frames: u64,
+}
+
+/// One stream in the making.
+#[derive(Debug)]
+pub struct Assembly {
+    way: Way,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+enum Way {
+    Whole(Box<Whole>),
+    Parts(Box<Parts>),
+}
+
+/// A transport stream in one medium.
+#[derive(Debug)]
+struct Whole {
+    source: Source,
+    sieve: Sieve,
+    out: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    media: Vec<Medium>,
+    muxer: Muxer,
+    /// When the first packet came.
+    since: Option<MonoTime>,
+    /// How the media lie to each other is known.
+    has_begun: bool,
+    out: Vec<u8>,
+    frames: u64,
+}
+
+/// Packets of one sender in their order.
+#[derive(Debug)]
+struct Source {
+    payload_type: u8,
+    locked: Option<u32>,
+    order: Order,
+}
+
+#[derive(Debug)]
+struct Medium {
+    source: Source,
+    gather: Gather,
+    clock: u32,
+    /// When the first packet came.
+    came: Option<MonoTime>,
+    /// The first timestamp, and the last one with its distance.
+    times: Option<(u32, u32, i64)>,
+    /// A sender's report: when it was, and at which timestamp.
+    report: Option<(NtpTime, u32)>,
+    /// Of 90 kHz: what is added to the distance from the first timestamp.
+    offset: i64,
+    decoding: Option<Decoding>,
+    /// By their distance from the first timestamp, in ticks of 90 kHz.
+    held: VecDeque<(i64, Frame)>,
+    held_bytes: usize,
+    /// The frame that is next, and when it is decoded.
+    next: Option<Times>,
+}
+
+impl Assembly {
+    /// Of these media.
+    ///
+    /// # Panics
+    /// When there are none: [`tracks`] gives some.
+    pub fn new(tracks: &[Track]) -> Self {
+        let way = match tracks {
+            [Track { coding: Coding::Whole, payload_type, .. }] => Way::Whole(Box::new(Whole {
+                source: Source::new(*payload_type),
+                sieve: Sieve::default(),
+                out: Vec::new(),
+            })),
+            _ => Way::Parts(Box::new(Parts::new(tracks))),
+        };
+        Self { way, counts: Counts::default() }
+    }
+
+    /// Takes a packet of RTP of medium `nth`; whether it is one.
+    pub fn handle_packet(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
+        let taken = match &mut self.way {
+            Way::Whole(whole) => whole.handle(now, datagram),
+            Way::Parts(parts) => parts.handle(now, nth, datagram),
+        };
+        self.counts.packets += u64::from(taken);
+        self.counts.refused += u64::from(!taken);
+        taken
+    }
+
+    /// Takes a packet of RTCP of medium `nth`; whether it is well-formed.
+    pub fn handle_report(&mut self, nth: usize, datagram: &[u8]) -> bool {
+        let Ok(packets) = rtcp::read(datagram) else { return false };
+        if let Way::Parts(parts) = &mut self.way
+            && let Some(medium) = parts.media.get_mut(nth)
+        {
+            for packet in packets {
+                if let rtcp::Packet::Sender { source, info, .. } = packet
+                    && medium.source.locked.is_none_or(|locked| locked == source)
+                {
+                    medium.report.get_or_insert((info.time, info.timestamp));
+                }
+            }
+        }
+        true
+    }
+
+    /// What need not wait any more at `now`: whole transport packets, behind what `out` has.
+    pub fn poll(&mut self, now: MonoTime, out: &mut Vec<u8>) {
+        match &mut self.way {
+            Way::Whole(whole) => whole.poll(now, out),
+            Way::Parts(parts) => parts.poll(now, false, out),
+        }
+    }
+
+    /// Nothing more comes: all that there is.
+    pub fn handle_end(&mut self, now: MonoTime, out: &mut Vec<u8>) {
+        match &mut self.way {
+            Way::Whole(whole) => {
+                whole.source.order.handle_end();
+                whole.poll(now, out);
+            }
+            Way::Parts(parts) => {
+                parts.end(now);
+                parts.poll(now, true, out);
+            }
+        }
+    }
+
+    /// What has been seen.
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        match &self.way {
+            Way::Whole(whole) => counts.lost = whole.source.order.counts().lost,
+            Way::Parts(parts) => {
+                counts.lost = parts.media.iter().map(|one| one.source.order.counts().lost).sum();
+                counts.broken = parts.media.iter().map(|one| one.gather.broken()).sum();
+                counts.frames = parts.frames;
+            }
+        }
+        counts
+    }
+}
+
+impl Source {
+    fn new(payload_type: u8) -> Self {
+        Self { payload_type, locked: None, order: Order::default() }
+    }
+
+    /// The packet, if it is one of this sender.
+    fn read<'a>(&mut self, datagram: &'a [u8]) -> Option<Packet<'a>> {
+        let packet = Packet::read(datagram).ok()?;
+        let is_ours = packet.payload_type == self.payload_type
+            && *self.locked.get_or_insert(packet.source) == packet.source;
+        is_ours.then_some(packet)
+    }
+}
+
+impl Whole {
+    fn handle(&mut self, now: MonoTime, datagram: &[u8]) -> bool {
+        let Some(packet) = self.source.read(datagram) else { return false };
+        self.drain(now);
+        let Self { source, sieve, out } = self;
+        if source.order.handle_packet(now, packet.sequence, packet.payload) == Verdict::Now {
+            sieve.handle(packet.payload, |packet, _| out.extend(packet));
+        }
+        self.drain(now);
+        true
+    }
+
+    fn drain(&mut self, now: MonoTime) {
+        let Self { source, sieve, out } = self;
+        while let Some(payload) = source.order.poll(now) {
+            sieve.handle(&payload, |packet, _| out.extend(packet));
+        }
+    }
+
+    fn poll(&mut self, now: MonoTime, out: &mut Vec<u8>) {
+        self.drain(now);
+        out.append(&mut self.out);
+    }
+}
+
+impl Parts {
+    fn new(tracks: &[Track]) -> Self {
+        let content = |track: &Track| match &track.coding {
+            Coding::Parts(Gather::Pictures(units)) if units.kind() == Kind::H265 => Content::H265,
+            Coding::Parts(Gather::Pictures(_)) => Content::H264,
+            Coding::Parts(Gather::Sound(_)) => Content::Aac,
+            Coding::Whole => unreachable!("a transport stream is alone"),
+        };
+        let contents: Vec<_> = tracks.iter().map(content).collect();
+        let medium = |track: &Track| {
+            let Coding::Parts(gather) = &track.coding else { unreachable!("as above") };
+            let decoding = gather.is_pictures().then(|| Decoding::new(track.is_in_order));
+            Medium {
+                source: Source::new(track.payload_type),
+                gather: gather.clone(),
+                clock: track.clock,
+                came: None,
+                times: None,
+                report: None,
+                offset: 0,
+                decoding,
+                held: VecDeque::new(),
+                held_bytes: 0,
+                next: None,
+            }
+        };
+        Self {
+            media: tracks.iter().map(medium).collect(),
+            muxer: Muxer::new(&contents),
+            since: None,
+            has_begun: false,
+            out: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    fn handle(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
+        let Some(medium) = self.media.get_mut(nth) else { return false };
+        let Some(packet) = medium.source.read(datagram) else { return false };
+        self.since.get_or_insert(now);
+        medium.came.get_or_insert(now);
+        medium.drain(now);
+        // The whole packet is kept where it must wait: its payload is not enough.
+        let verdict = medium.source.order.handle_packet(now, packet.sequence, datagram);
+        if verdict == Verdict::Now {
+            medium.take(&packet);
+        }
+        medium.drain(now);
+        true
+    }
+
+    fn end(&mut self, now: MonoTime) {
+        for medium in &mut self.media {
+            medium.source.order.handle_end();
+            medium.drain(now);
+            let Medium { gather, times, clock, held, held_bytes, .. } = medium;
+            gather.handle_end(|frame| hold(times, *clock, held, held_bytes, frame));
+        }
+    }
+
+    fn poll(&mut self, now: MonoTime, is_end: bool, out: &mut Vec<u8>) {
+        for medium in &mut self.media {
+            medium.drain(now);
+        }
+        if !self.has_begun {
+            if !self.may_begin(now, is_end) {
+                return;
+            }
+            self.begin();
+        }
+        while let Some(nth) = self.next(is_end) {
+            let medium = &mut self.media[nth];
+            let times = medium.next.take().expect("it was asked for");
+            let (_, frame) = medium.held.pop_front().expect("its time is known");
+            medium.held_bytes -= frame.data.len();
+            self.muxer.write(nth, times, &frame, &mut self.out);
+            self.frames += 1;
+        }
+        out.append(&mut self.out);
+    }
+
+    /// Whether all is known that is needed, or must not be waited for any longer.
+    fn may_begin(&self, now: MonoTime, is_end: bool) -> bool {
+        let Some(since) = self.since else { return false };
+        let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
+        let is_known = |medium: &Medium| {
+            let looked = medium.decoding.is_none() || medium.held.len() >= LOOK;
+            !medium.held.is_empty() && looked && (medium.report.is_some() || self.media.len() == 1)
+        };
+        is_end
+            || now.since(since) >= WAIT_MAX
+            || held >= HELD_MAX
+            || self.media.iter().all(is_known)
+    }
+
+    /// Fixes how the media lie to each other: by the reports, or, where one has none, by when they came.
+    fn begin(&mut self) {
+        self.has_begun = true;
+        let by_reports = self.media.iter().filter(|medium| medium.came.is_some());
+        let by_reports = by_reports.clone().all(|medium| medium.report.is_some());
+        let since = self.since.expect("something has come");
+        let first_report = self.media.iter().find_map(|medium| medium.report);
+        for medium in &mut self.media {
+            let Some((first, ..)) = medium.times else { continue };
+            medium.offset = match (medium.report, first_report) {
+                (Some((at, timestamp)), Some((zero, _))) if by_reports => {
+                    let ahead = i64::from(first.wrapping_sub(timestamp) as i32);
+                    ntp_ticks(at, zero) + ticks(ahead, medium.clock)
+                }
+                _ => {
+                    let came = medium.came.unwrap_or(since);
+                    (came.since(since).0 * 9 / 100_000) as i64
+                }
+            };
+        }
+        let all = self.media.iter().filter(|medium| medium.times.is_some());
+        let least = |medium: &Medium| {
+            medium.held.iter().map(|(at, _)| at + medium.offset).min().unwrap_or(medium.offset)
+        };
+        let first = all.map(least).min().unwrap_or(0);
+        for medium in &mut self.media {
+            medium.offset += BEGIN - first;
+            if let Some(decoding) = &mut medium.decoding {
+                let shown = medium.held.iter().take(4 * LOOK);
+                let shown: Vec<_> = shown.map(|(at, _)| at + medium.offset).collect();
+                decoding.begin(&shown);
+            }
+        }
+    }
+
+    /// The medium whose frame is decoded next; none while one that may be earlier is waited for.
+    fn next(&mut self, is_end: bool) -> Option<usize> {
+        for medium in &mut self.media {
+            if medium.next.is_none()
+                && let Some((at, _)) = medium.held.front()
+            {
+                let shown = (at + medium.offset).max(0);
+                let decoded = match &mut medium.decoding {
+                    Some(decoding) => decoding.decoded(shown),
+                    None => shown,
+                };
+                let [shown, decoded] = [shown, decoded].map(i64::unsigned_abs);
+                medium.next = Some(Times { shown, decoded });
+            }
+        }
+        let decoded = |medium: &Medium| medium.next.map(|times| times.decoded);
+        let first = self.media.iter().enumerate();
+        let (at, nth) = first.filter_map(|(nth, one)| Some((decoded(one)?, nth))).min()?;
+        let is_waited_for = self.media.iter().any(|medium| medium.next.is_none());
+        if !is_end && is_waited_for {
+            // How far the others have come.
+            let newest = self.media.iter().filter_map(Medium::newest).max().unwrap_or(0);
+            let held: usize = self.media.iter().map(|medium| medium.held_bytes).sum();
+            if newest.saturating_sub(at) < LAG_MAX && held < HELD_MAX {
+                return None;
+            }
+        }
+        Some(nth)
+    }
+}
+
+impl Medium {
+    fn drain(&mut self, now: MonoTime) {
+        while let Some(datagram) = self.source.order.poll(now) {
+            if let Ok(packet) = rtp::Packet::read(&datagram) {
+                self.take(&packet);
+            }
+        }
+    }
+
+    fn take(&mut self, packet: &Packet<'_>) {
+        let Self { gather, times, clock, held, held_bytes, .. } = self;
+        // A packet's time counts although its frame may be broken: distances are between neighbours.
+        times.get_or_insert((packet.timestamp, packet.timestamp, 0));
+        gather.handle(packet, |frame| hold(times, *clock, held, held_bytes, frame));
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let (at, _) = self.held.back()?;
+        Some((at + self.offset).max(0).unsigned_abs())
+    }
+}
+
+fn hold(
+    times: &mut Option<(u32, u32, i64)>,
+    clock: u32,
+    held: &mut VecDeque<(i64, Frame)>,
+    held_bytes: &mut usize,
+    frame: Frame,
+) {
+    let (_, last, distance) = times.get_or_insert((frame.timestamp, frame.timestamp, 0));
+    *distance += i64::from(frame.timestamp.wrapping_sub(*last) as i32);
+    *last = frame.timestamp;
+    *held_bytes += frame.data.len();
+    held.push_back((ticks(*distance, clock), frame));
+}
+
+/// Of 90 kHz, rounded down.
+fn ticks(count: i64, clock: u32) -> i64 {
+    (i128::from(count) * 90_000).div_euclid(i128::from(clock)) as i64
+}
+
+/// From `zero` to `at` in ticks of 90 kHz.
+fn ntp_ticks(at: NtpTime, zero: NtpTime) -> i64 {
+    let span = at.0.wrapping_sub(zero.0) as i64;
+    ((i128::from(span) * 90_000) >> 32) as i64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Continuity counters and timestamps over the parts of a session, each of which is a stream of its own.
+//!
+//! Promise: what one part has left the next one goes on with, wherever in the title it begins; who began a part reads
+//! what it has left when it has ended.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::ts::{Count, PIDS, Pid, Stamper};
+
+/// How the counters of a stream go on from those before it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Counting {
+    /// What has left before.
+    pub before: Box<[Count]>,
+    /// It begins elsewhere in the title: counters are moved so that they follow, and the first stamp of each clock is
+    /// marked as another one's. Only of streams with [`Stamps`](super::Stamps), as their bytes are changed.
+    pub jumps: bool,
+    /// Where what has left by its end is written.
+    pub kept: Arc<Kept>,
+}
+
+/// The counters that a stream has left behind. They are there when whoever sent it has said that it has ended.
+#[derive(Debug)]
+pub struct Kept {
+    counts: [AtomicU32; PIDS],
+    /// Where RTP's time was, and that it is known.
+    ticks: AtomicU64,
+}
+
+impl Counting {
+    /// What keeps the counters.
+    pub(super) fn stamper(&self) -> Stamper {
+        let mut stamper = Stamper::behind(&self.before);
+        if self.jumps {
+            stamper.join();
+        }
+        stamper
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { counts: [const { AtomicU32::new(0) }; PIDS], ticks: AtomicU64::new(0) }
+    }
+}
+
+impl Kept {
+    /// Writes them, and RTP's time of the next datagram; the message that says so publishes them.
+    pub(super) fn keep(&self, stamper: &Stamper, ticks: u32) {
+        self.ticks.store(TICKS_THERE | u64::from(ticks), Ordering::Relaxed);
+        for (place, count) in self.counts.iter().zip(stamper.counts()) {
+            let Count { pid, last, step, is_behind } = count;
+            let word = u32::from(pid.0) << 16 | u32::from(step) << 4 | u32::from(last);
+            place.store(THERE | u32::from(is_behind) << 8 | word, Ordering::Relaxed);
+        }
+    }
+
+    /// When the next datagram would have been due, in ticks of 90 kHz from the part's first timestamp; none before the end.
+    pub fn ticks(&self) -> Option<u32> {
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        (ticks & TICKS_THERE != 0).then_some(ticks as u32)
+    }
+
+    /// Those of all PIDs that have left.
+    pub fn counts(&self) -> Vec<Count> {
+        let words = self.counts.iter().map(|place| place.load(Ordering::Relaxed));
+        let words = words.take_while(|word| word & THERE != 0);
+        let of = |word: u32| Count {
+            pid: Pid((word >> 16) as u16 & 0x1fff),
+            last: word as u8 & 0x0f,
+            step: (word >> 4) as u8 & 0x0f,
+            is_behind: word & 0x100 != 0,
+        };
+        words.map(of).collect()
+    }
+}
+
+/// Set in what has been written.
+const THERE: u32 = 1 << 31;
+const TICKS_THERE: u64 = 1 << 32;
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.counts() == other.counts()
+    }
+}
+
+impl Eq for Kept {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_what_has_left(
+            counts in proptest::collection::btree_map(0u16..8191, (0u8..16, 0u8..16, any::<bool>()), 0..PIDS),
+            ticks: u32,
+        ) {
+            let count = |(&pid, &(last, step, is_behind)): (&u16, &(u8, u8, bool))| {
+                Count { pid: Pid(pid), last, step, is_behind }
+            };
+            let counts: Vec<_> = counts.iter().map(count).collect();
+            let kept = Kept::default();
+            prop_assert_eq!((kept.counts(), kept.ticks()), (vec![], None));
+            kept.keep(&Stamper::behind(&counts), ticks);
+            prop_assert_eq!((kept.counts(), kept.ticks()), (counts, Some(ticks)));
+        }
+    }
+}

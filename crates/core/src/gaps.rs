@@ -1,0 +1,427 @@
+//! Gap frames: where on the wire each frame begins, when the link itself keeps the time.
+//!
+//! A link that always has something to send is a clock: what has been given to it leaves at its rate, so a frame's
+//! time is the number of bytes before it. This says how long the frames must be that fill the time
+//! between two others, and how far the wire has come, by what it reports as sent.
+//!
+//! Promise: no frame begins on the wire before it is due, and none later than a shortest frame after it is due or
+//! the wire is free, as far as the wire keeps its rate. Where it does not, it is followed: what lies on it is never
+//! more than what was asked for. It knows no devices. The argument: `docs/design/gap-frames.md`.
+
+use crate::units::{BitRate, MonoTime, Nanos, SECOND};
+
+/// What a wire does with frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WireTerms {
+    /// Bits per second, everything counted.
+    pub rate: BitRate,
+    /// What comes on top of a frame as it is handed over: on an Ethernet its checksum, preamble and gap, 24 bytes.
+    pub overhead: u32,
+    /// The shortest frame as it is handed over: 60 bytes; shorter ones are filled up.
+    pub frame_min: u32,
+    /// The longest: header and MTU.
+    pub frame_max: u32,
+}
+
+impl WireTerms {
+    /// Bytes on the wire of a frame of `len`.
+    pub const fn wire(&self, len: u32) -> u64 {
+        let len = if len < self.frame_min { self.frame_min } else { len };
+        (len + self.overhead) as u64
+    }
+
+    /// When so many bytes are over. Rounds up.
+    fn span(&self, bytes: u64) -> Nanos {
+        Nanos((u128::from(bytes) * BYTE).div_ceil(u128::from(self.rate.0)) as u64)
+    }
+}
+
+/// Bits per second times nanoseconds in a byte.
+const BYTE: u128 = 8_000_000_000;
+
+/// What has been laid onto one wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeline {
+    terms: WireTerms,
+    /// When place 0 began, as the wire has shown so far.
+    anchor: MonoTime,
+    /// The place where the next frame begins.
+    laid: u64,
+    /// The place of the first byte that was ever laid, if the wire had not run empty since.
+    first: i64,
+    /// From which place on what is sent says something about the anchor.
+    valid_from: u64,
+    /// By how much the wire has been behind its rate, of all times together.
+    lost: Nanos,
+}
+
+/// How far a wire has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Bytes of what was laid that are over, those left empty aside.
+    pub sent: u64,
+    /// Bytes of the frame behind them, which is not over yet; none when there is none.
+    pub under_way: u64,
+}
+
+/// What part of how late the wire seems to be is believed at a look: cards tell of frames in clumps, tens of
+/// microseconds late.
+const PART: u64 = 16;
+/// Where the wire is later than that, it has stood still, and is believed at once.
+const STOOD_STILL: Nanos = Nanos::from_millis(1);
+
+impl Timeline {
+    /// A wire that is free at `now`.
+    ///
+    /// # Panics
+    /// When two shortest frames are longer than a longest.
+    pub fn new(terms: WireTerms, now: MonoTime) -> Self {
+        let halves = 2 * (terms.frame_min + terms.overhead) <= terms.frame_max + terms.overhead;
+        assert!(halves && terms.frame_min > 0, "any gap of a shortest frame or more can be filled");
+        Self { terms, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
+    }
+
+    /// The wire's terms.
+    pub const fn terms(&self) -> &WireTerms {
+        &self.terms
+    }
+
+    /// Bytes that have been laid, those left empty aside.
+    pub const fn laid(&self) -> u64 {
+        self.laid.wrapping_add_signed(-self.first)
+    }
+
+    /// By how much the wire has been behind its rate, of all times together.
+    pub const fn lost(&self) -> Nanos {
+        self.lost
+    }
+
+    /// Notes at `now` how far the wire has come; whether it had run empty.
+    ///
+    /// What is over says when place 0 began at the latest, and holds at once: what is behind it would be early. What
+    /// is not over says when it began at the earliest, if the device tells in time, and is approached.
+    pub fn handle_progress(&mut self, now: MonoTime, progress: Progress) -> bool {
+        let sent = progress.sent.wrapping_add_signed(self.first);
+        assert!(sent + progress.under_way <= self.laid, "only what was laid is sent");
+        if sent > self.valid_from {
+            self.anchor = self.anchor.min(now.before(self.terms.span(sent)));
+        }
+        if progress.under_way > 0 {
+            let earliest = now.before(self.terms.span(sent + progress.under_way));
+            let behind = earliest.since(self.anchor);
+            let step = if behind > STOOD_STILL { behind } else { Nanos(behind.0.div_ceil(PART)) };
+            self.anchor += step;
+            self.lost += step;
+            self.rebase(sent);
+            return false;
+        }
+        let here = self.position(now);
+        let is_empty = sent == self.laid && here > self.laid;
+        if is_empty {
+            // What comes next begins now.
+            self.first += (here - self.laid) as i64;
+            self.laid = here;
+            self.valid_from = here;
+        }
+        is_empty
+    }
+
+    /// Counts places from a later one. As many bytes as there are bits in a second take eight seconds, exactly.
+    fn rebase(&mut self, sent: u64) {
+        if sent > self.terms.rate.0 {
+            self.anchor += SECOND.times(8);
+            self.laid -= self.terms.rate.0;
+            self.first -= self.terms.rate.0 as i64;
+            self.valid_from = self.valid_from.saturating_sub(self.terms.rate.0);
+        }
+    }
+
+    /// The frame that fills the wire next, as it is handed over, for the one behind it not to begin before
+    /// `until`; none when it may begin.
+    pub fn gap(&self, until: MonoTime) -> Option<u32> {
+        let gap = self.position(until).saturating_sub(self.laid);
+        if gap == 0 {
+            return None;
+        }
+        let (least, most) = (self.terms.wire(0), self.terms.wire(self.terms.frame_max));
+        let wire = match gap {
+            gap if gap <= most => gap.max(least),
+            gap if gap < most + least => gap - least,
+            _ => most,
+        };
+        Some(wire as u32 - self.terms.overhead)
+    }
+
+    /// Lays a frame of `len` bytes, as it is handed over.
+    pub fn lay(&mut self, len: u32) {
+        self.laid += self.terms.wire(len);
+    }
+
+    /// When a frame that is laid now begins.
+    pub fn begins(&self) -> MonoTime {
+        self.anchor + self.terms.span(self.laid)
+    }
+
+    /// The first byte that begins at a time or after it.
+    fn position(&self, at: MonoTime) -> u64 {
+        let bits = u128::from(at.since(self.anchor).0) * u128::from(self.terms.rate.0);
+        bits.div_ceil(BYTE) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+    use proptest::prelude::*;
+
+    const ETHERNET: WireTerms =
+        WireTerms { rate: BitRate(100_000_000), overhead: 24, frame_min: 60, frame_max: 1514 };
+
+    /// A wire with a crystal of its own, which may stand still.
+    struct Wire {
+        /// Nanoseconds that a byte takes, times 10^9.
+        byte: u128,
+        free: u128,
+        queue: VecDeque<(u64, u128)>,
+        sent: u64,
+    }
+
+    impl Wire {
+        fn new(terms: &WireTerms, millionths: i64) -> Self {
+            let exact = BYTE * 1_000_000_000 / u128::from(terms.rate.0);
+            let byte = (exact as i128 * (1_000_000 + i128::from(millionths)) / 1_000_000) as u128;
+            Self { byte, free: 0, queue: VecDeque::new(), sent: 0 }
+        }
+
+        /// Takes a frame; when it begins.
+        fn push(&mut self, now: MonoTime, bytes: u64) -> MonoTime {
+            let begins = self.free.max(u128::from(now.0) * 1_000_000_000);
+            self.free = begins + self.byte * u128::from(bytes);
+            self.queue.push_back((bytes, self.free));
+            MonoTime((begins / 1_000_000_000) as u64)
+        }
+
+        fn queued(&self) -> u64 {
+            self.queue.iter().map(|&(bytes, _)| bytes).sum()
+        }
+
+        /// Everything that has not left yet leaves later.
+        fn stand_still(&mut self, nanos: u64) {
+            let later = u128::from(nanos) * 1_000_000_000;
+            self.free += later;
+            self.queue.iter_mut().for_each(|(_, ends)| *ends += later);
+        }
+
+        fn look(&mut self, now: MonoTime) -> Progress {
+            while let Some(&(bytes, ends)) = self.queue.front()
+                && ends <= u128::from(now.0) * 1_000_000_000
+            {
+                self.queue.pop_front();
+                self.sent += bytes;
+            }
+            let under_way = self.queue.front().map_or(0, |&(bytes, _)| bytes);
+            Progress { sent: self.sent, under_way }
+        }
+    }
+
+    const BEGIN: MonoTime = MonoTime(SECOND.0);
+
+    /// A wire, filled 2 ms ahead by looks each 100 us that are up to `late` late, and a stream of 6 Mbit/s on it.
+    struct Stage {
+        wire: Wire,
+        timeline: Timeline,
+        due: u64,
+        dice: u64,
+        looks: u64,
+        late: u64,
+        last: MonoTime,
+        worst_early: u64,
+        worst_late: u64,
+        worst_ahead: u64,
+    }
+
+    impl Stage {
+        fn new(millionths: i64, late: u64, seed: u64) -> Self {
+            Self {
+                wire: Wire::new(&ETHERNET, millionths),
+                timeline: Timeline::new(ETHERNET, BEGIN),
+                due: BEGIN.0 + 3_000_000,
+                dice: seed | 1,
+                looks: 0,
+                late,
+                last: BEGIN,
+                worst_early: 0,
+                worst_late: 0,
+                worst_ahead: 0,
+            }
+        }
+
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.dice ^= self.dice << 13;
+            self.dice ^= self.dice >> 7;
+            self.dice ^= self.dice << 17;
+            self.dice % sides
+        }
+
+        fn look(&mut self) {
+            self.looks += 1;
+            let now = BEGIN + Nanos(self.looks * 100_000 + self.roll(self.late + 1));
+            let now = now.max(self.last);
+            self.last = now;
+            self.timeline.handle_progress(now, self.wire.look(now));
+            let until = now.0 + 2_000_000;
+            while self.due <= until {
+                self.fill(now, self.due);
+                let begins = self.wire.push(now, ETHERNET.wire(1374)).0;
+                self.timeline.lay(1374);
+                self.worst_early = self.worst_early.max(self.due.saturating_sub(begins));
+                self.worst_late = self.worst_late.max(begins.saturating_sub(self.due));
+                self.due += 1_754_667;
+            }
+            self.fill(now, until);
+            let free = (self.wire.free / 1_000_000_000) as u64;
+            self.worst_ahead = self.worst_ahead.max(free.saturating_sub(now.0));
+        }
+
+        fn fill(&mut self, now: MonoTime, until: u64) {
+            while let Some(filler) = self.timeline.gap(MonoTime(until)) {
+                self.wire.push(now, ETHERNET.wire(filler));
+                self.timeline.lay(filler);
+            }
+        }
+
+        /// Begins to count anew.
+        fn forget(&mut self) {
+            (self.worst_early, self.worst_late, self.worst_ahead) = (0, 0, 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_begins_before_it_is_due_nor_a_shortest_frame_after_it_could(
+            rate in 10_000_000u64..100_000_000_000, overhead in 0u32..64,
+            frames in prop::collection::vec((60u32..=1514, 0u64..3_000_000), 1..60),
+        ) {
+            let terms = WireTerms { rate: BitRate(rate), overhead, ..ETHERNET };
+            let mut timeline = Timeline::new(terms, MonoTime(5));
+            let (mut due, mut free) = (MonoTime(5), MonoTime(5));
+            for (len, later) in frames {
+                due += Nanos(later);
+                while let Some(gap) = timeline.gap(due) {
+                    prop_assert!((terms.frame_min..=terms.frame_max).contains(&gap));
+                    timeline.lay(gap);
+                }
+                let begins = timeline.begins();
+                let latest = due.max(free) + terms.span(terms.wire(0)) + terms.span(1);
+                prop_assert!(due <= begins && begins <= latest, "{due:?} {begins:?} {latest:?}");
+                timeline.lay(len);
+                free = timeline.begins();
+            }
+        }
+
+        #[test]
+        fn a_wire_of_another_crystal_is_followed(
+            millionths in -200i64..=200, late in 0u64..400_000, seed in any::<u64>(),
+        ) {
+            let mut stage = Stage::new(millionths, late, seed);
+            (0..10_000).for_each(|_| stage.look());
+            stage.forget();
+            (0..20_000).for_each(|_| stage.look());
+            // The longest frame is 123 us: within it nobody can tell where the wire is.
+            prop_assert!(stage.worst_early < 20_000, "{} early", stage.worst_early);
+            prop_assert!(stage.worst_late < 180_000, "{} late", stage.worst_late);
+        }
+
+        /// A queueing discipline whose timer is late and makes nothing up, a link that is told to pause.
+        #[test]
+        fn a_wire_that_loses_time_is_followed(
+            often in 5u64..100, long in 0u64..200_000, seed in any::<u64>(),
+        ) {
+            let mut stage = Stage::new(0, 50_000, seed);
+            for _ in 0..30_000 {
+                stage.look();
+                if stage.roll(often) == 0 {
+                    let lost = stage.roll(long + 1);
+                    stage.wire.stand_still(lost);
+                }
+            }
+            // What is lost within the 2 ms that were laid before, and a sixteenth of what is believed at a look.
+            let share = long / often / 2;
+            let most = 150_000 + 8 * long + 20 * share + 16 * share;
+            prop_assert!(stage.worst_late < most, "{} late of {most}", stage.worst_late);
+            prop_assert!(stage.worst_ahead < 2_200_000 + most, "{} ahead", stage.worst_ahead);
+        }
+
+        #[test]
+        fn a_wire_whose_rate_is_not_what_was_said_is_neither_overfilled_nor_early_for_long(
+            millionths in -300_000i64..=300_000, seed in any::<u64>(),
+        ) {
+            let mut stage = Stage::new(millionths, 50_000, seed);
+            (0..10_000).for_each(|_| stage.look());
+            stage.forget();
+            (0..20_000).for_each(|_| stage.look());
+            // Of the 2 ms ahead and of what a look believes: a part as large as the error.
+            let error = millionths.unsigned_abs() * (2_000_000 + 16 * 150_000) / 1_000_000;
+            prop_assert!(stage.worst_early < 150_000 + 2 * error, "{} early", stage.worst_early);
+            prop_assert!(stage.worst_late < 200_000 + 2 * error, "{} late", stage.worst_late);
+            prop_assert!(stage.worst_ahead < 2_400_000 + 2 * error, "{} ahead", stage.worst_ahead);
+        }
+    }
+
+    /// The wire runs empty meanwhile, and all that was owed comes behind it at once: a sixteenth of the wire's time.
+    #[test]
+    fn whoever_was_stopped_for_long_goes_on() {
+        for seconds in [1, 9, 100] {
+            let mut stage = Stage::new(0, 50_000, 7);
+            (0..10_000).for_each(|_| stage.look());
+            stage.looks += seconds * 10_000;
+            (0..seconds * 1_000 + 10_000).for_each(|_| stage.look());
+            stage.forget();
+            (0..20_000).for_each(|_| stage.look());
+            assert!(stage.worst_early < 20_000, "{} early", stage.worst_early);
+            assert!(stage.worst_late < 180_000, "{} late", stage.worst_late);
+            assert_eq!(stage.timeline.laid(), stage.wire.sent + stage.wire.queued());
+        }
+    }
+
+    /// A wire that is a tenth faster than was said, for longer than there was time before.
+    #[test]
+    fn places_are_counted_anew_without_anybody_seeing_it() {
+        let mut stage = Stage::new(-100_000, 0, 7);
+        (0..10_000).for_each(|_| stage.look());
+        stage.forget();
+        // A minute.
+        (0..600_000).for_each(|_| stage.look());
+        assert!(stage.worst_early < 400_000, "{} early", stage.worst_early);
+        assert!(stage.worst_late < 400_000, "{} late", stage.worst_late);
+        assert_eq!(stage.timeline.laid(), stage.wire.sent + stage.wire.queued());
+    }
+
+    #[test]
+    fn gaps_are_filled_to_the_byte() {
+        let mut timeline = Timeline::new(ETHERNET, MonoTime(0));
+        // 12,500 bytes: eight of the longest, and what is left.
+        let mut gaps = alloc::vec![];
+        while let Some(gap) = timeline.gap(MonoTime(1_000_000)) {
+            gaps.push(gap);
+            timeline.lay(gap);
+        }
+        assert_eq!((gaps.len(), gaps[0], gaps[8]), (9, 1514, 12_500 - 8 * 1538 - 24));
+        assert_eq!((timeline.laid(), timeline.begins()), (12_500, MonoTime(1_000_000)));
+        // One that is too short for a frame is as short as one can be.
+        assert_eq!(timeline.gap(MonoTime(1_000_080)), Some(60));
+        assert_eq!(timeline.gap(MonoTime(1_000_000)), None);
+    }
+
+    #[test]
+    fn a_wire_that_ran_empty_begins_again_at_once() {
+        let mut timeline = Timeline::new(ETHERNET, MonoTime(0));
+        timeline.lay(1514);
+        let all = Progress { sent: 1538, under_way: 0 };
+        assert!(timeline.handle_progress(MonoTime(1_000_000), all));
+        // With the first whole byte after that.
+        assert!((1_000_000..1_000_080).contains(&timeline.begins().0), "{:?}", timeline.begins());
+        assert_eq!(timeline.laid(), 1538);
+    }
+}

@@ -1,0 +1,136 @@
+//! Classes of the link of datagrams: guarantees, ceilings, and what is shared in proportion.
+
+use std::net::SocketAddr;
+
+use tactus_core::classes::ClassNumber;
+use tactus_core::datagrams::{Form, Ip};
+use tactus_core::pacer::Class;
+use tactus_core::ports::SocketHandle;
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Datagrams, Pace, PacketClass, Sink, StreamId};
+
+use crate::stage::{BOTH, Room, Stage, TITLE};
+
+/// Enough for two cycles of the fastest.
+const ROOM: Room = Room { places: 200, window: 24 };
+
+/// A rate of so many Mbit/s on the wire.
+fn wire(rate: u64) -> BitRate {
+    Form::Udp.wire_rate(BitRate(rate * 1_000_000), Ip::V4)
+}
+
+fn to(number: u32) -> SocketAddr {
+    SocketAddr::from(([239, 1, 1, number as u8], 5004))
+}
+
+/// Begins a stream of `rate` Mbit/s that does not end.
+fn start(stage: &mut Stage, rate: u64, class: u16) -> StreamId {
+    let rate = BitRate(rate * 1_000_000);
+    let pace = Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 };
+    let mut start = stage.start_of(3, pace, 0..TITLE.0);
+    let stream = start.stream;
+    start.sink = Sink::Datagrams(Datagrams {
+        outlet: SocketHandle(70),
+        to: to(stream.index),
+        form: Form::Udp,
+        burst: Nanos(0),
+        class: Some(ClassNumber(class)),
+        after: None,
+    });
+    start.repeats = true;
+    stage.command(Command::Start(start));
+    stream
+}
+
+/// How many bytes of each stream have left in the second that begins at `from`.
+fn sent(stage: &Stage, streams: &[StreamId], from: MonoTime) -> Vec<u64> {
+    let network = stage.network();
+    let of = |stream: &StreamId| {
+        let own = network.datagrams.iter().filter(|each| each.to == to(stream.index));
+        let within = own.filter(|each| (from..from + SECOND).contains(&each.at));
+        within.map(|each| each.bytes.len() as u64).sum()
+    };
+    streams.iter().map(of).collect()
+}
+
+/// Within a hundredth.
+fn assert_about(sent: u64, expected: u64, what: &str) {
+    assert!(sent.abs_diff(expected) * 100 <= expected, "{what}: {sent} bytes, not {expected}");
+}
+
+#[test]
+fn streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_rates() {
+    for memory in BOTH {
+        let ceiling = wire(100);
+        let class =
+            Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
+        let classes = vec![PacketClass { parent: None, class }];
+        let mut stage = Stage::with_classes(memory, ROOM, classes);
+        let rates = [40, 40, 40, 20, 20];
+        let mut streams = vec![];
+        // As many as there are share it, whoever joined when.
+        for &rate in &rates {
+            streams.push(start(&mut stage, rate, 0));
+            stage.pass(SECOND);
+            let from = stage.now;
+            stage.pass(SECOND);
+            let here = &rates[..streams.len()];
+            let asked: u64 = here.iter().sum();
+            let sent = sent(&stage, &streams, from);
+            for (sent, &rate) in sent.iter().zip(here) {
+                let expected = rate * 1_000_000 / 8 * 100 / asked.max(100);
+                assert_about(*sent, expected, &format!("{rate} of {asked} Mbit/s"));
+            }
+        }
+        let counters = &stage.control.counters;
+        assert_eq!(counters.packets.underruns.value(), 0);
+        let class = &counters.classes[0];
+        assert_about(class.second_bytes.value(), ceiling.bytes_in(SECOND).0, "a second of all");
+        assert!(class.bytes.value() > class.second_bytes.value());
+        // It has its ceiling guaranteed, so it borrows a packet at most that is at the border of seconds.
+        let (all, borrowed) = (class.bytes.value(), class.borrowed.value());
+        assert!(borrowed * 100 <= all, "{borrowed} of {all}");
+    }
+}
+
+#[test]
+fn a_class_has_its_guarantee_and_lends_what_it_does_not_use() {
+    let all = wire(100);
+    let house = Class { guaranteed: all, ceiling: Some(all), priority: 0, share: all };
+    let gold = Class { guaranteed: wire(60), ceiling: None, priority: 0, share: wire(60) };
+    let rest = Class { guaranteed: BitRate(0), ceiling: None, priority: 1, share: wire(1) };
+    let house = PacketClass { parent: None, class: house };
+    let below = |class| PacketClass { parent: Some(ClassNumber(0)), class };
+    let mut stage = Stage::with_classes(BOTH[0], ROOM, vec![house, below(gold), below(rest)]);
+    let streams =
+        [(40, 1), (20, 1), (40, 2), (40, 2)].map(|(rate, class)| start(&mut stage, rate, class));
+    stage.pass(SECOND);
+    let from = stage.now;
+    stage.pass(SECOND);
+    let each = sent(&stage, &streams, from);
+    for (sent, expected) in each.iter().zip([40, 20, 20, 20]) {
+        assert_about(*sent, expected * 125_000, "beside what is guaranteed");
+    }
+    stage.pass(SECOND);
+    let second = |at: usize| {
+        let class = &stage.control.counters.classes[at];
+        (class.second_bytes.value(), class.second_borrowed.value())
+    };
+    let (sent_gold, borrowed) = second(1);
+    assert_about(sent_gold, wire(60).bytes_in(SECOND).0, "the guaranteed class");
+    assert!(borrowed * 100 <= sent_gold, "what is within a guarantee is not lent: {borrowed}");
+    let (sent_rest, borrowed) = second(2);
+    assert_about(sent_rest, wire(40).bytes_in(SECOND).0, "the class without a guarantee");
+    assert_eq!(borrowed, sent_rest);
+    // What is not used is there for the others.
+    stage.command(Command::Stop(streams[0]));
+    stage.command(Command::Stop(streams[1]));
+    stage.pass(SECOND);
+    let from = stage.now;
+    stage.pass(SECOND);
+    let each = sent(&stage, &streams[2..], from);
+    for sent in each {
+        assert_about(sent, 40 * 125_000, "what was lent");
+    }
+}

@@ -1,0 +1,180 @@
+//! Streams of frames that the control side makes: whole frames and whole texts, each frame at its own time, whatever the
+//! socket takes.
+
+use tactus_core::made::Timed;
+use tactus_core::ports::SocketHandle;
+use tactus_core::rtp::{self, frame};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_engine::message::{Command, Make, Outcome, Report, Sink, StreamId, TEXT_MAX};
+use tactus_ring::spsc::{Keep, Producer, ring};
+
+use crate::stage::{BOTH, Dice, Stage, content};
+use crate::{RATE, finished, retired};
+
+struct Made {
+    stream: StreamId,
+    begin: MonoTime,
+    ring: Producer<Timed>,
+    _keep: Keep<Timed>,
+}
+
+const ROOM: usize = 64;
+const HEAD: u64 = (frame::HEAD + rtp::HEADER) as u64;
+
+fn make(stage: &mut Stage) -> Made {
+    let stream = stage.place();
+    let begin = stage.now + MILLISECOND.times(3);
+    let (ring, other) = ring(ROOM);
+    let keep = ring.keep();
+    let sink = Sink::Made(SocketHandle(stream.index as i32));
+    let rate = BitRate(5_000_000);
+    stage.command(Command::Make(Make { stream, sink, rate, begin, ring: other }));
+    Made { stream, begin, ring, _keep: keep }
+}
+
+fn due(nth: u64) -> Nanos {
+    Nanos(nth * 2_345_678 + nth % 3 * 700_000)
+}
+
+fn packet(nth: u64) -> Timed {
+    Timed::new(due(nth), &content(nth as i32, 0, 100 + nth * 37 % 1300))
+}
+
+/// Of two channels in turns.
+fn framed(nth: u64) -> Timed {
+    packet(nth).framed((nth % 2 * 2) as u8, Nanos(0))
+}
+
+/// How many frames and texts have come, each the next one, and how many bytes stand behind the last whole one.
+fn read(mut left: &[u8], texts: &[Box<[u8]>]) -> (u64, usize, usize) {
+    let (mut frames, mut said) = (0, 0);
+    while let Some(&first) = left.first() {
+        if first == frame::MARK {
+            let Some((channel, bytes)) = frame::read(left) else { break };
+            assert_eq!((channel, bytes), ((frames % 2 * 2) as u8, packet(frames).bytes()));
+            left = &left[frame::HEAD + bytes.len()..];
+            frames += 1;
+            continue;
+        }
+        let text = &texts[said];
+        let own = left.len().min(text.len());
+        assert_eq!(left[..own], text[..own], "text {said}");
+        if own < text.len() {
+            break;
+        }
+        said += 1;
+        left = &left[own..];
+    }
+    (frames, said, left.len())
+}
+
+fn inserted(stage: &Stage) -> Vec<bool> {
+    let of_text = |report: &Report| match report {
+        Report::Inserted { is_sent, .. } => Some(*is_sent),
+        _ => None,
+    };
+    stage.reports.iter().filter_map(of_text).collect()
+}
+
+#[test]
+fn each_made_frame_leaves_in_the_visit_in_which_it_is_due() {
+    let mut stage = Stage::new(BOTH[0]);
+    let mut made = make(&mut stage);
+    let mut next = 0;
+    for _ in 0..130 {
+        while next < 500 && made.ring.push(framed(next)).is_ok() {
+            next += 1;
+        }
+        stage.pass(MILLISECOND.times(10));
+    }
+    assert!(made.ring.push(Timed::end(due(500))).is_ok());
+    stage.pass(SECOND);
+    assert_eq!(read(&stage.received(made.stream), &[]), (500, 0, 0));
+    let payload = |nth: u64| packet(nth).bytes().len() as u64 - rtp::HEADER as u64;
+    let all = (0..500).map(payload).sum();
+    assert_eq!(finished(&stage, made.stream), Some((Outcome::Complete, Bytes(all))));
+    assert!(retired(&stage, made.stream));
+    let mut nth = 0;
+    for (at, bytes) in stage.sends(made.stream) {
+        let mut left = bytes;
+        while left > 0 {
+            let moment = made.begin + due(nth);
+            assert!(at >= moment, "{nth} is early");
+            assert!(at.since(moment) <= Tick::Ms10.span(), "{nth}: {at:?} for {moment:?}");
+            left -= payload(nth) + HEAD;
+            nth += 1;
+        }
+    }
+    assert_eq!(nth, 500);
+    assert_eq!(stage.control.counters.link.underruns.value(), 0);
+}
+
+#[test]
+fn made_frames_and_texts_are_whole_and_in_order_whatever_the_socket_takes() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed);
+        let mut stage = Stage::new(BOTH[0]);
+        let mut made = make(&mut stage);
+        let other = stage.start(2, RATE);
+        stage.network().moody.insert(made.stream.index as i32, Dice(seed + 1000));
+        let (mut next, mut passed) = (0, 0);
+        let mut texts: Vec<Box<[u8]>> = vec![];
+        let stops_after = dice.below(9) * 500;
+        while passed < stops_after {
+            while made.ring.push(framed(next)).is_ok() {
+                next += 1;
+            }
+            if inserted(&stage).len() == texts.len() {
+                let mut text = format!("RTSP/1.0 {} $", texts.len()).into_bytes();
+                text.resize((dice.below(TEXT_MAX as u64 + 1) as usize).max(text.len()), b'$');
+                texts.push(text.into());
+                let text = texts.last().unwrap().clone();
+                stage.command(Command::Insert { stream: made.stream, text });
+            }
+            let span = dice.below(100);
+            stage.pass(MILLISECOND.times(span));
+            passed += span;
+        }
+        stage.command(Command::Stop(made.stream));
+        stage.pass(SECOND.times(2));
+        let (outcome, _) = finished(&stage, made.stream).unwrap();
+        assert_eq!(outcome, Outcome::Stopped);
+        assert!(retired(&stage, made.stream));
+        let told = inserted(&stage);
+        assert_eq!(told.len(), texts.len());
+        let are_sent = told.iter().filter(|&&is_sent| is_sent).count();
+        assert!(are_sent + 1 >= texts.len());
+        let (frames, said, rest) = read(&stage.received(made.stream), &texts);
+        assert_eq!((said, rest), (are_sent, 0), "it ends behind a whole frame or text");
+        let kept = (made.ring.capacity() - made.ring.free()) as u64;
+        assert!(stops_after < 1000 || frames > 50, "{frames}");
+        assert_eq!(frames, next - kept, "what has not left is still in its ring");
+        let others = stage.received(other);
+        assert_eq!(others, content(2, 0, others.len() as u64));
+    }
+}
+
+#[test]
+fn a_frame_that_is_not_made_in_time_moves_what_follows_and_a_stuck_peer_is_given_up() {
+    let mut stage = Stage::new(BOTH[0]);
+    let mut made = make(&mut stage);
+    (0..10).for_each(|nth| assert!(made.ring.push(framed(nth)).is_ok()));
+    // The tenth is due 25 ms after the beginning; it comes later than that.
+    stage.pass(MILLISECOND.times(90));
+    assert_eq!(read(&stage.received(made.stream), &[]).0, 10);
+    (10..40).for_each(|nth| assert!(made.ring.push(framed(nth)).is_ok()));
+    stage.pass(MILLISECOND.times(40));
+    let so_far = read(&stage.received(made.stream), &[]).0;
+    assert!((15..32).contains(&so_far), "no burst: {so_far}");
+    assert_eq!(stage.control.counters.link.underruns.value(), 1);
+    let epoch = stage.control.counters.streams[made.stream.index as usize].epoch.value();
+    assert!(epoch - made.begin.0 > 40_000_000, "who must tell of it knows");
+    let came = stage.received(made.stream).len() as u64;
+    stage.network().limits.insert(made.stream.index as i32, came + 1);
+    stage.pass(SECOND.times(3));
+    let outcome = finished(&stage, made.stream).map(|(outcome, _)| outcome);
+    assert_eq!(outcome, Some(Outcome::TooSlow));
+    assert!(retired(&stage, made.stream));
+}

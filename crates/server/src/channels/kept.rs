@@ -1,0 +1,226 @@
+//! Changes of channels that outlive the server.
+//!
+//! Promise: what was changed over the interface is in force at the next start, in place of what the
+//! configuration says of the channel of this name, until it is dropped; the configuration itself is the operator's and is never
+//! written. After a power failure the changes are those of before or after the last one, never a part of it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, iter};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::channel::Channel;
+use crate::config::{Config, RESERVED};
+
+/// The changes, and what they change.
+pub(super) struct Kept {
+    /// None where no volume takes uploads, and so nobody changes anything.
+    file: Option<PathBuf>,
+    configured: Vec<Channel>,
+    changed: Mutex<Changes>,
+}
+
+/// Keys of channels by their names; none for one that was ended.
+type Changes = BTreeMap<String, Option<Map<String, Value>>>;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    channels: Changes,
+}
+
+const VERSION: u32 = 1;
+/// Below the first volume that takes uploads.
+const FILE: &str = "channels.json";
+
+impl Kept {
+    /// What is kept beside `config`. What cannot be read is put aside and told.
+    pub(super) fn open(config: &Config) -> Self {
+        let volume = config.volumes.iter().find(|volume| volume.uploads);
+        let file = volume.map(|volume| volume.path.join(RESERVED).join(FILE));
+        let changed = match file.as_deref().map(read) {
+            None => Changes::new(),
+            Some(Ok(changed)) => changed,
+            Some(Err(error)) => {
+                let file = file.as_deref().unwrap_or(Path::new(FILE));
+                let aside = file.with_extension("json.bad");
+                let moved = fs::rename(file, &aside);
+                tracing::error!(
+                    file = %file.display(), %error, is_aside = moved.is_ok(),
+                    "changes of channels cannot be read: all are as they are configured"
+                );
+                Changes::new()
+            }
+        };
+        Self { file, configured: config.channels.clone(), changed: Mutex::new(changed) }
+    }
+
+    /// The channels that are to be: those of the configuration, as they were changed, and new ones.
+    pub(super) fn channels(&self) -> Vec<Channel> {
+        let changed = self.changed();
+        let mut all: Vec<Channel> = vec![];
+        let is_new = |name: &&String| !self.configured.iter().any(|own| own.name == **name);
+        let names = self.configured.iter().map(|own| &own.name);
+        for name in names.chain(changed.keys().filter(is_new)) {
+            let configured = self.configured.iter().find(|own| own.name == *name);
+            let channel = match changed.get(name) {
+                None => configured.cloned(),
+                Some(None) => None,
+                Some(Some(keys)) => match parse(keys) {
+                    Ok(channel) => Some(channel),
+                    Err(error) => {
+                        tracing::error!(channel = name, error, "its change is not in force");
+                        configured.cloned()
+                    }
+                },
+            };
+            if changed.contains_key(name) && configured.is_some() {
+                tracing::info!(
+                    channel = name,
+                    "a change of it is in force, not the configuration; `tactus channel reset` drops it"
+                );
+            }
+            let Some(channel) = channel else { continue };
+            match all.iter().find(|other| other.to.to == channel.to.to) {
+                None => all.push(channel),
+                Some(other) => tracing::error!(
+                    channel = name,
+                    other = other.name,
+                    "it is not sent: the other one goes there"
+                ),
+            }
+        }
+        all
+    }
+
+    /// Whether a channel is not as it is configured.
+    pub(super) fn is_changed(&self, name: &str) -> bool {
+        self.changed().contains_key(name)
+    }
+
+    /// What the configuration says of a channel.
+    pub(super) fn configured(&self, name: &str) -> Option<Channel> {
+        self.configured.iter().find(|own| own.name == name).cloned()
+    }
+
+    /// Keeps what a channel is now; none: it was ended. Comes back when it is on stable storage.
+    ///
+    /// # Errors
+    /// When it cannot be written; it lasts until the server ends all the same.
+    pub(super) fn keep(&self, name: &str, channel: Option<&Channel>) -> io::Result<()> {
+        let mut changed = self.changed();
+        if channel == self.configured(name).as_ref() {
+            changed.remove(name);
+        } else {
+            changed.insert(name.to_owned(), channel.map(Channel::keys));
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let written = Written { version: VERSION, channels: changed.clone() };
+        drop(changed);
+        write(file, &written)
+    }
+
+    fn changed(&self) -> MutexGuard<'_, Changes> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parse(keys: &Map<String, Value>) -> Result<Channel, String> {
+    let text = toml::to_string(keys).map_err(|error| error.to_string())?;
+    Config::parse_channel(&text).map_err(|error| error.to_string())
+}
+
+fn read(file: &Path) -> io::Result<Changes> {
+    let text = match fs::read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Changes::new()),
+        read => read?,
+    };
+    let written: Written = serde_json::from_slice(&text)?;
+    match written.version {
+        VERSION => Ok(written.channels),
+        other => Err(io::Error::other(format!("it is of version {other}, and this is {VERSION}"))),
+    }
+}
+
+/// The whole file under another name, flushed, then in place of the old one, and the directory flushed.
+fn write(file: &Path, written: &Written) -> io::Result<()> {
+    let dir = file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(dir)?;
+    let new = file.with_extension("json.new");
+    let mut text = serde_json::to_vec_pretty(written)?;
+    text.extend(iter::once(b'\n'));
+    let mut to = fs::File::create(&new)?;
+    to.write_all(&text)?;
+    to.sync_all()?;
+    fs::rename(&new, file)?;
+    fs::File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(name: &str, port: u16, title: &str) -> Channel {
+        let text =
+            format!("name = \"{name}\"\ntitle = \"{title}\"\nto = \"udp://239.1.1.1:{port}\"\n");
+        Config::parse_channel(&text).unwrap()
+    }
+
+    fn config(dir: &Path) -> Config {
+        let text = format!(
+            "[[volume]]\npath = \"{}\"\nuploads = true\n[upload]\n\
+             [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:1\"\n\
+             [[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \"udp://239.1.1.1:2\"\n",
+            dir.display()
+        );
+        Config::parse(Path::new("test.toml"), &text).unwrap()
+    }
+
+    #[test]
+    fn changes_are_in_force_after_a_start_until_they_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let names = |kept: &Kept| -> Vec<String> {
+            kept.channels().into_iter().map(|channel| channel.name).collect()
+        };
+        let kept = Kept::open(&config);
+        assert_eq!((names(&kept), kept.is_changed("a")), (vec!["a".into(), "b".into()], false));
+        kept.keep("a", Some(&channel("a", 1, "/other.ts"))).unwrap();
+        kept.keep("b", None).unwrap();
+        kept.keep("c", Some(&channel("c", 3, "/c.ts"))).unwrap();
+        let again = Kept::open(&config);
+        assert_eq!(again.channels(), [channel("a", 1, "/other.ts"), channel("c", 3, "/c.ts")]);
+        assert!(again.is_changed("a") && again.is_changed("b") && again.is_changed("c"));
+        // Back to what is configured, which is nothing for one that is not.
+        for name in ["a", "b", "c"] {
+            again.keep(name, again.configured(name).as_ref()).unwrap();
+        }
+        let last = Kept::open(&config);
+        assert_eq!(last.channels(), config.channels);
+        assert!(!last.is_changed("c"));
+    }
+
+    #[test]
+    fn two_never_go_to_one_address_and_a_file_that_makes_no_sense_is_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let kept = Kept::open(&config);
+        kept.keep("c", Some(&channel("c", 2, "/c.ts"))).unwrap();
+        assert_eq!(Kept::open(&config).channels(), config.channels, "the configured one stays");
+        let file = dir.path().join(".tactus/channels.json");
+        for text in ["", "{", "{\"version\": 2, \"channels\": {}}", "[]"] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(Kept::open(&config).channels(), config.channels);
+            assert!(!file.exists() && file.with_extension("json.bad").exists());
+        }
+        // One that makes no sense harms no other.
+        let text = r#"{"version": 1, "channels": {"a": {"name": "a"}, "c": null}}"#;
+        fs::write(&file, text).unwrap();
+        assert_eq!(Kept::open(&config).channels(), config.channels);
+    }
+}

@@ -1,0 +1,104 @@
+//! What is known of a title before it is sent: its times, its rate, and how long it lasts.
+//!
+//! Promise: nothing is reserved here, and nothing is sent.
+
+use super::*;
+
+/// How often a title's times are asked for: 2 s each, so the title that is sent has not ended by then.
+const INDEX_TRIES: u32 = 5;
+
+impl Runner {
+    /// The rate to reserve, what is to be known of its bytes before they leave, and how long a turn of it lasts.
+    pub(super) async fn plan(
+        &self,
+        title: &OpenTitle,
+        path: &RequestPath,
+        range: &Range<u64>,
+    ) -> Result<(BitRate, Plan, Duration), String> {
+        let channel = &self.channel;
+        let index = self.index(title, path).await?;
+        let block = self.house.broker.block_of(title.volume);
+        let known = index.as_ref().ok().and_then(|index| {
+            let (plan, rate) = Plan::of(index, range.clone(), block)?;
+            Some((index, plan, rate))
+        });
+        let line = known.as_ref().and_then(|(index, ..)| Line::of(index, range.start, range.end));
+        let ticks = line.as_ref().map(Line::duration);
+        let of_rate =
+            |rate: BitRate| Duration::from_nanos(rate.time_for(Bytes(range.end - range.start)).0);
+        // A tick of 27 MHz is 1000/27 ns.
+        let own =
+            |rate| ticks.map_or(of_rate(rate), |ticks| Duration::from_nanos(ticks.0 / 27 * 1000));
+        let is_single = self.desk.is_single() && self.now.is_none() && self.before.is_none();
+        // Of what leaves once and alone nothing is changed; where its counters are is wanted if it is not alone after all.
+        let keeps = |plan: Plan| match is_single {
+            true => Plan { stamps: None, counting: Some(Counting::default()), ..plan },
+            false => plan,
+        };
+        match (channel.stuff, channel.rate, known) {
+            (Some(stuff), _, Some((index, plan, rate))) => {
+                let fastest = index.rates().map_or(rate, |rates| rates.max);
+                if stuff < fastest {
+                    return Err(format!(
+                        "its fastest second has {fastest}, which null packets cannot make {stuff}; give \
+                         `stuff` a rate above that"
+                    ));
+                }
+                Ok((rate, plan.stuffed(stuff), own(rate)))
+            }
+            (Some(_), _, None) => {
+                let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
+                Err(format!("null packets cannot be put where they belong: {why}"))
+            }
+            (None, Auto::Auto, Some((_, plan, rate))) => Ok((rate, keeps(plan), own(rate))),
+            // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
+            (None, ..) => {
+                let stamps = Some(Stamps { turn: ticks, ..Stamps::default() });
+                let rate = self.rate(title, path).await?;
+                Ok((rate, keeps(Plan { stamps, ..Plan::default() }), of_rate(rate)))
+            }
+        }
+    }
+
+    /// The title's times; why it has none, where it has none.
+    async fn index(
+        &self,
+        title: &OpenTitle,
+        path: &RequestPath,
+    ) -> Result<Result<Arc<Index>, IndexFault>, String> {
+        for _ in 0..INDEX_TRIES {
+            match self.house.catalogue.index(title, path).await {
+                Ok(Indexed::Ready(index)) => return Ok(Ok(index)),
+                Ok(Indexed::Never(fault)) => return Ok(Err(fault)),
+                // Each time it is waited for a little.
+                Ok(Indexed::Coming) => {}
+                Err(fault) => return Err(fault.to_string()),
+            }
+        }
+        Err("the title's times are being found out".into())
+    }
+
+    pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
+        match self.house.catalogue.find(path).await {
+            Ok(Found::Title(title)) if title.following.is_some() => {
+                Err("the title still comes in; it is sent when all of it is stored".into())
+            }
+            Ok(Found::Title(title)) => Ok(title),
+            Ok(Found::Directory(_)) => Err("this is a directory; name one title".into()),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+
+    async fn rate(&self, title: &OpenTitle, path: &RequestPath) -> Result<BitRate, String> {
+        if let Auto::Set(rate) = self.channel.rate {
+            return Ok(rate);
+        }
+        let facts = self.house.catalogue.media(title, path).await;
+        match facts.map_err(|fault| fault.to_string())? {
+            Some(facts) => Ok(facts.rate),
+            None => {
+                Err("the title has no clock to find its rate by; give the channel a `rate`".into())
+            }
+        }
+    }
+}

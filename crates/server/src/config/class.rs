@@ -1,0 +1,182 @@
+//! `[[class]]`: parts of the link, for channels and RTSP.
+//!
+//! Promise: each stands behind its parent, and what its children are guaranteed fits its own guarantee.
+
+use tactus_core::classes::{ClassNumber, ClassTerms};
+use tactus_core::pacer;
+use tactus_core::units::{BitRate, Nanos};
+
+/// One class. Its rates are of what is on the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Class {
+    /// What channels name.
+    pub name: String,
+    /// The class that it is a part of; none: the link itself.
+    pub parent: Option<ClassNumber>,
+    /// What it has whatever others ask for.
+    pub guaranteed: BitRate,
+    /// What it never exceeds.
+    pub ceiling: Option<BitRate>,
+    /// Who borrows first among siblings: smaller numbers.
+    pub priority: u8,
+    /// Its part of what is lent, against siblings of the same priority.
+    pub share: BitRate,
+    /// Its streams may ask for more than its ceiling.
+    pub is_oversubscribed: bool,
+    /// How long datagrams of its streams may be gathered, at most.
+    pub burst: Nanos,
+    /// The class of the network of streams that name none.
+    pub dscp: Option<u8>,
+}
+
+impl Class {
+    /// As admission sees it.
+    pub const fn terms(&self) -> ClassTerms {
+        let Self { parent, guaranteed, ceiling, is_oversubscribed, .. } = *self;
+        ClassTerms { parent, guaranteed, ceiling, is_oversubscribed }
+    }
+
+    /// As the pacer sees it.
+    pub const fn paced(&self) -> pacer::Class {
+        let Self { guaranteed, ceiling, priority, share, .. } = *self;
+        pacer::Class { guaranteed, ceiling, priority, share }
+    }
+}
+
+/// All classes, each behind its parent.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Classes(pub Vec<Class>);
+
+/// How datagrams of a stream leave, by what it asks for and what its class allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Its class; none: the link itself.
+    pub class: Option<ClassNumber>,
+    /// How long the first of several datagrams may wait for the last of them.
+    pub burst: Nanos,
+    /// The class of the network, six bits.
+    pub dscp: u8,
+}
+
+impl Classes {
+    /// The class of a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<(ClassNumber, &Class)> {
+        let at = self.0.iter().position(|class| class.name == name)?;
+        Some((ClassNumber(at as u16), &self.0[at]))
+    }
+
+    /// What a stream that names `class` has with the `burst` and the `dscp` that it asks for.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn terms(
+        &self,
+        class: Option<&str>,
+        burst: Option<Nanos>,
+        dscp: Option<u8>,
+    ) -> Result<Terms, String> {
+        let Some(name) = class else {
+            let (burst, dscp) = (burst.unwrap_or(Nanos(0)), dscp.unwrap_or(0));
+            return Ok(Terms { class: None, burst, dscp });
+        };
+        let Some((number, class)) = self.find(name) else {
+            let known: Vec<_> = self.0.iter().map(|class| class.name.as_str()).collect();
+            return Err(match known.is_empty() {
+                true => format!("there is no class {name:?}; add a [[class]]"),
+                false => format!("there is no class {name:?}, but {}", known.join(", ")),
+            });
+        };
+        let burst = burst.unwrap_or(class.burst);
+        if burst > class.burst {
+            return Err(format!(
+                "the class {name:?} allows bursts of {} and no longer ones",
+                super::units::exact(class.burst)
+            ));
+        }
+        Ok(Terms { class: Some(number), burst, dscp: dscp.or(class.dscp).unwrap_or(0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn read(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("test.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn classes_stand_behind_their_parents_and_streams_have_what_they_allow() {
+        let text = "[[class]]\nname = \"gold\"\nparent = \"house\"\nguaranteed = \"60 Mbit/s\"\nburst = \"4 ms\"\ndscp = 34\n\
+                    [[class]]\nname = \"rest\"\nparent = \"house\"\nceiling = \"20 Mbit/s\"\npriority = 7\noversubscribe = true\n\
+                    [[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\nceiling = \"100 Mbit/s\"\n\
+                    [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\nclass = \"gold\"\n";
+        let config = read(text).expect("it is right");
+        let names: Vec<_> = config.classes.0.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["house", "gold", "rest"]);
+        let (number, gold) = config.classes.find("gold").expect("it is there");
+        assert_eq!((number, gold.parent), (ClassNumber(1), Some(ClassNumber(0))));
+        assert_eq!((gold.share, gold.ceiling), (BitRate(60_000_000), None));
+        let (_, rest) = config.classes.find("rest").expect("it is there");
+        assert_eq!((rest.share, rest.priority), (BitRate(20_000_000), 7));
+        let of = |class: Option<&str>, burst: Option<u64>, dscp| {
+            let terms = config.classes.terms(class, burst.map(Nanos::from_millis), dscp);
+            terms.map(|terms| (terms.class.map(|class| class.0), terms.burst, terms.dscp))
+        };
+        assert_eq!(of(None, None, None), Ok((None, Nanos(0), 0)));
+        assert_eq!(of(None, Some(40), Some(9)), Ok((None, Nanos::from_millis(40), 9)));
+        assert_eq!(of(Some("gold"), None, None), Ok((Some(1), Nanos::from_millis(4), 34)));
+        assert_eq!(of(Some("gold"), Some(2), Some(0)), Ok((Some(1), Nanos::from_millis(2), 0)));
+        assert!(of(Some("gold"), Some(5), None).unwrap_err().contains("4 ms"));
+        assert!(of(Some("silver"), None, None).unwrap_err().contains("house, gold, rest"));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_a_mistake() {
+        let class = |keys: &str| format!("[[class]]\nname = \"a\"\n{keys}");
+        for (text, said) in [
+            (class("parent = \"b\"\n"), "no class \"b\""),
+            (class("parent = \"a\"\n"), "part of itself"),
+            (class("guaranteed = \"2 Mbit/s\"\nceiling = \"1 Mbit/s\"\n"), "below its guarantee"),
+            (class("oversubscribe = true\n"), "ceiling"),
+            (class("priority = 8\n"), "8"),
+            (class("burst = \"41 ms\"\n"), "41 ms"),
+            (class("") + &class(""), "another class"),
+            (
+                class("guaranteed = \"1 Mbit/s\"\n")
+                    + "[[class]]\nname = \"b\"\nparent = \"a\"\nguaranteed = \"2 Mbit/s\"\n",
+                "guaranteed",
+            ),
+            (
+                class("parent = \"b\"\n") + "[[class]]\nname = \"b\"\nparent = \"a\"\n",
+                "part of itself",
+            ),
+            (
+                "[link]\nrate = \"10 Mbit/s\"\n".to_owned() + &class("guaranteed = \"10 Mbit/s\"\n"),
+                "link",
+            ),
+            (
+                "[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\nclass = \"x\"\n".into(),
+                "no class \"x\"",
+            ),
+            (
+                class("") + "[rtsp]\nclass = \"a\"\nburst = \"1 ms\"\n",
+                "allows bursts of",
+            ),
+        ] {
+            let error = read(&text).expect_err(&text);
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        // Nine on top of each other.
+        let mut deep = class("");
+        for at in 1..9 {
+            let parent = if at == 1 { "a".to_owned() } else { format!("c{}", at - 1) };
+            deep += &format!("[[class]]\nname = \"c{at}\"\nparent = \"{parent}\"\n");
+        }
+        assert!(read(&deep).expect_err("too deep").contains("deep"));
+    }
+}

@@ -1,0 +1,144 @@
+//! `[[class]]`: from what was written to classes, each behind its parent.
+
+use std::collections::HashMap;
+
+use tactus_core::classes::ClassNumber;
+use tactus_core::pacer::{DEPTH_MAX, PRIORITIES};
+use tactus_core::units::{BitRate, Nanos};
+use toml::Spanned;
+
+use super::class::{Class, Classes};
+use super::error::Mistake;
+use super::units::{Value, exact};
+use super::written::{
+    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
+};
+use super::{Auto, Link, raw};
+
+/// Classes that may be configured: those of a country's channels, each by itself, and 6 KB each.
+const CLASSES_MAX: usize = 1000;
+/// What a class borrows with that has neither a guarantee nor a ceiling.
+const SHARE: BitRate = BitRate(1_000_000);
+const RATE_MAX: BitRate = BitRate(100_000_000_000);
+const RATE_MIN: BitRate = BitRate(1_000);
+
+/// Checks all classes, and puts each behind its parent.
+pub(super) fn classes(raw: Vec<raw::Class>, link: &Link) -> Checked<Classes> {
+    let mut spans = HashMap::new();
+    for class in &raw {
+        let (name, span) = (class.name.get_ref(), class.name.span());
+        if !is_plain_name(name) {
+            return Err(Mistake::at(span, PLAIN_NAME));
+        }
+        if spans.insert(name.clone(), span.clone()).is_some() {
+            let message = format!("there is another class {name:?}; name each once");
+            return Err(Mistake::at(span, message));
+        }
+        if spans.len() > CLASSES_MAX {
+            return Err(Mistake::at(span, format!("write {CLASSES_MAX} classes at most")));
+        }
+    }
+    let mut left = raw;
+    let mut classes = Classes::default();
+    // One level of the hierarchy after the other.
+    for depth in 0..=DEPTH_MAX {
+        let mut behind = vec![];
+        let known = classes.0.len();
+        for written in left {
+            let parent = written.parent.as_ref();
+            if let Some(parent) = parent
+                && !spans.contains_key(parent.get_ref())
+            {
+                let message =
+                    format!("there is no class {:?}; write one of them", parent.get_ref());
+                return Err(Mistake::at(parent.span(), message));
+            }
+            let above = parent.map(|parent| {
+                classes.0[..known].iter().position(|class| class.name == *parent.get_ref())
+            });
+            match above {
+                Some(None) => behind.push(written),
+                above => {
+                    // Streams are a level of their own.
+                    if depth + 1 >= DEPTH_MAX {
+                        let message = format!("classes lie at most {} deep", DEPTH_MAX - 1);
+                        return Err(Mistake::at(written.name.span(), message));
+                    }
+                    let parent = above.flatten().map(|at| ClassNumber(at as u16));
+                    classes.0.push(class(written, parent)?);
+                }
+            }
+        }
+        left = behind;
+    }
+    if let Some(circle) = left.first() {
+        let span = circle.parent.as_ref().map_or(circle.name.span(), Spanned::span);
+        return Err(Mistake::at(span, "a class is no part of itself; name another parent"));
+    }
+    for (at, class) in classes.0.iter().enumerate() {
+        let number = Some(ClassNumber(at as u16));
+        let below = guaranteed(&classes, number);
+        if below > class.guaranteed {
+            let message = format!(
+                "the classes below {:?} are guaranteed {}, which is more than its own {}",
+                class.name,
+                exact(below),
+                exact(class.guaranteed)
+            );
+            return Err(Mistake::at(spans[&class.name].clone(), message));
+        }
+    }
+    if let (Auto::Set(rate), Some(first)) = (link.rate, classes.0.first()) {
+        let room = BitRate(link.budget.of(rate.0));
+        let all = guaranteed(&classes, None);
+        if all > room {
+            let message = format!(
+                "classes are guaranteed {} together, and the link has {} for streams (`[link]` rate and budget)",
+                exact(all),
+                exact(room)
+            );
+            return Err(Mistake::at(spans[&first.name].clone(), message));
+        }
+    }
+    Ok(classes)
+}
+
+/// What the children of a class are guaranteed.
+fn guaranteed(classes: &Classes, parent: Option<ClassNumber>) -> BitRate {
+    let children = classes.0.iter().filter(|class| class.parent == parent);
+    BitRate(children.map(|class| class.guaranteed.0).sum())
+}
+
+fn class(raw: raw::Class, parent: Option<ClassNumber>) -> Checked<Class> {
+    let span = raw.name.span();
+    let guaranteed = quantity(raw.guaranteed, BitRate(0), BitRate(0)..=RATE_MAX)?;
+    let rates = RATE_MIN..=RATE_MAX;
+    let ceiling = match unless_off(raw.ceiling, "write a rate, or \"off\"")? {
+        Some((Value(rate), span)) => {
+            let rate = in_range(rate, span.clone(), rates.clone())?;
+            if rate < guaranteed {
+                return Err(Mistake::at(span, "the ceiling of a class is not below its guarantee"));
+            }
+            Some(rate)
+        }
+        None => None,
+    };
+    let is_oversubscribed = raw.oversubscribe.as_ref().is_some_and(|over| *over.get_ref());
+    if is_oversubscribed && ceiling.is_none() {
+        let span = raw.oversubscribe.map_or(span, |over| over.span());
+        return Err(Mistake::at(span, "what is shared is the `ceiling`; write one"));
+    }
+    let own = Some(guaranteed).filter(|&rate| rate > BitRate(0));
+    let share = own.or(ceiling).unwrap_or(SHARE);
+    Ok(Class {
+        name: raw.name.into_inner(),
+        parent,
+        guaranteed,
+        ceiling,
+        priority: number(raw.priority, 0, 0..=PRIORITIES as u32 - 1)? as u8,
+        share: quantity(raw.share, share, rates)?,
+        is_oversubscribed,
+        burst: burst(raw.burst)?.unwrap_or(Nanos(0)),
+        dscp: dscp(raw.dscp)?,
+    })
+}

@@ -1,0 +1,151 @@
+//! Samples in packets.
+//!
+//! Promise: the packets of a sample are at most `PACKET_MAX` long, spread evenly over the time that it is given, and
+//! the last one is marked; a picture that stands alone brings its parameter sets.
+
+use tactus_core::made::Timed;
+use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
+use tactus_core::units::{BitRate, Bytes, Nanos};
+
+use super::Sent;
+use crate::broker::MadeRate;
+use crate::media::movie::{Codec, Sample, Track};
+
+/// Most bytes of a packet, its RTP header included: room for tunnels that a frame of 1,500 bytes goes through.
+pub const PACKET_MAX: usize = 1400;
+/// Most bytes of a payload.
+const PAYLOAD_MAX: usize = PACKET_MAX - rtp::HEADER;
+/// Least bytes of a sample in a packet that is full.
+const FULL: u64 = PAYLOAD_MAX as u64 - 4;
+/// Packets of a sample that are not full: one of a unit beside the pictures', its parameter sets, and its end.
+const PARTIAL: u64 = 3;
+/// What stands in front of the bytes of a packet, at most.
+const FRONT: u64 = 16;
+
+/// When a sample leaves, and what is said of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// When its first packet is due.
+    pub(crate) due: Nanos,
+    /// How long its packets take.
+    pub(crate) lasts: Nanos,
+    /// When it is shown.
+    pub(crate) timestamp: u32,
+}
+
+/// What the packets of `track` need at most, when so many samples leave in its busiest second.
+pub(crate) fn needs(track: &Track, samples_per_second: u32) -> MadeRate {
+    let bytes = track.rate.0.div_ceil(8);
+    let datagrams = bytes.div_ceil(FULL) + PARTIAL * u64::from(samples_per_second);
+    let rate = BitRate((bytes + datagrams * FRONT) * 8);
+    MadeRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
+}
+
+/// The bytes of all packets of a sample of `len` bytes, at most; a picture that stands alone.
+pub(crate) fn bytes_of(track: &Track, len: u32) -> Bytes {
+    let sets: usize = match &track.codec {
+        Codec::H264 { sets, .. } => sets.iter().map(Vec::len).sum(),
+        Codec::H265 { sets, .. } => sets.iter().flatten().map(Vec::len).sum(),
+        Codec::Aac { .. } => 0,
+    };
+    let len = u64::from(len);
+    Bytes(len + sets as u64 + (len.div_ceil(FULL) + PARTIAL) * FRONT)
+}
+
+/// The packets of a sample, the first of which has the number `sequence`, which goes on.
+pub(crate) fn packets(
+    (track, sample, bytes): (&Track, &Sample, &[u8]),
+    sent: &Sent,
+    sequence: &mut u16,
+    moment: Moment,
+) -> Vec<Timed> {
+    let mut packets = vec![];
+    each_payload(track, sample, bytes, |front, bytes| {
+        let header = Header {
+            marker: false,
+            payload_type: sent.payload_type,
+            sequence: *sequence,
+            timestamp: moment.timestamp,
+            source: sent.session.source,
+        };
+        *sequence = sequence.wrapping_add(1);
+        packets.push(Timed::of_parts(Nanos(0), &[&header.write(), front, bytes]));
+    });
+    let count = packets.len() as u128;
+    for (nth, packet) in (0..).zip(&mut packets) {
+        packet.due = Nanos(moment.due.0 + (u128::from(moment.lasts.0) * nth / count) as u64);
+    }
+    if let Some(last) = packets.last_mut() {
+        // The marker: the last of an access unit, in all three formats.
+        last.bytes_mut()[1] |= 0x80;
+    }
+    packets
+}
+
+/// Gives `take` each payload of a sample, in two parts.
+fn each_payload(track: &Track, sample: &Sample, bytes: &[u8], mut take: impl FnMut(&[u8], &[u8])) {
+    match &track.codec {
+        Codec::H264 { sets, width, .. } => {
+            let units = || LengthPrefixed::new(bytes, *width);
+            if sample.is_sync && !units().any(h264::is_parameter_set) {
+                let header = h264::aggregation_header(sets.iter().map(|set| &set[..]));
+                take_sets(&[header], sets.iter(), &mut take);
+            }
+            for unit in units() {
+                h264::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
+            }
+        }
+        Codec::H265 { sets, width } => {
+            let units = || LengthPrefixed::new(bytes, *width).filter(|unit| unit.len() >= 2);
+            if sample.is_sync && !units().any(h265::is_parameter_set) {
+                let sets = sets.iter().flatten();
+                let header = h265::aggregation_header(sets.clone().map(|set| &set[..]));
+                take_sets(&header, sets, &mut take);
+            }
+            for unit in units() {
+                h265::payloads(unit, PAYLOAD_MAX).for_each(|part| take(part.front(), part.bytes));
+            }
+        }
+        Codec::Aac { .. } => {
+            if let Some((front, parts)) = aac::payloads(bytes, PAYLOAD_MAX) {
+                parts.for_each(|part| take(&front, part));
+            }
+        }
+    }
+}
+
+/// Parameter sets in one packet, when there are any and they fit: then whoever joins here can begin, and
+/// whoever knows them loses nothing.
+fn take_sets<'a>(
+    header: &[u8],
+    sets: impl Iterator<Item = &'a Vec<u8>>,
+    take: &mut impl FnMut(&[u8], &[u8]),
+) {
+    let mut packet = header.to_vec();
+    for set in sets {
+        packet.extend((set.len() as u16).to_be_bytes());
+        packet.extend(set);
+    }
+    if packet.len() > header.len() && packet.len() <= PAYLOAD_MAX {
+        take(&packet, &[]);
+    }
+}
+
+/// Units of H.264 from the payloads of one access unit, without the parameter sets in front.
+#[cfg(test)]
+pub(crate) fn units_of<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let mut units: Vec<Vec<u8>> = vec![];
+    for bytes in payloads {
+        match bytes[0] & 0x1f {
+            24 => {}
+            28 => {
+                if bytes[1] & 0x80 != 0 {
+                    units.push(vec![bytes[0] & 0xe0 | bytes[1] & 0x1f]);
+                }
+                units.last_mut().unwrap().extend(&bytes[2..]);
+            }
+            _ => units.push(bytes.to_vec()),
+        }
+    }
+    units
+}

@@ -1,0 +1,408 @@
+//! ANNOUNCE, SETUP and RECORD: who may, what is taken, and where it goes.
+//!
+//! Promise: nothing is recorded without a right (row S17), over a title that must stay, or without room for its rate; what
+//! is refused says why and leaves nothing behind. A recording belongs to its connection and ends with it.
+
+use std::sync::atomic::Ordering;
+
+use tactus_core::assembly::{Assembly, Track, tracks};
+use tactus_core::rtsp::transport::Lower;
+use tactus_core::sdp::{Description, Media};
+use tactus_core::units::BitRate;
+use tactus_engine::message::VolumeId;
+
+use super::super::record::{Came, Parts, Sockets, Take};
+use super::*;
+use crate::catalogue::Found;
+use crate::recording::{Begin, BeginError};
+use crate::store::{self, Precondition, ResumeError, UploadError};
+
+/// What was announced.
+pub(super) struct Announced {
+    base: String,
+    path: RequestPath,
+    principal: Option<String>,
+    media: Vec<Medium>,
+    /// From the first SETUP on.
+    id: Option<SessionId>,
+    is_recorded: bool,
+}
+
+struct Medium {
+    track: Track,
+    /// As it was announced.
+    rate: Option<BitRate>,
+    line: Option<Line>,
+}
+
+/// How a medium comes.
+enum Line {
+    Datagrams(Option<Sockets>),
+    Frames((u8, u8)),
+}
+
+/// Where frames of the connection go.
+pub(super) struct Intake {
+    id: SessionId,
+    /// By their channels: the number of the medium, and whether it is a report.
+    channels: Vec<(u8, usize, bool)>,
+    give: mpsc::Sender<Came>,
+}
+
+impl Connection {
+    pub(super) async fn announce(
+        &mut self,
+        request: &Request,
+        principal: Option<&Principal>,
+    ) -> Answer {
+        let house = Arc::clone(&self.house);
+        let may = match house.config.recorders {
+            Recorders::Nobody => false,
+            Recorders::Principals => principal.is_some_and(|one| one.records),
+            Recorders::Anyone => true,
+        };
+        if !may {
+            house.counters.refuse(Reason::Forbidden);
+            let text = match house.config.recorders {
+                Recorders::Nobody => "nothing is recorded by RTSP here; see [rtsp] recorders",
+                _ => "you may not record; see [[rtsp.principal]] records",
+            };
+            return Err(Reply::said(Status::FORBIDDEN, text));
+        }
+        if self.announced.as_ref().is_some_and(|announced| announced.id.is_some()) {
+            return Err(Reply::new(Status::NOT_IN_THIS_STATE));
+        }
+        if request.field("content-type").is_some_and(|kind| !kind.starts_with("application/sdp")) {
+            return Err(Reply::said(Status::UNSUPPORTED_MEDIA, "announce it as application/sdp"));
+        }
+        let bad = || Reply::said(Status::BAD_REQUEST, "this is no session description (RFC 8866)");
+        let body = std::mem::take(&mut self.body);
+        let text = std::str::from_utf8(&body).map_err(|_| bad())?;
+        let description = Description::read(text).map_err(|_| bad())?;
+        let tracks = tracks(&description);
+        let tracks = tracks.map_err(|why| Reply::said(Status::UNSUPPORTED_MEDIA, &why.0))?;
+        let (path, base) = target(&request.uri)?;
+        if !path.name().to_ascii_lowercase().ends_with(".ts") {
+            let text = "what is recorded is a transport stream; let its name end with .ts";
+            return Err(Reply::said(Status::FORBIDDEN, text));
+        }
+        let spot = house.catalogue.spot(&path);
+        spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is there"))?;
+        let found = house.catalogue.find(&path).await;
+        let is_taken = match found {
+            Ok(Found::Title(_)) => !house.config.overwrite,
+            Ok(Found::Directory(_)) => true,
+            Err(_) => false,
+        };
+        if is_taken || house.is_being_recorded(path.name()) {
+            let text = "something has this name already; choose another one";
+            return Err(Reply::said(Status::CONFLICT, text));
+        }
+        let media = tracks.into_iter().zip(&description.media);
+        let media = media.map(|(track, media)| Medium { track, rate: rate_of(media), line: None });
+        let (media, principal) = (media.collect(), principal.map(|one| one.name.clone()));
+        let (id, is_recorded) = (None, false);
+        self.announced = Some(Announced { base, path, principal, media, id, is_recorded });
+        Ok(Reply::new(Status::OK))
+    }
+
+    /// SETUP of a medium that was announced.
+    pub(super) fn setup_recording(&mut self, request: &Request, caller: &Caller<'_>) -> Answer {
+        let house = Arc::clone(&self.house);
+        let (own, peer) = (self.own, self.peer.ip());
+        let new = self.new_id()?;
+        let refused = |offered: &str| {
+            house.counters.refuse(Reason::Transport);
+            Reply::said(Status::UNSUPPORTED_TRANSPORT, offered)
+        };
+        let announced = self.announced.as_mut().expect("it was looked for");
+        if announced.principal.as_deref() != caller.principal {
+            return Err(self.challenge(false));
+        }
+        if announced.is_recorded {
+            return Err(Reply::new(Status::NOT_IN_THIS_STATE));
+        }
+        let nth = announced.medium(&request.uri);
+        let nth =
+            nth.ok_or_else(|| Reply::said(Status::NOT_FOUND, "no such medium was announced"))?;
+        let used = |channel: u8| {
+            let lines = announced.media.iter().filter_map(|medium| medium.line.as_ref());
+            lines
+                .into_iter()
+                .any(|line| matches!(line, Line::Frames((a, b)) if [*a, *b].contains(&channel)))
+        };
+        let offers = request.field("transport");
+        let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
+        let mut found = None;
+        for offer in &offers {
+            let is_elsewhere = offer.destination.is_some_and(|other| other != peer);
+            match offer.lower {
+                Lower::Unicast(ports) if !is_elsewhere => {
+                    let sockets = Sockets::open(own).map_err(|error| {
+                        tracing::warn!(%error, "no ports can be had for a recording");
+                        Reply::said(Status::INTERNAL, "no ports can be had")
+                    })?;
+                    let transport = format!(
+                        "RTP/AVP/UDP;unicast;source={own};client_port={}-{};server_port={}-{};mode=\"RECORD\"",
+                        ports.rtp,
+                        ports.rtcp(),
+                        sockets.ports.rtp,
+                        sockets.ports.rtcp(),
+                    );
+                    found = Some((*offer, Line::Datagrams(Some(sockets)), transport));
+                }
+                Lower::Interleaved(channels) => {
+                    let first = u8::try_from(2 * nth).expect("there are sixteen media at most");
+                    let (rtp, rtcp) = channels.unwrap_or((first, first + 1));
+                    if !used(rtp) && !used(rtcp) {
+                        let transport =
+                            format!("RTP/AVP/TCP;unicast;interleaved={rtp}-{rtcp};mode=\"RECORD\"");
+                        found = Some((*offer, Line::Frames((rtp, rtcp)), transport));
+                    }
+                }
+                Lower::Unicast(_) | Lower::Multicast(_) => {}
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        let (offer, line, transport) = found
+            .ok_or_else(|| refused("send by UDP from this address, or within the connection"))?;
+        let others = announced.media.iter().filter_map(|medium| medium.line.as_ref());
+        let is_framed = matches!(line, Line::Frames(_));
+        if others.into_iter().any(|other| matches!(other, Line::Frames(_)) != is_framed) {
+            return Err(refused("send all media by UDP, or all within the connection"));
+        }
+        let now = tactus_sys::clock::now();
+        let id = match announced.id {
+            Some(id) => {
+                let alive = house.sessions().handle_alive(now, caller, request.session());
+                match alive {
+                    Ok(alive) if alive == id => id,
+                    Ok(_) => return Err(Reply::new(Status::SESSION_NOT_FOUND)),
+                    Err(why) => return Err(self.refused(why)),
+                }
+            }
+            None => {
+                let what = (announced.base.as_str(), offer);
+                let setup = house.sessions().handle_setup(now, caller, None, what, new);
+                if let Err(why) = setup {
+                    return Err(self.refused(why));
+                }
+                announced.id = Some(new);
+                self.sessions.push(new);
+                new
+            }
+        };
+        let announced = self.announced.as_mut().expect("it was looked for");
+        announced.media[nth].line = Some(line);
+        Ok(Reply::new(Status::OK).with("Session", session(id)).with("Transport", transport))
+    }
+
+    pub(super) async fn record(&mut self, caller: &Caller<'_>, named: Option<&str>) -> Answer {
+        let house = Arc::clone(&self.house);
+        let now = tactus_sys::clock::now();
+        let id = house.sessions().handle_alive(now, caller, named);
+        let id = id.map_err(|why| self.refused(why))?;
+        let announced = self.announced.as_mut().filter(|announced| announced.id == Some(id));
+        let announced = announced.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
+        let ok = Reply::new(Status::OK).with("Session", session(id)).with("Range", "npt=now-");
+        if announced.is_recorded {
+            // After a pause, of which nothing is to be known here.
+            return Ok(ok);
+        }
+        let recorder = house.recorder.get().ok_or_else(|| {
+            Reply::said(Status::FORBIDDEN, "no volume takes recordings; see [[volume]] uploads")
+        })?;
+        let (volume, inside) = house.spot(&announced.path)?;
+        let (path, title) = (inside.to_owned(), announced.path.name().to_owned());
+        // Its place is taken before anything is waited for.
+        let Some(place) = Place::take(&house) else {
+            house.counters.refuse(Reason::Room);
+            let full = "as many recordings as there may be run; see [rtsp] recordings_max";
+            return Err(Reply::said(Status::NOT_ENOUGH_BANDWIDTH, full));
+        };
+        let rate = announced.rate().unwrap_or(house.config.record_rate);
+        let precondition = match house.config.overwrite {
+            true => Precondition::Any,
+            false => Precondition::CreateOnly,
+        };
+        let principal = announced.principal.clone();
+        let account = store::Principal::new(principal.as_deref().unwrap_or("rtsp"));
+        let begin = Begin { volume, path, rate, precondition, principal: account };
+        let recording = recorder.begin(begin).await.map_err(|error| self.not_begun(&error))?;
+        let announced = self.announced.as_mut().expect("it was there");
+        let played = house.sessions().handle_play(tactus_sys::clock::now(), caller, named);
+        if let Err(why) = played {
+            return Err(self.refused(why));
+        }
+        announced.is_recorded = true;
+        let (mut used, mut channels, mut sockets) = (vec![], vec![], vec![]);
+        for medium in &mut announced.media {
+            let nth = used.len();
+            match &mut medium.line {
+                None => continue,
+                Some(Line::Frames((rtp, rtcp))) => {
+                    channels.extend([(*rtp, nth, false), (*rtcp, nth, true)]);
+                }
+                Some(Line::Datagrams(own)) => sockets.extend(own.take().map(|own| (nth, own))),
+            }
+            used.push(medium.track.clone());
+        }
+        let parts = Parts {
+            house: Arc::downgrade(&house),
+            id,
+            title,
+            from: self.peer,
+            principal,
+            rate,
+            assembly: Assembly::new(&used),
+            recording,
+            sockets,
+        };
+        let mut takes = house.takes();
+        let (take, give) = Take::begin(parts);
+        takes.insert(id, take);
+        // From here on it is counted as one that runs.
+        drop(place);
+        drop(takes);
+        if !channels.is_empty() {
+            self.intake = Some(Intake { id, channels, give });
+        }
+        Ok(ok)
+    }
+
+    fn not_begun(&self, error: &BeginError) -> Reply {
+        let text = error.to_string();
+        match error {
+            BeginError::Refused(refusal) => self.house.no_room(refusal),
+            BeginError::NotHere => Reply::said(Status::FORBIDDEN, &text),
+            BeginError::Store(ResumeError::Upload(UploadError::Exists)) => {
+                Reply::said(Status::CONFLICT, &text)
+            }
+            BeginError::Store(ResumeError::Upload(UploadError::Name(_))) => {
+                Reply::said(Status::FORBIDDEN, &text)
+            }
+            BeginError::Stalled | BeginError::Store(_) => Reply::said(Status::UNAVAILABLE, &text),
+        }
+    }
+
+    /// TEARDOWN of a recording: its title is stored before the answer. None: it is none.
+    pub(super) async fn end_take(&mut self, id: SessionId) -> Option<Answer> {
+        let announced = self.announced.take_if(|announced| announced.id == Some(id))?;
+        self.intake = None;
+        let take = self.house.takes().get(&id).map(Arc::clone);
+        let stored = match take {
+            Some(take) => take.finish().await,
+            None => Ok(()),
+        };
+        self.house.sessions().handle_over(id);
+        let base = announced.base;
+        Some(stored.map(|()| Reply::new(Status::OK)).map_err(|error| {
+            tracing::error!(base, error, "a recording is not stored");
+            Reply::said(Status::INTERNAL, &error)
+        }))
+    }
+
+    /// Hands on all whole frames that have come, and waits where what records is slow; whether the
+    /// connection may go on.
+    pub(super) async fn record_frames(&mut self) -> bool {
+        let mut at = 0;
+        while let Ok(Piece::Frame { channel, len }) = piece(&self.bytes[at..]) {
+            let Some(intake) = &self.intake else { break };
+            let known = intake.channels.iter().find(|(known, ..)| *known == channel);
+            let Some(&(_, nth, is_report)) = known else {
+                // Row S12.
+                self.house.counters.refuse(Reason::Malformed);
+                return false;
+            };
+            let bytes = self.bytes[at + FRAME_HEAD..at + len].into();
+            at += len;
+            if intake.give.send(Came { nth, is_report, bytes }).await.is_err() {
+                // It is over: the disk is full or has failed, or nothing was heard of it for too long.
+                let id = intake.id;
+                tracing::debug!(session = ?id, "what it records is over");
+                return false;
+            }
+        }
+        self.bytes.drain(..at);
+        true
+    }
+
+    /// The connection is over, and what it records.
+    pub(super) fn end_recording(&mut self) {
+        self.intake = None;
+        if let Some(id) = self.announced.take().and_then(|announced| announced.id) {
+            self.house.stop_take(id);
+            self.house.sessions().handle_over(id);
+        }
+    }
+}
+
+/// The place of a recording that begins, among as many as there may be. It is given back when dropped.
+struct Place(Arc<House>);
+
+impl Place {
+    fn take(house: &Arc<House>) -> Option<Self> {
+        // Those that run and those that begin are counted together: one becomes the other under this lock.
+        let takes = house.takes();
+        let beginning = house.takes_beginning.load(Ordering::Relaxed);
+        if takes.len() + beginning >= house.config.recordings_max as usize {
+            return None;
+        }
+        house.takes_beginning.fetch_add(1, Ordering::Relaxed);
+        Some(Self(Arc::clone(house)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.takes_beginning.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl House {
+    fn is_being_recorded(&self, title: &str) -> bool {
+        self.takes().values().any(|take| take.title == title)
+    }
+
+    fn spot<'a>(&self, path: &'a RequestPath) -> Result<(VolumeId, &'a str), Reply> {
+        let none = |_| Reply::said(Status::NOT_FOUND, "no volume is there");
+        self.catalogue.spot(path).map_err(none)
+    }
+}
+
+impl Announced {
+    /// The medium that a URL names: by what it was announced with, or the only one.
+    fn medium(&self, uri: &str) -> Option<usize> {
+        let uri = uri.strip_suffix('/').unwrap_or(uri);
+        let names = |medium: &Medium| match medium.track.control.as_deref() {
+            None | Some("" | "*") => false,
+            Some(control) => {
+                let behind = uri.strip_prefix(&*self.base).and_then(|rest| rest.strip_prefix('/'));
+                uri == control || behind == Some(control)
+            }
+        };
+        let named = self.media.iter().position(names);
+        let is_only = self.media.len() == 1 && uri == self.base;
+        named.or(is_only.then_some(0))
+    }
+
+    /// What is reserved: what was announced of all that comes, as it is a mean, and half of it more.
+    fn rate(&self) -> Option<BitRate> {
+        let media = self.media.iter().filter(|medium| medium.line.is_some());
+        let rates: Option<Vec<_>> = media.map(|medium| medium.rate).collect();
+        let sum: u64 = rates?.iter().map(|rate| rate.0).sum();
+        Some(BitRate((sum + sum / 2).max(RATE_MIN)))
+    }
+}
+
+/// What is reserved at least: tables and headers take some of it.
+const RATE_MIN: u64 = 256_000;
+/// What is believed at most: 1 Gbit/s.
+const RATE_MAX: u64 = 1_000_000;
+
+fn rate_of(media: &Media) -> Option<BitRate> {
+    let kilobits = media.bandwidth.filter(|kilobits| (1..=RATE_MAX).contains(kilobits))?;
+    Some(BitRate(kilobits * 1000))
+}

@@ -1,0 +1,200 @@
+//! PLAY and PAUSE: what is played from where, and what its receiver is told of the first packets.
+//!
+//! Promise: what is answered is what leaves: the numbers and times of the first packets, from where to where, and how fast.
+
+use tactus_core::rtsp::two::{self, RtpInfo};
+
+use super::*;
+
+/// What is played for a request.
+struct Told<'a> {
+    request: &'a Request,
+    id: SessionId,
+    /// As it was asked for.
+    base: &'a str,
+}
+
+impl Connection {
+    pub(super) async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
+        let house = &self.house;
+        let (_, base) = target(&request.uri)?;
+        let asked = asked(request);
+        let now = tactus_sys::clock::now();
+        let named = request.session();
+        // Whose it is comes before what is wrong with it.
+        let id = house.sessions().handle_alive(now, caller, named);
+        let id = id.map_err(|why| self.refused(why))?;
+        self.own(id)?;
+        let told = Told { request, id, base: &base };
+        let teller = self.teller(&told);
+        let show = house.show(id);
+        if let Some(show) = show {
+            return self.play_film(&show, &told, caller, (asked?, teller)).await;
+        }
+        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
+        let (give, programme) = {
+            let streams = house.streams();
+            let handle = streams.get(&id).ok_or_else(gone)?;
+            (handle.orders.clone(), Arc::clone(&handle.programme))
+        };
+        let scale = scale(request)?;
+        if scale != Scale::PLAY {
+            let shown = house.shown(&programme, asked?, scale).await?;
+            let played = house.sessions().handle_play(now, caller, named);
+            played.map_err(|why| self.refused(why))?;
+            let (begun, hear) = oneshot::channel();
+            give.send(Order::Trick { shown, begun, teller }).await.map_err(|_| gone())?;
+            let begun = hear.await.map_err(|_| gone())?.map_err(|fault| house.not_shown(&fault))?;
+            let reply = told.playing(&begun).with("Scale", scale.to_string());
+            return Ok(told.with_speed(reply));
+        }
+        let part = house.part(&programme, asked?).await?;
+        let played = house.sessions().handle_play(now, caller, named);
+        played.map_err(|why| self.refused(why))?;
+        let (begun, hear) = oneshot::channel();
+        give.send(Order::Play { part, begun, teller }).await.map_err(|_| gone())?;
+        let Some(begun) = hear.await.map_err(|_| gone())? else {
+            return Err(Reply::said(Status::INVALID_RANGE, "it is behind this already"));
+        };
+        let mut reply = told.playing(&begun);
+        if request.field("scale").is_some() {
+            reply = reply.with("Scale", "1");
+        }
+        Ok(told.with_speed(reply))
+    }
+
+    /// Who is told when it ends: whoever plays it in 2.0.
+    fn teller(&self, told: &Told<'_>) -> Option<Teller> {
+        let (to, url) = (self.ends.0.clone(), told.base.to_owned());
+        let (session, played) = (told.id, told.request.cseq);
+        (told.request.version == Version::Two).then_some(Teller { to, url, session, played })
+    }
+
+    async fn play_film(
+        &self,
+        show: &Show,
+        told: &Told<'_>,
+        caller: &Caller<'_>,
+        (asked, teller): (Span, Option<Teller>),
+    ) -> Answer {
+        let house = &self.house;
+        let scale = scale(told.request)?;
+        let now = tactus_sys::clock::now();
+        let played = house.sessions().handle_play(now, caller, told.request.session());
+        played.map_err(|why| self.refused(why))?;
+        let begun = show.play(house, told.id, asked, scale, teller).await.inspect_err(|_| {
+            house.sessions().handle_end(told.id);
+        })?;
+        let mut reply = told.sent(begun.range, &begun.tracks);
+        if scale != Scale::PLAY {
+            reply = reply.with("Scale", scale.to_string());
+        } else if told.request.field("scale").is_some() {
+            reply = reply.with("Scale", "1");
+        }
+        Ok(told.with_speed(reply))
+    }
+
+    pub(super) async fn pause(&self, request: &Request, caller: &Caller<'_>) -> Answer {
+        let named = request.session();
+        let now = tactus_sys::clock::now();
+        let alive = self.house.sessions().handle_alive(now, caller, named);
+        self.own(alive.map_err(|why| self.refused(why))?)?;
+        let paused = self.house.sessions().handle_pause(now, caller, named);
+        let (id, _) = paused.map_err(|why| self.refused(why))?;
+        let reply = Reply::new(Status::OK).with("Session", session(id));
+        if self.house.takes().contains_key(&id) {
+            // Who records sends no more by itself.
+            return Ok(reply);
+        }
+        let show = self.house.show(id);
+        let at = match show {
+            Some(show) => show.pause().await,
+            None => self.pause_stream(id, request.version).await?,
+        };
+        // In 2.0 it is told where it goes on (RFC 7826, section 13.6).
+        match self.house.length(id).await.filter(|_| request.version == Version::Two) {
+            Some(length) => Ok(reply.with("Range", span::write(at, length))),
+            None => Ok(reply),
+        }
+    }
+
+    /// Pauses; where it will go on, which is looked for in 2.0 only.
+    async fn pause_stream(&self, id: SessionId, version: Version) -> Result<MediaTime, Reply> {
+        let gone = || Reply::new(Status::SESSION_NOT_FOUND);
+        let (give, programme) = {
+            let streams = self.house.streams();
+            let handle = streams.get(&id).ok_or_else(gone)?;
+            (handle.orders.clone(), Arc::clone(&handle.programme))
+        };
+        let (done, hear) = oneshot::channel();
+        give.send(Order::Pause { done }).await.map_err(|_| gone())?;
+        let position = hear.await.map_err(|_| gone())?;
+        match version {
+            Version::Two => Ok(self.house.place(&programme, position).await.time),
+            Version::One | Version::Other => Ok(MediaTime(0)),
+        }
+    }
+}
+
+/// From where to where somebody wants to play.
+fn asked(request: &Request) -> Result<Span, Reply> {
+    let Some(range) = request.field("range") else { return Ok(Span::ON) };
+    let span = match request.version {
+        // What is not in the formats that SETUP has named (RFC 7826, section 18.5).
+        Version::Two if Span::format(range) != two::ACCEPT_RANGES => {
+            return Err(Reply::new(Status::NOT_VALID_FOR_RESOURCE));
+        }
+        Version::Two if is_reverse(request) => Span::parse_reverse(range),
+        _ => Span::parse(range),
+    };
+    span.map_err(|_| {
+        let text = "write seconds of the title, like npt=10-20";
+        Reply::said(Status::INVALID_RANGE, text)
+    })
+}
+
+/// The scale that is asked for: the nearest that there is.
+fn scale(request: &Request) -> Result<Scale, Reply> {
+    let scale = request.field("scale").map_or(Some(Scale::PLAY), Scale::parse);
+    scale.ok_or_else(|| Reply::said(Status::BAD_REQUEST, "write a scale like 4.0, -2 or 0.5"))
+}
+
+fn is_reverse(request: &Request) -> bool {
+    request.field("scale").and_then(Scale::parse).is_some_and(Scale::is_reverse)
+}
+
+impl Told<'_> {
+    /// What is answered when packets leave.
+    fn playing(&self, begun: &Begun) -> Reply {
+        let one = (1, begun.source, begun.sequence, begun.timestamp);
+        self.sent((begun.from, begun.to), &[one])
+    }
+
+    /// The same for tracks: the number of each, who sends it, and its first packet's numbers.
+    fn sent(&self, (from, to): (MediaTime, MediaTime), tracks: &[(u32, u32, u16, u32)]) -> Reply {
+        let version = self.request.version;
+        let info = |&(number, source, sequence, timestamp): &(u32, u32, u16, u32)| RtpInfo {
+            url: format!("{}/track{number}", self.base),
+            source,
+            sequence,
+            timestamp: Some(timestamp),
+        };
+        let infos: Vec<_> = tracks.iter().map(info).collect();
+        let reply = Reply::new(Status::OK)
+            .with("Session", session(self.id))
+            .with("Range", span::write(from, to))
+            .with("RTP-Info", RtpInfo::write(version, &infos));
+        match self.request.field("range").or(self.request.field("seek-style")) {
+            Some(_) if version == Version::Two => reply.with("Seek-Style", two::SEEK_STYLE),
+            _ => reply,
+        }
+    }
+
+    fn with_speed(&self, reply: Reply) -> Reply {
+        match (self.request.field("speed"), self.request.version) {
+            (None, _) => reply,
+            (Some(_), Version::Two) => reply.with("Speed", two::SPEED),
+            (Some(_), _) => reply.with("Speed", "1"),
+        }
+    }
+}

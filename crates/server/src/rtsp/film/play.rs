@@ -1,0 +1,236 @@
+//! PLAY of a movie: what is begun of it, with which numbers, by which of its tracks.
+//!
+//! Promise: as it is, all tracks leave with one common time; at another scale its pictures leave, and the sound has
+//! its number and its time all the same. What cannot be begun has changed nothing but that what was played has stopped.
+
+use std::sync::Arc;
+
+use tactus_core::datagrams::Form;
+use tactus_core::rtsp::Status;
+use tactus_core::rtsp::message::Reply;
+use tactus_core::rtsp::session::SessionId;
+use tactus_core::rtsp::span::{From, Span};
+use tactus_core::ts::trick::Scale;
+use tactus_core::units::{MediaTime, MonoTime, Nanos};
+
+use super::super::House;
+use super::super::ended::Teller;
+use super::super::way::{ByDatagrams, ByFrames, Path};
+use super::watch::{Reporter, Watch};
+use super::{Playing, Show, State, Track, media_time, nanos, ticks};
+use crate::broker::{MadeRate, Target};
+use crate::made::movie::{MovieStreams, Part};
+use crate::made::{Connection, Feed, Made, Output};
+use crate::trick::movie::MovieTrick;
+use crate::trick::{Course, Fault, Wanted, Whereto};
+
+/// What is played now.
+pub(in super::super) struct Begun {
+    /// From where to where.
+    pub(in super::super) range: (MediaTime, MediaTime),
+    /// Each track with who sends it, and the number and the timestamp of its first packet.
+    pub(in super::super) tracks: Vec<(u32, u32, u16, u32)>,
+}
+
+/// What has been begun, before anybody follows it.
+struct Parts {
+    made: Made,
+    course: Course,
+    /// Of each track.
+    tracks: Vec<TrackPart>,
+}
+
+/// A track's part in it.
+struct TrackPart {
+    /// By which output it is sent; none: it is silent.
+    output: Option<usize>,
+    /// The timestamp of what is shown first, and of the beginning of all streams.
+    timestamp: u32,
+    at_epoch: u32,
+}
+
+impl Show {
+    /// Plays what is asked for, at this scale.
+    ///
+    /// # Errors
+    /// What is answered instead.
+    pub(in super::super) async fn play(
+        &self,
+        house: &Arc<House>,
+        id: SessionId,
+        asked: Span,
+        scale: Scale,
+        teller: Option<Teller>,
+    ) -> Result<Begun, Reply> {
+        let mut state = self.state.lock().await;
+        state.stop().await;
+        let now = tactus_sys::clock::now();
+        let begun = match scale {
+            Scale::PLAY => self.as_it_is(house, &state, asked, now)?,
+            scale => self.scaled(house, &state, asked.from, scale, now)?,
+        };
+        let Parts { made, course, tracks } = begun;
+        house.sessions().handle_begin(id);
+        let made = Arc::new(made);
+        let of = |(track, part): (&Track, &TrackPart)| {
+            Reporter::new(track, part.output, part.at_epoch, self.clock_of(track))
+        };
+        let reporters = state.tracks.iter().zip(&tracks).map(of).collect();
+        let told = |(track, part): (&Track, &TrackPart)| {
+            (track.number, track.source, track.sequence, part.timestamp)
+        };
+        let told: Vec<_> = state.tracks.iter().zip(&tracks).map(told).collect();
+        let watch = Watch {
+            house: Arc::downgrade(house),
+            id,
+            made: Arc::clone(&made),
+            reporters,
+            teller,
+            course,
+            first: told.iter().map(|&(number, source, first, _)| (number, source, first)).collect(),
+        };
+        let watch = tokio::spawn(watch.run());
+        let sent = (0..tracks.len()).filter(|&nth| tracks[nth].output.is_some()).collect();
+        state.playing = Some(Playing { made, course, sent, watch });
+        Ok(Begun { range: (course.from, course.last), tracks: told })
+    }
+
+    /// Begins what was asked for, as it is.
+    fn as_it_is(
+        &self,
+        house: &House,
+        state: &State,
+        asked: Span,
+        now: MonoTime,
+    ) -> Result<Parts, Reply> {
+        let movie = &self.film.movie;
+        let wish = match asked.from {
+            From::At(time) => nanos(time),
+            // After its end it begins again.
+            From::Now if state.position >= media_time(movie.duration) => Nanos(0),
+            From::Now => nanos(state.position),
+        };
+        let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
+        let begin = movie.begin(wish);
+        if wish >= movie.duration || end.is_some_and(|end| end <= begin.at) {
+            return Err(self.film.plays_no_more());
+        }
+        let sent = state.tracks.iter().map(|track| {
+            // The moment at which it begins has the timestamp of now.
+            let back = ticks(begin.at, self.clock_of(track));
+            track.sent(track.timestamp_at(now, self.clock_of(track)).wrapping_sub(back))
+        });
+        let (movie, tracks) = (Arc::clone(movie), sent.collect());
+        let part = Part { movie, begin: begin.clone(), end, tracks, stretch: 1 };
+        let feed = part.feed(&self.film.title);
+        let feed = feed.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
+        let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
+        let made = state.begin(house, feed, part.needs(), streams)?;
+        let track = |nth| TrackPart {
+            output: Some(nth),
+            timestamp: part.stamp_at_begin(nth),
+            at_epoch: part.stamp_at_epoch(nth),
+        };
+        let course = Course {
+            scale: Scale::PLAY,
+            from: media_time(begin.at),
+            after: MediaTime(0),
+            last: media_time(end.unwrap_or(self.film.movie.duration)),
+        };
+        Ok(Parts { made, course, tracks: (0..state.tracks.len()).map(track).collect() })
+    }
+
+    /// Begins to show its pictures at another scale.
+    fn scaled(
+        &self,
+        house: &House,
+        state: &State,
+        from: From,
+        scale: Scale,
+        now: MonoTime,
+    ) -> Result<Parts, Reply> {
+        let movie = &self.film.movie;
+        let duration = media_time(movie.duration);
+        let from = match from {
+            From::At(time) if time > duration => return Err(self.film.plays_no_more()),
+            From::At(time) => time,
+            // From its end it goes back.
+            From::Now if scale.is_reverse() => state.position,
+            From::Now if state.position >= duration => MediaTime(0),
+            From::Now => state.position,
+        };
+        let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
+        let pictures = state.tracks.iter().position(is_video);
+        let pictures = pictures.ok_or_else(|| house.not_shown(&Fault::NoPictures))?;
+        let track = &state.tracks[pictures];
+        let sent = track.sent(track.timestamp_at(now, self.clock_of(track)));
+        let whereto = match &track.path {
+            Path::Frames(path) => {
+                Whereto::Frames(connection(path, vec![path.channels.0])?, sent.session)
+            }
+            Path::Datagrams(path) => Whereto::Datagrams(target(path)),
+        };
+        let wanted = Wanted { scale, from };
+        let (title, broker) = (&self.film.title, &house.broker);
+        let trick = MovieTrick::start(broker, title, movie, wanted, sent, whereto);
+        let MovieTrick { made, course } = trick.map_err(|fault| house.not_shown(&fault))?;
+        let of = |(nth, track): (usize, &Track)| {
+            let clock = self.clock_of(track);
+            // The first picture is shown a while after the streams have begun.
+            let (timestamp, after) = (track.timestamp_at(now, clock), nanos(course.after));
+            let at_epoch = timestamp.wrapping_sub(ticks(after, clock));
+            TrackPart { output: (nth == pictures).then_some(0), timestamp, at_epoch }
+        };
+        Ok(Parts { made, course, tracks: state.tracks.iter().enumerate().map(of).collect() })
+    }
+
+    /// Ticks of a track's timestamps in a second.
+    fn clock_of(&self, track: &Track) -> u32 {
+        self.film.movie.tracks[track.number as usize - 1].clock()
+    }
+}
+
+impl State {
+    /// Has everything made and sent the way that it goes.
+    fn begin(
+        &self,
+        house: &House,
+        feed: Feed,
+        needs: Vec<MadeRate>,
+        streams: MovieStreams,
+    ) -> Result<Made, Reply> {
+        let made = match self.line() {
+            Some(line) => {
+                let channels = self.tracks.iter().filter_map(|track| match &track.path {
+                    Path::Frames(path) => Some(path.channels.0),
+                    Path::Datagrams(_) => None,
+                });
+                let connection = connection(line, channels.collect())?;
+                Made::start_in_frames(&house.broker, feed, connection, &needs, streams)
+            }
+            None => {
+                let targets = self.tracks.iter().filter_map(|track| match &track.path {
+                    Path::Datagrams(path) => Some(target(path)),
+                    Path::Frames(_) => None,
+                });
+                let outputs = targets.zip(needs).map(|(target, needs)| Output { target, needs });
+                Made::start(&house.broker, feed, outputs.collect(), streams)
+            }
+        };
+        made.map_err(|refusal| house.no_room(&refusal))
+    }
+}
+
+/// The connection of `line`, handed over with these channels.
+fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
+    line.connection(channels).map_err(|error| {
+        tracing::warn!(%error, "a connection cannot be handed over");
+        Reply::new(Status::INTERNAL)
+    })
+}
+
+/// Where datagrams go, which are made whole.
+fn target(path: &ByDatagrams) -> Target {
+    let (outlet, to, burst) = (Arc::clone(&path.outlet), path.to, Nanos(0));
+    Target { outlet, to, form: Form::Udp, burst, after: None, plan: None }
+}

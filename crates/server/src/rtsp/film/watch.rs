@@ -1,0 +1,165 @@
+//! What is played of a movie, followed to its end.
+//!
+//! Promise: receivers of each track are told which moments its timestamps mean, those of a silent one too, and when
+//! all has ended.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tactus_core::rtp::rtcp::{Compound, NtpTime, SenderInfo};
+use tactus_core::rtsp::session::SessionId;
+use tactus_core::ts::trick::Scale;
+
+use super::super::House;
+use super::super::ended::{Ending, Teller};
+use super::super::ports::Pair;
+use super::super::stream::now_and_wall;
+use super::super::way::{Path, report_frame};
+use super::{Track, ticks};
+use crate::made::{End, Ended, Gone, Made};
+use crate::trick::Course;
+
+/// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average), but for
+/// the first time: before it nobody knows which pictures belong to which sound.
+const REPORT_EACH: Duration = Duration::from_secs(5);
+const REPORT_FIRST: Duration = Duration::from_millis(50);
+/// After the last packet has left it is on its way for a while; the goodbye must not overtake it.
+const GOODBYE_AFTER: Duration = Duration::from_millis(200);
+
+/// Follows what is played, and tells receivers of it.
+pub(super) struct Watch {
+    pub(super) house: Weak<House>,
+    pub(super) id: SessionId,
+    pub(super) made: Arc<Made>,
+    pub(super) reporters: Vec<Reporter>,
+    /// Who is told of its end.
+    pub(super) teller: Option<Teller>,
+    pub(super) course: Course,
+    /// By track: who sends it, and the number of its first packet.
+    pub(super) first: Vec<(u32, u32, u16)>,
+}
+
+/// Who tells the receiver of one track which moments its timestamps mean.
+pub(super) struct Reporter {
+    by: Reporting,
+    /// By which output it is sent; none: it is silent for now.
+    output: Option<usize>,
+    source: u32,
+    /// The timestamp that the beginning of all streams stands for, and ticks in a second.
+    timestamp: u32,
+    clock: u32,
+    /// What had left before.
+    before: (u64, u64),
+}
+
+/// How reports travel.
+enum Reporting {
+    Nobody,
+    Datagrams(Arc<Pair>, SocketAddr),
+    Channel(u8),
+}
+
+impl Reporter {
+    /// That of `track`, which is sent by `output`; `timestamp` is that of the beginning of all streams.
+    pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
+        let by = match (&track.path, track.path.reports()) {
+            (Path::Frames(path), _) => Reporting::Channel(path.channels.1),
+            (_, Some((pair, to))) => Reporting::Datagrams(pair, to),
+            (_, None) => Reporting::Nobody,
+        };
+        Self { by, output, source: track.source, timestamp, clock, before: track.before }
+    }
+
+    /// What has left of it by now; of what is silent nothing, from the same beginning.
+    fn gone(&self, made: &Made) -> Option<Gone> {
+        match self.output {
+            Some(nth) => made.gone(nth),
+            None => made.gone(0).map(|gone| Gone { packets: 0, bytes: 0, ..gone }),
+        }
+    }
+
+    fn report(&self, gone: Gone) -> Compound {
+        let (now, wall) = now_and_wall();
+        let info = SenderInfo {
+            time: NtpTime::of(wall),
+            timestamp: self.timestamp.wrapping_add(ticks(now.since(gone.begin), self.clock)),
+            // Both run modulo their width.
+            packets: (self.before.0 + gone.packets) as u32,
+            octets: (self.before.1 + gone.bytes) as u32,
+        };
+        Compound::of_sender(self.source, &info, &[]).name(self.source, "tactus")
+    }
+}
+
+impl Watch {
+    pub(super) async fn run(self) {
+        let mut next = REPORT_FIRST;
+        let mut last = vec![None; self.reporters.len()];
+        let ended = loop {
+            tokio::select! {
+                ended = self.made.ended() => break ended,
+                () = tokio::time::sleep(next) => {
+                    let has_begun = self.made.begin().is_some();
+                    next = if has_begun { REPORT_EACH } else { REPORT_FIRST };
+                    self.tell(&mut last);
+                }
+            }
+        };
+        let Some(house) = self.house.upgrade() else { return };
+        house.sessions().handle_end(self.id);
+        if let Some(teller) = &self.teller {
+            teller.tell(self.ending(&ended));
+        }
+        tokio::time::sleep(GOODBYE_AFTER).await;
+        let mut in_frames = vec![];
+        for (nth, reporter) in self.reporters.iter().enumerate() {
+            let Some(gone) = reporter.gone(&self.made).or(last[nth]) else { continue };
+            let packets = reporter.output.map_or(0, |nth| ended.packets[nth]);
+            let gone = Gone { packets, ..gone };
+            let bytes = reporter.report(gone).bye(reporter.source, "").into_bytes();
+            match &reporter.by {
+                Reporting::Nobody => {}
+                Reporting::Datagrams(pair, to) => pair.report(*to, &bytes),
+                Reporting::Channel(channel) => in_frames.push((*channel, bytes)),
+            }
+        }
+        let show = house.show(self.id);
+        if let Some(show) = show.filter(|_| !in_frames.is_empty()) {
+            show.end(&self.made, &in_frames).await;
+        }
+    }
+
+    fn ending(&self, ended: &Ended) -> Ending {
+        let is_whole = ended.why == End::Complete;
+        let at = match is_whole {
+            true => self.course.last,
+            false => self.course.position(self.made.begin(), tactus_sys::clock::now()),
+        };
+        let scale = self.course.scale;
+        let scale = (scale != Scale::PLAY).then(|| scale.to_string());
+        let last = self.first.iter().zip(&self.reporters).filter_map(|(first, reporter)| {
+            let &(number, source, first) = first;
+            let packets = reporter.output.map_or(0, |nth| ended.packets[nth]).checked_sub(1)?;
+            // Runs modulo its width.
+            Some((number, source, first.wrapping_add(packets as u16)))
+        });
+        Ending { is_whole, at, scale, last: last.collect() }
+    }
+
+    fn tell(&self, last: &mut [Option<Gone>]) {
+        for (nth, reporter) in self.reporters.iter().enumerate() {
+            let Some(gone) = reporter.gone(&self.made) else { continue };
+            last[nth] = Some(gone);
+            let bytes = reporter.report(gone).into_bytes();
+            match (&reporter.by, self.made.voice()) {
+                (Reporting::Datagrams(pair, to), _) => pair.report(*to, &bytes),
+                // Whether it is sent before the end is nothing to wait for.
+                (Reporting::Channel(channel), Some(voice)) => {
+                    drop(voice.insert(report_frame(*channel, &bytes)));
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! What a session records: packets that come, put together to a transport stream, written as a title.
+//!
+//! Promise: what has come of it is a title in the end, however it ends: by TEARDOWN, with its connection, by silence,
+//! or by a crash. Packets count only when they come from who records. Who sends within its connection is held back when
+//! the disk is slow; who sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tactus_core::assembly::{Assembly, Counts};
+use tactus_core::rtsp::session::SessionId;
+use tactus_core::rtsp::transport::Ports;
+use tactus_core::units::{BitRate, MIB, MonoTime, SECOND};
+use tactus_sys::clock;
+use tactus_sys::datagrams::{Datagrams, Wanted};
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{House, Status};
+use crate::recording::Recording;
+use crate::store::ResumeError;
+
+/// Packets that have come and are not looked at yet.
+const CAME_MAX: usize = 512;
+/// Handed over to be written at once.
+const CHUNK: usize = 64 * 1024;
+/// Chunks that wait for the disk: seconds of what is usual.
+const QUEUE: usize = 128;
+/// How often it is looked for what need not wait any more.
+const LOOK: Duration = Duration::from_millis(50);
+/// What has come is handed over after so many looks, though it is less than a chunk.
+const LOOKS: u32 = 4;
+/// What the kernel may hold of a medium: a second of 16 Mbit/s.
+const BUFFER: usize = 2 * MIB as usize;
+/// Longest report that is read.
+const REPORT_MAX: usize = 2048;
+/// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
+const TRIES: u32 = 64;
+/// What was sent before the end has come within this time.
+const GRACE: Duration = Duration::from_millis(300);
+/// A title is stored within this time, unless the disk hangs; then it goes on by itself.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// A packet of a medium.
+pub(super) struct Came {
+    pub(super) nth: usize,
+    pub(super) is_report: bool,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// The sockets of one medium that comes as datagrams.
+pub(super) struct Sockets {
+    packets: Datagrams,
+    reports: UdpSocket,
+    pub(super) ports: Ports,
+}
+
+/// A recording as others know it.
+pub(super) struct Take {
+    /// The path of its title, as it is asked for.
+    pub(super) title: String,
+    from: SocketAddr,
+    principal: Option<String>,
+    rate: BitRate,
+    bytes: AtomicU64,
+    /// Since when it is to end.
+    stop: watch::Sender<Option<Instant>>,
+    /// What has become of it.
+    end: watch::Receiver<Option<Result<(), String>>>,
+}
+
+/// What a recording is made of.
+pub(super) struct Parts {
+    pub(super) house: Weak<House>,
+    pub(super) id: SessionId,
+    pub(super) title: String,
+    pub(super) from: SocketAddr,
+    pub(super) principal: Option<String>,
+    pub(super) rate: BitRate,
+    pub(super) assembly: Assembly,
+    pub(super) recording: Recording,
+    /// By the number of the medium; none: it comes within the connection.
+    pub(super) sockets: Vec<(usize, Sockets)>,
+}
+
+impl Sockets {
+    pub(super) fn open(own: IpAddr) -> io::Result<Self> {
+        let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+        // Those that did not fit are kept until one does, so that the kernel gives others.
+        let mut unfit = vec![];
+        for _ in 0..TRIES {
+            let to = SocketAddr::new(own, 0);
+            let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
+            let packets = Datagrams::open(&wanted)?;
+            if let Some(ports) = Ports::new(packets.address()?.port()) {
+                match std::net::UdpSocket::bind(SocketAddr::new(own, ports.rtcp())) {
+                    Ok(reports) => {
+                        reports.set_nonblocking(true)?;
+                        let reports = UdpSocket::from_std(reports)?;
+                        return Ok(Self { packets, reports, ports });
+                    }
+                    Err(error) => failed = error,
+                }
+            }
+            unfit.push(packets);
+        }
+        Err(failed)
+    }
+
+    /// Hands on what comes from `peer`, and nothing else, until nobody wants it; in the end what has come until then.
+    async fn hear(
+        mut self,
+        nth: usize,
+        peer: IpAddr,
+        came: mpsc::Sender<Came>,
+        mut end: watch::Receiver<()>,
+    ) -> io::Result<()> {
+        // The same socket by another handle: that one only tells when something has come.
+        let handle = std::net::UdpSocket::from(self.packets.as_fd().try_clone_to_owned()?);
+        let ready = UdpSocket::from_std(handle)?;
+        let mut report = [0; REPORT_MAX];
+        loop {
+            let mut packets = vec![];
+            tokio::select! {
+                readable = ready.readable() => {
+                    readable?;
+                    let receive = || match self.receive(peer, &mut packets)? {
+                        0 => Err(io::ErrorKind::WouldBlock.into()),
+                        _ => Ok(()),
+                    };
+                    match ready.try_io(tokio::io::Interest::READABLE, receive) {
+                        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                            tracing::debug!(%error, "a recording's socket");
+                        }
+                        _ => {}
+                    }
+                }
+                heard = self.reports.recv_from(&mut report) => {
+                    // What the network says of packets that could not be delivered is nobody's report.
+                    let Ok((len, from)) = heard else { continue };
+                    if from.ip().to_canonical() == peer {
+                        let bytes = report[..len].into();
+                        if came.send(Came { nth, is_report: true, bytes }).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                }
+                _ = end.changed() => break,
+            }
+            for bytes in packets {
+                if came.send(Came { nth, is_report: false, bytes }).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        let mut packets = vec![];
+        let mut held = 0;
+        while held < BUFFER && self.receive(peer, &mut packets)? > 0 {
+            for bytes in packets.drain(..) {
+                held += bytes.len();
+                if came.send(Came { nth, is_report: false, bytes }).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes some of what the kernel holds; how many there were, of whomever.
+    fn receive(&mut self, peer: IpAddr, packets: &mut Vec<Box<[u8]>>) -> io::Result<usize> {
+        self.packets.receive(|one| {
+            if one.from.ip().to_canonical() == peer && !one.is_cut {
+                packets.push(one.bytes.into());
+            }
+        })
+    }
+}
+
+impl Take {
+    /// Begins; packets that come within the connection are given to the sender.
+    pub(super) fn begin(parts: Parts) -> (Arc<Self>, mpsc::Sender<Came>) {
+        let Parts { house, id, title, from, principal, rate, assembly, recording, sockets } = parts;
+        let (stop, stopping) = watch::channel(None);
+        let (tell_end, end) = watch::channel(None);
+        let (give, came) = mpsc::channel(CAME_MAX);
+        let bytes = AtomicU64::new(0);
+        let take = Arc::new(Self { title, from, principal, rate, bytes, stop, end });
+        let mut hearing = JoinSet::new();
+        let may_wait = sockets.is_empty();
+        let (hears, end_of_hearing) = watch::channel(());
+        for (nth, sockets) in sockets {
+            let end = end_of_hearing.clone();
+            hearing.spawn(sockets.hear(nth, from.ip().to_canonical(), give.clone(), end));
+        }
+        let (chunks, written) = mpsc::channel(QUEUE);
+        let told = Arc::clone(&take);
+        let run = Run { house, id, assembly, came, hears, stopping, chunks, may_wait, dropped: 0 };
+        // Not one of the house's tasks: those are cut off when it closes, and this one has a title to store.
+        tokio::spawn(async move {
+            let writing = tokio::spawn(write(recording, written));
+            let house = Weak::clone(&run.house);
+            let (counts, dropped) = run.run(&told).await;
+            hearing.shutdown().await;
+            let stored = match writing.await {
+                Ok(stored) => stored.map_err(|error| error.to_string()),
+                Err(_) => Err("it was cut off".to_owned()),
+            };
+            let Counts { packets, lost, refused, broken, .. } = counts;
+            let title = &told.title;
+            tracing::info!(
+                title,
+                packets,
+                lost,
+                refused,
+                broken,
+                dropped,
+                "a recording by RTSP ended"
+            );
+            tell_end.send_replace(Some(stored));
+            if let Some(house) = house.upgrade() {
+                house.sessions().handle_over(id);
+                house.takes().remove(&id);
+            }
+        });
+        (take, give)
+    }
+
+    /// No more is taken.
+    pub(super) fn stop(&self) {
+        self.stop.send_modify(|stop| {
+            stop.get_or_insert_with(Instant::now);
+        });
+    }
+
+    /// Ends it, and waits until its title is stored.
+    ///
+    /// # Errors
+    /// Why it is not, or not yet.
+    pub(super) async fn finish(&self) -> Result<(), String> {
+        self.stop();
+        let mut end = self.end.clone();
+        let end = tokio::time::timeout(END_MAX, end.wait_for(Option::is_some)).await;
+        match end {
+            Ok(Ok(end)) => end.clone().expect("it was waited for"),
+            Ok(Err(_)) => Err("it was cut off".to_owned()),
+            Err(_) => Err("the disk is slow; the title is still being stored".to_owned()),
+        }
+    }
+
+    pub(super) fn status(&self, id: SessionId) -> Status {
+        let name = id.to_string();
+        Status {
+            session: format!("{}..", &name[..8]),
+            title: self.title.clone(),
+            to: self.from.to_string(),
+            state: "recording",
+            principal: self.principal.clone(),
+            set_rate_bits_per_second: self.rate.0,
+            sent_bytes: self.bytes.load(Ordering::Relaxed),
+            underruns: 0,
+        }
+    }
+}
+
+impl House {
+    /// The recording ends; its title is stored by itself.
+    pub(super) fn stop_take(&self, id: SessionId) {
+        let take = self.takes().get(&id).map(Arc::clone);
+        if let Some(take) = take {
+            take.stop();
+        }
+    }
+
+    /// All recordings end, and their titles are stored.
+    pub(super) async fn end_takes(&self) {
+        let takes: Vec<_> = self.takes().values().map(Arc::clone).collect();
+        takes.iter().for_each(|take| take.stop());
+        for take in takes {
+            if let Err(error) = take.finish().await {
+                tracing::warn!(title = take.title, error, "a recording is not stored yet");
+            }
+        }
+    }
+}
+
+/// What takes packets.
+struct Run {
+    house: Weak<House>,
+    id: SessionId,
+    assembly: Assembly,
+    came: mpsc::Receiver<Came>,
+    /// Tells those that hear the sockets that it is over.
+    hears: watch::Sender<()>,
+    stopping: watch::Receiver<Option<Instant>>,
+    chunks: mpsc::Sender<Vec<u8>>,
+    /// Who sends can be held back.
+    may_wait: bool,
+    /// Bytes that the disk was too slow for.
+    dropped: u64,
+}
+
+impl Run {
+    async fn run(mut self, take: &Take) -> (Counts, u64) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut looks, mut out) = (0, Vec::new());
+        let mut heard = MonoTime(0);
+        // The last datagrams may come after the request that they are the last.
+        let grace = if self.may_wait { Duration::ZERO } else { GRACE };
+        loop {
+            let came = tokio::select! {
+                came = self.came.recv() => match came {
+                    Some(came) => Some(came),
+                    None => break,
+                },
+                _ = look.tick() => {
+                    looks += 1;
+                    None
+                }
+                () = stopped(&mut self.stopping, grace) => break,
+            };
+            let now = clock::now();
+            if came.is_some_and(|came| self.handle(now, &came)) && now.since(heard) >= SECOND {
+                heard = now;
+                if let Some(house) = self.house.upgrade() {
+                    house.sessions().handle_report(now, self.id);
+                }
+            }
+            self.assembly.poll(now, &mut out);
+            if out.len() >= CHUNK || looks >= LOOKS {
+                looks = 0;
+                if !self.hand_over(take, &mut out).await {
+                    break;
+                }
+            }
+        }
+        // Whatever has come before the end belongs to it, also what nobody has looked at yet.
+        match self.may_wait {
+            true => self.came.close(),
+            false => {
+                self.hears.send_replace(());
+            }
+        }
+        while let Some(came) = self.came.recv().await {
+            self.handle(clock::now(), &came);
+        }
+        self.assembly.handle_end(clock::now(), &mut out);
+        // What is left is waited for: nothing more comes meanwhile.
+        self.may_wait = true;
+        self.hand_over(take, &mut out).await;
+        (self.assembly.counts(), self.dropped)
+    }
+
+    fn handle(&mut self, now: MonoTime, came: &Came) -> bool {
+        match came.is_report {
+            true => self.assembly.handle_report(came.nth, &came.bytes),
+            false => self.assembly.handle_packet(now, came.nth, &came.bytes),
+        }
+    }
+
+    /// Whether there is still somebody who writes.
+    async fn hand_over(&mut self, take: &Take, out: &mut Vec<u8>) -> bool {
+        if out.is_empty() {
+            return !self.chunks.is_closed();
+        }
+        let chunk = std::mem::take(out);
+        let len = chunk.len() as u64;
+        take.bytes.fetch_add(len, Ordering::Relaxed);
+        if self.may_wait {
+            return self.chunks.send(chunk).await.is_ok();
+        }
+        match self.chunks.try_send(chunk) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                if self.dropped == 0 {
+                    let title = &take.title;
+                    tracing::warn!(
+                        title,
+                        "the disk is too slow for a recording; some of it is lost"
+                    );
+                }
+                self.dropped += len;
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+/// When it has been said, and waited for so long since.
+async fn stopped(stopping: &mut watch::Receiver<Option<Instant>>, grace: Duration) {
+    let said = stopping.wait_for(Option::is_some).await.map(|said| *said);
+    match said {
+        Ok(said) => tokio::time::sleep_until(said.expect("it was waited for") + grace).await,
+        // Nobody who could say so is left: then it ends with what comes.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Writes chunks until there are no more, then makes a title of them.
+async fn write(
+    mut recording: Recording,
+    mut chunks: mpsc::Receiver<Vec<u8>>,
+) -> Result<(), ResumeError> {
+    let failed = loop {
+        let chunk = tokio::select! {
+            chunk = chunks.recv() => chunk,
+            error = recording.tend() => break Some(error),
+        };
+        let Some(chunk) = chunk else { break None };
+        if let Err(error) = put(&mut recording, &chunk).await {
+            break Some(error);
+        }
+    };
+    // Whoever brings more hears that it is over.
+    drop(chunks);
+    recording.finish().await?;
+    failed.map_or(Ok(()), Err)
+}
+
+async fn put(recording: &mut Recording, mut bytes: &[u8]) -> Result<(), ResumeError> {
+    while !bytes.is_empty() {
+        let space = recording.space().await?;
+        let count = bytes.len().min(space.len());
+        space[..count].copy_from_slice(&bytes[..count]);
+        recording.advance(count);
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! What a session sends at another scale: faster, slower, or backwards.
+//!
+//! Promise: as [`super`] has it: one stream of RTP, whose numbers and continuity counters go on with the packets that have left.
+
+use super::*;
+use crate::made::{End, Gone};
+use crate::trick::{Trick, Whereto};
+
+/// What became of what is shown at another scale.
+struct Followed {
+    /// What ended it, unless it ended by itself.
+    order: Option<Option<Order>>,
+    /// What could not be said any more.
+    unsaid: Option<Box<[u8]>>,
+    /// How it ended, when it did by itself.
+    ended: Option<End>,
+}
+
+impl Stream {
+    /// Shows it faster, slower or backwards, until the end or the next order, which it gives back.
+    pub(super) async fn trick(
+        &mut self,
+        shown: Shown,
+        (begun, teller): (oneshot::Sender<Result<Begun, trick::Fault>>, Option<Teller>),
+        orders: &mut Orders,
+        position: &mut u64,
+    ) -> Option<Order> {
+        let Shown { index, scale, from } = shown;
+        let from = match from {
+            Some(from) => from,
+            // From its end it goes back.
+            None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
+            None => self.from(None, *position).await?.time,
+        };
+        let session = self.numbers.begin(tactus_sys::clock::now());
+        let Session { source, sequence, timestamp } = session;
+        let whereto = match &self.path {
+            Path::Datagrams(path) => {
+                let (form, burst) = (Form::Rtp(session), path.burst);
+                let outlet = Arc::clone(&path.outlet);
+                let to = path.to;
+                Whereto::Datagrams(Target { outlet, to, form, burst, after: None, plan: None })
+            }
+            Path::Frames(path) => {
+                let connection = path.connection(vec![path.channels.0]);
+                // Out of descriptors: whoever asked is told that there is no such session.
+                let Ok(connection) = connection else { return orders.next().await };
+                Whereto::Frames(connection, session)
+            }
+        };
+        let wanted = trick::Wanted { scale, from };
+        let (title, before) = (&self.programme.title, &self.counts);
+        let trick = Trick::start(&self.broker, title, &index, wanted, whereto, before);
+        let trick = match trick {
+            Ok(trick) => trick,
+            Err(fault) => {
+                self.rest();
+                begun.send(Err(fault)).ok();
+                return orders.next().await;
+            }
+        };
+        if let Some(house) = self.house.upgrade() {
+            house.sessions().handle_begin(self.id);
+        }
+        let (from, to) = trick.span();
+        begun.send(Ok(Begun { from, to, source, sequence, timestamp })).ok();
+        let Followed { order, unsaid, ended } = self.follow(&trick, session, orders).await;
+        if let Some(gone) = trick.gone() {
+            self.sent = after(self.sent, gone, session);
+        }
+        let time = trick.position(tactus_sys::clock::now());
+        let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
+        *position = entry.max(self.programme.bytes.start);
+        let trick::Left { packets, is_whole, counts, ticks } = trick.stop().await;
+        // Runs modulo its width.
+        self.numbers.sequence = sequence.wrapping_add(packets as u16);
+        if packets > 0 {
+            self.numbers.least = Some(timestamp.wrapping_add(ticks));
+        }
+        self.is_elsewhere = true;
+        for count in counts {
+            match self.counts.iter_mut().find(|known| known.pid == count.pid) {
+                Some(known) => *known = count,
+                None => self.counts.push(count),
+            }
+        }
+        if let Path::Frames(path) = &mut self.path {
+            path.is_broken |= !is_whole;
+            if let Some(text) = unsaid {
+                path.say(&text).await;
+            }
+        }
+        match order {
+            Some(order) => order,
+            None => {
+                self.rest();
+                if let Some(teller) = teller {
+                    let at = if ended == Some(End::Complete) { to } else { time };
+                    let last = (packets > 0).then(|| self.numbers.last());
+                    let (is_whole, last) = (ended == Some(End::Complete), Vec::from_iter(last));
+                    teller.tell(Ending { is_whole, at, scale: Some(scale.to_string()), last });
+                }
+                orders.next().await
+            }
+        }
+    }
+
+    /// Follows what is shown until its end, or the next order; what could not be said any more comes back.
+    async fn follow(&self, trick: &Trick, session: Session, orders: &mut Orders) -> Followed {
+        let end = |ended| Followed { order: None, unsaid: None, ended };
+        loop {
+            tokio::select! {
+                biased;
+                order = orders.next() => match (order, trick.voice()) {
+                    (Some(Order::Text(text)), Some(voice)) => match voice.insert(text).await {
+                        // The answer goes before the first frame.
+                        Ok(()) => trick.go(),
+                        Err(text) => {
+                            let ended = trick.ended().await;
+                            return Followed { unsaid: Some(text), ..end(Some(ended)) };
+                        }
+                    },
+                    (order, _) => return Followed { order: Some(order), ..end(None) },
+                },
+                ended = trick.ended() => {
+                    tracing::debug!(session = ?self.id, ?ended, "trick play has ended");
+                    return end(Some(ended));
+                }
+                () = tokio::time::sleep(REPORT_EACH) => {
+                    let Some(gone) = trick.gone() else { continue };
+                    let now = after(self.sent, gone, session);
+                    let report = made_now(|time, wall| now.report(time, wall));
+                    match (&self.path, trick.voice()) {
+                        (Path::Datagrams(path), _) => path.report(&report),
+                        (Path::Frames(path), Some(voice)) => {
+                            // Whether it is sent before the end is nothing to wait for.
+                            drop(voice.insert(frame(path.channels.1, &report)));
+                        }
+                        (Path::Frames(_), None) => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What has left with what is made.
+fn after(before: Sent, gone: Gone, session: Session) -> Sent {
+    Sent {
+        source: session.source,
+        timeline: Timeline { epoch: gone.begin, base: session.timestamp },
+        packets: before.packets + gone.packets,
+        bytes: before.bytes + gone.bytes,
+    }
+}

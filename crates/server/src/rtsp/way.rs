@@ -1,0 +1,288 @@
+//! The ways that packets may take: to whom, by which ports or channels, and what is said of it.
+//!
+//! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to S10), whatever kind of
+//! title it is of. What is taken for a way that is not gone is given back by whoever asked for it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tactus_core::datagrams::Ip;
+use tactus_core::rtp::frame;
+use tactus_core::rtsp::Status;
+use tactus_core::rtsp::message::Reply;
+use tactus_core::rtsp::transport::{Ends, Lower, Offer, Ports};
+use tactus_core::units::Nanos;
+use tactus_sys::tcp::Preparation;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::groups::NoGroup;
+use super::ports::Pair;
+use super::{House, Reason};
+use crate::broker::Outlet;
+use crate::config::rtsp::Principal;
+use crate::made::Connection;
+
+/// The way that the packets of one stream take.
+pub(super) struct Way {
+    pub(super) path: Path,
+    pub(super) to: SocketAddr,
+    /// As it is answered, but for the source.
+    pub(super) transport: String,
+}
+
+/// How packets travel.
+pub(super) enum Path {
+    Datagrams(ByDatagrams),
+    Frames(ByFrames),
+}
+
+pub(super) struct ByDatagrams {
+    pub(super) outlet: Outlet,
+    pub(super) to: SocketAddr,
+    pub(super) burst: Nanos,
+    /// Where reports come to, and from where; none of a group.
+    pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
+}
+
+pub(super) struct ByFrames {
+    /// The connection, to which nobody else writes.
+    writer: TcpStream,
+    peer: SocketAddr,
+    /// Of RTP and of RTCP.
+    pub(super) channels: (u8, u8),
+    /// It is of no more use.
+    pub(super) is_broken: bool,
+}
+
+/// Who asks.
+pub(super) struct Asker<'a> {
+    pub(super) house: &'a Arc<House>,
+    pub(super) socket: &'a TcpStream,
+    pub(super) peer: SocketAddr,
+    /// Our address.
+    pub(super) own: IpAddr,
+    pub(super) principal: Option<&'a Principal>,
+}
+
+/// What the connection carries already.
+pub(super) enum Carries<'a> {
+    Nothing,
+    /// Another session.
+    Another,
+    /// Other tracks of this one, on these channels.
+    Channels(&'a [(u8, u8)]),
+}
+
+/// What the kernel may hold unsent of a connection that carries frames: 50 ms of 20 Mbit/s.
+const NOT_SENT_MAX: u32 = 128 << 10;
+/// Time for what is said on a connection to be taken.
+const SAY_MAX: Duration = Duration::from_secs(10);
+
+fn none(text: &str) -> Reply {
+    Reply::said(Status::UNSUPPORTED_TRANSPORT, text)
+}
+
+fn failed(error: &io::Error) -> Reply {
+    tracing::warn!(%error, "no ports can be had for RTP");
+    Reply::said(Status::INTERNAL, "no ports can be had")
+}
+
+impl Asker<'_> {
+    /// The first way of those offered that packets may take.
+    ///
+    /// # Errors
+    /// When they must take none of them.
+    pub(super) fn way(
+        &self,
+        offers: &[Offer],
+        carries: &Carries<'_>,
+    ) -> Result<(Way, Offer), Reply> {
+        let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
+        for offer in offers {
+            let way = match offer.lower {
+                _ if offer.records => Err(none("nothing is recorded by RTSP here")),
+                Lower::Interleaved(channels) => self.by_frames(channels, carries),
+                Lower::Unicast(ports) => self.by_datagrams(ports, offer),
+                Lower::Multicast(port) => self.to_group(port, offer),
+            };
+            match way {
+                Ok(way) => return Ok((way, *offer)),
+                Err(reply) => worst = reply,
+            }
+        }
+        self.house.counters.refuse(Reason::Transport);
+        Err(worst)
+    }
+
+    fn by_frames(&self, wanted: Option<(u8, u8)>, carries: &Carries<'_>) -> Result<Way, Reply> {
+        let used = match carries {
+            Carries::Nothing => &[][..],
+            Carries::Another => {
+                return Err(none("this connection carries another session already"));
+            }
+            Carries::Channels(used) => used,
+        };
+        let is_free = |one: u8| used.iter().all(|&(rtp, rtcp)| one != rtp && one != rtcp);
+        let pairs = (0..u8::MAX).step_by(2).map(|rtp| (rtp, rtp + 1));
+        let free = |&(rtp, rtcp): &(u8, u8)| is_free(rtp) && is_free(rtcp);
+        let channels = wanted.or_else(|| pairs.clone().find(free)).filter(free);
+        let channels = channels.ok_or_else(|| none("these channels carry another track"))?;
+        let preparation = Preparation { not_sent_max: Some(NOT_SENT_MAX), send_buffer: None };
+        let writer = tactus_sys::tcp::prepare(self.socket, preparation)
+            .and_then(|_| self.socket.as_fd().try_clone_to_owned())
+            .and_then(|socket| TcpStream::from_std(socket.into()))
+            .map_err(|error| failed(&error))?;
+        let transport = format!("RTP/AVP/TCP;unicast;interleaved={}-{}", channels.0, channels.1);
+        let path = Path::Frames(ByFrames { writer, peer: self.peer, channels, is_broken: false });
+        Ok(Way { path, to: self.peer, transport })
+    }
+
+    fn by_datagrams(&self, ports: Ports, offer: &Offer) -> Result<Way, Reply> {
+        let house = self.house;
+        let mut to = self.peer;
+        if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
+            if !may_be_sent_to(other, self.own, self.principal) {
+                house.counters.refuse(Reason::Reflect);
+                tracing::warn!(peer = %self.peer, destination = %other, "it must not be sent there");
+                let text = "packets are sent to who asks";
+                return Err(Reply::said(offer.form.prohibited(), text));
+            }
+            to = SocketAddr::new(other, 0);
+        }
+        if to.is_ipv4() != self.own.is_ipv4() {
+            return Err(none("packets are sent by the same protocol"));
+        }
+        let pair = house.pair(self.own).map_err(|error| failed(&error))?;
+        let server = pair.ports;
+        // Row S10: not to ourselves.
+        if to.ip() == self.own && [server.rtp, server.rtcp()].contains(&ports.rtp) {
+            return Err(none("these ports are the server's"));
+        }
+        to.set_port(ports.rtp);
+        let mut from = to;
+        from.set_port(ports.rtcp());
+        let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
+        let transport = offer.form.unicast(ends);
+        let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
+        let reports = Some((pair, from));
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports });
+        Ok(Way { path, to, transport })
+    }
+
+    fn to_group(&self, port: Option<Ports>, offer: &Offer) -> Result<Way, Reply> {
+        let house = self.house;
+        let hops = offer.ttl.unwrap_or(house.config.hops);
+        if hops == 0 || hops > house.config.hops {
+            return Err(none("not so far"));
+        }
+        let port = port.map_or(house.config.group_port, |port| port.rtp);
+        if port != house.config.group_port {
+            return Err(none("groups have another port here"));
+        }
+        let group = house.groups.take(offer.destination, self.own.is_ipv4());
+        let group = group.map_err(|why| match why {
+            NoGroup::NotOurs => none("this is no group of ours"),
+            NoGroup::InUse => {
+                house.counters.refuse(Reason::Room);
+                Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
+            }
+        })?;
+        let outlet = house.pairs.for_group(group, hops).map_err(|error| {
+            house.groups.free(group);
+            failed(&error)
+        })?;
+        let to = SocketAddr::new(group, port);
+        let ports = Ports { rtp: port };
+        let transport = offer.form.multicast(group, ports, hops);
+        let burst = house.config.burst;
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports: None });
+        Ok(Way { path, to, transport })
+    }
+}
+
+impl Path {
+    /// Where reports come to, and from where.
+    pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
+        match self {
+            Self::Datagrams(path) => path.reports.clone(),
+            Self::Frames(_) => None,
+        }
+    }
+}
+
+impl ByDatagrams {
+    pub(super) fn report(&self, bytes: &[u8]) {
+        if let Some((pair, to)) = &self.reports {
+            pair.report(*to, bytes);
+        }
+    }
+}
+
+impl ByFrames {
+    /// Says something on the connection while nothing is sent.
+    pub(super) async fn say(&mut self, text: &[u8]) {
+        if self.is_broken {
+            return;
+        }
+        let said = tokio::time::timeout(SAY_MAX, self.writer.write_all(text)).await;
+        self.is_broken = !matches!(said, Ok(Ok(())));
+    }
+
+    /// The connection, for whoever sends.
+    pub(super) fn socket(&self) -> io::Result<OwnedFd> {
+        self.writer.as_fd().try_clone_to_owned()
+    }
+
+    /// The same, for what is made, on these channels.
+    pub(super) fn connection(&self, channels: Vec<u8>) -> io::Result<Connection> {
+        Ok(Connection { socket: Arc::new(self.socket()?), peer: self.peer, channels })
+    }
+
+    pub(super) fn ip(&self) -> Ip {
+        if self.peer.is_ipv4() { Ip::V4 } else { Ip::V6 }
+    }
+}
+
+/// A report in a frame of its own (RFC 2326, section 10.12).
+pub(super) fn report_frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
+    let len = u16::try_from(bytes.len()).expect("reports are short");
+    [&frame::head(channel, len)[..], bytes].concat().into()
+}
+
+/// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and some never.
+fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
+    let is_broadcast = matches!(other, IpAddr::V4(ip) if ip.is_broadcast());
+    let never = other == own
+        || other.is_unspecified()
+        || other.is_multicast()
+        || other.is_loopback()
+        || is_broadcast;
+    !never && principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::rtsp::Net;
+
+    #[test]
+    fn s08_s10_nobody_is_sent_to_who_did_not_ask() {
+        let wide = |text: &str| vec![Net::parse(text).unwrap()];
+        let anna = |destinations| {
+            let (name, password) = ("anna".into(), "".into());
+            Principal { name, password, destinations, records: false }
+        };
+        let own: IpAddr = "10.0.0.1".parse().unwrap();
+        let may = |to: &str, who: Option<&Principal>| may_be_sent_to(to.parse().unwrap(), own, who);
+        let (named, all) = (anna(wide("10.1.0.0/16")), anna(wide("0.0.0.0/0")));
+        assert!(!may("10.1.0.7", None) && !may("10.1.0.7", Some(&anna(vec![]))));
+        assert!(may("10.1.0.7", Some(&named)) && !may("10.2.0.7", Some(&named)));
+        for never in ["10.0.0.1", "0.0.0.0", "255.255.255.255", "239.1.1.1", "127.0.0.1"] {
+            assert!(!may(never, Some(&all)), "{never}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Trick play of movies: their pictures as packets of RTP, faster, backwards and slower, without sound.
+//!
+//! Promise: at other speeds than half of their own the pictures that stand alone (`stss`) are shown, at the scale
+//! exactly, as many in a second as there is room for; each has been sent when it is its time to be shown, at a rate that is
+//! never more than that of the busiest second of all pictures. Timestamps run on with the time of whoever watches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tactus_core::itinerary::Itinerary;
+use tactus_core::made::Timed;
+use tactus_core::ts::trick::{Choice, Scale, Terms};
+use tactus_core::units::{BitRate, MediaTime, Nanos};
+
+use super::gather::Gather;
+use super::plan::Plan;
+use super::{Course, Fault, Wanted, Whereto, as_many_as_fit, nanos};
+use crate::broker::{Broker, MadeRate, Reading};
+use crate::catalogue::OpenTitle;
+use crate::made::movie::{Moment, MovieStreams, Part, Sent, bytes_of, needs, packets};
+use crate::made::{Feed, Made, Transformer};
+use crate::media::movie::{Codec, Movie, Sample, Track};
+
+/// A movie that is shown so. It ends when what is made is dropped.
+pub struct MovieTrick {
+    /// What is made of it: the pictures alone.
+    pub made: Made,
+    /// From where to where, and how fast.
+    pub course: Course,
+}
+
+impl MovieTrick {
+    /// Admits it and begins. What is `sent` are the pictures, and its timestamp is that of the first of them.
+    ///
+    /// # Errors
+    /// [`Fault`] says why not; nothing has changed.
+    ///
+    /// # Panics
+    /// Outside of an executor.
+    pub fn start(
+        broker: &Broker,
+        title: &Arc<OpenTitle>,
+        movie: &Arc<Movie>,
+        wanted: Wanted,
+        sent: Sent,
+        whereto: Whereto,
+    ) -> Result<Self, Fault> {
+        let show = Show { broker, title, movie, wanted, sent };
+        if !movie.tracks[sent.track as usize].is_video() {
+            return Err(Fault::NoPictures);
+        }
+        if wanted.scale == Scale::SLOW {
+            return show.slow(whereto);
+        }
+        as_many_as_fit(|per_second| show.fast(per_second, whereto.clone()))
+    }
+}
+
+/// What is to be shown.
+struct Show<'a> {
+    broker: &'a Broker,
+    title: &'a Arc<OpenTitle>,
+    movie: &'a Arc<Movie>,
+    wanted: Wanted,
+    sent: Sent,
+}
+
+impl Show<'_> {
+    fn fast(&self, per_second: u32, whereto: Whereto) -> Result<MovieTrick, Fault> {
+        let Wanted { scale, from } = self.wanted;
+        let track = &self.movie.tracks[self.sent.track as usize];
+        let needs = needs(track, track.samples_per_second.max(2 * per_second));
+        let terms = Terms { scale, from, per_second, rate: needs.rate };
+        let (samples, choices): (Vec<_>, Vec<_>) = choose(track, terms).into_iter().unzip();
+        let (first, last) = choices.first().zip(choices.last()).ok_or(Fault::NoPictures)?;
+        let after = to_send(track, &track.samples()[samples[0]], needs.rate);
+        let course = Course { scale, from: first.shown, after, last: last.shown };
+        let block = self.broker.block(self.title.volume);
+        let plan = Plan::new(choices, block, self.title.len);
+        let itinerary = Itinerary::new(plan.stops.as_slice().into(), self.title.len, block)
+            .map_err(|_| Fault::NoPictures)?;
+        let feed = Feed {
+            title: Arc::clone(self.title),
+            reading: Reading {
+                range: 0..itinerary.len().0,
+                itinerary: Some(itinerary),
+                rate: plan.rate,
+                burst: plan.ready,
+            },
+            ready: plan.ready.min(plan.len()),
+            hold: plan.hold,
+        };
+        let maker = Pictures {
+            movie: Arc::clone(self.movie),
+            sent: self.sent,
+            sequence: self.sent.session.sequence,
+            rate: needs.rate,
+            after,
+            samples: samples.into(),
+            gather: Gather::new(plan),
+            packets: VecDeque::new(),
+        };
+        let made = whereto.begin(self.broker, feed, needs, maker)?;
+        Ok(MovieTrick { made, course })
+    }
+
+    fn slow(&self, whereto: Whereto) -> Result<MovieTrick, Fault> {
+        /// It takes so many times as long.
+        const STRETCH: u32 = 2;
+        let Wanted { scale, from } = self.wanted;
+        let begin = self.movie.begin(nanos(from));
+        let track = &self.movie.tracks[self.sent.track as usize];
+        let first = &track.samples()[begin.first[self.sent.track as usize] as usize];
+        let mut sent = self.sent;
+        let stamp = track.stamp(first).wrapping_mul(STRETCH);
+        sent.session.timestamp = sent.session.timestamp.wrapping_sub(stamp);
+        let at = begin.at;
+        let movie = Arc::clone(self.movie);
+        let part = Part { movie, begin, end: None, tracks: vec![sent], stretch: STRETCH };
+        let feed = part.feed(self.title).ok_or(Fault::NoPictures)?;
+        let needs: MadeRate = part.needs()[0];
+        // A picture is shown some time after it has been sent; that time is as much longer.
+        let ahead = (i128::from(at.0) - part.epoch()) * i128::from(STRETCH);
+        let course = Course {
+            scale,
+            from: media_time(at),
+            after: media_time(Nanos(u64::try_from(ahead).unwrap_or(0))),
+            last: media_time(self.movie.duration),
+        };
+        let streams = MovieStreams::new(part, feed.reading.range.start);
+        let made = whereto.begin(self.broker, feed, needs, streams)?;
+        Ok(MovieTrick { made, course })
+    }
+}
+
+/// Chooses pictures that stand alone, each with its number in the track: the last at or before the beginning, or else
+/// the first of all; then whatever comes soon enough and can be sent since the one before it.
+fn choose(track: &Track, terms: Terms) -> Vec<(usize, Choice)> {
+    let Terms { scale, from, per_second, rate } = terms;
+    let shown = |sample: &Sample| {
+        let shown = u64::try_from(track.shown(sample)).unwrap_or(0);
+        media_time(Nanos(shown))
+    };
+    let alone = || track.samples().iter().enumerate().filter(|(_, sample)| sample.is_sync);
+    let before = alone().rfind(|(_, sample)| shown(sample) <= from);
+    let Some((first, begin)) = before.or_else(|| alone().next()) else { return vec![] };
+    let begin = shown(begin);
+    let apart = 27_000_000 / u64::from(per_second.max(1));
+    let mut chosen: Vec<(usize, Choice)> = vec![];
+    let mut take = |(nth, sample): (usize, &Sample)| {
+        let (this, at) = (shown(sample), sample.at);
+        let way = match scale.is_reverse() {
+            true => begin.0.checked_sub(this.0),
+            false => this.0.checked_sub(begin.0),
+        };
+        let Some(due) = way.map(|way| scale.shown(MediaTime(way))) else { return };
+        if let Some((_, last)) = chosen.last() {
+            let gap = due.0.saturating_sub(last.due.0);
+            if gap < apart || gap < to_send(track, sample, rate).0 {
+                return;
+            }
+        }
+        chosen.push((nth, Choice { at, end: at + u64::from(sample.len), shown: this, due }));
+    };
+    let forwards = alone().filter(|(nth, _)| *nth >= first);
+    let backwards = || track.samples()[..=first].iter().enumerate().rev();
+    match scale.is_reverse() {
+        true => backwards().filter(|(_, sample)| sample.is_sync).for_each(&mut take),
+        false => forwards.for_each(&mut take),
+    }
+    chosen
+}
+
+/// How long it takes to send a picture.
+fn to_send(track: &Track, sample: &Sample, rate: BitRate) -> MediaTime {
+    let span = rate.time_for(bytes_of(track, sample.len));
+    MediaTime((u128::from(span.0) * 27).div_ceil(1000) as u64)
+}
+
+/// Packets of pictures that stand alone, each of which has been sent when it is shown.
+struct Pictures {
+    movie: Arc<Movie>,
+    sent: Sent,
+    /// Of the next packet.
+    sequence: u16,
+    rate: BitRate,
+    /// When the first picture is shown.
+    after: MediaTime,
+    /// The numbers of those that have not come.
+    samples: VecDeque<usize>,
+    gather: Gather,
+    packets: VecDeque<Timed>,
+}
+
+impl Pictures {
+    /// The packets of the next picture; false when it has not come, or there is none.
+    fn build(&mut self) -> bool {
+        let Some((choice, mut bytes)) = self.gather.next() else { return false };
+        let track = &self.movie.tracks[self.sent.track as usize];
+        let nth = self.samples.pop_front().expect("each choice is of a sample");
+        let sample = &track.samples()[nth];
+        if let Codec::H265 { width, .. } = track.codec {
+            cut_off(&mut bytes, width);
+        }
+        let lasts = to_send(track, sample, self.rate);
+        let ticks = u128::from(choice.due.0) * u128::from(track.clock()) / 27_000_000;
+        let moment = Moment {
+            due: nanos(MediaTime(self.after.0 + choice.due.0 - lasts.0)),
+            lasts: nanos(lasts),
+            // Runs modulo its width.
+            timestamp: self.sent.session.timestamp.wrapping_add(ticks as u32),
+        };
+        self.packets.extend(packets(
+            (track, sample, &bytes),
+            &self.sent,
+            &mut self.sequence,
+            moment,
+        ));
+        true
+    }
+}
+
+impl Transformer for Pictures {
+    fn push(&mut self, bytes: &[u8]) {
+        self.gather.push(bytes);
+    }
+
+    fn end(&mut self) {}
+
+    fn next(&mut self) -> Option<(usize, Timed)> {
+        loop {
+            if let Some(timed) = self.packets.pop_front() {
+                return Some((0, timed));
+            }
+            if !self.build() {
+                return None;
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.gather.held()
+    }
+}
+
+/// Makes a picture the first of a sequence of its own, behind which no picture comes that was coded with those
+/// before it: a decoder shows what it has before it, also where its own count (POC) runs backwards. It differs
+/// from a picture of an open group in the type of its units only (H.265, 7.4.2.2 and 8.1.3).
+fn cut_off(bytes: &mut [u8], width: usize) {
+    const CRA: u8 = 21;
+    const BLA_N_LP: u8 = 18;
+    let mut rest = bytes;
+    while let Some((len, behind)) = rest.split_at_mut_checked(width) {
+        let len = len.iter().fold(0, |len, &byte| len << 8 | usize::from(byte));
+        let Some((unit, behind)) = behind.split_at_mut_checked(len) else { return };
+        if let Some(first) = unit.first_mut()
+            && *first >> 1 & 0x3f == CRA
+        {
+            *first = *first & 0x81 | BLA_N_LP << 1;
+        }
+        rest = behind;
+    }
+}
+
+/// Ticks of 27 MHz. Rounds down.
+fn media_time(time: Nanos) -> MediaTime {
+    MediaTime((u128::from(time.0) * 27 / 1000) as u64)
+}
+
+#[cfg(test)]
+mod tests;

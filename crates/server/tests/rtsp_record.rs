@@ -1,0 +1,422 @@
+//! Recording by RTSP: what ffmpeg and GStreamer announce becomes a title, with every frame.
+//!
+//! Promise: over UDP and in the connection; by TEARDOWN, and when the connection is cut. Who may not is told so. A program
+//! that is not installed fails its test by name.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::config::{Auto, Config};
+use tactus::engine::{self, Engine};
+use tactus::http::Uploads;
+use tactus::media::probe;
+use tactus::recording::Recorder;
+use tactus::rtsp::Rtsp;
+use tactus::store::Medium;
+use tactus_core::ts::{Continuity, Packet};
+use tactus_core::units::{Bytes, MIB};
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SECONDS: usize = 4;
+const PICTURES: usize = 25 * SECONDS;
+
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
+    sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+
+/// A server that records. One at a time: it pins its cores.
+struct Stage {
+    rtsp: Rtsp,
+    uploads: Option<Uploads>,
+    _engine: Engine,
+    address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+    dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    fn new(more: &str) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        let titles = dir.path().join("titles");
+        // A disk that is measured while the machine has no time may have room for nothing.
+        fs::create_dir_all(titles.join(".tactus")).expect("a directory of the server's own");
+        fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
+        fs::write(dir.path().join("password"), "correct-horse").expect("a password");
+        let text = format!("[[volume]]\npath = \"{}\"\nuploads = true\n{more}", titles.display());
+        let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
+        config.memory.arena = Auto::Set(Bytes(64 * MIB));
+        let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
+        let catalogue = Arc::new(Catalogue::new(&titles, rules).expect("a volume"));
+        let engine = engine::start(&config).expect("the engine starts");
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        let media = engine.intakes.iter();
+        let media: Vec<_> = media
+            .map(|intake| intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>))
+            .collect();
+        let uploads = runtime.block_on(Uploads::open(&config, &media)).expect("a volume");
+        let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).expect("passwords");
+        if let Some(uploads) = &uploads {
+            let volumes = Arc::clone(&uploads.volumes);
+            rtsp.record_with(Recorder::new(engine.broker.clone(), volumes));
+        }
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        runtime.spawn(rtsp.clone().serve(listener));
+        let runtime = Some(runtime);
+        Self { rtsp, uploads, _engine: engine, address, runtime, dir, _turn: turn }
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("rtsp://{}/{name}", self.address)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join("titles").join(name)
+    }
+
+    /// Pictures with some out of order, and sound.
+    fn film(&self) -> PathBuf {
+        let film = self.dir.path().join("film.mp4");
+        let seconds = SECONDS.to_string();
+        let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
+        let audio = format!("anoisesrc=sample_rate=48000:duration={seconds}");
+        let words = [
+            "-v", "error", "-y", "-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio, "-c:v",
+            "libx264", "-preset", "veryfast", "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a",
+            "320k", "-ac", "2",
+        ];
+        said("ffmpeg", "ffmpeg", &[&words[..], &[&film.display().to_string()]].concat());
+        film
+    }
+
+    /// Waits until the title is there.
+    fn title(&self, name: &str) -> Vec<u8> {
+        let end = Instant::now() + PATIENCE;
+        while !self.file(name).exists() {
+            assert!(Instant::now() < end, "{:?}", self.rtsp.all());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        fs::read(self.file(name)).expect("a title")
+    }
+
+    fn connect(&self) -> Client {
+        let socket = TcpStream::connect(self.address).expect("the server listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Client { socket, cseq: 0 }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(self.rtsp.close());
+            if let Some(uploads) = self.uploads.take() {
+                runtime.block_on(uploads.close());
+            }
+            runtime.shutdown_timeout(PATIENCE);
+        }
+    }
+}
+
+struct Client {
+    socket: TcpStream,
+    cseq: u32,
+}
+
+impl Client {
+    /// The status, and all of the answer.
+    fn ask(&mut self, method: &str, uri: &str, fields: &str, body: &str) -> (u16, String) {
+        self.cseq += 1;
+        let (cseq, len) = (self.cseq, body.len());
+        let length = if len > 0 { format!("Content-Length: {len}\r\n") } else { String::new() };
+        let text = format!("{method} {uri} RTSP/1.0\r\nCSeq: {cseq}\r\n{fields}{length}\r\n{body}");
+        self.socket.write_all(text.as_bytes()).expect("the server reads");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.socket.read_exact(&mut byte).expect("an answer");
+            head.push(byte[0]);
+        }
+        let mut text = String::from_utf8(head).expect("text");
+        let status = text.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a status");
+        let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        if let Some(length) = length.and_then(|text| text.parse().ok()) {
+            let mut body = vec![0; length];
+            self.socket.read_exact(&mut body).expect("a body");
+            text += std::str::from_utf8(&body).expect("text");
+        }
+        (status, text)
+    }
+
+    fn announce(&mut self, uri: &str, sdp: &str) -> (u16, String) {
+        self.ask("ANNOUNCE", uri, "Content-Type: application/sdp\r\n", sdp)
+    }
+}
+
+const SDP: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\n";
+const FRAMES: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1;mode=record\r\n";
+const ANYONE: &str = "[rtsp]\nrecorders = \"anyone\"\n";
+
+/// What a program says; it has to end well.
+fn said(program: &str, package: &str, words: &[&str]) -> String {
+    let out = run(program, package, words);
+    assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn run(program: &str, package: &str, words: &[&str]) -> Output {
+    let out = Command::new("timeout").args(["120", program]).args(words).output();
+    out.unwrap_or_else(|_| panic!("{program} is missing: install the package {package}"))
+}
+
+/// The sums of all decoded frames of a stream, like `v:0`.
+fn sums(file: &Path, stream: &str) -> Vec<String> {
+    let file = file.display().to_string();
+    let map = format!("0:{stream}");
+    let words = [
+        "-v",
+        "error",
+        "-i",
+        &file,
+        "-map",
+        &map,
+        "-fps_mode",
+        "passthrough",
+        "-f",
+        "framemd5",
+        "-",
+    ];
+    let out = run("ffmpeg", "ffmpeg", &words);
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && complaint.is_empty(), "{complaint}");
+    let told = String::from_utf8(out.stdout).expect("text");
+    let lines = told.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| Some(line.rsplit_once(',')?.1.trim().to_owned())).collect()
+}
+
+fn has_no_gap(title: &[u8]) {
+    let mut continuity = Continuity::default();
+    for bytes in title.as_chunks().0 {
+        let packet = Packet::read(bytes).expect("a sync byte");
+        assert_eq!(continuity.handle_packet(&packet), None);
+    }
+    assert!(!title.is_empty() && title.len().is_multiple_of(188));
+}
+
+fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
+    let name = format!("{transport}.ts");
+    let (film, url) = (film.display().to_string(), stage.url(&name));
+    let words = ["-v", "error", "-re", "-i", &film, "-c", "copy", "-f", "rtsp", "-rtsp_transport"];
+    said("ffmpeg", "ffmpeg", &[&words[..], &[transport, &url]].concat());
+    has_no_gap(&stage.title(&name));
+    let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| sums(&file, "v:0"));
+    assert_eq!(came.len(), PICTURES);
+    assert!(came == sent, "{transport}: every picture as in the film");
+    // What is shown when: as in the film, all moved by the same time.
+    let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| {
+        let file = file.display().to_string();
+        let show =
+            ["-v", "error", "-show_entries", "packet=codec_type,pts_time", "-of", "csv=p=0", &file];
+        let told = said("ffprobe", "ffmpeg", &show);
+        let times = told.lines().filter_map(|line| {
+            let (kind, time) = line.split_once(',')?;
+            let time: f64 = time.trim_end_matches(',').parse().ok()?;
+            Some((kind.to_owned(), time))
+        });
+        let times: Vec<_> = times.collect();
+        ["video", "audio"].map(|kind| {
+            let of = times.iter().filter(|(known, _)| known == kind);
+            let mut of: Vec<f64> = of.map(|(_, time)| *time).collect();
+            of.sort_by(f64::total_cmp);
+            of
+        })
+    });
+    let moved = came[0][0] - sent[0][0];
+    for (came, sent) in came[0].iter().zip(&sent[0]) {
+        assert!((came - sent - moved).abs() < 0.001, "{came} {sent}");
+    }
+    // ffmpeg gathers frames of sound for a packet (three of these do not fit), and does not send what it has at the end.
+    assert!(came[1].len() + 2 >= sent[1].len(), "{} of {}", came[1].len(), sent[1].len());
+    for (came, sent) in came[1].iter().zip(&sent[1]) {
+        assert!((came - sent - moved).abs() < 0.001, "{transport}: sound at {came}, {sent}");
+    }
+}
+
+#[test]
+fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
+    let stage = Stage::new(ANYONE);
+    let film = stage.film();
+    film_is_recorded(&stage, &film, "udp");
+    film_is_recorded(&stage, &film, "tcp");
+}
+
+#[test]
+fn gstreamer_records_a_film_and_a_transport_stream() {
+    let stage = Stage::new(ANYONE);
+    let film = stage.film();
+    for transport in ["udp", "tcp"] {
+        let name = format!("parts-{transport}.ts");
+        let pipeline = format!(
+            "-q rtspclientsink name=s location={} protocols={transport} filesrc location={} ! qtdemux name=d \
+             d.video_0 ! queue ! h264parse ! s.sink_0 d.audio_0 ! queue ! aacparse ! s.sink_1",
+            stage.url(&name),
+            film.display(),
+        );
+        let words: Vec<_> = pipeline.split_whitespace().collect();
+        said("gst-launch-1.0", "gstreamer1.0-tools", &words);
+        has_no_gap(&stage.title(&name));
+        assert!(sums(&stage.file(&name), "v:0") == sums(&film, "v:0"), "{transport}");
+    }
+    let whole = stage.dir.path().join("film.ts");
+    let (from, to) = (film.display().to_string(), whole.display().to_string());
+    said("ffmpeg", "ffmpeg", &["-v", "error", "-i", &from, "-c", "copy", "-f", "mpegts", &to]);
+    // What tsparse makes of it: at the end it says some packets twice.
+    let parsed = stage.dir.path().join("parsed.ts");
+    let parse = format!(
+        "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! filesink location={}",
+        parsed.display()
+    );
+    let words: Vec<_> = parse.split_whitespace().collect();
+    said("gst-launch-1.0", "gstreamer1.0-tools", &words);
+    let sent = fs::read(&parsed).expect("it was written");
+    for transport in ["udp", "tcp"] {
+        let name = format!("whole-{transport}.ts");
+        let pipeline = format!(
+            "-q filesrc location={to} ! tsparse set-timestamps=true alignment=7 ! rtspclientsink location={} \
+             protocols={transport}",
+            stage.url(&name)
+        );
+        let words: Vec<_> = pipeline.split_whitespace().collect();
+        said("gst-launch-1.0", "gstreamer1.0-tools", &words);
+        let came = stage.title(&name);
+        has_no_gap(&came);
+        assert!(came == sent, "{transport}: {} of {} bytes", came.len(), sent.len());
+    }
+}
+
+#[test]
+fn a_connection_that_is_cut_leaves_a_title_of_what_came() {
+    let stage = Stage::new(ANYONE);
+    let mut client = stage.connect();
+    let url = stage.url("cut.ts");
+    assert_eq!(client.announce(&url, SDP).0, 200);
+    let (status, said) = client.ask("SETUP", &url, FRAMES, "");
+    assert_eq!(status, 200, "{said}");
+    let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
+    let session = format!("{}\r\n", session.split(';').next().expect("a name"));
+    assert_eq!(client.ask("RECORD", &url, &session, "").0, 200);
+    let other = stage.connect().announce(&url, SDP);
+    assert_eq!(other.0, 409, "it is being recorded: {}", other.1);
+    let mut sent = Vec::new();
+    for nth in 0..200u8 {
+        let mut packet = vec![0x47, 1, 0, 0x10 | nth & 15];
+        packet.resize(188, nth);
+        let head = [b'$', 0, 0, 200, 0x80, 33, 0, nth, 0, 0, 0, 0, 0, 0, 0, 9];
+        client.socket.write_all(&[&head, &packet[..]].concat()).expect("the server reads");
+        sent.extend(packet);
+    }
+    drop(client);
+    assert!(stage.title("cut.ts") == sent);
+    // Now it is there, and stays.
+    assert_eq!(stage.connect().announce(&url, SDP).0, 409);
+}
+
+#[test]
+fn s17_who_may_not_record_is_told_so() {
+    let url = |stage: &Stage| stage.url("a.ts");
+    let stage = Stage::new("");
+    assert_eq!(stage.connect().announce(&url(&stage), SDP).0, 401);
+    drop(stage);
+    let people = "[rtsp]\nrecorders = \"principals\"\n\
+        [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\nrecords = true\n\
+        [[rtsp.principal]]\nname = \"wall\"\npassword_file = \"password\"\n";
+    let stage = Stage::new(people);
+    assert_eq!(stage.connect().announce(&url(&stage), SDP).0, 401);
+    let film = stage.film().display().to_string();
+    for (name, may) in [("wall", false), ("anna", true)] {
+        let url = format!("rtsp://{name}:correct-horse@{}/{name}.ts", stage.address);
+        let words =
+            ["-v", "error", "-re", "-t", "2", "-i", &film, "-c", "copy", "-f", "rtsp", &url];
+        let out = run("ffmpeg", "ffmpeg", &words);
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.success(), may, "{name}: {told}");
+        assert!(may || told.contains("403"), "{told}");
+    }
+    has_no_gap(&stage.title("anna.ts"));
+    assert!(!stage.file("wall.ts").exists());
+    drop(stage);
+
+    let stage = Stage::new(ANYONE);
+    let says = |name: &str, sdp: &str| stage.connect().announce(&stage.url(name), sdp);
+    assert_eq!(says("a.ts", &format!("{SDP}{}", "m=video 0 RTP/AVP 33\r\n".repeat(16))).0, 400);
+    assert_eq!(says("a.ts", "no description").0, 400);
+    let (status, said) = says("a.ts", &SDP.replace("33", "96\r\na=rtpmap:96 VP8/90000"));
+    assert!(status == 415 && said.contains("VP8"), "{said}");
+    assert_eq!(says("a.mp4", SDP).0, 403);
+    let long = format!("Content-Length: {}\r\n", (64 << 10) + 1);
+    assert_eq!(stage.connect().ask("ANNOUNCE", &url(&stage), &long, "").0, 413);
+    assert_eq!(stage.connect().ask("RECORD", &url(&stage), "", "").0, 455);
+}
+
+#[test]
+fn the_last_place_is_taken_by_one() {
+    const CLIENTS: usize = 8;
+    let stage = Stage::new(&format!("{ANYONE}recordings_max = 1\n"));
+    for round in 0..4 {
+        let mut ready: Vec<_> = (0..CLIENTS)
+            .map(|nth| {
+                let mut client = stage.connect();
+                let url = stage.url(&format!("{round}-{nth}.ts"));
+                assert_eq!(client.announce(&url, SDP).0, 200);
+                let (status, said) = client.ask("SETUP", &url, FRAMES, "");
+                assert_eq!(status, 200, "{said}");
+                let session = said.lines().find(|line| line.starts_with("Session"));
+                let session = session.and_then(|line| line.split(';').next()).expect("a name");
+                (client, url, format!("{session}\r\n"))
+            })
+            .collect();
+        // All at once: each waits for its file while the others ask.
+        let start = std::sync::Barrier::new(CLIENTS);
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let ask = |(client, url, session): &mut (Client, String, String)| {
+                start.wait();
+                client.ask("RECORD", url, session, "").0
+            };
+            let asked: Vec<_> = ready.iter_mut().map(|one| scope.spawn(move || ask(one))).collect();
+            asked.into_iter().map(|one| one.join().expect("an answer")).collect()
+        });
+        let count = |status| answers.iter().filter(|answer| **answer == status).count();
+        assert_eq!((count(200), count(453)), (1, CLIENTS - 1), "{answers:?}");
+        // Its place is free when it is over.
+        for (client, url, session) in &mut ready {
+            assert_eq!(client.ask("TEARDOWN", url, session, "").0, 200);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_room_is_told_what_is_short() {
+    let stage = Stage::new(ANYONE);
+    let mut client = stage.connect();
+    let url = stage.url("huge.ts");
+    let sdp = format!("{SDP}b=AS:900000\r\n");
+    assert_eq!(client.announce(&url, &sdp).0, 200);
+    let (status, said) = client.ask("SETUP", &url, FRAMES, "");
+    assert_eq!(status, 200, "{said}");
+    let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
+    let session = format!("{}\r\n", session.split(';').next().expect("a name"));
+    let (status, said) = client.ask("RECORD", &url, &session, "");
+    assert_eq!(status, 453, "{said}");
+    assert!(said.contains("Retry-After") && said.contains("recording of 1.35 Gbit/s"), "{said}");
+    assert!(!stage.file("huge.ts").exists());
+}

@@ -1,0 +1,357 @@
+//! Where datagrams go that are sent as frames: device, addresses, and the next hop's address on the wire.
+//!
+//! Promise: looking never waits and allocates nothing; a thread of its own asks the kernel, and answers hold for a few
+//! seconds. Who gets a stale answer sends by the outlet's socket meanwhile: so the kernel goes on resolving
+//! neighbours, and a route that has changed is seen.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use tactus_core::ports::SocketHandle;
+use tactus_core::units::{MonoTime, Nanos, SECOND};
+use tactus_ring::spsc::{Consumer, Producer, ring};
+
+use crate::bell::{Bell, Sleeper, bell};
+use crate::frame::{Mac, Route, mac_of_group};
+use crate::outlet::{cookie, group_interface, option};
+use crate::routes::{Device, Routes};
+
+/// What is known of the destinations of a port.
+pub(crate) struct Directions {
+    known: Vec<Known>,
+    /// Where in `known` a destination is, by its hash: small, so that looking for one costs little memory.
+    places: Box<[u16]>,
+    questions: Producer<Question>,
+    answers: Consumer<Answer>,
+    resolver: Resolver,
+}
+
+/// What is known of a destination, and whether it still holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// It is being asked for, for the first time.
+    Unknown,
+    /// It holds.
+    Fresh(Found),
+    /// It has held, and is being asked for again: this one message leaves by the outlet's own socket.
+    Stale(Found),
+}
+
+/// How a destination is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// By frames of this kind.
+    Direct(Route),
+    /// By a device of ours, but the next hop's address is not known yet: by the outlet's own socket.
+    Unresolved,
+    /// Only by the outlet's own socket.
+    Elsewhere,
+}
+
+/// An outlet, by what the kernel never gives to two sockets, and an address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    pub(crate) cookie: u64,
+    pub(crate) to: IpAddr,
+}
+
+impl Key {
+    /// Spreads keys over places: one multiplication for each word.
+    pub(crate) fn hash(&self) -> usize {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let address = match self.to {
+            IpAddr::V4(to) => u64::from(to.to_bits()),
+            IpAddr::V6(to) => (to.to_bits() >> 64) as u64 ^ to.to_bits() as u64,
+        };
+        let mixed = (address.wrapping_mul(ODD) ^ self.cookie).wrapping_mul(ODD);
+        (mixed >> 40) as usize
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    key: Key,
+    found: Option<Found>,
+    until: MonoTime,
+    is_asked: bool,
+}
+
+/// What somebody wants to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    outlet: RawFd,
+    key: Key,
+}
+
+impl Question {
+    /// Whose datagrams go there.
+    pub(crate) fn outlet(&self) -> SocketHandle {
+        SocketHandle(self.outlet)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    key: Key,
+    found: Found,
+}
+
+/// Places for destinations: twice as many as there are, or looking for one takes long. When they are full, all
+/// are forgotten and asked again.
+const PLACES: usize = 8192;
+const KNOWN_MAX: usize = PLACES / 2;
+const NOBODY: u16 = u16::MAX;
+/// How long an answer holds. The kernel forgets a neighbour after 30 s at the earliest.
+const HOLDS: Nanos = SECOND.times(5);
+/// Questions under way.
+const QUESTIONS: usize = 256;
+
+impl Directions {
+    /// Nothing is known; `find` is asked, on a thread of its own.
+    pub(crate) fn new(find: impl FnMut(&Question) -> Found + Send + 'static) -> io::Result<Self> {
+        let (questions, asked) = ring(QUESTIONS);
+        let (answered, answers) = ring(QUESTIONS);
+        let resolver = Resolver::start(asked, answered, find)?;
+        let known = Vec::with_capacity(KNOWN_MAX);
+        let places = vec![NOBODY; PLACES].into_boxed_slice();
+        Ok(Self { known, places, questions, answers, resolver })
+    }
+
+    /// What is known of a destination; asks for what is not.
+    pub(crate) fn look(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Direction {
+        let place = self.place(&key);
+        let known = self.known.get(usize::from(self.places[place])).copied();
+        match known {
+            Some(Known { found: Some(found), until, .. }) if now < until => {
+                return Direction::Fresh(found);
+            }
+            Some(known) if known.is_asked => return known.stale(),
+            _ => {}
+        }
+        // A full ring of questions: it is asked with the next message.
+        if self.questions.push(Question { outlet: outlet.0, key }).is_ok() {
+            let found = known.and_then(|known| known.found);
+            // What was known of a way past the kernel holds until the answer comes.
+            let until = match known {
+                Some(Known { found: Some(Found::Direct(_)), until, .. }) => until + HOLDS,
+                _ => now,
+            };
+            self.set(place, Known { key, found, until, is_asked: true });
+            self.resolver.bell.ring();
+        }
+        known.map_or(Direction::Unknown, Known::stale)
+    }
+
+    /// Takes in what has been answered.
+    pub(crate) fn take_answers(&mut self, now: MonoTime) {
+        while let Some(Answer { key, found }) = self.answers.pop() {
+            let place = self.place(&key);
+            // It may have been forgotten meanwhile.
+            if let Some(known) = self.known.get_mut(usize::from(self.places[place])) {
+                *known = Known { key, found: Some(found), until: now + HOLDS, is_asked: false };
+            }
+        }
+    }
+
+    fn set(&mut self, place: usize, known: Known) {
+        match self.known.get_mut(usize::from(self.places[place])) {
+            Some(own) => *own = known,
+            None => {
+                self.places[place] = self.known.len() as u16;
+                self.known.push(known);
+            }
+        }
+    }
+
+    /// Where `key` is, or would be.
+    fn place(&mut self, key: &Key) -> usize {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+            self.places.fill(NOBODY);
+        }
+        let mut place = key.hash() % PLACES;
+        while self.known.get(usize::from(self.places[place])).is_some_and(|it| it.key != *key) {
+            place = (place + 1) % PLACES;
+        }
+        place
+    }
+}
+
+impl Known {
+    fn stale(self) -> Direction {
+        self.found.map_or(Direction::Unknown, Direction::Stale)
+    }
+}
+
+/// The thread that asks the kernel, so that nobody else waits for it.
+struct Resolver {
+    bell: Bell,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Resolver {
+    fn start(
+        mut asked: Consumer<Question>,
+        mut answered: Producer<Answer>,
+        mut find: impl FnMut(&Question) -> Found + Send + 'static,
+    ) -> io::Result<Self> {
+        let (bell, mut sleeper): (Bell, Sleeper) = bell()?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stopping);
+        let body = move || {
+            while !stops.load(Ordering::Acquire) {
+                while let Some(question) = asked.pop() {
+                    let answer = Answer { key: question.key, found: find(&question) };
+                    // As many answers fit as questions; who has gone does not take them.
+                    if answered.push(answer).is_err() {
+                        break;
+                    }
+                }
+                sleeper.wait_until(None);
+            }
+        };
+        let thread = std::thread::Builder::new().name("tactus-routes".to_owned()).spawn(body)?;
+        Ok(Self { bell, stopping, thread: Some(thread) })
+    }
+}
+
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been reported by the hook.
+            drop(thread.join());
+        }
+    }
+}
+
+/// What the kernel would do with a datagram of an outlet to an address.
+pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &Question) -> Found {
+    try_find(routes, devices, question).unwrap_or(Found::Elsewhere)
+}
+
+fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Option<Found> {
+    let Question { outlet, key: Key { cookie: wanted, to } } = *question;
+    let own = own_address(outlet)?;
+    let is_group = to.is_multicast();
+    let (level, hops, heard_here, class) = match to {
+        IpAddr::V4(_) => {
+            let hops = if is_group { libc::IP_MULTICAST_TTL } else { libc::IP_TTL };
+            (libc::IPPROTO_IP, hops, libc::IP_MULTICAST_LOOP, libc::IP_TOS)
+        }
+        IpAddr::V6(_) => {
+            let hops = if is_group { libc::IPV6_MULTICAST_HOPS } else { libc::IPV6_UNICAST_HOPS };
+            (libc::IPPROTO_IPV6, hops, libc::IPV6_MULTICAST_LOOP, libc::IPV6_TCLASS)
+        }
+    };
+    let number = |name| option(outlet, level, name, 0i32);
+    let (hops, class) = (number(hops)?, number(class)?);
+    let interface = match to {
+        _ if !is_group => None,
+        IpAddr::V4(_) => group_interface(wanted),
+        IpAddr::V6(_) => {
+            number(libc::IPV6_MULTICAST_IF).and_then(|index| u32::try_from(index).ok())
+        }
+    };
+    let interface = interface.filter(|&index| index != 0);
+    let hop = routes.hop(to, Some(own.ip()), interface).ok()??;
+    // Frames do not come back to members on this host. Of IPv6 the kernel does not say whether there are any.
+    let comes_back = hop.is_heard_here || to.is_ipv6();
+    if is_group && comes_back && number(heard_here)? != 0 {
+        return None;
+    }
+    let device = devices.iter().position(|device| device.index == hop.device)?;
+    let to_mac: Mac = match mac_of_group(to) {
+        Some(mac) => mac,
+        None => match routes.neighbour(hop.device, hop.next).ok()? {
+            Some(mac) => mac,
+            None => return Some(Found::Unresolved),
+        },
+    };
+    let from = match own.ip() {
+        any if any.is_unspecified() => hop.from?,
+        bound => bound,
+    };
+    // The number may have become another outlet's meanwhile.
+    (cookie(outlet) == Some(wanted)).then_some(Found::Direct(Route {
+        device: device as u8,
+        to_mac,
+        from_mac: devices[device].mac,
+        from: SocketAddr::new(from, own.port()),
+        hops: u8::try_from(hops).ok()?,
+        class: u8::try_from(class).ok()?,
+        mtu: devices[device].mtu,
+    }))
+}
+
+/// The same for the loopback as the only device: everything that has an address of its own is reached there.
+pub(crate) fn find_here(question: &Question) -> Found {
+    let own = own_address(question.outlet)
+        .filter(|own| own.is_ipv4() == question.key.to.is_ipv4() && !own.ip().is_unspecified());
+    let (to_mac, from_mac) = ([0; 6], [0; 6]);
+    let route = |from| Route { device: 0, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 };
+    own.map_or(Found::Elsewhere, |own| Found::Direct(route(own)))
+}
+
+fn own_address(outlet: RawFd) -> Option<SocketAddr> {
+    if outlet < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is borrowed for this call; one that is closed is an error, not a danger.
+    let outlet = unsafe { std::os::fd::BorrowedFd::borrow_raw(outlet) };
+    rustix::net::getsockname(outlet).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use std::net::Ipv4Addr;
+
+    const OUTLET: SocketHandle = SocketHandle(-1);
+
+    fn ask(directions: &mut Directions, now: MonoTime, to: u32) -> Direction {
+        directions.look(now, OUTLET, Key { cookie: 1, to: IpAddr::V4(Ipv4Addr::from_bits(to)) })
+    }
+
+    fn wait(directions: &mut Directions, now: MonoTime, to: u32, wanted: Direction) {
+        let end = clock::now() + SECOND.times(60);
+        while ask(directions, now, to) != wanted {
+            assert!(clock::now() < end, "the question was not answered");
+            std::thread::yield_now();
+            directions.take_answers(now);
+        }
+    }
+
+    #[test]
+    fn an_answer_holds_and_is_then_asked_for_again() {
+        let mut directions = Directions::new(|_| Found::Unresolved).unwrap();
+        let begin = MonoTime(SECOND.0);
+        assert_eq!(ask(&mut directions, begin, 7), Direction::Unknown);
+        wait(&mut directions, begin, 7, Direction::Fresh(Found::Unresolved));
+        let end = begin + HOLDS;
+        assert_eq!(ask(&mut directions, end, 7), Direction::Stale(Found::Unresolved));
+        wait(&mut directions, end, 7, Direction::Fresh(Found::Unresolved));
+    }
+
+    #[test]
+    fn destinations_beyond_those_that_there_is_room_for_are_asked_again() {
+        let mut directions = Directions::new(|_| Found::Elsewhere).unwrap();
+        for nth in 0..(KNOWN_MAX as u32 + 500) {
+            let key = Key { cookie: 1, to: IpAddr::V4(nth.into()) };
+            while ask(&mut directions, clock::now(), nth) == Direction::Unknown && {
+                let place = directions.place(&key);
+                directions.places[place] == NOBODY
+            } {
+                directions.take_answers(clock::now());
+            }
+            assert!(directions.known.len() <= KNOWN_MAX);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Gap frames: a packet port that keeps one link full, so that the link itself is the clock.
+//!
+//! Promise: a send never waits; between the frames of a turn lie as many bytes as their times are apart. What fills
+//! them are PAUSE frames of IEEE 802.3, annex 31B, which ask for no pause and go no further than the first switch. What
+//! leaves by other devices is kept until its time and leaves by its outlet's socket. The link's device must carry
+//! nothing else, and **a switch must stand behind it**: on a hub, or a cable to another host, all of the filling
+//! arrives. The argument: `docs/design/gap-frames.md`.
+
+mod ring;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tactus_core::gaps::{Progress, Timeline, WireTerms};
+use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::units::{BitRate, MonoTime, Nanos};
+
+use self::ring::Ring;
+use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::frame::{self, Checksum, Mac, Route};
+use crate::held::{Held, Kept};
+use crate::outlet::{UdpLink, cookie};
+use crate::routes::Routes;
+
+/// A link that is kept full.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GapTerms {
+    /// Its device.
+    pub device: String,
+    /// What it carries, exactly, with all that is on the wire.
+    pub rate: BitRate,
+    /// What the wire adds to each frame: 24 bytes on an Ethernet; none where a queueing discipline is the wire.
+    pub overhead: u32,
+    /// How far it is filled ahead: longer than whoever fills it is ever late.
+    pub ahead: Nanos,
+}
+
+/// The port; its handles are file descriptors of outlets.
+pub struct GapLink {
+    udp: UdpLink,
+    directions: Directions,
+    held: Held,
+    ring: Ring,
+    timeline: Timeline,
+    /// Bytes of the wire that the device has let go.
+    sent: u64,
+    ahead: Nanos,
+    mac: Mac,
+    counts: Arc<GapCounters>,
+}
+
+/// What a port has done.
+#[derive(Default, Debug)]
+pub struct GapCounters {
+    /// Frames with datagrams.
+    pub frames: AtomicU64,
+    /// Frames that filled gaps.
+    pub gaps: AtomicU64,
+    /// Times at which the wire had run empty.
+    pub empty: AtomicU64,
+    /// Nanoseconds by which the wire has been behind its rate, of all times together.
+    pub lost: AtomicU64,
+}
+
+/// An Ethernet's shortest frame, without its checksum.
+const FRAME_MIN: u32 = 60;
+const FRAME_MAX: u32 = 1514;
+const ETHERNET: u32 = 14;
+const _: () = assert!(FRAME_MAX <= ring::FRAME_MAX);
+/// Looks in the time that is filled ahead.
+const LOOKS: u64 = 8;
+
+impl GapLink {
+    /// Binds the device. `now` is of the clock that due times are in.
+    ///
+    /// # Errors
+    /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or not up.
+    pub fn open(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
+        let index = crate::datagrams::interface(&terms.device)?;
+        let mut routes = Routes::open()?;
+        let device = routes.devices()?.into_iter().find(|device| device.index == index);
+        let device = device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let frame_max = FRAME_MAX.min(ETHERNET + u32::from(device.mtu));
+        let find = move |question: &Question| directions::find(&mut routes, &[device], question);
+        Self::with(terms, now, (index, device.mac, frame_max), Directions::new(find)?)
+    }
+
+    /// The same on the loopback, which is as fast as the processor: to test with.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
+        let index = crate::datagrams::interface("lo")?;
+        let directions = Directions::new(directions::find_here)?;
+        Self::with(terms, now, (index, [0; 6], FRAME_MAX), directions)
+    }
+
+    fn with(
+        terms: &GapTerms,
+        now: MonoTime,
+        (index, mac, frame_max): (u32, Mac, u32),
+        directions: Directions,
+    ) -> io::Result<Self> {
+        let (rate, overhead) = (terms.rate, terms.overhead);
+        let wire = WireTerms { rate, overhead, frame_min: FRAME_MIN, frame_max };
+        Ok(Self {
+            udp: UdpLink::new(),
+            directions,
+            held: Held::new(),
+            ring: Ring::bind(index)?,
+            timeline: Timeline::new(wire, now),
+            sent: 0,
+            ahead: terms.ahead,
+            mac,
+            counts: Arc::default(),
+        })
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Arc<GapCounters> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Sees how far the wire has come.
+    fn look(&mut self, now: MonoTime) {
+        let terms = *self.timeline.terms();
+        while let Some(len) = self.ring.poll_sent() {
+            self.sent += terms.wire(len);
+        }
+        let under_way = self.ring.oldest().map_or(0, |len| terms.wire(len));
+        let was_empty = self.timeline.handle_progress(now, Progress { sent: self.sent, under_way });
+        self.counts.empty.fetch_add(u64::from(was_empty), Ordering::Relaxed);
+        self.counts.lost.store(self.timeline.lost().0, Ordering::Relaxed);
+    }
+
+    /// Fills the wire up to a time; false when there is no room.
+    fn fill(&mut self, until: MonoTime) -> bool {
+        while let Some(len) = self.timeline.gap(until) {
+            if !self.ring.has_room() {
+                return false;
+            }
+            let mac = self.mac;
+            self.ring.push(|frame| write_pause(&mut frame[..len as usize], mac));
+            self.timeline.lay(len);
+            self.counts.gaps.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Lays a message onto the wire.
+    fn put(&mut self, route: &Route, message: &Sending<'_>) -> Put {
+        if !self.fill(message.due) || !self.ring.has_room() {
+            return Put::Full;
+        }
+        let copy = |mut body: &mut [u8]| {
+            for part in message.parts {
+                let (here, behind) = body.split_at_mut(part.len());
+                here.copy_from_slice(part);
+                body = behind;
+            }
+        };
+        let payload = message.parts.iter().map(|part| part.len()).sum();
+        let to = message.message.to;
+        let write = |into: &mut [u8]| {
+            frame::write(route, to, payload, Checksum::Ours, into, copy).map(|frame| frame.len)
+        };
+        let Some(len) = self.ring.push(write) else { return Put::Unfit };
+        self.timeline.lay(len);
+        self.counts.frames.fetch_add(1, Ordering::Relaxed);
+        Put::Laid
+    }
+
+    /// Sends one message in whichever way it goes; why not, when it stays.
+    fn send_one(&mut self, now: MonoTime, outlet: SocketHandle, one: &Sending<'_>) -> Option<Stop> {
+        let Some(cookie) = cookie(outlet.0) else { return self.by_socket(now, outlet, one) };
+        let key = Key { cookie, to: one.message.to.ip() };
+        match self.directions.look(now, outlet, key) {
+            Direction::Fresh(Found::Direct(route)) => match self.put(&route, one) {
+                Put::Laid => None,
+                Put::Full => Some(Stop::Full),
+                Put::Unfit => self.by_socket(now, outlet, one),
+            },
+            // It is on its way to the same device, behind what is laid: where it belongs.
+            Direction::Stale(Found::Direct(_))
+            | Direction::Fresh(Found::Unresolved)
+            | Direction::Stale(Found::Unresolved) => self.by_socket(now, outlet, one),
+            // There is time to wait for the answer.
+            Direction::Unknown if now < one.due => Some(Stop::Full),
+            Direction::Unknown => self.by_socket(now, outlet, one),
+            Direction::Fresh(Found::Elsewhere) | Direction::Stale(Found::Elsewhere) => {
+                if one.due <= now && self.held.is_empty() {
+                    return self.by_socket(now, outlet, one);
+                }
+                match self.held.keep(outlet, cookie, one.message.to, one.due, one.parts) {
+                    Kept::Whole => None,
+                    Kept::Full => Some(Stop::Full),
+                    Kept::TooLong => self.by_socket(now, outlet, one),
+                }
+            }
+        }
+    }
+
+    fn by_socket(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        one: &Sending<'_>,
+    ) -> Option<Stop> {
+        let batch = Batch { messages: &[one.message], parts: one.parts };
+        self.udp.send(now, outlet, batch).stop
+    }
+}
+
+/// One message, and when it is due.
+struct Sending<'a> {
+    message: Message,
+    parts: &'a [&'a [u8]],
+    due: MonoTime,
+}
+
+enum Put {
+    Laid,
+    /// Frames must leave first.
+    Full,
+    /// Longer than the device takes.
+    Unfit,
+}
+
+impl PacketPort for GapLink {
+    /// One: each datagram has its own place on the wire.
+    fn segments_max(&self) -> u32 {
+        1
+    }
+
+    fn ahead(&self) -> Nanos {
+        self.ahead
+    }
+
+    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        self.send_timed(now, outlet, batch, &[])
+    }
+
+    fn send_timed(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        batch: Batch<'_>,
+        due: &[MonoTime],
+    ) -> Gone {
+        self.directions.take_answers(now);
+        // There is no other turn while a batch stays because of those that are kept.
+        self.held.send_due(now, &mut self.udp);
+        self.look(now);
+        let mut rest = batch.parts;
+        let mut gone = Gone { messages: 0, stop: None };
+        for (at, &message) in batch.messages.iter().enumerate() {
+            let (parts, behind) = rest.split_at(usize::from(message.parts));
+            let due = due.get(at).copied().unwrap_or(now);
+            gone.stop = self.send_one(now, outlet, &Sending { message, parts, due });
+            if gone.stop.is_some() {
+                break;
+            }
+            (gone.messages, rest) = (at + 1, behind);
+        }
+        // What could not be told now is told at the end of the turn.
+        drop(self.ring.kick());
+        gone
+    }
+
+    fn turn(&mut self, now: MonoTime, until: MonoTime) -> Option<MonoTime> {
+        self.held.send_due(now, &mut self.udp);
+        if until <= now {
+            // Nobody is left to keep the time for.
+            return self.held.next();
+        }
+        self.look(now);
+        self.fill(until);
+        drop(self.ring.kick());
+        let look = now + Nanos(self.ahead.0 / LOOKS);
+        Some(self.held.next().map_or(look, |due| due.max(now).min(look)))
+    }
+
+    fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        self.udp.read(now, part, into)
+    }
+}
+
+/// A PAUSE frame of no quanta: "go on" (IEEE 802.3, annexes 31A and 31B). As long as its gap.
+fn write_pause(frame: &mut [u8], from: Mac) -> Option<usize> {
+    frame.fill(0);
+    frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..16].copy_from_slice(&[0x88, 0x08, 0x00, 0x01]);
+    Some(frame.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::outlet::{Way, open};
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+    use tactus_core::units::{MILLISECOND, SECOND};
+
+    const BODY: [u8; 1316] = [0x47; 1316];
+    const TERMS: GapTerms = GapTerms {
+        device: String::new(),
+        rate: BitRate(100_000_000),
+        overhead: 24,
+        ahead: Nanos::from_millis(2),
+    };
+
+    fn link(now: MonoTime) -> Option<GapLink> {
+        match GapLink::on_loopback(&TERMS, now) {
+            Ok(link) => Some(link),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                println!("skipped: CAP_NET_RAW is refused here");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn count(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_pause_frame_asks_for_no_pause() {
+        let mut frame = [0xff; 60];
+        write_pause(&mut frame, [2, 0, 0, 0, 0, 1]);
+        let head = [1, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0x08, 0, 1, 0, 0];
+        assert_eq!(frame[..18], head);
+        assert!(frame[18..].iter().all(|&byte| byte == 0));
+    }
+
+    /// On the loopback all frames come back, in order, and between them lie as many bytes as their times are apart.
+    #[test]
+    fn frames_leave_in_order_with_their_time_between_them() {
+        let begin = clock::now();
+        let Some(mut link) = link(begin) else { return };
+        let from = "::1".parse().unwrap();
+        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind((from, 0)).unwrap();
+        inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let to = inbox.local_addr().unwrap();
+        let message = Message { to, segment: 1316, parts: 2 };
+        let payloads = [[1u8; 600], [2; 600]];
+        let parts = [&payloads[0][..], &BODY[..716], &payloads[1][..], &BODY[..716]];
+        let batch = Batch { messages: &[message; 2], parts: &parts };
+        // Until the way is known nothing is taken; the wire is not filled meanwhile, so nothing is told of it.
+        let due = [begin + SECOND, begin + SECOND + MILLISECOND];
+        let end = clock::now() + SECOND.times(60);
+        let asked = [begin + SECOND.times(1000); 2];
+        // Once: the next one may find the answer, and fill the wire.
+        let gone = link.send_timed(begin, handle, batch, &asked);
+        assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Full) });
+        let key = Key { cookie: cookie(outlet.as_raw_fd()).unwrap(), to: to.ip() };
+        while link.directions.look(begin, handle, key) == Direction::Unknown {
+            assert!(clock::now() < end, "the question was not answered");
+            std::thread::yield_now();
+            link.directions.take_answers(begin);
+        }
+        // As if a second had passed.
+        let now = begin + SECOND;
+        let gone = link.send_timed(now, handle, batch, &due);
+        assert_eq!(gone, Gone { messages: 2, stop: None });
+        // From one to the other 12,500 bytes: a frame of 1,378 and 24 more, and nine gaps.
+        let counters = link.counters();
+        assert_eq!((count(&counters.frames), count(&counters.gaps)), (2, 8));
+        assert_eq!(link.timeline.laid(), 12_500 + 1402);
+        let wanted = link.turn(now, now + MILLISECOND.times(2));
+        assert_eq!(wanted, Some(now + Nanos::from_micros(250)));
+        let mut bytes = [0; 1500];
+        for payload in payloads {
+            let (len, sender) = inbox.recv_from(&mut bytes).unwrap();
+            assert_eq!((len, sender), (1316, crate::outlet::address(&outlet).unwrap()));
+            assert_eq!((&bytes[..600], &bytes[600..len]), (&payload[..], &BODY[..716]));
+        }
+        // The kernel gives each slot back when its frame has been taken off the other end.
+        while link.ring.oldest().is_some() {
+            link.look(now);
+            assert!(clock::now() < end, "{} bytes have gone", link.sent);
+            std::thread::yield_now();
+        }
+        assert_eq!(link.sent, link.timeline.laid());
+    }
+
+    #[test]
+    fn what_leaves_elsewhere_waits_for_its_time() {
+        let begin = clock::now();
+        let Some(mut link) = link(begin) else { return };
+        // An outlet without an address of its own is none of the loopback's, for this port.
+        let from = "0.0.0.0".parse().unwrap();
+        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind("127.0.0.1:0").unwrap();
+        inbox.set_nonblocking(true).unwrap();
+        let to = inbox.local_addr().unwrap();
+        let batch = Batch { messages: &[Message { to, segment: 1316, parts: 1 }], parts: &[&BODY] };
+        let due = begin + MILLISECOND;
+        let end = clock::now() + SECOND.times(60);
+        while link.send_timed(begin, handle, batch, &[due]).stop.is_some() {
+            assert!(clock::now() < end, "the question was not answered");
+            std::thread::yield_now();
+        }
+        let mut bytes = [0; 1500];
+        link.turn(due.before(Nanos(1)), due);
+        assert!(inbox.recv(&mut bytes).is_err(), "it is early");
+        assert_eq!(link.held.next(), Some(due));
+        link.turn(due, due);
+        assert_eq!((inbox.recv(&mut bytes).unwrap(), link.held.next()), (1316, None));
+    }
+}

@@ -1,0 +1,193 @@
+//! Frames to a device through memory that is shared with the kernel (`PACKET_TX_RING`, packet(7)).
+//!
+//! Promise: frames leave in the order in which they were put; what is said to be sent, the device has let go.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::datagrams::set;
+use crate::outlet::grow;
+
+/// A device's queue of frames.
+pub(super) struct Ring {
+    socket: OwnedFd,
+    map: Mapping,
+    /// The next slot to fill, and how many are with the kernel.
+    next: usize,
+    used: usize,
+    lens: Box<[u32]>,
+}
+
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to one ring, which is used by one thread at a time; the kernel's side of it is
+// synchronised by the status words.
+unsafe impl Send for Mapping {}
+
+/// 2 ms of a link of 1 Gbit/s are 160 of the longest frames, or 3,000 of the shortest.
+const SLOTS: usize = 4096;
+const SLOT: usize = 2048;
+const BLOCK: usize = 64 * 1024;
+/// What stands before a frame in its slot: `TPACKET2_HDRLEN` without its address (linux/if_packet.h).
+const HEAD: usize = 32;
+/// The longest frame that fits.
+pub(super) const FRAME_MAX: u32 = (SLOT - HEAD) as u32;
+/// Room for what is on its way, which the kernel counts with its own overhead.
+const BUFFER: usize = 16 << 20;
+
+// linux/if_packet.h
+const PACKET_VERSION: i32 = 10;
+const PACKET_TX_RING: i32 = 13;
+const TPACKET_V2: i32 = 1;
+const SEND_REQUEST: u32 = 1;
+/// Requested, being sent, or refused for its form.
+const BUSY: u32 = 1 | 2;
+
+#[repr(C)]
+struct Request {
+    block_size: u32,
+    block_nr: u32,
+    frame_size: u32,
+    frame_nr: u32,
+}
+
+impl Ring {
+    /// Binds a device by its index.
+    pub(super) fn bind(index: u32) -> io::Result<Self> {
+        // No protocol: nothing is received.
+        let socket =
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        set(&socket, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        let request = Request {
+            block_size: BLOCK as u32,
+            block_nr: (SLOTS * SLOT / BLOCK) as u32,
+            frame_size: SLOT as u32,
+            frame_nr: SLOTS as u32,
+        };
+        set(&socket, libc::SOL_PACKET, PACKET_TX_RING, &request)?;
+        grow(&socket, BUFFER);
+        let map = Mapping::of(&socket, SLOTS * SLOT)?;
+        let address = address_of(index);
+        let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the address is readable for its length; the kernel copies it.
+        let done = unsafe { libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), len) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { socket, map, next: 0, used: 0, lens: vec![0; SLOTS].into() })
+    }
+
+    /// Whether a frame can be put behind the others.
+    pub(super) fn has_room(&self) -> bool {
+        self.used < SLOTS
+    }
+
+    /// Puts a frame behind the others, which `write` writes and tells the length of, if it can; its length.
+    ///
+    /// # Panics
+    /// When there is no room.
+    pub(super) fn push(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<u32> {
+        assert!(self.has_room(), "who puts a frame has looked for room");
+        let len = write(self.map.frame(self.next))? as u32;
+        assert!(len <= FRAME_MAX, "a frame fits its slot");
+        self.map.word(self.next, 1).store(len, Ordering::Relaxed);
+        // SYNC(slot): release here, the kernel's barrier before it reads the frame.
+        self.map.word(self.next, 0).store(SEND_REQUEST, Ordering::Release);
+        self.lens[self.next] = len;
+        self.next = (self.next + 1) % SLOTS;
+        self.used += 1;
+        Some(len)
+    }
+
+    /// The length of the oldest frame that was put and has not been polled.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.used > 0).then(|| self.lens[self.oldest_slot()])
+    }
+
+    fn oldest_slot(&self) -> usize {
+        (self.next + SLOTS - self.used) % SLOTS
+    }
+
+    /// The length of the oldest frame, once the device has let it go.
+    pub(super) fn poll_sent(&mut self) -> Option<u32> {
+        if self.used == 0 {
+            return None;
+        }
+        let oldest = self.oldest_slot();
+        // SYNC(slot): acquire here, the kernel's barrier before it says so.
+        if self.map.word(oldest, 0).load(Ordering::Acquire) & BUSY != 0 {
+            return None;
+        }
+        self.used -= 1;
+        Some(self.lens[oldest])
+    }
+
+    /// Tells the kernel of the frames.
+    pub(super) fn kick(&mut self) -> io::Result<()> {
+        // SAFETY: nothing is read from the null pointer: what is sent is in the ring.
+        let sent =
+            unsafe { libc::send(self.socket.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Mapping {
+    fn of(socket: &OwnedFd, len: usize) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping where the kernel likes it touches nothing that is there.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, socket.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("nothing is mapped at zero");
+        Ok(Self { base, len })
+    }
+
+    /// A word of a slot's header: its status, or the length of its frame.
+    fn word(&self, slot: usize, number: usize) -> &AtomicU32 {
+        assert!(slot < SLOTS && number < HEAD / 4);
+        // SAFETY: within the mapping by the line above.
+        let word = unsafe { self.base.add(slot * SLOT + number * 4) }.cast();
+        // SAFETY: mapped, and aligned, as slots and words are; both sides use status words atomically only, and
+        // lengths are ours while the status says so.
+        unsafe { word.as_ref() }
+    }
+
+    fn frame(&mut self, slot: usize) -> &mut [u8] {
+        assert!(slot < SLOTS);
+        let (at, len) = (slot * SLOT + HEAD, SLOT - HEAD);
+        // SAFETY: within the mapping by the lines above.
+        let frame = unsafe { self.base.add(at) };
+        // SAFETY: mapped for its length; the slot is ours, as it was polled as sent or has never been put, and the
+        // reference ends before it is put again.
+        unsafe { std::slice::from_raw_parts_mut(frame.as_ptr(), len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and references into it live no longer than `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn address_of(index: u32) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: 0,
+        sll_ifindex: index as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}

@@ -1,0 +1,125 @@
+//! Which devices keep packets until their time: those whose queueing discipline is `fq`, for each of their queues.
+//!
+//! Promise: whoever asks gets an answer that is at most a second old; a device of which anything is not known is none.
+
+use std::io;
+
+use tactus_core::units::{MonoTime, Nanos, SECOND};
+
+use crate::clock;
+use crate::routes::{Device, FairQueue, Queue, QueueKind, Routes};
+
+/// They, as they were a moment ago.
+pub(super) struct Timed {
+    routes: Routes,
+    devices: Vec<Device>,
+    kept: Option<usize>,
+    /// How early packets are given.
+    ahead: Nanos,
+    looked: MonoTime,
+}
+
+/// How old an answer may be.
+const HOLDS: Nanos = SECOND;
+
+impl Timed {
+    pub(super) fn new(ahead: Nanos) -> io::Result<Self> {
+        let (devices, kept) = (vec![], None);
+        let routes = Routes::open()?;
+        let mut own = Self { routes, devices, kept, ahead, looked: clock::now() };
+        own.renew()?;
+        Ok(own)
+    }
+
+    /// How many packets each of them keeps of one flow; none when there are none of them.
+    pub(super) fn kept(&self) -> Option<usize> {
+        self.kept
+    }
+
+    /// The devices, and what knows the ways to them.
+    pub(super) fn look(&mut self) -> (&mut Routes, &[Device]) {
+        if clock::now().since(self.looked) > HOLDS && self.renew().is_err() {
+            self.devices.clear();
+        }
+        (&mut self.routes, &self.devices)
+    }
+
+    fn renew(&mut self) -> io::Result<()> {
+        self.looked = clock::now();
+        let queues = self.routes.queues()?;
+        self.devices = self.routes.devices()?;
+        // One that came later and keeps less than the others is none of them.
+        let least = self.kept.unwrap_or(1);
+        let kept =
+            |device: &Device| kept(&queues, device.index, self.ahead).filter(|&kept| kept >= least);
+        self.devices.retain(|device| kept(device).is_some());
+        if self.kept.is_none() {
+            self.kept = self.devices.iter().filter_map(kept).min();
+        }
+        Ok(())
+    }
+}
+
+/// How many packets of one flow a device keeps until their time, when that is at most `ahead` away; none when one of its
+/// queues does not.
+fn kept(queues: &[Queue], device: u32, ahead: Nanos) -> Option<usize> {
+    let own = || queues.iter().filter(move |queue| queue.device == device);
+    let root = own().find(|queue| queue.parent == Queue::ROOT)?;
+    let keeps = |queue: &Queue| match queue.kind {
+        QueueKind::Fair(FairQueue { packets, of_flow, horizon })
+            if horizon.is_none_or(|horizon| horizon > ahead) =>
+        {
+            Some(packets.min(of_flow) as usize)
+        }
+        _ => None,
+    };
+    if root.kind != QueueKind::Many {
+        return keeps(root);
+    }
+    let below = own().filter(|queue| !matches!(queue.parent, Queue::ROOT | Queue::INGRESS));
+    let kept: Option<Vec<usize>> = below.map(keeps).collect();
+    kept?.into_iter().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAIR: FairQueue =
+        FairQueue { packets: 10_000, of_flow: 100, horizon: Some(Nanos::from_millis(10_000)) };
+    const AHEAD: Nanos = Nanos::from_millis(2);
+
+    fn queue(parent: u32, kind: QueueKind) -> Queue {
+        Queue { device: 2, parent, kind }
+    }
+
+    fn kept_by(queues: &[Queue]) -> Option<usize> {
+        kept(queues, 2, AHEAD)
+    }
+
+    #[test]
+    fn a_device_keeps_packets_when_all_of_its_queues_do() {
+        let (fair, other) = (QueueKind::Fair(FAIR), QueueKind::Other);
+        assert_eq!(kept_by(&[queue(Queue::ROOT, fair)]), Some(100));
+        assert_eq!(kept_by(&[queue(Queue::ROOT, fair), queue(Queue::INGRESS, other)]), Some(100));
+        assert_eq!(kept_by(&[queue(Queue::ROOT, other), queue(0x1_0001, fair)]), None);
+        let many = queue(Queue::ROOT, QueueKind::Many);
+        let small = QueueKind::Fair(FairQueue { of_flow: 50, ..FAIR });
+        assert_eq!(kept_by(&[many, queue(1, fair), queue(2, small)]), Some(50));
+        assert_eq!(kept_by(&[many, queue(1, fair), queue(2, other)]), None);
+        let ingress = queue(Queue::INGRESS, other);
+        assert_eq!(kept_by(&[ingress, many, queue(1, fair)]), Some(100));
+        assert_eq!(kept_by(&[many]), None);
+        let elsewhere = Queue { device: 3, parent: Queue::ROOT, kind: fair };
+        assert_eq!(kept_by(&[elsewhere]), None);
+    }
+
+    #[test]
+    fn a_device_that_throws_away_what_is_early_keeps_nothing() {
+        let until = |horizon| QueueKind::Fair(FairQueue { horizon: Some(horizon), ..FAIR });
+        assert_eq!(kept_by(&[queue(Queue::ROOT, until(AHEAD))]), None);
+        assert_eq!(kept_by(&[queue(Queue::ROOT, until(AHEAD + Nanos(1)))]), Some(100));
+        let old = QueueKind::Fair(FairQueue { horizon: None, packets: 70, ..FAIR });
+        assert_eq!(kept_by(&[queue(Queue::ROOT, old)]), Some(70));
+    }
+}

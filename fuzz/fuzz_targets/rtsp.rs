@@ -1,0 +1,6 @@
+//! Fuzzes what comes on a connection of RTSP.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::rtsp(bytes);
+});
