@@ -148,20 +148,25 @@ impl Report {
         self.notes.push(sentence);
     }
 
+    /// Writes `report.json` below `folder`/name, with the runs that are done.
+    pub fn keep(&self, folder: &Path) -> Result<()> {
+        self.write(folder, "report.json", serde_json::to_string_pretty(self)?).map(drop)
+    }
+
+    fn write(&self, folder: &Path, name: &str, content: String) -> Result<PathBuf> {
+        let folder = folder.join(&self.name);
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
     /// Writes `report.html` and `report.json` below `folder`/name, prints the tables, and answers
     /// where the page is.
     pub fn publish(mut self, folder: &Path) -> Result<PathBuf> {
         self.load_at_end = machine::load();
-        let folder = folder.join(&self.name);
-        fs::create_dir_all(&folder)?;
-        let write = |name: &str, content: String| {
-            let path = folder.join(name);
-            fs::write(&path, content)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-            anyhow::Ok(path)
-        };
-        write("report.json", serde_json::to_string_pretty(&self)?)?;
-        let page = write("report.html", html::page(&self)?)?;
+        self.keep(folder)?;
+        let page = self.write(folder, "report.html", html::page(&self)?)?;
         print!("{}", text::tables(&self));
         println!("\nreport: {}", page.display());
         Ok(page)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::heard::{Heard, listen};
+use super::heard::{StoodStill, Heard, listen};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage};
 use crate::arrivals::Trace;
 use crate::datagrams::{Inboxes, PORT};
@@ -115,9 +115,8 @@ fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<F
     command.args(["--device", stage.wire.server_device(), "--wire", &wire.0.to_string()]);
     let server = Server::start_silent(&command, folder, &stage.wire)?;
     let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
-    let lack = "no window without a gap";
     let grid = Grid::new(measured, SECOND, &gaps);
-    let j = jitter::jitter(&traces, RATE, &grid).context(lack)?;
+    let j = jitter::jitter(&traces, RATE, &grid).ok_or(StoodStill)?;
     let calm: Vec<Span> = grid.kept().collect();
     let of = |each: fn(&Trace, Span, Span) -> Vec<f64>| -> Vec<f64> {
         let of_trace = |trace| calm.iter().flat_map(move |&span| each(trace, measured, span));
@@ -126,9 +125,9 @@ fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<F
     let mut spacing = of(|trace, _, span| spacing(trace, span));
     let mut late = of(|trace, whole, span| lateness::in_phase(trace, RATE, whole, span));
     ensure!(!spacing.is_empty(), "nothing came");
-    let mut us = |q| spread::quantile(&mut spacing, q).context(lack);
+    let mut us = |q| spread::quantile(&mut spacing, q).ok_or(StoodStill);
     let (spacing_p50, spacing_p99, spacing_p999) = (us(0.5)?, us(0.99)?, us(0.999)?);
-    let mut ms = |q| spread::quantile(&mut late, q).context(lack);
+    let mut ms = |q| spread::quantile(&mut late, q).ok_or(StoodStill);
     Ok(Figures {
         spacing_p50,
         spacing_p99,

@@ -3,6 +3,8 @@
 //! Promise: the time measured begins after the warm-up, when every receiver has had something; stretches in which the
 //! machine stood still are told, unless the bench counts them.
 
+use std::fmt;
+
 use anyhow::Result;
 use tactus_core::units::Nanos;
 
@@ -14,6 +16,18 @@ use crate::figures::windows::Span;
 use crate::gaps::Detector;
 use crate::peers::Server;
 use crate::{clock, interrupt};
+
+/// Each window of a run had a gap in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoodStill;
+
+impl std::error::Error for StoodStill {}
+
+impl fmt::Display for StoodStill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no window without a gap")
+    }
+}
 
 /// What was heard of a server that was watched for a while.
 pub(super) struct Heard {

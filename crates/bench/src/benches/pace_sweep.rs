@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, MILLISECOND, Nanos, SECOND};
 
-use super::heard::{Heard, listen};
+use super::heard::{StoodStill, Heard, listen};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
 use crate::datagrams::{Inboxes, PORT};
 use crate::figures::jitter;
@@ -93,9 +93,12 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          the receiver."
             .into(),
     );
-    let mbits: Vec<u64> = match &stage.options.streams[..] {
-        [] if stage.options.quick => vec![100, 1000, 3000],
-        [] => (1..=100).map(|hundreds| hundreds * 100).collect(),
+    let usual: Vec<u64> = match stage.options.quick {
+        true => CLAIMS.to_vec(),
+        false => (1..=100).map(|hundreds| hundreds * 100).collect(),
+    };
+    let mbits = match &stage.options.rates[..] {
+        [] => usual,
         given => given.iter().map(|&rate| rate as u64).collect(),
     };
     let title = title(stage)?;
@@ -144,11 +147,10 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
     let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
     let packets = traces[0].between(measured.from, measured.to).len();
     ensure!(packets > 0, "nothing came");
-    let lack = "no window without a gap";
     let second =
-        jitter::jitter(&traces, rate, &Grid::new(measured, SECOND, &gaps)).context(lack)?;
+        jitter::jitter(&traces, rate, &Grid::new(measured, SECOND, &gaps)).ok_or(StoodStill)?;
     let tenth = Grid::new(measured, MILLISECOND.times(100), &gaps);
-    let tenth = jitter::jitter(&traces, rate, &tenth).context(lack)?;
+    let tenth = jitter::jitter(&traces, rate, &tenth).ok_or(StoodStill)?;
     let expected = rate.0 as f64 / 8.0 / PAYLOAD as f64 * spent.wall;
     Ok(Figures {
         j1s: second.mean,

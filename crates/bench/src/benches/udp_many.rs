@@ -17,7 +17,8 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, heard, say};
+use super::heard::{self, StoodStill};
+use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
 use crate::arrivals::Trace;
 use crate::cpu::Look;
 use crate::datagrams::{Inboxes, PORT};
@@ -163,13 +164,17 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             .into(),
     ];
     let all = [BitRate(4_000_000), BitRate(8_800_000)];
-    let rates = if stage.options.quick { &all[..1] } else { &all[..] };
+    let usual = if stage.options.quick { &all[..1] } else { &all[..] };
+    let rates: Vec<BitRate> = match &stage.options.rates[..] {
+        [] => usual.to_vec(),
+        given => given.iter().map(|mbits| BitRate((mbits * 1e6).round() as u64)).collect(),
+    };
     let counts = match &stage.options.streams[..] {
         [] => COUNTS.to_vec(),
         given => given.to_vec(),
     };
     let mut found = Found::new();
-    for &rate in rates {
+    for rate in rates {
         let title = title(stage, rate)?;
         let cases = counts.iter().flat_map(|&streams| {
             [true, false].map(|is_heard| Case { rate: rate.0, streams, is_heard })
@@ -252,16 +257,15 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
 
 fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, gaps: &[Span]) -> Result<Heard> {
     let (traces, dropped) = inboxes.stop()?;
-    let lack = "no window without a gap";
     let grid = Grid::new(measured, SECOND, gaps);
-    let j = jitter::jitter(&traces, rate, &grid).context(lack)?;
-    let df = delay_factor::per_run(&traces, rate, &grid).context(lack)?;
+    let j = jitter::jitter(&traces, rate, &grid).ok_or(StoodStill)?;
+    let df = delay_factor::per_run(&traces, rate, &grid).ok_or(StoodStill)?;
     let calm: Vec<Span> = grid.kept().collect();
     let late = |trace: &Trace| -> Vec<f64> {
         calm.iter().flat_map(|&span| lateness::in_phase(trace, rate, measured, span)).collect()
     };
     let mut late: Vec<f64> = traces.iter().flat_map(late).collect();
-    let mut quantile = |q| spread::quantile(&mut late, q).context(lack);
+    let mut quantile = |q| spread::quantile(&mut late, q).ok_or(StoodStill);
     Ok(Heard {
         late_p50: quantile(0.5)?,
         late_p99: quantile(0.99)?,
