@@ -106,8 +106,8 @@ pub struct Options {
     /// The rates of a sweep, in Mbit/s, as in 4,8.8.
     #[arg(long, value_delimiter = ',')]
     pub rates: Vec<f64>,
-    /// Only the peers whose name contains one of these, as in "62.5,nginx (sendfile)".
-    #[arg(long, value_delimiter = ',')]
+    /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".
+    #[arg(long, value_delimiter = ';')]
     pub only: Vec<String>,
     /// Only these disks, of a bench that runs on several.
     #[arg(long, value_delimiter = ',')]

@@ -33,6 +33,23 @@ const BEGIN_MAX: Nanos = SECOND.times(60);
 /// Arrivals that there is memory for: 2,000 streams of 4 Mbit/s for half a minute.
 const ROOM: usize = 24_000_000;
 
+/// How they are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// How often each is emptied.
+    pub sweep: Nanos,
+    /// Arrivals that there is memory for.
+    pub room: usize,
+    /// What each datagram has before what counts.
+    pub header: u32,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { sweep: SWEEP, room: ROOM, header: 0 }
+    }
+}
+
 /// What came, and how many datagrams the sockets dropped.
 type Came = (Vec<Trace>, u64);
 
@@ -56,18 +73,7 @@ impl Drop for Inboxes {
 
 impl Inboxes {
     /// Opens them on `side` of a wire, and reads them on `core`.
-    pub fn open(side: Side, streams: usize, core: usize) -> Result<Self> {
-        Self::open_for(side, streams, core, SWEEP, ROOM)
-    }
-
-    /// The same, emptied every `sweep`, with memory for `room` arrivals.
-    pub fn open_for(
-        side: Side,
-        streams: usize,
-        core: usize,
-        sweep: Nanos,
-        room: usize,
-    ) -> Result<Self> {
+    pub fn open(side: Side, streams: usize, core: usize, reading: Reading) -> Result<Self> {
         let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (seen, count) = (Arc::clone(&stop), Arc::clone(&begun));
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -78,7 +84,7 @@ impl Inboxes {
             drop(priority::fifo(20));
             let inboxes = (0..streams).map(inbox).collect::<Result<Vec<_>>>()?;
             ready.send(()).context("nobody waits for the receiver")?;
-            read(inboxes, (sweep, room), &seen, &count)
+            read(inboxes, reading, &seen, &count)
         })?;
         if is_ready.recv().is_err() {
             return Err(reader.join().map_or_else(
@@ -125,7 +131,7 @@ fn inbox(stream: usize) -> Result<Datagrams> {
 
 fn read(
     mut inboxes: Vec<Datagrams>,
-    (sweep, room): (Nanos, usize),
+    reading: Reading,
     stop: &AtomicBool,
     begun: &AtomicUsize,
 ) -> Result<Came> {
@@ -136,7 +142,7 @@ fn read(
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
     let apart = wall() - clock::now().0;
-    let mut record = Record::with_room(room);
+    let mut record = Record::with_room(reading.room);
     let mut has_begun = vec![false; inboxes.len()];
     let mut last = vec![MonoTime(0); inboxes.len()];
     let mut next = clock::now();
@@ -150,7 +156,8 @@ fn read(
                     let last = &mut last[stream as usize];
                     let at = MonoTime(stamp.0.saturating_sub(apart)).max(*last);
                     *last = at;
-                    record.push(Arrival { at, stream, bytes: datagram.bytes.len() as u32 });
+                    let bytes = (datagram.bytes.len() as u32).saturating_sub(reading.header);
+                    record.push(Arrival { at, stream, bytes });
                 }
             };
             while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::datagrams::BATCH)
@@ -160,7 +167,7 @@ fn read(
                 begun.fetch_add(1, Ordering::Relaxed);
             }
         }
-        next = clock::now().max(next) + sweep;
+        next = clock::now().max(next) + reading.sweep;
         clock::sleep_until(next);
     }
     let dropped =

@@ -16,11 +16,11 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
+use crate::frames::{PacketSocketLink, XdpLink};
 use crate::gaps::{GapCounters, GapLink, GapTerms};
 use crate::outlet::{self, Cutting, UdpLink};
 use crate::txtime::TxtimeLink;
 use crate::uring_link::UringLink;
-use crate::xdp::XdpLink;
 
 /// By which of the kernel's doors datagrams leave.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,7 +31,9 @@ pub enum BackEnd {
     IoUring,
     /// `sendmmsg` with the time at which each datagram leaves, which `fq` keeps.
     Txtime,
-    /// AF_XDP, and `sendmmsg` for what it does not reach.
+    /// Frames by a packet socket, and `sendmmsg` for what they do not reach.
+    PacketSocket,
+    /// Frames by AF_XDP, and `sendmmsg` for what they do not reach.
     Xdp,
     /// A link that is kept full; `sendmmsg` for what does not leave by it.
     GapFrames,
@@ -39,7 +41,8 @@ pub enum BackEnd {
 
 impl BackEnd {
     /// All that can be measured on the loopback.
-    pub const ALL: [Self; 4] = [Self::Sendmmsg, Self::IoUring, Self::Txtime, Self::Xdp];
+    pub const ALL: [Self; 5] =
+        [Self::Sendmmsg, Self::IoUring, Self::Txtime, Self::PacketSocket, Self::Xdp];
 
     /// As the configuration names it.
     pub const fn name(self) -> &'static str {
@@ -47,6 +50,7 @@ impl BackEnd {
             Self::Sendmmsg => "sendmmsg",
             Self::IoUring => "io_uring",
             Self::Txtime => "so_txtime",
+            Self::PacketSocket => "af_packet",
             Self::Xdp => "af_xdp",
             Self::GapFrames => "gap_frames",
         }
@@ -54,7 +58,7 @@ impl BackEnd {
 
     /// Whether datagrams pass the host's firewall and queues: what nobody chooses for an operator.
     pub const fn is_bypass(self) -> bool {
-        matches!(self, Self::Xdp | Self::GapFrames)
+        matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
 
     fn open(self, tick: Nanos) -> io::Result<Box<dyn PacketPort>> {
@@ -62,6 +66,7 @@ impl BackEnd {
             Self::Sendmmsg => Box::new(UdpLink::new()),
             Self::IoUring => Box::new(UringLink::new()?),
             Self::Txtime => Box::new(TxtimeLink::open(tick)?),
+            Self::PacketSocket => Box::new(PacketSocketLink::new()?),
             Self::Xdp => Box::new(XdpLink::new()?),
             Self::GapFrames => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
         })
@@ -70,6 +75,7 @@ impl BackEnd {
     /// The same, for what goes to this host.
     fn on_loopback(self) -> io::Result<Box<dyn PacketPort>> {
         match self {
+            Self::PacketSocket => Ok(Box::new(PacketSocketLink::on_loopback()?)),
             Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
             // Only where there is something that keeps the time.
             Self::Txtime => {
@@ -178,7 +184,8 @@ pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
     let mut ports: Vec<_> =
         back_ends.iter().map(|&back_end| (back_end, back_end.on_loopback())).collect();
     for (back_end, port) in &mut ports {
-        if let (BackEnd::Xdp | BackEnd::Txtime, Ok(port)) = (back_end, port) {
+        let asks = matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
+        if let (true, Ok(port)) = (asks, port) {
             stage.settle(port.as_mut());
         }
     }

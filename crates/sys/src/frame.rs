@@ -47,6 +47,9 @@ pub(crate) struct Frame {
     pub(crate) udp: usize,
 }
 
+/// The longest header: Ethernet's, IPv6's, UDP's.
+pub(crate) const HEADER_MAX: usize = ETHERNET + 40 + UDP;
+
 /// Writes a datagram of `payload` bytes, which `copy` writes.
 pub(crate) fn write(
     route: &Route,
@@ -56,29 +59,56 @@ pub(crate) fn write(
     into: &mut [u8],
     copy: impl FnOnce(&mut [u8]),
 ) -> Option<Frame> {
-    let (ip, kind) = match to {
-        SocketAddr::V4(_) => (20, [0x08, 0x00]),
-        SocketAddr::V6(_) => (40, [0x86, 0xdd]),
-    };
-    let header = ETHERNET + ip + UDP;
-    if ip + UDP + payload > usize::from(route.mtu) {
+    if !fits(route, to, payload) {
         return None;
     }
-    let frame = into.get_mut(..header + payload)?;
-    frame[..6].copy_from_slice(&route.to_mac);
-    frame[6..12].copy_from_slice(&route.from_mac);
-    frame[12..14].copy_from_slice(&kind);
-    let (head, body) = frame.split_at_mut(header);
+    let header = header_len(to);
+    let (head, body) = into.get_mut(..header + payload)?.split_at_mut(header);
     copy(body);
-    let (head, udp) = head[ETHERNET..].split_at_mut(ip);
-    let udp_len = (UDP + payload) as u16;
-    udp[0..2].copy_from_slice(&route.from.port().to_be_bytes());
-    udp[2..4].copy_from_slice(&to.port().to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-    udp[6..8].fill(0);
+    let at = write_header(route, to, payload, head)?;
+    if checksum == Checksum::Ours {
+        let udp = &mut head[at..];
+        // The sum of the pseudo header, which stands there, is a part of it.
+        let check = match fold(sum(udp) + sum(body)) {
+            // A sum that comes out as zero is sent as its other form: zero says that there is none.
+            0 => 0xffff,
+            check => check,
+        };
+        udp[6..8].copy_from_slice(&check.to_ne_bytes());
+    }
+    Some(Frame { len: header + payload, udp: at })
+}
+
+/// Whether a datagram of `payload` bytes may leave by this route.
+pub(crate) fn fits(route: &Route, to: SocketAddr, payload: usize) -> bool {
+    header_len(to) - ETHERNET + payload <= usize::from(route.mtu)
+}
+
+/// The bytes in front of a payload.
+pub(crate) fn header_len(to: SocketAddr) -> usize {
+    ETHERNET + if to.is_ipv4() { 20 } else { 40 } + UDP
+}
+
+/// Writes what stands in front of `payload` bytes, the checksum as [`Checksum::Device`]; where UDP's header begins.
+pub(crate) fn write_header(
+    route: &Route,
+    to: SocketAddr,
+    payload: usize,
+    into: &mut [u8],
+) -> Option<usize> {
+    let header = header_len(to);
+    let head = into.get_mut(..header)?;
+    let kind = if to.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+    head[..6].copy_from_slice(&route.to_mac);
+    head[6..12].copy_from_slice(&route.from_mac);
+    head[12..14].copy_from_slice(&kind);
+    let at = header - UDP;
+    let (head, udp) = head.split_at_mut(at);
+    let head = &mut head[ETHERNET..];
+    let udp_len = u16::try_from(UDP + payload).ok()?;
     let pseudo = match (route.from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            write_v4(head, route, from, to, udp_len);
+            write_v4(head, route, from, to, udp_len.checked_add(20)?);
             sum(&head[12..20])
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
@@ -87,23 +117,18 @@ pub(crate) fn write(
         }
         _ => return None,
     };
+    udp[0..2].copy_from_slice(&route.from.port().to_be_bytes());
+    udp[2..4].copy_from_slice(&to.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
     let pseudo = pseudo + sum(&[0, PROTOCOL_UDP, udp[4], udp[5]]);
-    let check = match checksum {
-        Checksum::Device => !fold(pseudo),
-        // A sum that comes out as zero is sent as its other form: zero says that there is none.
-        Checksum::Ours => match fold(pseudo + sum(udp) + sum(body)) {
-            0 => 0xffff,
-            check => check,
-        },
-    };
-    udp[6..8].copy_from_slice(&check.to_ne_bytes());
-    Some(Frame { len: header + payload, udp: ETHERNET + ip })
+    udp[6..8].copy_from_slice(&(!fold(pseudo)).to_ne_bytes());
+    Some(at)
 }
 
-fn write_v4(head: &mut [u8], route: &Route, from: Ipv4Addr, to: Ipv4Addr, udp_len: u16) {
+fn write_v4(head: &mut [u8], route: &Route, from: Ipv4Addr, to: Ipv4Addr, len: u16) {
     head[0] = 0x45;
     head[1] = route.class;
-    head[2..4].copy_from_slice(&(20 + udp_len).to_be_bytes());
+    head[2..4].copy_from_slice(&len.to_be_bytes());
     head[4..6].fill(0);
     head[6..8].copy_from_slice(&DO_NOT_FRAGMENT.to_be_bytes());
     head[8] = route.hops;

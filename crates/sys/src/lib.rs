@@ -25,12 +25,12 @@ mod routes;
 
 mod directions;
 
+mod frames;
 mod held;
 
 pub mod gaps;
 pub mod txtime;
 pub mod uring_link;
-pub mod xdp;
 
 pub mod back_end;
 

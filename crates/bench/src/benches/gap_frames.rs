@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::heard::{StoodStill, Heard, listen};
+use super::heard::{Heard, StoodStill, listen};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage};
 use crate::arrivals::Trace;
-use crate::datagrams::{Inboxes, PORT};
+use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
 use crate::figures::lateness;
 use crate::figures::windows::{Grid, Span};
@@ -105,7 +105,7 @@ fn run(stage: &Stage, keeper: Keeper, wire: BitRate, streams: usize) -> Result<F
     interrupt::check()?;
     let side = stage.wire.receiver_side();
     let to = format!("{}:{PORT}", stage.wire.receiver_address());
-    let inboxes = Inboxes::open(side, streams, RECEIVER_CORE)?;
+    let inboxes = Inboxes::open(side, streams, RECEIVER_CORE, Reading::default())?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-gaps-").tempdir()?;
     let own = std::env::current_exe()?;
     let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());

@@ -8,7 +8,7 @@ use serde_json::json;
 use tactus_core::units::SECOND;
 
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, heard};
-use crate::datagrams::{Inboxes, PORT};
+use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::windows::{Grid, Span};
 use crate::gaps::Detector;
 use crate::peers::Server;
@@ -104,7 +104,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 fn run(stage: &Stage, joins: u64) -> Result<Run> {
     interrupt::check()?;
     let flows = TARGETS.len();
-    let inboxes = Inboxes::open(stage.wire.receiver_side(), flows, RECEIVER_CORE)?;
+    let inboxes =
+        Inboxes::open(stage.wire.receiver_side(), flows, RECEIVER_CORE, Reading::default())?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-share-").tempdir()?;
     let own = std::env::current_exe()?;
     let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());

@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, MILLISECOND, Nanos, SECOND};
 
-use super::heard::{StoodStill, Heard, listen};
+use super::heard::{Heard, StoodStill, listen};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
-use crate::datagrams::{Inboxes, PORT};
+use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
 use crate::figures::windows::Grid;
 use crate::peers::{Server, measure_volume};
@@ -125,13 +125,8 @@ const CLAIMS: [u64; 3] = [100, 1000, 3000];
 fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Figures> {
     interrupt::check()?;
     // 2 ms of 10 Gbit/s are 2.5 MB of payload, which the kernel counts twice.
-    let inboxes = Inboxes::open_for(
-        stage.wire.receiver_side(),
-        1,
-        RECEIVER_CORE,
-        MILLISECOND.times(2),
-        ROOM,
-    )?;
+    let reading = Reading { sweep: MILLISECOND.times(2), room: ROOM, header: 0 };
+    let inboxes = Inboxes::open(stage.wire.receiver_side(), 1, RECEIVER_CORE, reading)?;
     let _discipline = Discipline::set(stage, sender, rate)?;
     let folder = tempfile::Builder::new().prefix("tactus-bench-sweep-").tempdir()?;
     let to = format!("{}:{PORT}", stage.wire.receiver_address());

@@ -21,7 +21,7 @@ use super::heard::{self, StoodStill};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
 use crate::arrivals::Trace;
 use crate::cpu::Look;
-use crate::datagrams::{Inboxes, PORT};
+use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
 use crate::gaps::Detector;
@@ -57,6 +57,12 @@ enum Sender {
     TactusGathered,
     /// Datagrams of 20 ms, half of what receivers of television by IP even out: seven.
     TactusPatient,
+    /// Datagrams of 8 ms as one frame by a packet socket.
+    TactusFrames,
+    /// RTP in frames of 8 ms.
+    TactusRtp,
+    /// RTP in frames of 6 ms: two datagrams at 4 Mbit/s.
+    TactusRtpPairs,
     /// One process that hands a quarter of a second of each stream to a class of its own of HTB.
     Htb,
     /// A thread for each stream that sleeps until each datagram's time.
@@ -66,13 +72,16 @@ enum Sender {
 }
 
 impl Sender {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::Tactus,
         Self::TactusFine,
         Self::TactusXdp,
         Self::TactusXdpCoarse,
         Self::TactusGathered,
         Self::TactusPatient,
+        Self::TactusFrames,
+        Self::TactusRtp,
+        Self::TactusRtpPairs,
         Self::Htb,
         Self::Threads,
         Self::Multicat,
@@ -87,6 +96,9 @@ impl Sender {
             Self::TactusXdpCoarse => "tactus (AF_XDP, tick 500 us)",
             Self::TactusGathered => "tactus (burst 8 ms)",
             Self::TactusPatient => "tactus (burst 20 ms)",
+            Self::TactusFrames => "tactus (AF_PACKET, burst 8 ms)",
+            Self::TactusRtp => "tactus (RTP, AF_PACKET, burst 8 ms)",
+            Self::TactusRtpPairs => "tactus (RTP, AF_PACKET, burst 6 ms)",
             Self::Htb => "HTB, a class per stream",
             Self::Threads => "thread per stream",
             Self::Multicat => "multicat",
@@ -96,6 +108,15 @@ impl Sender {
 
     fn is_tactus(self) -> bool {
         !matches!(self, Self::Htb | Self::Threads | Self::Multicat | Self::Ffmpeg)
+    }
+
+    /// What stands in each datagram before the title's packets.
+    fn header(self) -> u32 {
+        if self.is_rtp() { 12 } else { 0 }
+    }
+
+    fn is_rtp(self) -> bool {
+        matches!(self, Self::TactusRtp | Self::TactusRtpPairs)
     }
 
     fn is_process_per_stream(self) -> bool {
@@ -217,7 +238,9 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
     let rate = BitRate(case.rate);
     let is_elsewhere = case.is_heard && case.streams >= ELSEWHERE;
     stage.wire.receive_on(is_elsewhere.then_some(RECEIVER_CORE))?;
-    let open = || Inboxes::open(stage.wire.receiver_side(), case.streams, RECEIVER_CORE);
+    let header = sender.header();
+    let reading = Reading { header, ..Reading::default() };
+    let open = || Inboxes::open(stage.wire.receiver_side(), case.streams, RECEIVER_CORE, reading);
     let inboxes = case.is_heard.then(open).transpose()?;
     let _htb = (sender == Sender::Htb).then(|| Htb::set(stage, rate, case.streams)).transpose()?;
     let mut server = start(stage, sender, title, case)?;
@@ -235,7 +258,7 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
         (Look::take()?, stage.wire.received()?, switches(server.process()));
     interrupt::sleep_until(measured.to)?;
     let spent = Look::take()?.since(&before, server.process());
-    let came = (stage.wire.received()? - came) as f64 / PAYLOAD;
+    let came = (stage.wire.received()? - came) as f64 / (PAYLOAD + f64::from(header));
     let switches = self::switches(server.process()).zip(switches);
     server.check()?;
     let gaps = heard::gaps(stage, detector)?;
@@ -408,6 +431,9 @@ const GROUPS: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
 fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
+    if let Some(settings) = Settings::of(sender) {
+        return tactus(stage, folder, title, case, settings);
+    }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
         let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
@@ -419,16 +445,10 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
         Ok(command)
     };
     let each = match sender {
-        Sender::Tactus => return tactus(stage, folder, title, case, "", "0 ms"),
-        Sender::TactusFine => return tactus(stage, folder, title, case, FINE, "0 ms"),
-        Sender::TactusXdp => return tactus(stage, folder, title, case, XDP, "0 ms"),
-        Sender::TactusXdpCoarse => return tactus(stage, folder, title, case, XDP_COARSE, "0 ms"),
-        Sender::TactusGathered => return tactus(stage, folder, title, case, "", "8 ms"),
-        Sender::TactusPatient => return tactus(stage, folder, title, case, "", "20 ms"),
         Sender::Threads => return Server::start_silent(&own("pace-threads")?, folder, &stage.wire),
         Sender::Htb => return Server::start_silent(&own("pace-bursts")?, folder, &stage.wire),
         Sender::Multicat => "multicat -U TITLE TO >/dev/null 2>&1".to_owned(),
-        Sender::Ffmpeg => format!(
+        _ => format!(
             "ffmpeg -v quiet -nostdin -re -stream_loop -1 -i TITLE -c copy -muxrate {rate} -f mpegts \
              'udp://TO?pkt_size=1316'"
         ),
@@ -450,19 +470,40 @@ fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Serv
     Server::start_silent(&command, folder, &stage.wire)
 }
 
-/// What stands in `[packets]`.
-const FINE: &str = "tick = \"100 us\"";
-const XDP: &str = "back_end = \"af_xdp\"";
-const XDP_COARSE: &str = "back_end = \"af_xdp\"\ntick = \"500 us\"";
+/// What makes one Tactus another than the next.
+struct Settings {
+    /// What stands in `[packets]`.
+    packets: &'static str,
+    burst: &'static str,
+    scheme: &'static str,
+}
+
+impl Settings {
+    fn of(sender: Sender) -> Option<Self> {
+        let (packets, burst) = match sender {
+            Sender::Tactus => ("", "0 ms"),
+            Sender::TactusFine => ("tick = \"100 us\"", "0 ms"),
+            Sender::TactusXdp => ("back_end = \"af_xdp\"", "0 ms"),
+            Sender::TactusXdpCoarse => ("back_end = \"af_xdp\"\ntick = \"500 us\"", "0 ms"),
+            Sender::TactusGathered => ("", "8 ms"),
+            Sender::TactusFrames | Sender::TactusRtp => ("back_end = \"af_packet\"", "8 ms"),
+            Sender::TactusRtpPairs => ("back_end = \"af_packet\"", "6 ms"),
+            Sender::TactusPatient => ("", "20 ms"),
+            Sender::Htb | Sender::Threads | Sender::Multicat | Sender::Ffmpeg => return None,
+        };
+        let scheme = if sender.is_rtp() { "rtp" } else { "udp" };
+        Some(Self { packets, burst, scheme })
+    }
+}
 
 fn tactus(
     stage: &Stage,
     folder: tempfile::TempDir,
     title: &Path,
     case: Case,
-    packets: &str,
-    burst: &str,
+    settings: Settings,
 ) -> Result<Server> {
+    let Settings { packets, burst, scheme } = settings;
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
     let address = crate::peers::address(&stage.wire);
@@ -479,7 +520,7 @@ fn tactus(
     for stream in 0..case.streams {
         let to = destination(stage, case, stream);
         text.push_str(&format!(
-            "[[channel]]\nname = \"{stream}\"\ntitle = \"/{name}\"\nto = \"udp://{to}\"\n\
+            "[[channel]]\nname = \"{stream}\"\ntitle = \"/{name}\"\nto = \"{scheme}://{to}\"\n\
              rate = \"{} bit/s\"\nburst = \"{burst}\"\n",
             case.rate
         ));
@@ -546,6 +587,7 @@ fn summarise(found: &Found, report: &mut Report) {
             Sender::Tactus,
             Sender::TactusGathered,
             Sender::TactusPatient,
+            Sender::TactusFrames,
             Sender::TactusXdp,
             Sender::TactusXdpCoarse,
         ] {

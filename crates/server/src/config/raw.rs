@@ -228,7 +228,10 @@ pub enum BackEnd {
     /// `sendmmsg` with times that `fq` keeps.
     #[serde(rename = "so_txtime")]
     Txtime,
-    /// AF_XDP, where a destination can be reached by it; `sendmmsg` for the others.
+    /// Frames by a packet socket, where a destination can be reached by them; `sendmmsg` for the others.
+    #[serde(rename = "af_packet")]
+    PacketSocket,
+    /// The same by AF_XDP.
     #[serde(rename = "af_xdp")]
     Xdp,
 }

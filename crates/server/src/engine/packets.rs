@@ -46,6 +46,7 @@ pub(super) fn open(
         raw::BackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
         raw::BackEnd::IoUring => Some(BackEnd::IoUring),
         raw::BackEnd::Txtime => Some(BackEnd::Txtime),
+        raw::BackEnd::PacketSocket => Some(BackEnd::PacketSocket),
         raw::BackEnd::Xdp => Some(BackEnd::Xdp),
     };
     let tick = config.packets.tick;

@@ -1,7 +1,8 @@
 """Plays a title to its end by GStreamer, and writes what came.
 
 Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp), and the file. It ends with what rtspsrc
-says is the end; an error fails, and so does no end.
+says is the end; an error fails, and so does no end. How rtspsrc goes down afterwards is its own affair: what its thread
+is about to ask the server can slip past the word that interrupts it.
 
 What comes is taken where it leaves the depayloader, behind the queue that waits for packets. A sink would cut it: the
 depayloader makes a segment of the first packet's arrival and the length that the answer to PLAY tells, and a sink drops
@@ -9,8 +10,10 @@ what lies behind it. Whatever comes a moment later than the first packet promise
 then missing at the end.
 """
 
+import os
 import socket
 import sys
+import threading
 
 import gi
 
@@ -20,6 +23,8 @@ from gi.repository import Gst, GstRtsp  # noqa: E402
 
 # Longer than a machine takes that has next to no time for it.
 PATIENCE = 600
+# What it may take to go down.
+GOODBYE = 60
 # The queue takes nothing any more when the title's length and this have passed; it may wait as long for its first packet.
 LATENCY = 20
 # More than a whole title, so that a machine without time loses nothing.
@@ -71,12 +76,20 @@ def play(version, url, protocol, path):
     pipeline.set_state(Gst.State.PLAYING)
     ends = Gst.MessageType.EOS | Gst.MessageType.ERROR
     message = bus.timed_pop_filtered(PATIENCE * Gst.SECOND, ends)
-    pipeline.set_state(Gst.State.NULL)
-    assert message, "it does not end"
+    assert message, f"it does not end: {len(came)} packets came"
     assert message.type == Gst.MessageType.EOS, message.parse_error()
     assert spoken == {version}, spoken
     with open(path, "wb") as file:
         file.write(b"".join(came))
+    down = threading.Thread(target=pipeline.set_state, args=(Gst.State.NULL,), daemon=True)
+    down.start()
+    down.join(GOODBYE)
 
 
-play(*sys.argv[1:])
+try:
+    play(*sys.argv[1:])
+except BaseException as error:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
+# Not by way of what a thread of GStreamer may still hold.
+os._exit(0)

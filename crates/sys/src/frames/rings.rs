@@ -9,16 +9,18 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use tactus_core::ports::{Batch, Message};
 use tactus_core::units::{MILLISECOND, Nanos};
 
+use super::{Device, Lack};
 use crate::clock;
 use crate::datagrams::set;
-use crate::frame::{Checksum, Frame};
+use crate::frame::{self, Checksum, Frame, Route};
 
 /// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
-pub(super) const FRAMES: u32 = 1024;
+const FRAMES: u32 = 1024;
 /// Bytes of a frame; the kernel wants a power of two.
-pub(super) const FRAME: usize = 2048;
+const FRAME: usize = 2048;
 /// What stands in front of a frame whose checksum is left to the device.
 const METADATA: usize = size_of::<libc::xsk_tx_metadata>();
 /// Where UDP's checksum is in its header.
@@ -32,7 +34,7 @@ const BUSY_MAX: Nanos = MILLISECOND.times(500);
 const KICKS_MAX: u32 = FRAMES / 32 + 4;
 
 /// The socket.
-pub(super) struct Rings {
+pub(crate) struct Rings {
     socket: OwnedFd,
     memory: Mapping,
     sending: Ring,
@@ -100,13 +102,12 @@ impl Ring {
     }
 }
 
-impl Rings {
-    /// Binds queue 0 of a device. Waits for a queue that somebody has just left: the kernel gives it back
-    /// some 100 ms later.
+impl Device for Rings {
+    /// Binds queue 0. Waits for a queue that somebody has just left: the kernel gives it back some 100 ms later.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without AF_XDP, `EBUSY` while somebody else has the queue.
-    pub(super) fn bind(device: u32) -> io::Result<Self> {
+    fn bind(device: u32) -> io::Result<Self> {
         let end = clock::now() + BUSY_MAX;
         loop {
             match Self::try_bind(device) {
@@ -118,6 +119,25 @@ impl Rings {
         }
     }
 
+    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>) {
+        let (mut taken, mut lack, mut parts) = (0, None, batch.parts);
+        for (route, message) in routes.iter().zip(batch.messages) {
+            let (own, behind) = parts.split_at(usize::from(message.parts));
+            if let Err(lacks) = self.write(route, message, own) {
+                lack = Some(lacks);
+                break;
+            }
+            (taken, parts) = (taken + 1, behind);
+        }
+        // Frames that a full device has kept are kicked with the next batch, or with this one's rest.
+        match self.kick() {
+            Ok(()) => (taken, lack),
+            Err(_) => (taken, Some(Lack::Device)),
+        }
+    }
+}
+
+impl Rings {
     fn try_bind(device: u32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: takes numbers only.
@@ -184,8 +204,44 @@ impl Rings {
         Ok(Self { socket, memory, sending, done, checksum, free })
     }
 
+    /// Writes the frames of one message, or none of them.
+    fn write(&mut self, route: &Route, message: &Message, parts: &[&[u8]]) -> Result<(), Lack> {
+        let segment = usize::from(message.segment);
+        let mut left: usize = parts.iter().map(|part| part.len()).sum();
+        if !self.has_room(left.div_ceil(segment).max(1)) {
+            return Err(Lack::Room);
+        }
+        let (mut parts, mut rest): (_, &[u8]) = (parts.iter(), &[]);
+        let mut is_first = true;
+        while left > 0 || is_first {
+            let own = left.min(segment);
+            let pushed = self.push(|checksum, into| {
+                frame::write(route, message.to, own, checksum, into, |mut body| {
+                    while !body.is_empty() {
+                        if rest.is_empty() {
+                            rest = parts.next().expect("as many bytes as were counted");
+                            continue;
+                        }
+                        let (part, behind) = rest.split_at(body.len().min(rest.len()));
+                        let (here, after) = body.split_at_mut(part.len());
+                        here.copy_from_slice(part);
+                        (rest, body) = (behind, after);
+                    }
+                })
+            });
+            // All segments are as long as the first, or shorter: the first one tells whether they fit.
+            if !pushed {
+                assert!(is_first, "room was counted");
+                return Err(Lack::Fit);
+            }
+            is_first = false;
+            left -= own;
+        }
+        Ok(())
+    }
+
     /// Whether so many frames are ours.
-    pub(super) fn has_room(&mut self, frames: usize) -> bool {
+    fn has_room(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {
             self.reap();
         }
@@ -194,10 +250,7 @@ impl Rings {
 
     /// Lets `write` fill a frame and puts it behind those that wait; false when it has written nothing, or
     /// none is ours.
-    pub(super) fn push(
-        &mut self,
-        write: impl FnOnce(Checksum, &mut [u8]) -> Option<Frame>,
-    ) -> bool {
+    fn push(&mut self, write: impl FnOnce(Checksum, &mut [u8]) -> Option<Frame>) -> bool {
         let Some(&offset) = self.free.last() else { return false };
         // SAFETY: the offset is one of ours, so the kernel does not touch the frame and no other reference to
         // it exists; it lies within the memory.
@@ -233,7 +286,7 @@ impl Rings {
     ///
     /// # Errors
     /// When the device is gone or down: what was pushed may be lost.
-    pub(super) fn kick(&mut self) -> io::Result<()> {
+    fn kick(&mut self) -> io::Result<()> {
         let producer = self.sending.word(self.sending.producer);
         // SYNC(sent): release here; the kernel loads it with acquire before it looks at the slots.
         producer.store(self.sending.position, Ordering::Release);

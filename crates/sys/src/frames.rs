@@ -1,0 +1,352 @@
+//! Packet ports over whole frames, which are written here and leave past a part of the kernel's network stack.
+//!
+//! Promise: as [`UdpLink`]: a send never waits, messages of one call leave in their order. What frames cannot
+//! reach (this host, devices without Ethernet, addresses that the kernel has not resolved yet) leaves by the outlet's
+//! own socket. Every few seconds each destination does once, so that the kernel goes on resolving it, and
+//! changes of routes and neighbours are seen.
+//!
+//! What is bypassed: the host's firewall and its counters of UDP; by AF_XDP its queueing disciplines too. So nobody gets
+//! this without naming it.
+
+mod packet_socket;
+mod rings;
+
+use std::io;
+
+use tactus_core::ports::{Batch, FilePart, Gone, PacketPort, SocketHandle, Stop};
+use tactus_core::units::MonoTime;
+
+use self::packet_socket::PacketSocket;
+use self::rings::Rings;
+use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::frame::Route;
+use crate::outlet::{MESSAGES_MAX, UdpLink, cookie};
+use crate::routes::Routes;
+
+/// Frames by AF_XDP.
+pub(crate) type XdpLink = FrameLink<Rings>;
+/// Frames by a packet socket; messages of several datagrams are cut behind it.
+pub(crate) type PacketSocketLink = FrameLink<PacketSocket>;
+
+/// The port over devices of one kind; its handles are file descriptors of outlets.
+pub(crate) struct FrameLink<D> {
+    udp: UdpLink,
+    /// None when it has failed.
+    devices: Vec<Option<D>>,
+    directions: Directions,
+    /// Of messages that leave by one device together.
+    routes: Vec<Route>,
+}
+
+/// What takes frames of one network device.
+pub(crate) trait Device: Send + Sized {
+    /// Takes hold of a device by its number.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`, and what the kernel says.
+    fn bind(index: u32) -> io::Result<Self>;
+
+    /// Sends messages of which each has its route; how many were taken, and why not the next one.
+    fn send(&mut self, routes: &[Route], batch: Batch<'_>) -> (usize, Option<Lack>);
+}
+
+/// Why a device does not take a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    /// Of room: those before it must leave first.
+    Room,
+    /// It is too long for the device, or not to be cut by it.
+    Fit,
+    /// The device is gone, or down.
+    Device,
+}
+
+/// Devices that are bound at the start.
+const DEVICES_MAX: usize = 16;
+
+impl<D: Device> FrameLink<D> {
+    /// Binds every device that carries Ethernet frames, in the network namespace of the caller.
+    ///
+    /// # Errors
+    /// When there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut routes = Routes::open()?;
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let (mut bound, mut devices) = (vec![], vec![]);
+        for device in routes.devices()?.into_iter().take(DEVICES_MAX) {
+            match D::bind(device.index) {
+                Ok(one) => {
+                    bound.push(Some(one));
+                    devices.push(device);
+                }
+                Err(error) => last = error,
+            }
+        }
+        if bound.is_empty() {
+            return Err(last);
+        }
+        let find = move |question: &Question| directions::find(&mut routes, &devices, question);
+        Ok(Self::over(bound, Directions::new(find)?))
+    }
+
+    /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to measure and to
+    /// test with. Of IPv4 the kernel takes no frame that claims to come from this host.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn on_loopback() -> io::Result<Self> {
+        let device = D::bind(crate::datagrams::interface("lo")?)?;
+        Ok(Self::over(vec![Some(device)], Directions::new(directions::find_here)?))
+    }
+
+    fn over(devices: Vec<Option<D>>, directions: Directions) -> Self {
+        let routes = Vec::with_capacity(MESSAGES_MAX);
+        Self { udp: UdpLink::new(), devices, directions, routes }
+    }
+
+    /// The way past the kernel, when it is known and holds.
+    fn route(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Option<Route> {
+        let Direction::Fresh(Found::Direct(route)) = self.directions.look(now, outlet, key) else {
+            return None;
+        };
+        self.devices[usize::from(route.device)].is_some().then_some(route)
+    }
+
+    /// Finds the routes of the first of these messages that leave by one device, into `routes`; whether the one
+    /// behind them has none.
+    fn look_ahead(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        cookie: u64,
+        batch: Batch<'_>,
+    ) -> bool {
+        self.routes.clear();
+        for message in batch.messages.iter().take(MESSAGES_MAX) {
+            let key = Key { cookie, to: message.to.ip() };
+            let Some(route) = self.route(now, outlet, key) else { return true };
+            if self.routes.first().is_some_and(|first| first.device != route.device) {
+                return false;
+            }
+            self.routes.push(route);
+        }
+        false
+    }
+
+    /// Sends those whose routes are known; how many were taken, and why not all.
+    fn send_direct(&mut self, batch: Batch<'_>) -> (usize, Option<Lack>) {
+        let Some(&Route { device, .. }) = self.routes.first() else { return (0, None) };
+        let (own, _) = split(batch, self.routes.len());
+        let place = &mut self.devices[usize::from(device)];
+        let Some(bound) = place else { return (0, Some(Lack::Device)) };
+        let (taken, lack) = bound.send(&self.routes, own);
+        // Frames that nobody takes would hold up everybody; the sockets know what to say.
+        if lack == Some(Lack::Device) {
+            *place = None;
+        }
+        (taken, lack)
+    }
+}
+
+/// The first messages of a batch, and those behind them.
+fn split(batch: Batch<'_>, messages: usize) -> (Batch<'_>, Batch<'_>) {
+    let (first, behind) = batch.messages.split_at(messages);
+    let parts: usize = first.iter().map(|message| usize::from(message.parts)).sum();
+    let (own, rest) = batch.parts.split_at(parts);
+    (Batch { messages: first, parts: own }, Batch { messages: behind, parts: rest })
+}
+
+impl<D: Device> PacketPort for FrameLink<D> {
+    fn segments_max(&self) -> u32 {
+        self.udp.segments_max()
+    }
+
+    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        self.directions.take_answers(now);
+        let Some(cookie) = cookie(outlet.0) else { return self.udp.send(now, outlet, batch) };
+        let whole = batch.messages.len();
+        let mut left = batch;
+        while !left.messages.is_empty() {
+            let has_none = self.look_ahead(now, outlet, cookie, left);
+            let (taken, lack) = self.send_direct(left);
+            (_, left) = split(left, taken);
+            if lack == Some(Lack::Room) {
+                return Gone { messages: whole - left.messages.len(), stop: Some(Stop::Full) };
+            }
+            if lack.is_none() && !has_none {
+                continue;
+            }
+            let (one, behind) = split(left, 1);
+            let gone = self.udp.send(now, outlet, one);
+            if gone.stop.is_some() {
+                return Gone { messages: whole - left.messages.len(), stop: gone.stop };
+            }
+            left = behind;
+        }
+        Gone { messages: whole, stop: None }
+    }
+
+    fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        self.udp.read(now, part, into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::outlet::{Way, open};
+    use std::net::{SocketAddr, UdpSocket};
+    use std::os::fd::AsRawFd;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::time::Duration;
+    use tactus_core::ports::Message;
+    use tactus_core::units::MILLISECOND;
+
+    /// Of IPv4 the kernel takes no frame that claims to come from this host, not even on the loopback.
+    const LOCAL: &str = "::1";
+
+    /// One at a time has the queue of the loopback.
+    static QUEUE: Mutex<()> = Mutex::new(());
+
+    fn link<D: Device>() -> Option<(FrameLink<D>, MutexGuard<'static, ()>)> {
+        let turn = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+        match FrameLink::on_loopback() {
+            Ok(link) => Some((link, turn)),
+            Err(error) => {
+                println!("skipped: it cannot be had here: {error}");
+                None
+            }
+        }
+    }
+
+    /// Sends until the way is known, so that what follows leaves past the kernel.
+    fn settle<D: Device>(link: &mut FrameLink<D>, outlet: SocketHandle, to: SocketAddr) {
+        let key = Key { cookie: cookie(outlet.0).unwrap(), to: to.ip() };
+        for _ in 0..2000 {
+            let now = clock::now();
+            link.directions.take_answers(now);
+            if link.route(now, outlet, key).is_some() {
+                return;
+            }
+            clock::sleep_until(now + MILLISECOND);
+        }
+        panic!("the question was not answered");
+    }
+
+    #[test]
+    fn what_leaves_past_the_kernel_arrives_whole_and_in_order() {
+        what_leaves_past_the_kernel_arrives_whole_and_in_order_by::<Rings>();
+        what_leaves_past_the_kernel_arrives_whole_and_in_order_by::<PacketSocket>();
+    }
+
+    fn what_leaves_past_the_kernel_arrives_whole_and_in_order_by<D: Device>() {
+        let Some((mut link, _turn)) = link::<D>() else { return };
+        let from = LOCAL.parse().unwrap();
+        let way =
+            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind((from, 0)).unwrap();
+        inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let to = inbox.local_addr().unwrap();
+        settle(&mut link, handle, to);
+        // More than the kernel takes by one call; one of several datagrams, in parts that meet elsewhere.
+        let bodies: Vec<Vec<u8>> = (0..70u8).map(|nth| vec![nth; 100 + usize::from(nth)]).collect();
+        let mut messages: Vec<Message> =
+            bodies.iter().map(|_| Message { to, segment: 1316, parts: 1 }).collect();
+        let mut parts: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
+        let long = vec![0xab; 2000];
+        messages.push(Message { to, segment: 800, parts: 3 });
+        parts.extend([&long[..300], &long[300..1700], &long[1700..]]);
+        let gone = link.send(clock::now(), handle, Batch { messages: &messages, parts: &parts });
+        assert_eq!(gone, Gone { messages: 71, stop: None });
+        let mut bytes = [0; 2000];
+        let own = crate::outlet::address(&outlet).unwrap();
+        for body in &bodies {
+            let (len, from) = inbox.recv_from(&mut bytes).unwrap();
+            assert_eq!((&bytes[..len], from), (&body[..], own));
+        }
+        for len in [800, 800, 400] {
+            assert_eq!(inbox.recv(&mut bytes).unwrap(), len);
+        }
+    }
+
+    /// So that the sockets, which would do as well, are not what the other tests see.
+    #[test]
+    fn the_device_itself_takes_what_it_may() {
+        the_device_itself_takes_what_it_may_by::<Rings>();
+        the_device_itself_takes_what_it_may_by::<PacketSocket>();
+    }
+
+    fn the_device_itself_takes_what_it_may_by<D: Device>() {
+        let Some((mut link, _turn)) = link::<D>() else { return };
+        let from = LOCAL.parse().unwrap();
+        let way =
+            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind((from, 0)).unwrap();
+        inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let to = inbox.local_addr().unwrap();
+        settle(&mut link, handle, to);
+        let long = vec![0xcd; 1900];
+        let messages = [1000, 700, 1316].map(|segment| Message { to, segment, parts: 1 });
+        let parts = [&long[..300], &long[..], &long[..1316]];
+        let batch = Batch { messages: &messages, parts: &parts };
+        let has_none = link.look_ahead(clock::now(), handle, cookie(handle.0).unwrap(), batch);
+        assert!(!has_none);
+        assert_eq!(link.send_direct(batch), (3, None));
+        let mut bytes = [0; 2000];
+        for len in [300, 700, 700, 500, 1316] {
+            assert_eq!(inbox.recv(&mut bytes).unwrap(), len);
+        }
+    }
+
+    #[test]
+    fn frames_come_back_and_are_used_again() {
+        frames_come_back_and_are_used_again_by::<Rings>();
+        frames_come_back_and_are_used_again_by::<PacketSocket>();
+    }
+
+    fn frames_come_back_and_are_used_again_by<D: Device>() {
+        let Some((mut link, _turn)) = link::<D>() else { return };
+        let from = LOCAL.parse().unwrap();
+        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind((from, 0)).unwrap();
+        let to = inbox.local_addr().unwrap();
+        settle(&mut link, handle, to);
+        let mut bytes = [0; 64];
+        for nth in 0..5000u32 {
+            let body = nth.to_ne_bytes();
+            let batch =
+                Batch { messages: &[Message { to, segment: 100, parts: 1 }], parts: &[&body] };
+            assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
+            assert_eq!((inbox.recv(&mut bytes).unwrap(), &bytes[..4]), (4, &body[..]));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_the_device_leaves_by_the_kernel() {
+        what_is_too_long_for_the_device_leaves_by_the_kernel_by::<Rings>();
+        what_is_too_long_for_the_device_leaves_by_the_kernel_by::<PacketSocket>();
+    }
+
+    fn what_is_too_long_for_the_device_leaves_by_the_kernel_by<D: Device>() {
+        let Some((mut link, _turn)) = link::<D>() else { return };
+        let from = LOCAL.parse().unwrap();
+        let way =
+            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
+        let outlet = open(&way).unwrap();
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let inbox = UdpSocket::bind((from, 0)).unwrap();
+        let to = inbox.local_addr().unwrap();
+        settle(&mut link, handle, to);
+        let body = vec![7; 4000];
+        let batch = Batch { messages: &[Message { to, segment: 4000, parts: 1 }], parts: &[&body] };
+        assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
+        assert_eq!(inbox.recv(&mut [0; 5000]).unwrap(), 4000);
+    }
+}
