@@ -3,7 +3,7 @@
 //! Promise: sockets are emptied long before they are full, by one thread that never waits for one of
 //! them; what the kernel dropped all the same is told. Stamps are of the clock of the run.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -176,32 +176,43 @@ fn read(
     Ok((record.traces(inboxes.len()), dropped))
 }
 
+/// Where streams go.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Whereto {
+    /// The first listener; the others have the ports behind it.
+    #[arg(long)]
+    pub to: SocketAddr,
+    /// One stream of so many has a listener, or none at 0; each other one has a group of its own that nobody has joined.
+    #[arg(long)]
+    pub every: u16,
+}
+
+/// The first of the groups.
+const GROUPS: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 1);
+
+impl Whereto {
+    /// The address of a stream.
+    pub fn of(&self, stream: u16) -> SocketAddr {
+        match self.every {
+            1.. if stream.is_multiple_of(self.every) => {
+                SocketAddr::new(self.to.ip(), self.to.port() + stream / self.every)
+            }
+            _ => (Ipv4Addr::from_bits(GROUPS.to_bits() + u32::from(stream)), PORT).into(),
+        }
+    }
+}
+
 /// What `pace-threads` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Threads {
-    /// The first stream's address; the others have the ports behind it.
-    #[arg(long)]
-    to: SocketAddr,
+    #[command(flatten)]
+    whereto: Whereto,
     /// How many.
     #[arg(long)]
     streams: u16,
     /// Bits per second of each.
     #[arg(long)]
     rate: u64,
-    /// Addresses that follow each other instead of ports.
-    #[arg(long)]
-    groups: bool,
-}
-
-/// The address of a stream, when the first one's is `to`.
-pub fn address_of(to: SocketAddr, stream: u16, groups: bool) -> SocketAddr {
-    match to.ip() {
-        IpAddr::V4(ip) if groups => {
-            let ip = Ipv4Addr::from_bits(ip.to_bits() + u32::from(stream));
-            SocketAddr::from((ip, to.port()))
-        }
-        ip => SocketAddr::new(ip, to.port() + stream),
-    }
 }
 
 /// Sends each stream from a thread of its own, which sleeps until each datagram's time: what most programs do.
@@ -211,7 +222,7 @@ pub fn pace_threads(options: &Threads) -> Result<()> {
     let gap = rate.time_for(Bytes(PAYLOAD.len() as u64));
     let threads: Vec<JoinHandle<Result<()>>> = (0..options.streams)
         .map(|stream| {
-            let to = address_of(options.to, stream, options.groups);
+            let to = options.whereto.of(stream);
             let clock = ByteClock::new(clock::now() + Nanos(gap.0 * u64::from(stream) / 100), rate);
             std::thread::spawn(move || {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -228,4 +239,21 @@ pub fn pace_threads(options: &Threads) -> Result<()> {
         thread.join().map_err(|_| anyhow!("a sender panicked"))??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_streams_have_listeners_and_the_others_groups() {
+        let to: SocketAddr = "10.0.0.2:20000".parse().unwrap();
+        let of = |every, streams: &[u16]| -> Vec<String> {
+            let whereto = Whereto { to, every };
+            streams.iter().map(|&stream| whereto.of(stream).to_string()).collect()
+        };
+        assert_eq!(of(1, &[0, 7]), ["10.0.0.2:20000", "10.0.0.2:20007"]);
+        assert_eq!(of(0, &[0, 255]), ["239.77.0.1:20000", "239.77.1.0:20000"]);
+        assert_eq!(of(15, &[15, 16]), ["10.0.0.2:20001", "239.77.0.17:20000"]);
+    }
 }

@@ -140,16 +140,6 @@ impl Wire {
         command::run("tc", &[&place[..], &tbf[..]].concat()).map(drop)
     }
 
-    /// From now on what comes to the receiver's device is received on `core`, as another machine would; without one
-    /// where it is sent, as a part of sending.
-    pub fn receive_on(&self, core: Option<usize>) -> Result<()> {
-        let mask = format!("{:x}", core.map_or(0, |core| 1_u64 << core));
-        let queue = format!("/sys/class/net/{RECEIVER_DEVICE}/queues/rx-0/rps_cpus");
-        // Its /sys is that of the namespace, unlike that of who only entered it.
-        let set = format!("echo {mask} > {queue}");
-        ip(&["netns", "exec", &self.receiver, "sh", "-c", &set]).map(drop)
-    }
-
     /// Turns UDP segmentation by the server's device on or off: off models a network card without.
     pub fn set_udp_segmentation(&self, on: bool) -> Result<()> {
         let state = if on { "on" } else { "off" };

@@ -14,7 +14,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use tactus_sys::outlet::{self, UdpLink, Way};
 
 use crate::clock;
-use crate::datagrams::address_of;
+use crate::datagrams::Whereto;
 
 const BODY: [u8; PAYLOAD.0 as usize] = [0x47; PAYLOAD.0 as usize];
 /// Most datagrams of one call.
@@ -25,18 +25,14 @@ const BUFFER: usize = 8 << 20;
 /// What `pace-bursts` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Bursts {
-    /// The first stream's address; the others have the ports behind it.
-    #[arg(long)]
-    to: SocketAddr,
+    #[command(flatten)]
+    whereto: Whereto,
     /// How many.
     #[arg(long)]
     streams: u16,
     /// Bits per second of each.
     #[arg(long)]
     rate: u64,
-    /// Addresses that follow each other instead of ports.
-    #[arg(long)]
-    groups: bool,
     /// How often each is given what it sends until the next time, in milliseconds.
     #[arg(long, default_value_t = 250)]
     period: u64,
@@ -68,7 +64,7 @@ pub fn bursts(options: &Bursts) -> Result<()> {
         clock::sleep_until(start + period.times(turn));
         let count = (datagrams(turn + 1) - datagrams(turn)) as usize;
         for (stream, socket) in (0..).zip(&outlets) {
-            let to = address_of(options.to, stream, options.groups);
+            let to = options.whereto.of(stream);
             send(&mut port, socket, to, count)?;
         }
     }
