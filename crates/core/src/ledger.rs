@@ -56,6 +56,8 @@ pub struct SendCost {
     pub per_send: Nanos,
     /// Each MiB read and sent.
     pub per_mib: Nanos,
+    /// Each MiB read, where sending counts otherwise.
+    pub read_per_mib: Nanos,
 }
 
 /// All limits.
@@ -324,8 +326,7 @@ impl Ledger {
             Wish::Paced { rate, tick, burst } => {
                 let read = rate.bytes_in(terms.cycle) + Bytes(1);
                 let sends = SECOND.0.div_ceil(tick.span().0);
-                let per_second = rate.bytes_in(SECOND);
-                let moving = terms.cost.per_mib.0 as u128 * per_second.0 as u128;
+                let moving = per_mib(terms.cost.per_mib, rate);
                 let window = window(rate, tick, burst, terms).min(whole);
                 Demand {
                     visits: visits(read, terms.block, &terms.model),
@@ -333,7 +334,7 @@ impl Ledger {
                     blocks: with_ahead(window),
                     window,
                     link: rate,
-                    cpu: Nanos((moving >> 20) as u64) + terms.cost.per_send.times(sends),
+                    cpu: moving + terms.cost.per_send.times(sends),
                     ..stream
                 }
             }
@@ -346,8 +347,7 @@ impl Ledger {
                     false => Wish::Paced { rate, tick, burst },
                 };
                 let paced = self.demand(disk, paced, share);
-                let sends = terms.cost.per_send.times(SECOND.0.div_ceil(tick.span().0));
-                let cpu = paced.cpu.saturating_sub(sends) + sending;
+                let cpu = per_mib(terms.cost.read_per_mib, rate) + sending;
                 let once = Demand { link: wire, class, cpu, ..paced };
                 let Some((turn, window)) = turn.zip(pieces) else { return once };
                 if is_held {
@@ -555,6 +555,12 @@ fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) ->
 /// What a block of a title that repeats brings on average. Rounds down.
 fn bytes_of_piece(turn: Bytes, block: Bytes) -> Bytes {
     Bytes((turn.0 / u64::from(blocks_of(turn, block))).clamp(1, block.0))
+}
+
+/// What a second of `rate` costs at so much for each MiB.
+fn per_mib(cost: Nanos, rate: BitRate) -> Nanos {
+    let moving = u128::from(cost.0) * u128::from(rate.bytes_in(SECOND).0);
+    Nanos((moving >> 20) as u64)
 }
 
 fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {

@@ -248,7 +248,7 @@ impl World {
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
-                cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1) },
+                cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1), read_per_mib: Nanos(1) },
                 intake: spec.intake.map(|intake| IntakeTerms {
                     places: intake.places,
                     place: tactus_core::units::Bytes(u64::from(intake.place)),

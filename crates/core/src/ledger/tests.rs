@@ -12,7 +12,11 @@ fn terms() -> Terms {
         block: Bytes(MIB),
         blocks: 500,
         ahead: 0,
-        cost: SendCost { per_send: Nanos::from_micros(6), per_mib: Nanos::from_micros(400) },
+        cost: SendCost {
+            per_send: Nanos::from_micros(6),
+            per_mib: Nanos::from_micros(400),
+            read_per_mib: Nanos::from_micros(100),
+        },
         intake: None,
     };
     let cpu = Nanos::from_millis(700);
@@ -64,8 +68,8 @@ fn datagrams_are_counted_on_the_wire_and_one_by_one() {
     let paced = Wish::Paced { rate, tick: Tick::Ms10, burst: Bytes(0) };
     let connected = ledger.demand(0, paced, ENDLESS);
     assert_eq!((demand.link, demand.window), (wire, connected.window));
-    // 400 us for each MiB that is read, and not 100 sends.
-    assert_eq!(demand.cpu, Nanos(381_469) + sending);
+    // 100 us for each MiB that is read, and not 100 sends.
+    assert_eq!(demand.cpu, Nanos(95_367) + sending);
     assert_eq!(Demand { link: rate, cpu: connected.cpu, ..demand }, connected);
     // What waits for others to leave with has its place meanwhile.
     let tick = Tick::Ms250;

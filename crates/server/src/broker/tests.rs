@@ -40,7 +40,7 @@ impl Stage {
             block: Bytes(256 * KIB),
             blocks: 1000,
             ahead: 0,
-            cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
+            cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0), read_per_mib: Nanos(0) },
             intake: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));

@@ -131,7 +131,7 @@ fn broker() -> Broker {
         block: Bytes(PLACE),
         blocks: 1000,
         ahead: 0,
-        cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0) },
+        cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0), read_per_mib: Nanos(0) },
         intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
     let terms = Terms {
