@@ -29,6 +29,8 @@ pub mod ingest;
 
 pub mod channels;
 
+pub mod classes;
+
 pub mod rtsp;
 
 pub mod doctor;

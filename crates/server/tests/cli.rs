@@ -127,6 +127,8 @@ fn help_shows_every_command_with_examples() {
         "get",
         "put",
         "record",
+        "channel",
+        "class",
         "rm",
         "mv",
         "verify",

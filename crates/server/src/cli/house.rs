@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
+use crate::classes::Classes;
 use crate::config::{Config, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
@@ -35,6 +36,7 @@ pub(super) struct House {
     uploads: Option<Uploads>,
     recorder: Option<Recorder>,
     channels: Channels,
+    classes: Classes,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
     rtsp: Option<Rtsp>,
@@ -95,8 +97,10 @@ impl House {
             indexing::begin(&catalogue, &engine.broker, &uploads.volumes);
         }
         let channels = Channels::begin(&config, &catalogue, &engine.broker);
+        let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
         if let Some(uploads) = &mut uploads {
             uploads.channels = Some(channels.clone());
+            uploads.classes = Some(classes.clone());
         }
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
@@ -112,6 +116,7 @@ impl House {
             uploads,
             recorder,
             channels,
+            classes,
             listeners,
             admin,
             rtsp,
@@ -153,6 +158,7 @@ impl House {
             Arc::clone(&self.catalogue),
             Arc::clone(&counters),
             &self.config,
+            self.classes,
         );
         let recordings = self.uploads.as_ref().and_then(|uploads| uploads.recordings.clone());
         if let Some(recordings) = &recordings {

@@ -18,6 +18,7 @@ use super::response::Response;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
+use crate::classes::Classes;
 use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
@@ -44,6 +45,8 @@ pub struct Uploads {
     pub recordings: Option<Recordings>,
     /// What is sent as datagrams.
     pub channels: Option<Channels>,
+    /// Parts of the link.
+    pub classes: Option<Classes>,
 }
 
 /// A place for a title, or for a directory.
@@ -136,6 +139,7 @@ impl Uploads {
             pulse: Pulse::default(),
             recordings: None,
             channels: None,
+            classes: None,
         }))
     }
 
