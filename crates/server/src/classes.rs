@@ -151,16 +151,35 @@ impl Classes {
         }
         all.extend(keys);
         all.retain(|_, value| !value.is_null());
-        let wrong = |error: &dyn fmt::Display| ClassError::Wrong(error.to_string());
-        let text = toml::to_string(&all)
-            .map_err(|error| ClassError::Wrong(format!("a value cannot be: {error}")))?;
-        let class = Config::parse_class(&text, &now).map_err(|error| wrong(&error))?;
+        let text = toml::to_string(&all).map_err(|error| format!("a value cannot be: {error}"));
+        let class = text
+            .and_then(|text| Config::parse_class(&text, &now).map_err(|error| error.to_string()));
+        let class = class.map_err(ClassError::Wrong)?;
         if let Some(key) = class.fixed_unlike(known) {
             return Err(ClassError::Fixed(key, name.to_owned()));
         }
         let mut to = now.clone();
         to.0[number.index()] = class;
-        self.inner.put(&mut now, to)
+        self.inner.put(&mut now, to).map(drop)
+    }
+
+    /// Has each have the rates and the priority that it has in `configured`, which may have others, and less: those
+    /// stay away, and stay. Which have changed.
+    ///
+    /// # Errors
+    /// Why not; then nothing has changed.
+    pub fn configure(&self, configured: &class::Classes) -> Result<Vec<String>, ClassError> {
+        let mut now = self.inner.now();
+        let mut to = now.clone();
+        for class in &mut to.0 {
+            if let Some((_, other)) = configured.find(&class.name) {
+                let Class { guaranteed, ceiling, priority, share, .. } = *other;
+                *class = Class { guaranteed, ceiling, priority, share, ..class.clone() };
+            }
+        }
+        let changed = self.inner.put(&mut now, to.clone())?;
+        *self.inner.configured() = to;
+        Ok(changed.into_iter().map(|name| format!("class {name:?}")).collect())
     }
 }
 
@@ -174,8 +193,8 @@ impl Inner {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes those of `now` that are not as `to` says.
-    fn put(&self, now: &mut class::Classes, to: class::Classes) -> Result<(), ClassError> {
+    /// Changes those of `now` that are not as `to` says: these.
+    fn put(&self, now: &mut class::Classes, to: class::Classes) -> Result<Vec<String>, ClassError> {
         to.check().map_err(|(_, said)| {
             let message = format!("nothing is changed: {said}");
             ClassError::NoRoom { resource: Resource::Class, message }
@@ -185,10 +204,10 @@ impl Inner {
         let changes: Vec<_> =
             others.map(|(number, (_, to))| ClassChange { number, to: to.paced() }).collect();
         if changes.is_empty() {
-            return Ok(());
+            return Ok(vec![]);
         }
         self.broker.change_classes(to.0.iter().map(Class::terms).collect(), &changes)?;
-        for ClassChange { number, .. } in changes {
+        for ClassChange { number, .. } in &changes {
             let (before, after) = (&now.0[number.index()], &to.0[number.index()]);
             tracing::info!(
                 class = after.name,
@@ -201,7 +220,7 @@ impl Inner {
             );
         }
         *now = to;
-        Ok(())
+        Ok(changes.iter().map(|change| now.0[change.number.index()].name.clone()).collect())
     }
 }
 

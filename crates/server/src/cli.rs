@@ -17,6 +17,7 @@ mod measure;
 mod probe;
 mod put;
 mod record;
+mod reload;
 mod rename;
 mod serve;
 mod token;
@@ -65,6 +66,7 @@ enum Command {
     Record(record::Record),
     Channel(channel::Channel),
     Class(class::Class),
+    Reload(reload::Reload),
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
@@ -132,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Record(record) => record.run(),
         Command::Channel(channel) => channel.run(),
         Command::Class(class) => class.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),

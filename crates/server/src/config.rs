@@ -26,6 +26,8 @@ mod classes;
 
 mod check;
 
+mod file;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +38,7 @@ use channel::Channel;
 pub(crate) use check::TITLES_MAX;
 use class::{Class, Classes};
 pub use error::ConfigError;
+pub use file::ConfigFile;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
 use recording::Recording;

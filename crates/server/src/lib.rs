@@ -31,6 +31,8 @@ pub mod channels;
 
 pub mod classes;
 
+pub mod reload;
+
 pub mod rtsp;
 
 pub mod doctor;

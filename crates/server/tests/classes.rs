@@ -2,6 +2,8 @@
 
 #[path = "classes/live.rs"]
 mod live;
+#[path = "classes/reload.rs"]
+mod reload;
 #[path = "classes/served.rs"]
 mod served;
 

@@ -129,6 +129,7 @@ fn help_shows_every_command_with_examples() {
         "record",
         "channel",
         "class",
+        "reload",
         "rm",
         "mv",
         "verify",

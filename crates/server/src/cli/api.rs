@@ -20,7 +20,7 @@ const ANSWER_MAX: u64 = 64 << 20;
 pub(super) struct Kind {
     /// Where they are.
     pub(super) path: &'static str,
-    /// What one of them is, for people.
+    /// What there is not when one is unknown, for people.
     pub(super) what: &'static str,
 }
 
@@ -76,9 +76,7 @@ impl Kind {
                 let said = said.trim();
                 if status == 400 { Failure::usage(said) } else { anyhow::anyhow!("{said}").into() }
             }
-            404 => {
-                anyhow::anyhow!("the server has no {what} of this name, or takes no changes").into()
-            }
+            404 => anyhow::anyhow!("the server has no {what}, or takes no changes").into(),
             405 => anyhow::anyhow!("the server takes no changes; start it with --uploads").into(),
             _ => refused(answer),
         }

@@ -122,7 +122,7 @@ struct Keys {
     rate: Option<String>,
 }
 
-const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel" };
+const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel of this name" };
 
 impl Channel {
     pub(super) fn run(self) -> Result<(), Failure> {

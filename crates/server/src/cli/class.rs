@@ -18,8 +18,8 @@ use super::token::Credentials;
   tactus class set http://127.0.0.1:8080/ gold --ceiling off --priority 1
   tactus class show http://127.0.0.1:8080/ gold
 
-A change is in force at once, and takes from no stream what it has been promised. It lasts until the server
-ends; what is to stay is written in the configuration.
+A change is in force at once, and takes from no stream what it has been promised. It lasts until
+the server ends or reads its configuration again; what is to stay is written there.
 
 Exit codes: 0 done; 1 failed, or refused as what is promised would not fit; 2 wrong arguments.")]
 pub(super) struct Class {
@@ -69,7 +69,7 @@ struct Keys {
     share: Option<String>,
 }
 
-const CLASSES: Kind = Kind { path: "/api/v1/classes", what: "class" };
+const CLASSES: Kind = Kind { path: "/api/v1/classes", what: "class of this name" };
 
 impl Class {
     pub(super) fn run(self) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{ALLOWED, Refused, Uploads};
-use super::{Site, Store, channels, classes, dav, rate, recordings, tus};
+use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus};
 
 /// A request that may change something, or that has a body to be read.
 pub(super) struct Change<'a> {
@@ -104,6 +104,9 @@ impl Change<'_> {
         }
         if classes::is_here(path) {
             return classes::answer(uploads, request, path, incoming).await;
+        }
+        if reload::is_here(path) {
+            return Ok(Taken::Answer(reload::answer(uploads, request).await?));
         }
         let catalogue = &store.catalogue;
         let response = match request.method {

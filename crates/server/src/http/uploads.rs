@@ -23,6 +23,7 @@ use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
 use crate::ingest::Recordings;
+use crate::reload::Reload;
 use crate::store::{
     ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
@@ -47,6 +48,8 @@ pub struct Uploads {
     pub channels: Option<Channels>,
     /// Parts of the link.
     pub classes: Option<Classes>,
+    /// Reads the configuration again, where there is a file.
+    pub reload: Option<Reload>,
 }
 
 /// A place for a title, or for a directory.
@@ -140,6 +143,7 @@ impl Uploads {
             recordings: None,
             channels: None,
             classes: None,
+            reload: None,
         }))
     }
 
