@@ -2,7 +2,8 @@
 //!
 //! Promise: what a class is guaranteed nobody else is given; what its streams need beyond that is taken from
 //! its parent's as any other's, and never above its ceiling, unless it may be over-subscribed: then
-//! it takes its ceiling at most, whatever its streams ask for. It paces nothing: that is the `pacer`'s.
+//! it takes its ceiling at most, whatever its streams ask for. Terms change under running streams only as far as
+//! all that was promised stays so. It paces nothing: that is the `pacer`'s.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,6 +34,13 @@ pub struct ClassTerms {
     pub is_oversubscribed: bool,
 }
 
+impl ClassTerms {
+    /// What of `asked` is promised: of an over-subscribed class no more than its ceiling.
+    fn promised(&self, asked: BitRate) -> BitRate {
+        asked.min(self.ceiling.filter(|_| self.is_oversubscribed).unwrap_or(asked))
+    }
+}
+
 /// A class has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full {
@@ -44,12 +52,37 @@ pub struct Full {
     pub ceiling: BitRate,
 }
 
+/// Why classes cannot become what they are to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unkept {
+    /// More than the ceiling of one is promised, or would be kept below it.
+    Ceiling(Full),
+    /// One was guaranteed what its streams are promised, and would not be any more.
+    Guarantee {
+        /// Which.
+        class: ClassNumber,
+        /// What its streams, and the classes below it, are promised.
+        promised: BitRate,
+        /// What it would be guaranteed.
+        guaranteed: BitRate,
+    },
+    /// They would take more of the link than there is.
+    Link {
+        /// What would be promised of it.
+        needed: BitRate,
+        /// What there is.
+        limit: BitRate,
+    },
+}
+
 /// The classes of a link, and what they are asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Classes {
     terms: Vec<ClassTerms>,
     /// By its own streams, and kept by the classes below it.
     asked: Vec<BitRate>,
+    /// Its own streams, and those below it.
+    streams: Vec<u32>,
     /// What those without a parent take of the link.
     taken: BitRate,
 }
@@ -60,8 +93,13 @@ impl Classes {
     /// # Panics
     /// When a class comes before its parent.
     pub fn new(terms: Vec<ClassTerms>) -> Self {
-        let asked = vec![BitRate(0); terms.len()];
-        let mut classes = Self { terms, asked, taken: BitRate(0) };
+        let (asked, streams) = (vec![BitRate(0); terms.len()], vec![0; terms.len()]);
+        Self::added_up(terms, asked, streams)
+    }
+
+    /// With what streams ask each for by themselves.
+    fn added_up(terms: Vec<ClassTerms>, asked: Vec<BitRate>, streams: Vec<u32>) -> Self {
+        let mut classes = Self { terms, asked, streams, taken: BitRate(0) };
         // From below: what a class keeps its parent is asked for.
         for at in (0..classes.terms.len()).rev() {
             let kept = classes.kept(at, classes.asked[at]);
@@ -76,6 +114,42 @@ impl Classes {
         classes
     }
 
+    /// The same streams under other terms.
+    ///
+    /// # Errors
+    /// The first class, from below, whose streams would lose what they are promised. What the link has room for is not
+    /// looked at.
+    ///
+    /// # Panics
+    /// When there are others than before, or one has another parent.
+    pub fn changed(&self, to: Vec<ClassTerms>) -> Result<Self, Unkept> {
+        let parents =
+            |terms: &[ClassTerms]| terms.iter().map(|terms| terms.parent).collect::<Vec<_>>();
+        assert!(parents(&to) == parents(&self.terms), "classes stay where they are");
+        let mut own = self.asked.clone();
+        for (at, terms) in self.terms.iter().enumerate() {
+            if let Some(parent) = terms.parent {
+                own[parent.index()] -= self.kept(at, self.asked[at]);
+            }
+        }
+        let changed = Self::added_up(to, own, self.streams.clone());
+        for (at, to) in changed.terms.iter().enumerate().rev() {
+            let class = ClassNumber(at as u16);
+            let needed = changed.asked[at];
+            if let Some(ceiling) =
+                to.ceiling.filter(|&ceiling| !to.is_oversubscribed && needed > ceiling)
+            {
+                return Err(Unkept::Ceiling(Full { class, needed, ceiling }));
+            }
+            let promised = to.promised(needed);
+            let guaranteed = to.guaranteed;
+            if guaranteed < promised && guaranteed < self.terms[at].guaranteed {
+                return Err(Unkept::Guarantee { class, promised, guaranteed });
+            }
+        }
+        Ok(changed)
+    }
+
     /// What they take of the link now, used or not.
     pub const fn taken(&self) -> BitRate {
         self.taken
@@ -84,6 +158,11 @@ impl Classes {
     /// What a class is asked for: by its streams, and by the classes below it as far as they take it.
     pub fn asked(&self, class: ClassNumber) -> BitRate {
         self.asked[class.index()]
+    }
+
+    /// How many streams a class has, and the classes below it.
+    pub fn streams(&self, class: ClassNumber) -> u32 {
+        self.streams[class.index()]
     }
 
     /// What they would take of the link with a stream of `rate` more in `class`.
@@ -109,6 +188,7 @@ impl Classes {
     /// Counts a stream in, which there is room for.
     pub fn add(&mut self, class: ClassNumber, rate: BitRate) {
         self.change(class, |asked, before| asked + before, rate);
+        self.count(class, |streams| streams + 1);
     }
 
     /// Counts a stream out.
@@ -117,6 +197,16 @@ impl Classes {
     /// When it was not counted in.
     pub fn remove(&mut self, class: ClassNumber, rate: BitRate) {
         self.change(class, |asked, before| asked - before, rate);
+        self.count(class, |streams| streams - 1);
+    }
+
+    fn count(&mut self, class: ClassNumber, by: fn(u32) -> u32) {
+        let mut class = Some(class);
+        while let Some(here) = class {
+            let streams = &mut self.streams[here.index()];
+            *streams = by(*streams);
+            class = self.terms[here.index()].parent;
+        }
     }
 
     fn change(&mut self, class: ClassNumber, by: fn(BitRate, BitRate) -> BitRate, rate: BitRate) {
@@ -134,9 +224,8 @@ impl Classes {
 
     /// What a class that is asked for so much takes of its parent's.
     fn kept(&self, at: usize, asked: BitRate) -> BitRate {
-        let ClassTerms { guaranteed, ceiling, is_oversubscribed, .. } = self.terms[at];
-        let most = ceiling.filter(|_| is_oversubscribed).unwrap_or(asked);
-        asked.min(most).max(guaranteed)
+        let terms = self.terms[at];
+        terms.promised(asked).max(terms.guaranteed)
     }
 }
 
@@ -203,7 +292,88 @@ mod tests {
         );
     }
 
+    #[test]
+    fn terms_change_only_as_far_as_what_was_promised_stays_so() {
+        let (house, gold, rest) = (ClassNumber(0), ClassNumber(1), ClassNumber(2));
+        let terms = |house: (u64, u64), gold: (u64, u64), rest: (u64, u64)| {
+            let under = |(guaranteed, ceiling)| class(Some(0), guaranteed, Some(ceiling));
+            vec![class(None, house.0, Some(house.1)), under(gold), under(rest)]
+        };
+        let mut classes = Classes::new(terms((50, 80), (20, 40), (10, 30)));
+        classes.add(gold, BitRate(15 * M));
+        classes.add(rest, BitRate(25 * M));
+        assert_eq!([house, gold, rest].map(|class| classes.streams(class)), [2, 1, 1]);
+        let full = |class, needed, ceiling| {
+            Err(Unkept::Ceiling(Full {
+                class,
+                needed: BitRate(needed * M),
+                ceiling: BitRate(ceiling * M),
+            }))
+        };
+        let short = |class, promised, guaranteed| {
+            let (promised, guaranteed) = (BitRate(promised * M), BitRate(guaranteed * M));
+            Err(Unkept::Guarantee { class, promised, guaranteed })
+        };
+        let to = |to| classes.changed(to).map(|changed| changed.taken().0 / M);
+        assert_eq!(to(terms((50, 80), (15, 15), (10, 25))), Ok(50), "as low as what is promised");
+        assert_eq!(to(terms((50, 80), (15, 14), (10, 30))), full(gold, 15, 14));
+        assert_eq!(to(terms((50, 80), (14, 40), (10, 30))), short(gold, 15, 14));
+        assert_eq!(
+            to(terms((50, 80), (20, 40), (9, 30))),
+            short(rest, 25, 9),
+            "never with less than it had"
+        );
+        assert_eq!(
+            to(terms((50, 80), (20, 40), (12, 30))),
+            Ok(50),
+            "but with more, be it not enough"
+        );
+        assert_eq!(to(terms((60, 80), (20, 40), (10, 30))), Ok(60));
+        // Those above are asked for what those below keep.
+        assert_eq!(to(terms((44, 80), (20, 40), (10, 30))), short(house, 45, 44));
+        assert_eq!(to(terms((50, 54), (30, 40), (10, 30))), full(house, 55, 54));
+        assert_eq!(to(terms((50, 80), (30, 40), (10, 30))), Ok(55));
+        // An over-subscribed class has promised nobody more than it may.
+        let over =
+            |ceiling| ClassTerms { is_oversubscribed: true, ..class(None, ceiling, Some(ceiling)) };
+        let mut classes = Classes::new(vec![over(10)]);
+        classes.add(house, BitRate(40 * M));
+        let lower = classes.changed(vec![over(5)]).expect("its streams share what there is");
+        assert_eq!((lower.taken(), lower.asked(house)), (BitRate(5 * M), BitRate(40 * M)));
+    }
+
     proptest! {
+        #[test]
+        fn terms_that_are_changed_are_as_if_they_had_been_so_when_streams_came(
+            spec in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), [(0u64..50, 0u64..200), (0u64..50, 0u64..200)]), 1..8),
+            streams in prop::collection::vec((any::<prop::sample::Index>(), 1u64..60), 0..20),
+        ) {
+            let [from, to] = [0, 1].map(|which: usize| -> Vec<ClassTerms> {
+                spec.iter().enumerate().map(|(at, (parent, over, rates))| {
+                    let (parent, (own, more)) = (parent.index(at + 1), rates[which]);
+                    ClassTerms {
+                        is_oversubscribed: *over,
+                        ..class((parent < at).then_some(parent as u16), own, Some(own + more + 1))
+                    }
+                }).collect()
+            });
+            let mut classes = Classes::new(from.clone());
+            let mut anew = Classes::new(to.clone());
+            for (place, rate) in streams {
+                let (class, rate) = (ClassNumber(place.index(from.len()) as u16), BitRate(rate * M));
+                if classes.with(class, rate).is_ok() {
+                    classes.add(class, rate);
+                    anew.add(class, rate);
+                }
+            }
+            let Ok(changed) = classes.changed(to.clone()) else { return Ok(()) };
+            prop_assert_eq!(&changed, &anew);
+            for (at, to) in to.iter().enumerate() {
+                let asked = changed.asked(ClassNumber(at as u16));
+                prop_assert!(to.is_oversubscribed || to.ceiling.is_none_or(|ceiling| asked <= ceiling));
+            }
+        }
+
         #[test]
         fn classes_take_what_their_sums_say_and_are_as_before_when_all_have_gone(
             spec in prop::collection::vec((any::<prop::sample::Index>(), 0u64..50, 0u64..200, any::<bool>()), 1..12),

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::classes::{ClassNumber, ClassTerms, Classes, Full};
+use crate::classes::{ClassNumber, ClassTerms, Classes, Full, Unkept};
 use crate::disk_model::{DiskModel, MilliVisits, Moved};
 use crate::mutant;
 use crate::stagger::Tick;
@@ -475,6 +475,23 @@ impl Ledger {
         }
         self.cpu -= demand.cpu;
         self.streams -= demand.streams;
+    }
+
+    /// Changes what classes may, under all that is promised.
+    ///
+    /// # Errors
+    /// What could not be kept any more; nothing has changed.
+    ///
+    /// # Panics
+    /// When there are others than before, or one has another parent.
+    pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), Unkept> {
+        let changed = self.classes.changed(to.clone())?;
+        let (needed, limit) = (self.link + changed.taken(), self.terms.link);
+        if needed > limit {
+            return Err(Unkept::Link { needed, limit });
+        }
+        (self.classes, self.terms.classes) = (changed, to);
+        Ok(())
     }
 
     /// Streams promised.

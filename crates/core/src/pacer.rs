@@ -574,8 +574,12 @@ impl Pacer {
         let before = self.before;
         let node = &mut self.nodes[id as usize];
         let from = core::mem::replace(&mut node.class, to);
+        // What had no rate has nothing to make up for.
         if from.ceiling.is_none() {
             node.ceiling.pull_up(before);
+        }
+        if from.guaranteed == BitRate(0) {
+            node.guarantee.pull_up(before);
         }
         if from.priority != to.priority {
             // Lines of different priorities have nothing to do with each other.

@@ -24,7 +24,7 @@ use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts
 use crate::disk::{self, DiskRings, DiskServer};
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Memory, Patience};
-use crate::message::{Command, IntakeAnswer, IntakeRequest, PacketClass, Report};
+use crate::message::{ClassChange, Command, IntakeAnswer, IntakeRequest, PacketClass, Report};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
@@ -141,6 +141,8 @@ pub struct Control {
     pub reports: Consumer<Report>,
     /// Each volume's intake.
     pub intakes: Vec<Option<Intake>>,
+    /// Changes what classes of datagrams may: room for one change of each.
+    pub classes: Producer<ClassChange>,
     /// What the servers count.
     pub counters: Counters,
 }
@@ -216,6 +218,7 @@ where
     let (commands, delivery_commands) = ring(5 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
     let (sockets, link_requests, link_answers) = link_rings(leases, streams);
+    let (classes, class_changes) = ring(counters.classes.len().max(1));
     let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
         let (end, requests, answers) = link_rings(leases, streams);
         let server = PacketServer::new(PacketParts {
@@ -226,6 +229,7 @@ where
             memories: memories.clone(),
             requests,
             answers,
+            changes: class_changes,
             leases,
             counters: Arc::clone(&counters.packets),
             class_counters: Arc::clone(&counters.classes),
@@ -267,7 +271,7 @@ where
             core.look_at_least_every = LOOK;
         }
     }
-    (cores, Control { commands, reports, intakes, counters })
+    (cores, Control { commands, reports, intakes, classes, counters })
 }
 
 /// The rings between the delivery server and one link: its end, and the link's.

@@ -2,7 +2,7 @@
 //!
 //! Of deliveries the control side says *start* and *stop*; the engine says *finished* (the socket is
 //! free again) and *retired* (everything that was reserved is back). In between nothing is said. Of
-//! uploads it says *write* and *sync*, and hears of each once.
+//! uploads it says *write* and *sync*, and hears of each once. Of classes it says what they may from now on.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -109,6 +109,15 @@ pub struct PacketClass {
     pub parent: Option<ClassNumber>,
     /// What it may, on the wire.
     pub class: Class,
+}
+
+/// A class that may something else from now on. It stays where it is, with all that it has sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassChange {
+    /// Which, by its place among the classes of the link.
+    pub number: ClassNumber,
+    /// What it may, on the wire.
+    pub to: Class,
 }
 
 /// What is read, and where it lies.

@@ -23,7 +23,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::{Fed, Memory, Moved, Second};
-use crate::message::{Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
+use crate::message::{ClassChange, Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
 use crate::packets::batch::Batch;
 use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
@@ -43,6 +43,7 @@ pub(crate) struct PacketServer {
     memories: Vec<Memory>,
     requests: Consumer<ToLink>,
     answers: Producer<FromLink>,
+    changes: Consumer<ClassChange>,
     entries: Vec<Option<Entry>>,
     /// Streams that the control side makes, by the same places.
     made: Vec<Option<made::Entry>>,
@@ -95,6 +96,8 @@ pub(crate) struct PacketParts {
     pub(crate) memories: Vec<Memory>,
     pub(crate) requests: Consumer<ToLink>,
     pub(crate) answers: Producer<FromLink>,
+    /// What classes are to be from now on.
+    pub(crate) changes: Consumer<ClassChange>,
     /// Most leases that can be held at once.
     pub(crate) leases: usize,
     pub(crate) counters: Arc<PacketCounters>,
@@ -118,6 +121,7 @@ impl PacketServer {
             memories: parts.memories,
             requests: parts.requests,
             answers: parts.answers,
+            changes: parts.changes,
             entries: (0..streams).map(|_| None).collect(),
             made: (0..streams).map(|_| None).collect(),
             empty: Moved::new(streams),
@@ -135,6 +139,16 @@ impl PacketServer {
             counters: parts.counters,
             streams: parts.streams,
         }
+    }
+
+    /// Classes that may something else: as many as the ring holds, each a constant amount of work.
+    fn take_changes(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(change) = self.changes.pop() {
+            any = true;
+            self.classes.change(now, now + self.ahead, &mut self.pacer, change);
+        }
+        any
     }
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
@@ -582,7 +596,8 @@ fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
 impl Server for PacketServer {
     fn poll(&mut self, now: MonoTime) -> bool {
         self.watch_stall(now);
-        let mut any = self.take_requests(now);
+        let mut any = self.take_changes(now);
+        any |= self.take_requests(now);
         any |= self.begin_following(now);
         any |= self.look_for_made(now);
         let turns = self.pacer.work().turns;

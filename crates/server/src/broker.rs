@@ -5,6 +5,7 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod classes;
 mod datagrams;
 mod following;
 mod frames;
@@ -26,7 +27,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tactus_core::classes::ClassNumber;
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::made::Timed;
@@ -35,7 +35,8 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{
-    Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId, VolumeId,
+    ClassChange, Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId,
+    VolumeId,
 };
 use tactus_ring::spsc::{Consumer, Keep, Producer};
 use tactus_sys::file;
@@ -47,6 +48,7 @@ use crate::broker::popular::Popular;
 use crate::broker::refusal::{in_class, refusal};
 use crate::catalogue::{self, OpenTitle};
 
+pub use classes::{ClassUse, Unchanged};
 pub use datagrams::{DatagramCost, Door, Outlet, Sending, Target};
 pub use frames::{Framed, Lane, Voice, is_whole};
 pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
@@ -91,6 +93,8 @@ pub struct BrokerRules {
 struct Book {
     ledger: Ledger,
     commands: Producer<Command>,
+    /// What classes of the link may from now on; none where there is nobody to be told.
+    class_changes: Option<Producer<ClassChange>>,
     bell: Box<dyn Bell>,
     /// Free places of the delivery table.
     free: Vec<u32>,
@@ -319,6 +323,7 @@ impl Broker {
         let book = Book {
             ledger,
             commands,
+            class_changes: None,
             bell,
             free: (0..streams).rev().collect(),
             places: (0..streams).map(|_| Place::default()).collect(),
@@ -508,13 +513,6 @@ impl Broker {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
         self.shared.book().ledger.room_for(u32::from(volume.0), wish)
-    }
-
-    /// What each class of the link is asked for.
-    pub fn classes(&self) -> Vec<BitRate> {
-        let book = self.shared.book();
-        let count = book.ledger.terms().classes.len() as u16;
-        (0..count).map(|at| book.ledger.classes().asked(ClassNumber(at))).collect()
     }
 
     /// Titles of which all is held in memory.

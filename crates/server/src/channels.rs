@@ -99,6 +99,15 @@ pub enum OrderError {
     Busy,
 }
 
+/// What has become of channels that are configured anew.
+#[derive(Debug)]
+pub struct Configured {
+    /// Which are other ones now.
+    pub changed: Vec<String>,
+    /// Which are as they were, and why.
+    pub failed: Vec<String>,
+}
+
 impl Channels {
     /// Begins those of `config`, as they were changed.
     pub fn begin(config: &Config, catalogue: &Arc<Catalogue>, broker: &Broker) -> Self {
@@ -266,13 +275,65 @@ impl Channels {
         self.order(name, Order::Next(title))
     }
 
+    /// Whether channels of a configuration can be sent here.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot.
+    pub fn check(&self, configured: &[Channel]) -> Result<(), OrderError> {
+        for channel in configured {
+            let named = |error| OrderError::Class(format!("channel {:?}: {error}", channel.name));
+            channel.terms(&self.inner.classes).map_err(named)?;
+        }
+        if configured.len() > CHANNELS_MAX { Err(OrderError::TooMany) } else { Ok(()) }
+    }
+
+    /// Has the channels be as they are `configured` from now on, those that were changed meanwhile as they were changed. Who
+    /// stays as it is, or changes only its programme, is not left by anybody.
+    pub async fn configure(&self, configured: Vec<Channel>) -> Configured {
+        let _one = self.inner.changing.lock().await;
+        self.inner.kept.configure(configured);
+        let wanted = self.inner.kept.channels();
+        let of = |name: &str| wanted.iter().find(|channel| channel.name == name);
+        let known: Vec<Channel> =
+            self.inner.book().iter().map(|entry| entry.board.channel()).collect();
+        let mut changed = vec![];
+        // Addresses are free before anybody else goes there.
+        let gone = {
+            let mut book = self.inner.book();
+            let stays = |entry: &mut Entry| {
+                let channel = entry.board.channel();
+                of(&channel.name).is_some_and(|wanted| wanted.leaves_as(&channel))
+            };
+            let ends = book.extract_if(.., |entry| !stays(entry));
+            ends.collect::<Vec<_>>()
+        };
+        for channel in &known {
+            if of(&channel.name).is_none() {
+                changed.push(format!("channel {:?} (it has ended)", channel.name));
+            }
+        }
+        end_all(gone).await;
+        let mut failed = vec![];
+        for channel in &wanted {
+            let before = known.iter().find(|known| known.name == channel.name);
+            if before == Some(channel) {
+                continue;
+            }
+            match self.put(channel.clone()).await {
+                Ok(_) if before.is_none() => {
+                    changed.push(format!("channel {:?} (it is new)", channel.name));
+                }
+                Ok(_) => changed.push(format!("channel {:?}", channel.name)),
+                Err(error) => failed.push(format!("channel {:?}: {error}", channel.name)),
+            }
+        }
+        Configured { changed, failed }
+    }
+
     /// Ends all of them.
     pub async fn close(&self) {
         let all = std::mem::take(&mut *self.inner.book());
-        let ends: Vec<_> = all.into_iter().map(|entry| tokio::spawn(entry.end())).collect();
-        for end in ends {
-            end.await.ok();
-        }
+        end_all(all).await;
     }
 
     fn order(&self, name: &str, order: Order) -> Result<(), OrderError> {
@@ -300,6 +361,14 @@ impl fmt::Debug for Channels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.all().into_iter().map(|channel| channel.name).collect();
         f.debug_tuple("Channels").field(&names).finish()
+    }
+}
+
+/// Has them say goodbye at the same time.
+async fn end_all(all: Vec<Entry>) {
+    let ends: Vec<_> = all.into_iter().map(|entry| tokio::spawn(entry.end())).collect();
+    for end in ends {
+        end.await.ok();
     }
 }
 

@@ -3,7 +3,9 @@
 //! Promise: every error says what to do, and the exit code says of which kind it was. Each command
 //! has its own file; this one only parses and dispatches.
 
+mod api;
 mod channel;
+mod class;
 mod client;
 mod demo;
 mod doctor;
@@ -15,6 +17,7 @@ mod measure;
 mod probe;
 mod put;
 mod record;
+mod reload;
 mod rename;
 mod serve;
 mod token;
@@ -62,6 +65,8 @@ enum Command {
     Put(put::Put),
     Record(record::Record),
     Channel(channel::Channel),
+    Class(class::Class),
+    Reload(reload::Reload),
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
@@ -128,6 +133,8 @@ pub fn main() -> ExitCode {
         Command::Put(put) => put.run(),
         Command::Record(record) => record.run(),
         Command::Channel(channel) => channel.run(),
+        Command::Class(class) => class.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),

@@ -26,6 +26,8 @@ mod classes;
 
 mod check;
 
+mod file;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +36,9 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
 use channel::Channel;
 pub(crate) use check::TITLES_MAX;
-use class::Classes;
+use class::{Class, Classes};
 pub use error::ConfigError;
+pub use file::ConfigFile;
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
 use recording::Recording;
@@ -359,6 +362,17 @@ impl Config {
             .map_err(error::Mistake::from)
             .and_then(check::channel)
             .map_err(|mistake| mistake.in_file(Path::new("channel"), text))
+    }
+
+    /// The class that `text` asks for, the keys of `[[class]]`, as it may be among those that are `known`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn parse_class(text: &str, known: &Classes) -> Result<Class, ConfigError> {
+        toml::from_str(text)
+            .map_err(error::Mistake::from)
+            .and_then(|raw| classes::one(raw, known))
+            .map_err(|mistake| mistake.in_file(Path::new("class"), text))
     }
 
     /// Replaces the volumes by one, as on the command line: `tactus serve DIR`.

@@ -131,7 +131,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         report_bell: Box::new(Bells(vec![report_bell.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let Control { commands, reports, intakes: ends, counters } = control;
+    let Control { commands, reports, intakes: ends, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
@@ -148,6 +148,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     };
     let all = Bells(started.bells.clone());
     let broker = Broker::new(ledger, commands, Box::new(all), rules, Arc::clone(&counters.streams));
+    broker.change_classes_by(classes);
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let pulse = watch.pulse();

@@ -8,7 +8,7 @@
 //! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
 //! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
 //! `rate`, `multipart`, `seek`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
-//! (`principals`) → `put`, `tus`, `recordings`, `channels` or `dav`, with its body from `incoming`.
+//! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its body from `incoming`.
 
 mod addresses;
 mod counters;
@@ -31,6 +31,8 @@ mod inbox;
 mod response;
 
 mod internal;
+
+mod keys;
 
 mod cmcd;
 mod conditional;
@@ -55,6 +57,8 @@ mod recordings;
 mod tus;
 
 mod channels;
+mod classes;
+mod reload;
 
 mod change;
 

@@ -29,6 +29,10 @@ pub mod ingest;
 
 pub mod channels;
 
+pub mod classes;
+
+pub mod reload;
+
 pub mod rtsp;
 
 pub mod doctor;

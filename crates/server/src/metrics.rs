@@ -5,7 +5,6 @@
 //! served is decided by whoever binds the listeners: the admin address, and loopback addresses.
 
 mod capacity;
-mod classes;
 mod exposition;
 mod status;
 
@@ -22,6 +21,7 @@ use tactus_engine::message::VolumeId;
 use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
+use crate::classes::Classes;
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, PacketFacts, Pulse, VolumeFacts};
@@ -46,6 +46,7 @@ pub struct Sources {
     recorder: OnceLock<Recorder>,
     uploads: OnceLock<Uploads>,
     channels: OnceLock<Channels>,
+    classes: Classes,
     rtsp: OnceLock<Rtsp>,
     packets: PacketFacts,
     started: Instant,
@@ -71,6 +72,7 @@ impl Figures {
         catalogue: Arc<Catalogue>,
         http: Arc<http::Counters>,
         config: &Config,
+        classes: Classes,
     ) -> Self {
         let mounts = config.volumes.iter().map(|volume| volume.mount.clone());
         let volumes = mounts.zip(engine.volumes.iter().cloned());
@@ -89,6 +91,7 @@ impl Figures {
             recorder: OnceLock::new(),
             uploads: OnceLock::new(),
             channels: OnceLock::new(),
+            classes,
             rtsp: OnceLock::new(),
             packets: engine.packets.clone(),
             started: Instant::now(),
@@ -146,6 +149,13 @@ impl Figures {
         }
     }
 
+    fn class(&self, name: &str) -> Response {
+        match self.sources.classes.one(name) {
+            Some(status) => Response::json(200, &status),
+            None => Response::text(404, "no class has this name"),
+        }
+    }
+
     /// From now on what is recorded is told, too.
     pub fn show_recorder(&self, recorder: Recorder) {
         // Told twice: the first one stays.
@@ -179,6 +189,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const RECORDINGS: &str = "/api/v1/recordings/";
 const CHANNELS: &str = "/api/v1/channels/";
+const CLASSES: &str = "/api/v1/classes/";
 
 /// What everybody may know of channels: how they are received.
 pub struct Guide(pub Channels);
@@ -214,9 +225,10 @@ impl Internal for Figures {
             "/api/v1/recordings" => self.recordings(""),
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
             "/api/v1/channels" => self.channels(""),
-            "/api/v1/classes" => Response::json(200, &classes::all(&self.sources)),
+            "/api/v1/classes" => Response::json(200, &self.sources.classes.all()),
             "/api/v1/sessions" => self.sessions(),
             _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
+            _ if path.starts_with(CLASSES) => self.class(&path[CLASSES.len()..]),
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
                 "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, classes and sessions",

@@ -1,17 +1,25 @@
 //! Classes of the link: from the configuration to shares of datagrams, in a network namespace of its own.
 
+#[path = "classes/live.rs"]
+mod live;
+#[path = "classes/reload.rs"]
+mod reload;
+#[path = "classes/served.rs"]
+mod served;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus::broker::ClassUse;
 use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::channels::{Channels, State, Status};
 use tactus::config::{Auto, Config};
 use tactus::engine;
 use tactus::media::{probe, sample};
-use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_sys::datagrams::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
@@ -28,6 +36,9 @@ fn is_inside(test: &str) -> bool {
         assert!(up.expect("this test needs ip (iproute2)").success());
         return true;
     }
+    // One at a time: each pins its cores.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let own = std::env::current_exe().expect("a path");
     let mut command = Command::new("unshare");
     command.args(["--net", "--map-root-user", "--"]).arg(own);
@@ -38,6 +49,13 @@ fn is_inside(test: &str) -> bool {
         "in a network namespace of its own (user namespaces must be allowed)"
     );
     false
+}
+
+/// A port that keeps what comes while nobody looks.
+fn inbox() -> Datagrams {
+    let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let wanted = Wanted { to, source: None, interface: None, buffer: 64 << 20 };
+    Datagrams::open(&wanted).expect("a port")
 }
 
 /// A title of which each packet ends in `mark`.
@@ -97,9 +115,7 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     std::fs::create_dir(dir.path().join(".tactus")).expect("a directory of the server's own");
     std::fs::write(dir.path().join(".tactus/disk-model.toml"), MODEL).expect("a model");
-    let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let wanted = Wanted { to, source: None, interface: None, buffer: 64 << 20 };
-    let mut inbox = Datagrams::open(&wanted).expect("a port");
+    let mut inbox = inbox();
     let port = inbox.address().expect("bound").port();
     let mut text = format!("[[volume]]\npath = \"{}\"\n{CLASSES}", dir.path().display());
     let rates = [8, 8, 8, 4, 4];
@@ -192,12 +208,14 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
         assert!(Instant::now() < end, "a second passes");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(engine.broker.classes().len(), 2);
+    let streams: Vec<_> = engine.broker.classes().iter().map(|class| class.streams).collect();
+    assert_eq!(streams, [5, 1]);
     assert_eq!(counters.classes[1].borrowed.value(), 0, "it is guaranteed");
     assert!(counters.classes[0].borrowed.value() > 0, "a fifth of its ceiling is borrowed");
     channels.close().await;
     while !engine.broker.running().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(engine.broker.classes().iter().all(|asked| asked.0 == 0));
+    let nothing = ClassUse { promised: BitRate(0), streams: 0 };
+    assert!(engine.broker.classes().iter().all(|&class| class == nothing));
 }

@@ -1,7 +1,8 @@
 //! The classes of the packet server's link: where in the pacer each is, and what it has sent.
 //!
-//! Promise: they are there before the first stream and after the last; what a class has sent, and what of it was
-//! more than its guarantee, is told once a second, so that a datagram costs no more with them.
+//! Promise: they are there before the first stream and after the last, whatever they may meanwhile; what a class has
+//! sent, and what of it was more than its guarantee, is told once a second, so that a datagram costs no more with
+//! them.
 
 use std::sync::Arc;
 
@@ -9,19 +10,37 @@ use tactus_core::pacer::{ClassId, LINK, Pacer};
 use tactus_core::units::{BitRate, Bytes, MonoTime, SECOND};
 
 use crate::counters::ClassCounters;
-use crate::message::{Datagrams, PacketClass};
+use crate::message::{ClassChange, Datagrams, PacketClass};
 
 pub(super) struct Classes {
     ids: Vec<ClassId>,
-    guaranteed: Vec<BitRate>,
+    guaranteed: Vec<Guaranteed>,
     /// What each had sent when the running second began.
     told: Vec<Bytes>,
     counters: Arc<[ClassCounters]>,
-    /// When the running second began, and when it ends; none before the first.
-    since: MonoTime,
+    /// When the running second ends; none before the first.
     ends: Option<MonoTime>,
     /// Something was sent in the second before.
     is_used: bool,
+}
+
+/// What a class is guaranteed of the running second.
+#[derive(Clone, Copy)]
+struct Guaranteed {
+    rate: BitRate,
+    /// Since when it has this rate, or when the second began.
+    since: MonoTime,
+    /// What it was guaranteed in the second before that.
+    before: Bytes,
+}
+
+impl Guaranteed {
+    /// Goes on at `rate`; what was guaranteed so far.
+    fn go_on(&mut self, now: MonoTime, rate: BitRate) -> Bytes {
+        let so_far = self.before + self.rate.bytes_in(now.since(self.since));
+        *self = Self { rate, since: now, before: Bytes(0) };
+        so_far
+    }
 }
 
 impl Classes {
@@ -36,10 +55,23 @@ impl Classes {
             let parent = parent.map_or(LINK, |parent| ids[parent.index()]);
             ids.push(pacer.add(parent, *class).expect("there is a place for each class"));
         }
-        let guaranteed = classes.iter().map(|each| each.class.guaranteed).collect();
+        let of = |rate| Guaranteed { rate, since: MonoTime(0), before: Bytes(0) };
+        let guaranteed = classes.iter().map(|each| of(each.class.guaranteed)).collect();
         let told = vec![Bytes(0); ids.len()];
-        let (since, ends) = (MonoTime(0), None);
-        Self { ids, guaranteed, told, counters, since, ends, is_used: false }
+        Self { ids, guaranteed, told, counters, ends: None, is_used: false }
+    }
+
+    /// Lets a class have something else; `at` is the time that the pacer goes by.
+    pub(super) fn change(
+        &mut self,
+        now: MonoTime,
+        at: MonoTime,
+        pacer: &mut Pacer,
+        ClassChange { number, to }: ClassChange,
+    ) {
+        let guaranteed = &mut self.guaranteed[number.index()];
+        guaranteed.before = guaranteed.go_on(now, to.guaranteed);
+        pacer.change(at, self.ids[number.index()], to);
     }
 
     /// The class above a stream.
@@ -53,19 +85,17 @@ impl Classes {
             return;
         }
         self.is_used = false;
-        let span = now.since(self.since);
-        let each = self.ids.iter().zip(&self.guaranteed).zip(&mut self.told);
+        let each = self.ids.iter().zip(&mut self.guaranteed).zip(&mut self.told);
         for (((id, guaranteed), told), counters) in each.zip(&*self.counters) {
             let all = pacer.sent(*id).expect("a class stays");
             let sent = all - std::mem::replace(told, all);
-            let borrowed = sent.saturating_sub(guaranteed.bytes_in(span));
+            let borrowed = sent.saturating_sub(guaranteed.go_on(now, guaranteed.rate));
             counters.bytes.set(all.0);
             counters.borrowed.add(borrowed.0);
             counters.second_bytes.set(sent.0);
             counters.second_borrowed.set(borrowed.0);
             self.is_used |= sent > Bytes(0);
         }
-        self.since = now;
         self.ends = Some(MonoTime(now.0 / SECOND.0 * SECOND.0) + SECOND);
     }
 

@@ -8,9 +8,9 @@ use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Pace, PacketClass, Sink, StreamId};
+use tactus_engine::message::{ClassChange, Command, Datagrams, Pace, PacketClass, Sink, StreamId};
 
-use crate::stage::{BOTH, Room, Stage, TITLE};
+use crate::stage::{BOTH, Memory, Room, Stage, TITLE};
 
 /// Enough for two cycles of the fastest.
 const ROOM: Room = Room { places: 200, window: 24 };
@@ -133,4 +133,89 @@ fn a_class_has_its_guarantee_and_lends_what_it_does_not_use() {
     for sent in each {
         assert_about(sent, 40 * 125_000, "what was lent");
     }
+}
+
+/// What a class has, which `to` is to be from now on.
+fn change(stage: &mut Stage, classes: &[(u16, Class)]) {
+    let changes: Vec<_> =
+        classes.iter().map(|&(at, to)| ClassChange { number: ClassNumber(at), to }).collect();
+    stage.change(&changes);
+}
+
+#[test]
+fn a_class_that_changes_has_its_new_rates_at_once_and_moves_no_datagram_of_another() {
+    let exactly = |rate| {
+        let rate = wire(rate);
+        Class { guaranteed: rate, ceiling: Some(rate), priority: 0, share: rate }
+    };
+    // Each datagram of the class that stays as it is: when it left, and what it was.
+    let run = |memory: Memory, steps: &[(u64, Class)]| {
+        let classes = [60, 70].map(|rate| PacketClass { parent: None, class: exactly(rate) });
+        let mut stage = Stage::with_classes(memory, ROOM, classes.to_vec());
+        let own = [40, 40].map(|rate| start(&mut stage, rate, 0));
+        let others = [40, 20, 7].map(|rate| start(&mut stage, rate, 1));
+        // In the midst of a second, of a cycle and of a tick.
+        stage.pass(Nanos::from_micros(1_234_567));
+        for &(expected, to) in steps {
+            change(&mut stage, &[(0, to)]);
+            let from = stage.now;
+            stage.pass(SECOND);
+            let all: u64 = sent(&stage, &own, from).iter().sum();
+            assert_about(all, expected * 125_000, "the class that changes");
+            stage.pass(Nanos::from_micros(345_678));
+        }
+        assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+        let network = stage.network();
+        let left = network.datagrams.iter();
+        let of_others = left.filter(|each| others.iter().any(|other| each.to == to(other.index)));
+        let left: Vec<_> = of_others.map(|each| (each.at, each.to, each.bytes.clone())).collect();
+        left
+    };
+    for memory in BOTH {
+        let stays = run(memory, &[(60, exactly(60)); 4]);
+        let lower = Class { priority: 7, ..exactly(30) };
+        let alone = Class { guaranteed: BitRate(0), ..exactly(50) };
+        let changes =
+            run(memory, &[(30, lower), (50, alone), (70, exactly(70)), (60, exactly(60))]);
+        assert!(stays.len() > 20_000 && stays == changes, "in {memory:?}");
+    }
+}
+
+#[test]
+fn guarantees_and_priorities_that_change_are_kept_from_then_on() {
+    let all = wire(100);
+    let house = Class { guaranteed: all, ceiling: Some(all), priority: 0, share: all };
+    let below = |guaranteed, priority| {
+        let guaranteed = if guaranteed > 0 { wire(guaranteed) } else { BitRate(0) };
+        Class { guaranteed, ceiling: None, priority, share: wire(10) }
+    };
+    let parent = Some(ClassNumber(0));
+    let classes = vec![
+        PacketClass { parent: None, class: house },
+        PacketClass { parent, class: below(60, 0) },
+        PacketClass { parent, class: below(0, 1) },
+    ];
+    let mut stage = Stage::with_classes(BOTH[0], ROOM, classes);
+    let gold = [40, 40].map(|rate| start(&mut stage, rate, 1));
+    let rest = [40, 40].map(|rate| start(&mut stage, rate, 2));
+    stage.pass(SECOND);
+    let gets = |stage: &mut Stage, expected: [u64; 2]| {
+        let from = stage.now;
+        stage.pass(SECOND);
+        for (streams, expected) in [gold, rest].iter().zip(expected) {
+            let sent: u64 = sent(stage, streams, from).iter().sum();
+            assert_about(sent, expected * 125_000, &format!("of {expected} Mbit/s"));
+        }
+    };
+    gets(&mut stage, [80, 20]);
+    // Both at once, as one may have what the other gives up.
+    change(&mut stage, &[(1, below(30, 0)), (2, below(50, 1))]);
+    gets(&mut stage, [50, 50]);
+    change(&mut stage, &[(1, below(30, 1)), (2, below(50, 0))]);
+    gets(&mut stage, [30, 70]);
+    // The seconds of the counters are told by what was guaranteed in them.
+    stage.pass(SECOND.times(2));
+    let borrowed = |at: usize| stage.control.counters.classes[at].second_borrowed.value();
+    assert!(borrowed(1) * 100 <= wire(30).bytes_in(SECOND).0, "{}", borrowed(1));
+    assert_about(borrowed(2), wire(20).bytes_in(SECOND).0, "beyond the guarantee");
 }

@@ -25,8 +25,8 @@ use tactus_engine::assembly::{
 use tactus_engine::cores::Core;
 use tactus_engine::link::{self, Patience};
 use tactus_engine::message::{
-    Command, IntakeAnswer, IntakeRequest, Origin, Pace, PacketClass, Report, Sink, Start, StreamId,
-    TitleId, VolumeId, WriteClass,
+    ClassChange, Command, IntakeAnswer, IntakeRequest, Origin, Pace, PacketClass, Report, Sink,
+    Start, StreamId, TitleId, VolumeId, WriteClass,
 };
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena, elsewhere};
 
@@ -517,6 +517,14 @@ impl Stage {
 
     pub(crate) fn command(&mut self, command: Command) {
         assert!(self.control.commands.push(command).is_ok());
+        self.turn();
+    }
+
+    /// Lets classes of datagrams have something else.
+    pub(crate) fn change(&mut self, changes: &[ClassChange]) {
+        for &change in changes {
+            assert!(self.control.classes.push(change).is_ok(), "there is room for one of each");
+        }
         self.turn();
     }
 

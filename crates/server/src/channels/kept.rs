@@ -20,7 +20,7 @@ use crate::config::{Config, RESERVED};
 pub(super) struct Kept {
     /// None where no volume takes uploads, and so nobody changes anything.
     file: Option<PathBuf>,
-    configured: Vec<Channel>,
+    configured: Mutex<Vec<Channel>>,
     changed: Mutex<Changes>,
 }
 
@@ -57,17 +57,18 @@ impl Kept {
                 Changes::new()
             }
         };
-        Self { file, configured: config.channels.clone(), changed: Mutex::new(changed) }
+        Self { file, configured: Mutex::new(config.channels.clone()), changed: Mutex::new(changed) }
     }
 
     /// The channels that are to be: those of the configuration, as they were changed, and new ones.
     pub(super) fn channels(&self) -> Vec<Channel> {
         let changed = self.changed();
+        let configured = self.configurations();
         let mut all: Vec<Channel> = vec![];
-        let is_new = |name: &&String| !self.configured.iter().any(|own| own.name == **name);
-        let names = self.configured.iter().map(|own| &own.name);
+        let is_new = |name: &&String| !configured.iter().any(|own| own.name == **name);
+        let names = configured.iter().map(|own| &own.name);
         for name in names.chain(changed.keys().filter(is_new)) {
-            let configured = self.configured.iter().find(|own| own.name == *name);
+            let configured = configured.iter().find(|own| own.name == *name);
             let channel = match changed.get(name) {
                 None => configured.cloned(),
                 Some(None) => None,
@@ -105,7 +106,7 @@ impl Kept {
 
     /// What the configuration says of a channel.
     pub(super) fn configured(&self, name: &str) -> Option<Channel> {
-        self.configured.iter().find(|own| own.name == name).cloned()
+        self.configurations().iter().find(|own| own.name == name).cloned()
     }
 
     /// Keeps what a channel is now; none: it was ended. Comes back when it is on stable storage.
@@ -123,6 +124,16 @@ impl Kept {
         let written = Written { version: VERSION, channels: changed.clone() };
         drop(changed);
         write(file, &written)
+    }
+
+    /// From now on the configuration says something else.
+    pub(super) fn configure(&self, channels: Vec<Channel>) {
+        *self.configurations() = channels;
+    }
+
+    fn configurations(&self) -> MutexGuard<'_, Vec<Channel>> {
+        // It is replaced as a whole. Taken behind the changes, where both are.
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) -> MutexGuard<'_, Changes> {

@@ -2,15 +2,13 @@
 
 use std::io::{self, Write};
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::client::{self, Response, Sent, Url};
-use super::put::refused;
+use super::Failure;
+use super::api::{self, Kind, Which};
 use super::token::Credentials;
-use super::{Failure, client::ClientError};
 
 /// Shows, begins, changes and ends what a server sends as channels
 #[derive(clap::Args, Debug)]
@@ -89,16 +87,6 @@ enum What {
 }
 
 #[derive(clap::Args, Debug)]
-struct Which {
-    /// Which server, like http://127.0.0.1:8080/
-    server: String,
-    /// How the channel is called
-    name: String,
-    #[command(flatten)]
-    credentials: Credentials,
-}
-
-#[derive(clap::Args, Debug)]
 struct Keys {
     /// Its titles by their paths, or one list (.m3u8, .m3u, .txt) that is stored on the server
     titles: Vec<String>,
@@ -134,17 +122,15 @@ struct Keys {
     rate: Option<String>,
 }
 
-const CHANNELS: &str = "/api/v1/channels";
-/// Longer than what ten thousand channels say of themselves.
-const ANSWER_MAX: u64 = 64 << 20;
+const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel of this name" };
 
 impl Channel {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
             What::List { server, json, credentials } => list(&server, json, &credentials),
             What::Show { which } => {
-                let answer = which.ask("GET", "", None)?;
-                print(&(read(answer, 200)?));
+                let answer = CHANNELS.ask(&which, "GET", "", None)?;
+                api::print(&CHANNELS.read(answer, 200)?);
                 Ok(())
             }
             What::Add { which, to, keys } => {
@@ -156,8 +142,9 @@ impl Channel {
                     ("name".to_owned(), which.name.clone().into()),
                     ("to".into(), to.into()),
                 ]);
-                let answer = Which { name: String::new(), ..which }.ask("POST", "", Some(body))?;
-                read(answer, 201).map(drop)
+                let all = Which { name: String::new(), ..which };
+                let answer = CHANNELS.ask(&all, "POST", "", Some(body))?;
+                CHANNELS.read(answer, 201).map(drop)
             }
             What::Set { which, to, keys } => {
                 let mut body = keys.body()?;
@@ -165,41 +152,27 @@ impl Channel {
                 if body.is_empty() {
                     return Err(Failure::usage("say what is to change"));
                 }
-                read(which.ask("PATCH", "", Some(body))?, 200).map(drop)
+                CHANNELS.read(CHANNELS.ask(&which, "PATCH", "", Some(body))?, 200).map(drop)
             }
             What::Next { which, title: None } => {
-                read(which.ask("POST", "/skip", None)?, 202).map(drop)
+                CHANNELS.read(CHANNELS.ask(&which, "POST", "/skip", None)?, 202).map(drop)
             }
             What::Next { which, title: Some(title) } => {
                 let body = Map::from_iter([("title".to_owned(), title.into())]);
-                read(which.ask("POST", "/next", Some(body))?, 202).map(drop)
+                CHANNELS.read(CHANNELS.ask(&which, "POST", "/next", Some(body))?, 202).map(drop)
             }
             What::Reset { which } => {
-                let answer = which.ask("POST", "/reset", None)?;
+                let answer = CHANNELS.ask(&which, "POST", "/reset", None)?;
                 match answer.status {
                     200 | 204 => Ok(()),
-                    _ => Err(not_done(answer)),
+                    _ => Err(CHANNELS.not_done(answer)),
                 }
             }
             What::Remove { which } => {
-                let answer = which.ask("DELETE", "", None)?;
-                if answer.status == 204 { Ok(()) } else { Err(not_done(answer)) }
+                let answer = CHANNELS.ask(&which, "DELETE", "", None)?;
+                if answer.status == 204 { Ok(()) } else { Err(CHANNELS.not_done(answer)) }
             }
         }
-    }
-}
-
-impl Which {
-    fn ask(
-        &self,
-        method: &str,
-        what: &str,
-        body: Option<Map<String, Value>>,
-    ) -> Result<Response, Failure> {
-        let slash = if self.name.is_empty() { "" } else { "/" };
-        let path = format!("{CHANNELS}{slash}{}{what}", self.name);
-        let authorization = self.credentials.field()?;
-        ask(&self.server, method, &path, Some(&authorization), body)
     }
 }
 
@@ -234,58 +207,10 @@ impl Keys {
     }
 }
 
-fn ask(
-    server: &str,
-    method: &str,
-    path: &str,
-    authorization: Option<&str>,
-    body: Option<Map<String, Value>>,
-) -> Result<Response, Failure> {
-    let url = Url::parse(server).and_then(|url| url.join(path)).map_err(Failure::usage)?;
-    let mut fields = vec![("Content-Type", "application/json")];
-    fields.extend(authorization.map(|value| ("Authorization", value)));
-    let answer: Result<_, ClientError> = match (body, method) {
-        (None, "GET" | "DELETE") => client::fetch(method, &url, &fields),
-        (body, _) => {
-            let text = body.map(|body| Value::Object(body).to_string()).unwrap_or_default();
-            let (len, from) = (Some(text.len() as u64), &mut text.as_bytes());
-            client::send(method, &url, &fields, Some(Sent { from, len, seen: &|_| {} }))
-        }
-    };
-    Ok(answer?)
-}
-
-fn read(answer: Response, expected: u16) -> Result<Value, Failure> {
-    if answer.status != expected {
-        return Err(not_done(answer));
-    }
-    let text = answer.into_text(ANSWER_MAX)?;
-    Ok(serde_json::from_str(&text).context("the server says nothing that makes sense")?)
-}
-
-fn not_done(answer: Response) -> Failure {
-    match answer.status {
-        400 | 409 => {
-            let status = answer.status;
-            let said = answer.into_text(ANSWER_MAX).unwrap_or_default();
-            let said = said.trim();
-            if status == 400 { Failure::usage(said) } else { anyhow::anyhow!("{said}").into() }
-        }
-        404 => {
-            anyhow::anyhow!("the server has no channel of this name, or takes no changes").into()
-        }
-        405 => anyhow::anyhow!("the server takes no changes; start it with --uploads").into(),
-        _ => refused(answer),
-    }
-}
-
 fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failure> {
-    // On the machine itself everybody may look.
-    let authorization = credentials.field().ok();
-    let answer = ask(server, "GET", CHANNELS, authorization.as_deref(), None)?;
-    let all = read(answer, 200)?;
+    let all = CHANNELS.all(server, credentials)?;
     if json {
-        print(&all);
+        api::print(&all);
         return Ok(());
     }
     let mut table = Table::new();
@@ -308,11 +233,6 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
     // Whoever reads it may have seen enough.
     drop(writeln!(io::stdout().lock(), "{table}"));
     Ok(())
-}
-
-fn print(value: &Value) {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    drop(writeln!(io::stdout().lock(), "{text}"));
 }
 
 #[cfg(test)]

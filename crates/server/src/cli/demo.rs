@@ -54,7 +54,7 @@ impl Demo {
             config.rtsp.addresses = vec![RTSP];
         }
         let is_rtsp = !config.rtsp.addresses.is_empty();
-        serve::run(config, |addresses| {
+        serve::run(config, None, |addresses| {
             if let Some(address) = addresses.first() {
                 print!("{}", invitation(&titles, *address, is_rtsp));
             }

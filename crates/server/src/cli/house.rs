@@ -11,12 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
-use crate::config::{Config, placement};
+use crate::classes::Classes;
+use crate::config::{Config, ConfigFile, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
 use crate::indexing;
@@ -24,6 +26,7 @@ use crate::ingest::Recordings;
 use crate::media;
 use crate::metrics::{Figures, Guide};
 use crate::recording::Recorder;
+use crate::reload::Reload;
 use crate::rtsp::Rtsp;
 use crate::store::{Manifests, Medium};
 
@@ -35,6 +38,8 @@ pub(super) struct House {
     uploads: Option<Uploads>,
     recorder: Option<Recorder>,
     channels: Channels,
+    classes: Classes,
+    reload: Option<(Reload, Signal)>,
     listeners: Vec<TcpListener>,
     admin: Option<TcpListener>,
     rtsp: Option<Rtsp>,
@@ -42,8 +47,8 @@ pub(super) struct House {
 }
 
 impl House {
-    /// Takes memory and cores, opens the volumes and binds the addresses.
-    pub(super) async fn open(config: Config) -> Result<Self> {
+    /// Takes memory and cores, opens the volumes and binds the addresses. Where there is a `file`, it may be read again.
+    pub(super) async fn open(config: Config, file: Option<ConfigFile>) -> Result<Self> {
         raise_limits();
         let listeners = config.http.addresses.iter().map(|address| bind(*address));
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
@@ -95,8 +100,18 @@ impl House {
             indexing::begin(&catalogue, &engine.broker, &uploads.volumes);
         }
         let channels = Channels::begin(&config, &catalogue, &engine.broker);
+        let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
+        let reload = match file {
+            Some(file) => {
+                let hangups = signal(SignalKind::hangup()).context("signals cannot be had")?;
+                Some((Reload::new(file, classes.clone(), channels.clone()), hangups))
+            }
+            None => None,
+        };
         if let Some(uploads) = &mut uploads {
             uploads.channels = Some(channels.clone());
+            uploads.classes = Some(classes.clone());
+            uploads.reload = reload.as_ref().map(|(reload, _)| reload.clone());
         }
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
@@ -112,6 +127,8 @@ impl House {
             uploads,
             recorder,
             channels,
+            classes,
+            reload,
             listeners,
             admin,
             rtsp,
@@ -153,6 +170,7 @@ impl House {
             Arc::clone(&self.catalogue),
             Arc::clone(&counters),
             &self.config,
+            self.classes,
         );
         let recordings = self.uploads.as_ref().and_then(|uploads| uploads.recordings.clone());
         if let Some(recordings) = &recordings {
@@ -171,6 +189,8 @@ impl House {
         }
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
+        let reloading =
+            self.reload.map(|(reload, hangups)| tokio::spawn(read_again(reload, hangups)));
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
             catalogue: self.catalogue,
@@ -210,6 +230,9 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
+        if let Some(reloading) = reloading {
+            reloading.abort();
+        }
         channels.close().await;
         if let Some(rtsp) = self.rtsp {
             rtsp.close().await;
@@ -225,6 +248,14 @@ impl House {
         // Its cores are joined here, when nobody can start a delivery any more.
         drop(self.engine);
         Ok(())
+    }
+}
+
+/// Reads the configuration again at each SIGHUP.
+async fn read_again(reload: Reload, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        // It is logged.
+        reload.read().await.ok();
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/`, printed when the
 //! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
-//! standard error. SIGTERM and SIGINT drain; a second signal ends at once.
+//! standard error. SIGTERM and SIGINT drain; a second signal ends at once; SIGHUP has the configuration read again.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
 use super::{Failure, token};
-use crate::config::{Config, Principal, Token, Volume};
+use crate::config::{Config, ConfigFile, Principal, Token, Volume};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
@@ -30,6 +30,7 @@ What does not fit is refused with 503; GET /api/v1/capacity says what would stil
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
+SIGHUP: the configuration file is read again, and classes and channels are as it says.
 
 Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
 pub(super) struct Serve {
@@ -51,7 +52,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let mut config = self.configured()?;
+        let (mut config, file) = self.configured()?;
         if self.check_config {
             println!("the configuration is right");
             return Ok(());
@@ -60,16 +61,18 @@ impl Serve {
             true => Some(allow_uploads(&mut config)?),
             false => None,
         };
-        run(config, |_| {
+        run(config, file, |_| {
             if let Some(own) = own {
                 print!("{}", invitation(&own));
             }
         })
     }
 
-    fn configured(&self) -> Result<Config, Failure> {
-        let mut config = match &self.config {
-            Some(file) => Config::read(file).map_err(Failure::usage)?,
+    fn configured(&self) -> Result<(Config, Option<ConfigFile>), Failure> {
+        let file = self.config.as_deref().map(ConfigFile::read);
+        let file = file.transpose().map_err(Failure::usage)?;
+        let mut config = match &file {
+            Some(file) => file.config.clone(),
             None => Config::unconfigured(),
         };
         if let Some(dir) = &self.dir {
@@ -88,7 +91,7 @@ impl Serve {
         if !self.http.is_empty() {
             config.http.addresses.clone_from(&self.http);
         }
-        Ok(config)
+        Ok((config, file))
     }
 }
 
@@ -122,12 +125,16 @@ fn invitation(own: &token::Own) -> String {
     }
 }
 
-/// Serves `config`; `greet` is called with the addresses once they are bound and printed.
-pub(super) fn run(config: Config, greet: impl FnOnce(&[SocketAddr])) -> Result<(), Failure> {
+/// Serves `config`, of which `file` may be read again; `greet` is called with the addresses once they are bound and printed.
+pub(super) fn run(
+    config: Config,
+    file: Option<ConfigFile>,
+    greet: impl FnOnce(&[SocketAddr]),
+) -> Result<(), Failure> {
     super::log();
     let volumes = config.volumes.clone();
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
-    let house = runtime.block_on(House::open(config))?;
+    let house = runtime.block_on(House::open(config, file))?;
     let addresses = house.addresses();
     announce(&volumes, &addresses, house.admin_address(), &house.rtsp_addresses());
     if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {

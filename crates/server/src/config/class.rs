@@ -2,9 +2,12 @@
 //!
 //! Promise: each stands behind its parent, and what its children are guaranteed fits its own guarantee.
 
+use serde_json::{Map, Value};
 use tactus_core::classes::{ClassNumber, ClassTerms};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Nanos};
+
+use super::units::exact;
 
 /// One class. Its rates are of what is on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +44,31 @@ impl Class {
         let Self { guaranteed, ceiling, priority, share, .. } = *self;
         pacer::Class { guaranteed, ceiling, priority, share }
     }
+
+    /// Which of the keys that count from a start on are not those of `other`: all but its rates and its priority.
+    pub fn fixed_unlike(&self, other: &Self) -> Option<&'static str> {
+        [
+            ("name", self.name != other.name),
+            ("parent", self.parent != other.parent),
+            ("oversubscribe", self.is_oversubscribed != other.is_oversubscribed),
+            ("burst", self.burst != other.burst),
+            ("dscp", self.dscp != other.dscp),
+        ]
+        .into_iter()
+        .find_map(|(key, is_other)| is_other.then_some(key))
+    }
 }
+
+/// What a class borrows with that says nothing of it: what it is guaranteed, or its ceiling.
+pub(super) fn share_of(guaranteed: BitRate, ceiling: Option<BitRate>) -> BitRate {
+    Some(guaranteed).filter(|&rate| rate > BitRate(0)).or(ceiling).unwrap_or(SHARE)
+}
+
+/// What a class borrows with that has neither a guarantee nor a ceiling.
+const SHARE: BitRate = BitRate(1_000_000);
+
+/// The keys that count from a start on, as they are written.
+pub const FIXED: [&str; 5] = ["name", "parent", "oversubscribe", "burst", "dscp"];
 
 /// All classes, each behind its parent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -64,6 +91,53 @@ impl Classes {
     pub fn find(&self, name: &str) -> Option<(ClassNumber, &Class)> {
         let at = self.0.iter().position(|class| class.name == name)?;
         Some((ClassNumber(at as u16), &self.0[at]))
+    }
+
+    /// Whether each is guaranteed what those below it are; if not, which one is not, and what to say.
+    ///
+    /// # Errors
+    /// The first one, and what is wrong.
+    pub fn check(&self) -> Result<(), (ClassNumber, String)> {
+        for (at, class) in self.0.iter().enumerate() {
+            let number = ClassNumber(at as u16);
+            let below = self.guaranteed(Some(number));
+            if below > class.guaranteed {
+                let message = format!(
+                    "the classes below {:?} are guaranteed {}, which is more than its own {}",
+                    class.name,
+                    exact(below),
+                    exact(class.guaranteed)
+                );
+                return Err((number, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the children of a class are guaranteed; none: of the link.
+    pub(super) fn guaranteed(&self, parent: Option<ClassNumber>) -> BitRate {
+        let children = self.0.iter().filter(|class| class.parent == parent);
+        BitRate(children.map(|class| class.guaranteed.0).sum())
+    }
+
+    /// The keys of `[[class]]` of one of them, as they would be written.
+    #[must_use]
+    pub fn keys(&self, class: &Class) -> Map<String, Value> {
+        let Class { name, parent, guaranteed, ceiling, .. } = class;
+        let parent = parent.map(|parent| self.0[parent.index()].name.clone());
+        let share = Some(class.share).filter(|&share| share != share_of(*guaranteed, *ceiling));
+        let all = [
+            ("name", Some(name.clone().into())),
+            ("parent", parent.map(Value::from)),
+            ("guaranteed", Some(exact(*guaranteed).into())),
+            ("ceiling", ceiling.map(|ceiling| exact(ceiling).into())),
+            ("priority", Some(class.priority.into())),
+            ("share", share.map(|share| exact(share).into())),
+            ("oversubscribe", Some(class.is_oversubscribed.into())),
+            ("burst", Some(exact(class.burst).into())),
+            ("dscp", class.dscp.map(Value::from)),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 
     /// What a stream that names `class` has with the `burst` and the `dscp` that it asks for.
@@ -91,7 +165,7 @@ impl Classes {
         if burst > class.burst {
             return Err(format!(
                 "the class {name:?} allows bursts of {} and no longer ones",
-                super::units::exact(class.burst)
+                exact(class.burst)
             ));
         }
         Ok(Terms { class: Some(number), burst, dscp: dscp.or(class.dscp).unwrap_or(0) })
@@ -133,6 +207,33 @@ mod tests {
         assert_eq!(of(Some("gold"), Some(2), Some(0)), Ok((Some(1), Nanos::from_millis(2), 0)));
         assert!(of(Some("gold"), Some(5), None).unwrap_err().contains("4 ms"));
         assert!(of(Some("silver"), None, None).unwrap_err().contains("house, gold, rest"));
+    }
+
+    #[test]
+    fn a_class_is_the_same_when_its_keys_are_read_again() {
+        let text = "[[class]]\nname = \"house\"\nguaranteed = \"80 Mbit/s\"\n\
+                    [[class]]\nname = \"a\"\nparent = \"house\"\nguaranteed = \"6 Mbit/s\"\nburst = \"4 ms\"\ndscp = 34\n\
+                    [[class]]\nname = \"b\"\nceiling = \"2500 kbit/s\"\noversubscribe = true\nshare = \"7 Mbit/s\"\npriority = 3\n\
+                    [[class]]\nname = \"c\"\n";
+        let classes = read(text).expect("it is right").classes;
+        for class in &classes.0 {
+            let again = toml::to_string(&classes.keys(class)).expect("plain values");
+            assert_eq!(Config::parse_class(&again, &classes).as_ref(), Ok(class));
+        }
+        let twice = |keys: &str| Config::parse_class(&format!("name = \"a\"\n{keys}"), &classes);
+        let other =
+            twice("parent = \"house\"\nburst = \"4 ms\"\ndscp = 34\nguaranteed = \"9 Mbit/s\"\n");
+        let (other, known) =
+            (other.expect("it is right"), classes.find("a").expect("it is there").1);
+        assert_eq!((other.share, other.fixed_unlike(known)), (BitRate(9_000_000), None));
+        assert_eq!(twice("").expect("it is right").fixed_unlike(known), Some("parent"));
+        assert!(twice("ceiling = \"1 Gbps\"\npace = 3\n").is_err());
+        assert!(
+            twice("parent = \"none\"\n")
+                .expect_err("unknown")
+                .to_string()
+                .contains("no class \"none\"")
+        );
     }
 
     #[test]

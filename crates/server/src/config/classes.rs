@@ -7,7 +7,7 @@ use tactus_core::pacer::{DEPTH_MAX, PRIORITIES};
 use tactus_core::units::{BitRate, Nanos};
 use toml::Spanned;
 
-use super::class::{Class, Classes};
+use super::class::{Class, Classes, share_of};
 use super::error::Mistake;
 use super::units::{Value, exact};
 use super::written::{
@@ -17,8 +17,6 @@ use super::{Auto, Link, raw};
 
 /// Classes that may be configured: those of a country's channels, each by itself, and 6 KB each.
 const CLASSES_MAX: usize = 1000;
-/// What a class borrows with that has neither a guarantee nor a ceiling.
-const SHARE: BitRate = BitRate(1_000_000);
 const RATE_MAX: BitRate = BitRate(100_000_000_000);
 const RATE_MIN: BitRate = BitRate(1_000);
 
@@ -75,22 +73,13 @@ pub(super) fn classes(raw: Vec<raw::Class>, link: &Link) -> Checked<Classes> {
         let span = circle.parent.as_ref().map_or(circle.name.span(), Spanned::span);
         return Err(Mistake::at(span, "a class is no part of itself; name another parent"));
     }
-    for (at, class) in classes.0.iter().enumerate() {
-        let number = Some(ClassNumber(at as u16));
-        let below = guaranteed(&classes, number);
-        if below > class.guaranteed {
-            let message = format!(
-                "the classes below {:?} are guaranteed {}, which is more than its own {}",
-                class.name,
-                exact(below),
-                exact(class.guaranteed)
-            );
-            return Err(Mistake::at(spans[&class.name].clone(), message));
-        }
+    if let Err((number, message)) = classes.check() {
+        let name = &classes.0[number.index()].name;
+        return Err(Mistake::at(spans[name].clone(), message));
     }
     if let (Auto::Set(rate), Some(first)) = (link.rate, classes.0.first()) {
         let room = BitRate(link.budget.of(rate.0));
-        let all = guaranteed(&classes, None);
+        let all = classes.guaranteed(None);
         if all > room {
             let message = format!(
                 "classes are guaranteed {} together, and the link has {} for streams (`[link]` rate and budget)",
@@ -103,10 +92,14 @@ pub(super) fn classes(raw: Vec<raw::Class>, link: &Link) -> Checked<Classes> {
     Ok(classes)
 }
 
-/// What the children of a class are guaranteed.
-fn guaranteed(classes: &Classes, parent: Option<ClassNumber>) -> BitRate {
-    let children = classes.0.iter().filter(|class| class.parent == parent);
-    BitRate(children.map(|class| class.guaranteed.0).sum())
+/// Checks one class by itself, as it may be among those that are `known`.
+pub(super) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
+    let Some(parent) = &raw.parent else { return class(raw, None) };
+    let Some((number, _)) = known.find(parent.get_ref()) else {
+        let message = format!("there is no class {:?}; write one of them", parent.get_ref());
+        return Err(Mistake::at(parent.span(), message));
+    };
+    class(raw, Some(number))
 }
 
 fn class(raw: raw::Class, parent: Option<ClassNumber>) -> Checked<Class> {
@@ -128,8 +121,7 @@ fn class(raw: raw::Class, parent: Option<ClassNumber>) -> Checked<Class> {
         let span = raw.oversubscribe.map_or(span, |over| over.span());
         return Err(Mistake::at(span, "what is shared is the `ceiling`; write one"));
     }
-    let own = Some(guaranteed).filter(|&rate| rate > BitRate(0));
-    let share = own.or(ceiling).unwrap_or(SHARE);
+    let share = share_of(guaranteed, ceiling);
     Ok(Class {
         name: raw.name.into_inner(),
         parent,

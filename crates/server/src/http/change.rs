@@ -17,7 +17,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{ALLOWED, Refused, Uploads};
-use super::{Site, Store, channels, dav, rate, recordings, tus};
+use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus};
 
 /// A request that may change something, or that has a body to be read.
 pub(super) struct Change<'a> {
@@ -48,8 +48,8 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
         Method::Copy | Method::Mkcol | Method::Proppatch => true,
         // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
-        // Of channels nearby everybody may know; from afar, those who may change them.
-        Method::Head | Method::Get if channels::is_here(path) => {
+        // Of channels and classes nearby everybody may know; from afar, those who may change them.
+        Method::Head | Method::Get if channels::is_here(path) || classes::is_here(path) => {
             request.fields.one("authorization").is_some() && !channels::is_guide(path)
         }
         Method::Head | Method::Get => tus::is_here(path) || recordings::is_here(path),
@@ -101,6 +101,12 @@ impl Change<'_> {
         }
         if channels::is_here(path) {
             return channels::answer(uploads, request, path, incoming).await;
+        }
+        if classes::is_here(path) {
+            return classes::answer(uploads, request, path, incoming).await;
+        }
+        if reload::is_here(path) {
+            return Ok(Taken::Answer(reload::answer(uploads, request).await?));
         }
         let catalogue = &store.catalogue;
         let response = match request.method {

@@ -8,10 +8,10 @@ use tactus_core::path::RequestPath;
 
 use super::incoming::Incoming;
 use super::put::Taken;
-use super::recordings;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::uploads::{Refused, Uploads};
+use super::{keys, recordings};
 use crate::channels::{Channels, OrderError};
 use crate::config::Config;
 use crate::config::channel::Channel;
@@ -57,7 +57,7 @@ pub(super) async fn answer(
         (Method::Get | Method::Head, "", "") => Response::json(200, &channels.all()),
         (Method::Get | Method::Head, name, "") => told(channels, name, 200)?,
         (Method::Post, "", "") => {
-            let channel = wanted(keys(&body)?)?;
+            let channel = wanted(read(&body)?)?;
             if channels.one(&channel.name).is_some() {
                 let text = "there is a channel of this name; change it by PUT or PATCH";
                 return Err(Response::text(409, text).into());
@@ -65,11 +65,11 @@ pub(super) async fn answer(
             set(channels, channel).await?
         }
         (Method::Put, name, "") if !name.is_empty() => {
-            set(channels, wanted(named(keys(&body)?, name)?)?).await?
+            set(channels, wanted(named(read(&body)?, name)?)?).await?
         }
         (Method::Patch, name, "") if !name.is_empty() => {
             let known = channels.configured(name).ok_or_else(|| refused(&OrderError::Unknown))?;
-            set(channels, wanted(patched(known.keys(), named(keys(&body)?, name)?))?).await?
+            set(channels, wanted(patched(known.keys(), named(read(&body)?, name)?))?).await?
         }
         (Method::Delete, name, "") if !name.is_empty() => {
             channels.remove(name).await.map_err(|error| refused(&error))?;
@@ -86,7 +86,7 @@ pub(super) async fn answer(
             }
         }
         (Method::Post, name, "next") => {
-            channels.wish(name, title(&keys(&body)?)?).map_err(|error| refused(&error))?;
+            channels.wish(name, title(&read(&body)?)?).map_err(|error| refused(&error))?;
             told(channels, name, 202)?
         }
         _ => {
@@ -123,20 +123,12 @@ fn refused(error: &OrderError) -> Response {
     }
 }
 
-/// The keys of `[[channel]]` in a JSON object.
-fn keys(body: &[u8]) -> Result<Map<String, Value>, Response> {
-    serde_json::from_slice(body).map_err(|error| {
-        Response::text(400, format!("write a JSON object with the keys of [[channel]]: {error}"))
-    })
+fn read(body: &[u8]) -> Result<Map<String, Value>, Response> {
+    keys::read(body, "[[channel]]")
 }
 
-/// The same with the name that the path says.
-fn named(mut keys: Map<String, Value>, name: &str) -> Result<Map<String, Value>, Response> {
-    match keys.insert("name".into(), name.into()) {
-        None => Ok(keys),
-        Some(written) if written == *name => Ok(keys),
-        Some(_) => Err(Response::text(400, "the path names another channel than the body")),
-    }
+fn named(keys: Map<String, Value>, name: &str) -> Result<Map<String, Value>, Response> {
+    keys::named(keys, name, "channel")
 }
 
 /// What is known, with what is to be otherwise; `null` takes a key away (RFC 7396).
@@ -151,10 +143,7 @@ fn patched(mut known: Map<String, Value>, changes: Map<String, Value>) -> Map<St
 }
 
 fn wanted(keys: Map<String, Value>) -> Result<Channel, Response> {
-    let text = toml::to_string(&keys).map_err(|error| format!("a value cannot be: {error}"));
-    let channel =
-        text.and_then(|text| Config::parse_channel(&text).map_err(|error| error.to_string()));
-    channel.map_err(|message| Response::text(400, message))
+    keys::checked(&keys, Config::parse_channel)
 }
 
 fn title(keys: &Map<String, Value>) -> Result<String, Response> {
@@ -170,9 +159,9 @@ mod tests {
 
     #[test]
     fn a_body_is_checked_as_the_configuration_is_and_changes_what_it_names() {
-        let read = |body: &str| keys(body.as_bytes()).and_then(wanted);
+        let asked = |body: &str| read(body.as_bytes()).and_then(wanted);
         let good = r#"{"name": "a", "playlist": ["/a.ts", "/b.ts"], "to": "udp://239.1.1.1:5000", "fill": "/i.ts"}"#;
-        let channel = read(good).unwrap();
+        let channel = asked(good).unwrap();
         for body in [
             "",
             "[]",
@@ -180,9 +169,9 @@ mod tests {
             r#"{"name": "a"}"#,
             r#"{"name": "a", "title": "x", "to": "udp://1.1.1.1:1"}"#,
         ] {
-            assert!(read(body).is_err(), "{body}");
+            assert!(asked(body).is_err(), "{body}");
         }
-        let patch = |body: &str| wanted(patched(channel.keys(), keys(body.as_bytes()).unwrap()));
+        let patch = |body: &str| wanted(patched(channel.keys(), read(body.as_bytes()).unwrap()));
         let other = patch(r#"{"title": "/c.ts", "fill": null}"#).unwrap();
         assert_eq!(
             (&other.programme.list, &other.programme.fill),

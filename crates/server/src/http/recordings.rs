@@ -6,6 +6,7 @@
 use tactus_core::path::RequestPath;
 
 use super::incoming::{Incoming, Pause};
+use super::keys;
 use super::put::Taken;
 use super::request::{Method, Request};
 use super::response::Response;
@@ -50,7 +51,7 @@ pub(super) async fn answer(
                 Ok(body) => body,
                 Err(ended) => return Ok(ended),
             };
-            let wanted = wanted(&body).map_err(|message| Response::text(400, message))?;
+            let wanted = wanted(&body)?;
             let name = wanted.name.clone();
             recordings.begin(wanted, principal).map_err(refused)?;
             told(recordings, &name, 201)?.with("Location", format!("/{RECORDINGS}/{name}"))
@@ -104,11 +105,8 @@ fn refused(error: BeginError) -> Response {
 }
 
 /// The recording that a body asks for: the keys of `[[recording]]` as a JSON object.
-fn wanted(body: &[u8]) -> Result<Recording, String> {
-    let keys: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)
-        .map_err(|error| format!("write a JSON object with the keys of [[recording]]: {error}"))?;
-    let text = toml::to_string(&keys).map_err(|error| format!("a value cannot be: {error}"))?;
-    Config::parse_recording(&text).map_err(|error| error.to_string())
+fn wanted(body: &[u8]) -> Result<Recording, Response> {
+    keys::checked(&keys::read(body, "[[recording]]")?, Config::parse_recording)
 }
 
 /// The whole body, of some keys.
@@ -162,6 +160,7 @@ mod tests {
             ),
         ] {
             let error = wanted(body.as_bytes()).unwrap_err();
+            let error = String::from_utf8_lossy(error.content());
             assert!(error.contains(said), "{body}: {error}");
         }
     }

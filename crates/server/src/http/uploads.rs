@@ -18,10 +18,12 @@ use super::response::Response;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
+use crate::classes::Classes;
 use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Unfinished};
 use crate::engine::Pulse;
 use crate::ingest::Recordings;
+use crate::reload::Reload;
 use crate::store::{
     ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
     StoreOptions, UploadError,
@@ -44,6 +46,10 @@ pub struct Uploads {
     pub recordings: Option<Recordings>,
     /// What is sent as datagrams.
     pub channels: Option<Channels>,
+    /// Parts of the link.
+    pub classes: Option<Classes>,
+    /// Reads the configuration again, where there is a file.
+    pub reload: Option<Reload>,
 }
 
 /// A place for a title, or for a directory.
@@ -136,6 +142,8 @@ impl Uploads {
             pulse: Pulse::default(),
             recordings: None,
             channels: None,
+            classes: None,
+            reload: None,
         }))
     }
 

@@ -15,8 +15,8 @@ use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
 use tactus_sys::back_end::BackEnd;
 
-use super::classes::OneClass;
 use super::{Sources, ratio, seconds};
+use crate::classes;
 use crate::engine::packets::Measured;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
@@ -97,16 +97,17 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
 
 /// RTSP, where it is served.
 fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
-    let all = super::classes::all(sources);
-    let labels = |class: &OneClass| vec![("class", class.name.clone())];
-    let counts =
-        |count: fn(&OneClass) -> u64| all.iter().map(move |class| (labels(class), count(class)));
+    let all = sources.classes.all();
+    let labels = |class: &classes::Status| vec![("class", class.name.clone())];
+    let counts = |count: fn(&classes::Status) -> u64| {
+        all.iter().map(move |class| (labels(class), count(class)))
+    };
     let help = "Bytes on the wire that left as datagrams of each class and of those below it";
     page.counter("tactus_class_sent", help, Some(Unit::Bytes), counts(|class| class.sent_bytes))?;
     let help = "Those of them beyond the guarantee of the class: out of what others left";
     let unit = Some(Unit::Bytes);
     page.counter("tactus_class_borrowed", help, unit, counts(|class| class.borrowed_bytes))?;
-    let rates = |rate: fn(&OneClass) -> u64| {
+    let rates = |rate: fn(&classes::Status) -> u64| {
         all.iter().map(move |class| (labels(class), rate(class) as f64))
     };
     let per_second = || Some(Unit::Other("bits_per_second".into()));

@@ -13,9 +13,9 @@ use tactus_engine::message::VolumeId;
 use tactus_sys::gaps::GapCounters;
 use tactus_sys::outlet::Cutting;
 
-use super::classes::{self, OneClass};
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
+use crate::classes;
 use crate::config::units::exact;
 use crate::engine::packets::Measured;
 use crate::recording::{Figures, LossKind, Recorder};
@@ -31,7 +31,7 @@ pub(super) struct Status {
     totals: Totals,
     packets: Packets,
     /// Parts of the link, for datagrams.
-    classes: Vec<OneClass>,
+    classes: Vec<classes::Status>,
     streams: Vec<OneStream>,
     /// Titles that come in at a rate that is promised.
     recordings: Vec<OneRecording>,
@@ -234,7 +234,7 @@ impl Status {
                 .collect(),
             totals: totals(sources),
             packets: packets(sources),
-            classes: classes::all(sources),
+            classes: sources.classes.all(),
             streams: sources.streams().iter().map(stream).collect(),
             recordings: recordings(sources),
             channels: sources.channels.get().map(Channels::all).unwrap_or_default(),

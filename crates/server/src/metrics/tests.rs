@@ -23,7 +23,9 @@ fn stage() -> Stage {
     let engine = engine::start(&config).unwrap();
     let catalogue = Catalogue::new(dir.path(), crate::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());
-    let figures = Figures::new(&engine, catalogue, Arc::new(http::Counters::default()), &config);
+    let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
+    let counters = Arc::new(http::Counters::default());
+    let figures = Figures::new(&engine, catalogue, counters, &config, classes);
     Stage { figures, _engine: engine, _dir: dir }
 }
 

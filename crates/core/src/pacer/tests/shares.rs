@@ -243,6 +243,30 @@ fn a_change_of_rate_counts_from_the_next_packet() {
 }
 
 #[test]
+fn a_guarantee_that_is_new_is_owed_nothing_for_the_time_before() {
+    let mut hall = Hall::new(LIMITS, 10 * GBIT);
+    let class = |guaranteed: u64, priority| Class {
+        guaranteed: BitRate(guaranteed * GBIT),
+        ceiling: None,
+        priority,
+        share: BitRate(GBIT),
+    };
+    hall.greedy(LINK, class(6, 0));
+    hall.greedy(LINK, class(0, 1));
+    hall.run(SECOND);
+    let promoted = hall.streams[1].class;
+    hall.pacer.change(hall.now, promoted, class(4, 1));
+    // From the first millisecond on each has its own.
+    for _ in 0..20 {
+        let sent = hall.sent_in(Nanos::from_millis(1));
+        for (sent, exact) in sent.into_iter().zip([6, 4]) {
+            let exact = exact * GBIT / 8000;
+            assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{sent} for {exact}");
+        }
+    }
+}
+
+#[test]
 fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
     let rates = [1_000, 64_000, 4 * MBIT, 2 * GBIT, 90 * GBIT];
     let mut hall = Hall::new(LIMITS, 100 * GBIT);

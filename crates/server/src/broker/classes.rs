@@ -1,0 +1,102 @@
+//! Classes of the link that change while streams run.
+//!
+//! Promise: what has been promised to streams stays promised: what the ledger cannot keep then is refused by the name
+//! of what is short, and changes nothing. The engine is told of all that changes at once, or of nothing.
+
+use tactus_core::classes::{ClassNumber, ClassTerms, Full, Unkept};
+use tactus_core::ledger::Resource;
+use tactus_core::units::BitRate;
+use tactus_engine::message::ClassChange;
+use tactus_ring::spsc::Producer;
+
+use super::Broker;
+
+/// What streams have of a class, and of those below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassUse {
+    /// What they are promised.
+    pub promised: BitRate,
+    /// How many there are.
+    pub streams: u32,
+}
+
+/// Why classes stay as they are.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unchanged {
+    /// What has been promised could not be kept.
+    #[error("{message}")]
+    NoRoom {
+        /// What is short.
+        resource: Resource,
+        /// One sentence for people.
+        message: String,
+    },
+    /// The engine has not taken what it was told before.
+    #[error("the link has not taken yet what was changed before; ask again in a moment")]
+    Busy,
+}
+
+impl Broker {
+    /// From now on tells the engine by `changes` what classes may.
+    pub(crate) fn change_classes_by(&self, changes: Producer<ClassChange>) {
+        self.shared.book().class_changes = Some(changes);
+    }
+
+    /// What each class of the link is asked for.
+    pub fn classes(&self) -> Vec<ClassUse> {
+        let book = self.shared.book();
+        let classes = book.ledger.classes();
+        let count = book.ledger.terms().classes.len() as u16;
+        let of =
+            |class| ClassUse { promised: classes.asked(class), streams: classes.streams(class) };
+        (0..count).map(|at| of(ClassNumber(at))).collect()
+    }
+
+    /// Changes classes: all are to be as `terms` say, of which `changes` are other than before.
+    ///
+    /// # Errors
+    /// What is short; nothing has changed.
+    pub fn change_classes(
+        &self,
+        terms: Vec<ClassTerms>,
+        changes: &[ClassChange],
+    ) -> Result<(), Unchanged> {
+        let mut book = self.shared.book();
+        let has_room = book.class_changes.as_mut().is_some_and(|ring| ring.free() >= changes.len());
+        if !has_room {
+            return Err(Unchanged::Busy);
+        }
+        book.ledger.change_classes(terms).map_err(|unkept| self.no_room(unkept))?;
+        let ring = book.class_changes.as_mut().expect("it has room");
+        for &change in changes {
+            let pushed = ring.push(change);
+            assert!(pushed.is_ok(), "there is room for all of them");
+        }
+        book.bell.ring();
+        Ok(())
+    }
+
+    fn no_room(&self, unkept: Unkept) -> Unchanged {
+        let name = |class: ClassNumber| {
+            let name = self.shared.rules.classes.get(class.index());
+            format!("the class {:?}", name.map_or("", |name| name))
+        };
+        let (resource, message) = match unkept {
+            Unkept::Ceiling(Full { class, needed, ceiling }) => {
+                let class = name(class);
+                (Resource::Class, format!("{needed} of {class} would be promised, of {ceiling}"))
+            }
+            Unkept::Guarantee { class, promised, guaranteed } => (
+                Resource::Class,
+                format!(
+                    "streams of {} are promised {promised}, and it would be guaranteed {guaranteed}",
+                    name(class)
+                ),
+            ),
+            Unkept::Link { needed, limit } => {
+                (Resource::Link, format!("{needed} of the link would be promised, of {limit}"))
+            }
+        };
+        Unchanged::NoRoom { resource, message: format!("nothing is changed: {message}") }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a server answers to the commands that look at what it sends, and change it: JSON below `/api/v1`.
+//!
+//! Promise: an answer that is not the expected one becomes a failure with the server's own words.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
+use super::Failure;
+use super::client::{self, ClientError, Response, Sent, Url};
+use super::put::refused;
+use super::token::Credentials;
+
+/// Longer than what ten thousand channels say of themselves.
+const ANSWER_MAX: u64 = 64 << 20;
+
+/// Things of one kind that a server knows by their names.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// Where they are.
+    pub(super) path: &'static str,
+    /// What there is not when one is unknown, for people.
+    pub(super) what: &'static str,
+}
+
+/// One of them.
+#[derive(clap::Args, Debug)]
+pub(super) struct Which {
+    /// Which server, like http://127.0.0.1:8080/
+    pub(super) server: String,
+    /// How it is called
+    pub(super) name: String,
+    #[command(flatten)]
+    pub(super) credentials: Credentials,
+}
+
+impl Kind {
+    /// Asks for all of them, as everybody may on the machine itself.
+    pub(super) fn all(self, server: &str, credentials: &Credentials) -> Result<Value, Failure> {
+        let authorization = credentials.field().ok();
+        let answer = ask(server, "GET", self.path, authorization.as_deref(), None)?;
+        self.read(answer, 200)
+    }
+
+    /// Asks for one of them, or for all by no name; `below` stands behind its path.
+    pub(super) fn ask(
+        self,
+        which: &Which,
+        method: &str,
+        below: &str,
+        body: Option<Map<String, Value>>,
+    ) -> Result<Response, Failure> {
+        let slash = if which.name.is_empty() { "" } else { "/" };
+        let path = format!("{}{slash}{}{below}", self.path, which.name);
+        let authorization = which.credentials.field()?;
+        ask(&which.server, method, &path, Some(&authorization), body)
+    }
+
+    /// What the server says, when it is what was `expected`.
+    pub(super) fn read(self, answer: Response, expected: u16) -> Result<Value, Failure> {
+        if answer.status != expected {
+            return Err(self.not_done(answer));
+        }
+        let text = answer.into_text(ANSWER_MAX)?;
+        Ok(serde_json::from_str(&text).context("the server says nothing that makes sense")?)
+    }
+
+    /// Why it has not been done.
+    pub(super) fn not_done(self, answer: Response) -> Failure {
+        let what = self.what;
+        match answer.status {
+            400 | 409 => {
+                let status = answer.status;
+                let said = answer.into_text(ANSWER_MAX).unwrap_or_default();
+                let said = said.trim();
+                if status == 400 { Failure::usage(said) } else { anyhow::anyhow!("{said}").into() }
+            }
+            404 => anyhow::anyhow!("the server has no {what}, or takes no changes").into(),
+            405 => anyhow::anyhow!("the server takes no changes; start it with --uploads").into(),
+            _ => refused(answer),
+        }
+    }
+}
+
+fn ask(
+    server: &str,
+    method: &str,
+    path: &str,
+    authorization: Option<&str>,
+    body: Option<Map<String, Value>>,
+) -> Result<Response, Failure> {
+    let url = Url::parse(server).and_then(|url| url.join(path)).map_err(Failure::usage)?;
+    let mut fields = vec![("Content-Type", "application/json")];
+    fields.extend(authorization.map(|value| ("Authorization", value)));
+    let answer: Result<_, ClientError> = match (body, method) {
+        (None, "GET" | "DELETE") => client::fetch(method, &url, &fields),
+        (body, _) => {
+            let text = body.map(|body| Value::Object(body).to_string()).unwrap_or_default();
+            let (len, from) = (Some(text.len() as u64), &mut text.as_bytes());
+            client::send(method, &url, &fields, Some(Sent { from, len, seen: &|_| {} }))
+        }
+    };
+    Ok(answer?)
+}
+
+/// Shows an answer as JSON.
+pub(super) fn print(value: &Value) {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    // Whoever reads it may have seen enough.
+    drop(writeln!(io::stdout().lock(), "{text}"));
+}

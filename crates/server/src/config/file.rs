@@ -1,0 +1,181 @@
+//! A configuration file that may be read again while the server runs.
+//!
+//! Promise: of two readings each key is named whose meaning is another one and counts only from a start on; how a value is
+//! written does not matter. What may change while streams run are channels, and rates and priorities of classes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::class::{Classes, FIXED};
+use super::{Config, ConfigError};
+
+/// A configuration, as it stands in its file.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it means.
+    pub config: Config,
+    /// What is written there.
+    written: Table,
+}
+
+impl ConfigFile {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// The first mistake, with line and column.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let said = |message: String| ConfigError { file: path.into(), place: None, message };
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| said(format!("cannot be read: {error}")))?;
+        let config = Config::parse(path, &text)?;
+        let written = toml::from_str(&text).map_err(|error| said(error.to_string()))?;
+        Ok(Self { path: path.into(), config, written })
+    }
+
+    /// What of `other` would count only after a restart.
+    #[must_use]
+    pub fn needs_restart(&self, other: &Self) -> Vec<String> {
+        let mut unlike = vec![];
+        compare(&self.written, &other.written, &[], &mut unlike);
+        unlike.retain(|path| path[0] != "class" && path[0] != "channel");
+        let own = fixed(&self.config);
+        let means_other = |path: &Vec<String>| {
+            let mut table = self.written.clone();
+            put(&mut table, Some(&other.written), path);
+            let text = toml::to_string(&table).unwrap_or_default();
+            // What makes sense only with other keys is another thing, too.
+            Config::parse(&self.path, &text).map_or(true, |config| fixed(&config) != own)
+        };
+        let (mut keys, spelled): (Vec<_>, Vec<_>) = unlike.into_iter().partition(means_other);
+        // None of them by itself, but together.
+        if keys.is_empty() && own != fixed(&other.config) {
+            keys = spelled;
+        }
+        let mut named: Vec<_> = keys.iter().map(|path| path.join(".")).collect();
+        named.extend(classes(&self.config.classes, &other.config.classes));
+        named
+    }
+}
+
+/// A configuration without what may change while streams run.
+fn fixed(config: &Config) -> Config {
+    Config { classes: Classes::default(), channels: vec![], ..config.clone() }
+}
+
+/// Finds the keys that are not written alike; a list is one key.
+fn compare(own: &Table, other: &Table, above: &[String], found: &mut Vec<Vec<String>>) {
+    let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
+    for name in names {
+        let path = [above, std::slice::from_ref(name)].concat();
+        let nothing = Table::new();
+        match (own.get(name), other.get(name)) {
+            (own, other) if own == other => {}
+            (Some(Value::Table(own)), Some(Value::Table(other))) => {
+                compare(own, other, &path, found);
+            }
+            (Some(Value::Table(own)), None) => compare(own, &nothing, &path, found),
+            (None, Some(Value::Table(other))) => compare(&nothing, other, &path, found),
+            _ => found.push(path),
+        }
+    }
+}
+
+/// Writes one key as it is written in another table.
+fn put(into: &mut Table, from: Option<&Table>, path: &[String]) {
+    let [name, below @ ..] = path else { return };
+    let from = from.and_then(|from| from.get(name));
+    if below.is_empty() {
+        match from {
+            Some(value) => drop(into.insert(name.clone(), value.clone())),
+            None => drop(into.remove(name)),
+        }
+        return;
+    }
+    let inner = into.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(inner) = inner {
+        put(inner, from.and_then(Value::as_table), below);
+    }
+}
+
+/// Classes that come or go, and keys of them that count from a start on.
+fn classes(own: &Classes, other: &Classes) -> Vec<String> {
+    let mut named = vec![];
+    for class in &own.0 {
+        let Some((_, again)) = other.find(&class.name) else {
+            named.push(format!("class {:?} (it has gone)", class.name));
+            continue;
+        };
+        let (keys, again) = (own.keys(class), other.keys(again));
+        let unlike = FIXED.iter().filter(|&&key| keys.get(key) != again.get(key));
+        named.extend(unlike.map(|key| format!("class {:?}: {key}", class.name)));
+    }
+    let new = other.0.iter().filter(|class| own.find(&class.name).is_none());
+    named.extend(new.map(|class| format!("class {:?} (it is new)", class.name)));
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> ConfigFile {
+        let path = Path::new("test.toml");
+        let config = Config::parse(path, text).expect("it is right");
+        ConfigFile { path: path.into(), config, written: toml::from_str(text).expect("a table") }
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_by_its_keys_and_nothing_else_is() {
+        let text = "[http]\nhead_timeout = \"1 s\"\n[rate.asked]\nheadroom = \"2 %\"\n\
+                    [[class]]\nname = \"a\"\nguaranteed = \"6 Mbit/s\"\n[[class]]\nname = \"b\"\nparent = \"a\"\n\
+                    [[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\nclass = \"b\"\n";
+        let own = file(text);
+        let unlike = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            own.needs_restart(&file(&text.replace(from, to)))
+        };
+        for (from, to) in [
+            ("\"1 s\"", "\"1000 ms\""),
+            ("[http]", "[http]\nlisting = true"),
+            ("6 Mbit/s", "7 Mbit/s"),
+            (
+                "parent = \"a\"",
+                "parent = \"a\"\npriority = 3\nshare = \"2 Mbit/s\"\nceiling = \"3 Mbit/s\"",
+            ),
+            ("/a.ts", "/b.ts"),
+            (
+                "[[channel]]",
+                "[[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \"udp://239.1.1.1:5001\"\n[[channel]]",
+            ),
+        ] {
+            assert_eq!(unlike(from, to), [""; 0], "{from} -> {to}");
+        }
+        for (from, to, named) in [
+            ("\"1 s\"", "\"2 s\"", &["http.head_timeout"][..]),
+            ("[http]\nhead_timeout = \"1 s\"\n", "", &["http.head_timeout"]),
+            (
+                "[http]",
+                "[link]\nrate = \"1 Gbps\"\n[http]\nlisting = false",
+                &["http.listing", "link.rate"],
+            ),
+            ("2 %", "3 %", &["rate.asked.headroom"]),
+            ("[http]", "[[volume]]\npath = \"/srv\"\n[http]", &["volume"]),
+            ("parent = \"a\"", "burst = \"4 ms\"", &["class \"b\": parent", "class \"b\": burst"]),
+            (
+                "[[class]]\nname = \"b\"",
+                "[[class]]\nname = \"c\"\n[[class]]\nname = \"b\"",
+                &["class \"c\" (it is new)"],
+            ),
+        ] {
+            assert_eq!(unlike(from, to), named, "{from} -> {to}");
+        }
+        let without = text
+            .replace("[[class]]\nname = \"b\"\nparent = \"a\"\n", "")
+            .replace("class = \"b\"\n", "");
+        assert_eq!(own.needs_restart(&file(&without)), ["class \"b\" (it has gone)"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Classes under `/api/v1/classes`: looked at and changed, while they send, by those who may put titles here.
+//!
+//! Promise: what is asked for is checked by the rules of the configuration, with the same words; what does not fit what is
+//! promised is refused by the name of what is short. It changes nothing itself.
+
+use tactus_core::path::RequestPath;
+
+use super::incoming::Incoming;
+use super::put::Taken;
+use super::request::{Method, Request};
+use super::response::Response;
+use super::uploads::{Refused, Uploads};
+use super::{keys, recordings};
+use crate::classes::{ClassError, Classes};
+
+const CLASSES: &str = "api/v1/classes";
+
+/// Whether a path is one of a class, or of all.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    below(path).is_some()
+}
+
+/// What stands below the place of all classes.
+fn below(path: &RequestPath) -> Option<&str> {
+    let rest = path.name().strip_prefix(CLASSES)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Does what is asked for.
+pub(super) async fn answer(
+    uploads: &Uploads,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<Taken, Refused> {
+    let Some(classes) = &uploads.classes else {
+        return Err(Response::text(404, "nothing is sent here").into());
+    };
+    let name = below(path).unwrap_or_default();
+    let response = match request.method {
+        Method::Get | Method::Head if name.is_empty() => Response::json(200, &classes.all()),
+        Method::Get | Method::Head => told(classes, name)?,
+        Method::Put | Method::Patch if !name.is_empty() => {
+            let body = match recordings::read(incoming).await? {
+                Ok(body) => body,
+                Err(ended) => return Ok(ended),
+            };
+            let keys = keys::named(keys::read(&body, "[[class]]")?, name, "class")?;
+            let is_patch = request.method == Method::Patch;
+            classes.set(name, keys, is_patch).map_err(|error| refused(&error))?;
+            told(classes, name)?
+        }
+        _ => {
+            let text = "classes are asked for by GET, set by PUT and changed by PATCH of NAME; \
+                        the configuration says which there are";
+            return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT, PATCH").into());
+        }
+    };
+    Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+}
+
+fn told(classes: &Classes, name: &str) -> Result<Response, Refused> {
+    let one = classes.one(name).ok_or_else(|| refused(&ClassError::Unknown))?;
+    Ok(Response::json(200, &one))
+}
+
+fn refused(error: &ClassError) -> Response {
+    let text = error.to_string();
+    match error {
+        ClassError::Unknown => Response::text(404, text),
+        ClassError::Wrong(_) => Response::text(400, text),
+        ClassError::Fixed(..) | ClassError::NoRoom { .. } => Response::text(409, text),
+        ClassError::Busy(_) => Response::text(503, text).with("Retry-After", "1"),
+    }
+}

@@ -1,0 +1,41 @@
+//! Bodies that say in JSON what a table of the configuration says.
+//!
+//! Promise: what is asked for is checked by the rules of the configuration, with the same words.
+
+use serde_json::{Map, Value};
+
+use super::response::Response;
+use crate::config::ConfigError;
+
+/// The keys of `table` in a JSON object.
+pub(super) fn read(body: &[u8], table: &str) -> Result<Map<String, Value>, Response> {
+    serde_json::from_slice(body).map_err(|error| {
+        Response::text(400, format!("write a JSON object with the keys of {table}: {error}"))
+    })
+}
+
+/// The same with the name that the path says of a `what`.
+pub(super) fn named(
+    mut keys: Map<String, Value>,
+    name: &str,
+    what: &str,
+) -> Result<Map<String, Value>, Response> {
+    match keys.insert("name".into(), name.into()) {
+        None => Ok(keys),
+        Some(written) if written == *name => Ok(keys),
+        Some(_) => {
+            let text = format!("the path names another {what} than the body");
+            Err(Response::text(400, text))
+        }
+    }
+}
+
+/// What they mean by the rules of the configuration.
+pub(super) fn checked<T>(
+    keys: &Map<String, Value>,
+    parse: impl FnOnce(&str) -> Result<T, ConfigError>,
+) -> Result<T, Response> {
+    let text = toml::to_string(keys).map_err(|error| format!("a value cannot be: {error}"));
+    let meant = text.and_then(|text| parse(&text).map_err(|error| error.to_string()));
+    meant.map_err(|message| Response::text(400, message))
+}

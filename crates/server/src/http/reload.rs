@@ -1,0 +1,29 @@
+//! `POST /api/v1/reload`: the configuration is read again, for those who may put titles here.
+//!
+//! Promise: the answer says what has changed, and what needs a restart; a file that cannot be in force changes nothing.
+
+use tactus_core::path::RequestPath;
+
+use super::request::{Method, Request};
+use super::response::Response;
+use super::uploads::{Refused, Uploads};
+
+/// Whether a path is that of the configuration.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    path.name() == "api/v1/reload"
+}
+
+/// Does what is asked for.
+pub(super) async fn answer(uploads: &Uploads, request: &Request) -> Result<Response, Refused> {
+    if request.method != Method::Post {
+        let text = "the configuration is read again by POST";
+        return Err(Response::text(405, text).with("Allow", "POST").into());
+    }
+    let Some(reload) = &uploads.reload else {
+        return Err(
+            Response::text(404, "the server was started without a configuration file").into()
+        );
+    };
+    let reloaded = reload.read().await.map_err(|error| Response::text(409, error.to_string()))?;
+    Ok(Response::json(200, &reloaded).with("Cache-Control", "no-store"))
+}
