@@ -7,6 +7,8 @@
 mod client;
 #[path = "rtsp/jumps.rs"]
 mod jumps;
+#[path = "rtsp/reports.rs"]
+mod reports;
 #[path = "rtsp/scales.rs"]
 mod scales;
 #[path = "rtsp/two.rs"]

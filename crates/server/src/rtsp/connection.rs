@@ -36,6 +36,7 @@ use super::auth::{Nonce, Signed, Verdict};
 use super::describe::Programme;
 use super::ended::{Teller, ends};
 use super::film::{Film, Show};
+use super::reception::Track;
 use super::reports::{self, Sent};
 use super::stream::{Begun, Handle, Numbers, Order, Stream, orders};
 use super::way::{Asker, Carries, Path, Way};
@@ -379,9 +380,9 @@ impl Connection {
             let id = pipe.id;
             match reports::read(&self.bytes[FRAME_HEAD..len]) {
                 None => self.house.counters.bad_report(),
-                Some(report) => {
+                Some(heard) => {
                     self.house.counters.report();
-                    self.house.handle(report, id);
+                    self.house.handle(&heard, id);
                 }
             }
         }

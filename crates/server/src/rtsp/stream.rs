@@ -10,7 +10,7 @@ mod scaled;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::describe::{Part, Place, Programme, Shown};
 use super::ended::{Ending, Teller};
 use super::ports::Pair;
-use super::reports::Sent;
+use super::reports::{Sent, now_and_wall};
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
 use crate::broker::{Broker, Grant, Lane, Target};
@@ -448,13 +448,6 @@ fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
     made(now, wall).into_bytes()
 }
 
-/// Both clocks, read together.
-pub(super) fn now_and_wall() -> (MonoTime, WallTime) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-    (tactus_sys::clock::now(), wall)
-}
-
 impl Orders {
     /// The next order; none when nobody can order any more, or the session is over.
     async fn next(&mut self) -> Option<Order> {
@@ -479,6 +472,7 @@ impl Handle {
             set_rate_bits_per_second: self.programme.rate.0,
             sent_bytes: counters.map_or(0, |each| each.bytes.value()),
             underruns: counters.map_or(0, |each| each.underruns.value()),
+            receivers: vec![],
         }
     }
 }

@@ -186,7 +186,7 @@ impl Show {
 
     /// Ticks of a track's timestamps in a second.
     fn clock_of(&self, track: &Track) -> u32 {
-        self.film.movie.tracks[track.number as usize - 1].clock()
+        self.film.clock_of(track.number)
     }
 }
 
