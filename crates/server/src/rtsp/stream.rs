@@ -449,14 +449,21 @@ fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
 }
 
 impl Orders {
-    /// The next order; none when nobody can order any more, or the session is over.
+    /// The next order; none when nobody can order any more, or the session is over and its answers are said.
     async fn next(&mut self) -> Option<Order> {
         tokio::select! {
             biased;
             // Nothing is ever said: it is dropped.
-            _ = self.over.changed() => None,
+            _ = self.over.changed() => self.unsaid(),
             order = self.orders.recv() => order,
         }
+    }
+
+    /// An answer that was given before the session was over: a client that has sent PLAY and TEARDOWN at once
+    /// waits for both.
+    fn unsaid(&mut self) -> Option<Order> {
+        std::iter::from_fn(|| self.orders.try_recv().ok())
+            .find(|order| matches!(order, Order::Text(_)))
     }
 }
 
@@ -481,6 +488,17 @@ impl Handle {
 mod tests {
     use super::*;
     use tactus_core::units::SECOND;
+
+    #[tokio::test]
+    async fn what_was_answered_before_the_end_is_said_and_nothing_else_is_done() {
+        let (give, over, mut orders) = orders();
+        let (done, _) = oneshot::channel();
+        assert!(give.send(Order::Pause { done }).await.is_ok());
+        assert!(give.send(Order::Text(Box::from(&b"the answer to PLAY"[..]))).await.is_ok());
+        drop(over);
+        assert!(matches!(orders.next().await, Some(Order::Text(_))));
+        assert!(orders.next().await.is_none());
+    }
 
     #[test]
     fn numbers_go_on_over_pauses() {
