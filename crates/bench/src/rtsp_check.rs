@@ -2,26 +2,42 @@
 //!
 //! Promise: each check has a name and the section that it is of, asks by a connection and a session of its own, and
 //! says what it has seen. It needs a presentation that plays for some seconds, and changes nothing on the
-//! server. It is no proof: a server that passes everything may still be wrong elsewhere.
+//! server but what it is told to record. What a server does not speak (2.0) is skipped and named. It is no proof: a server that
+//! passes everything may still be wrong elsewhere.
+
+mod address;
+mod digest;
 
 mod client;
+mod picture;
+mod transport;
+
+mod scene;
+mod studio;
+
 mod media;
 mod messages;
-mod scene;
+mod record;
+mod two;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use scene::Scene;
+use studio::Studio;
 
 /// What `rtsp-check` is told.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The presentation, as in `rtsp://host:8554/path`.
-    url: String,
+    /// The presentation, as in `rtsp://host:8554/path` or `rtsp://name:password@host/path`.
+    #[arg(required_unless_present_any = ["record", "list"])]
+    url: Option<String>,
+    /// Also record, to this address; `{}` in it becomes the name of the check.
+    #[arg(long, value_name = "URL")]
+    record: Option<String>,
     /// Also those that take minutes, as they wait for time-outs.
     #[arg(long)]
     slow: bool,
@@ -43,7 +59,15 @@ struct Check {
     /// What is asked for.
     what: &'static str,
     is_slow: bool,
-    run: fn(&Scene) -> Result<Outcome>,
+    run: Run,
+}
+
+/// What a check needs.
+enum Run {
+    Playing(fn(&Scene) -> Result<Outcome>),
+    /// The same of a server that speaks 2.0.
+    PlayingTwo(fn(&Scene) -> Result<Outcome>),
+    Recording(fn(&Studio) -> Result<Outcome>),
 }
 
 impl Check {
@@ -53,7 +77,25 @@ impl Check {
         what: &'static str,
         run: fn(&Scene) -> Result<Outcome>,
     ) -> Self {
-        Self { name, section, what, is_slow: false, run }
+        Self { name, section, what, is_slow: false, run: Run::Playing(run) }
+    }
+
+    const fn two(
+        name: &'static str,
+        section: &'static str,
+        what: &'static str,
+        run: fn(&Scene) -> Result<Outcome>,
+    ) -> Self {
+        Self { name, section, what, is_slow: false, run: Run::PlayingTwo(run) }
+    }
+
+    const fn record(
+        name: &'static str,
+        section: &'static str,
+        what: &'static str,
+        run: fn(&Studio) -> Result<Outcome>,
+    ) -> Self {
+        Self { name, section, what, is_slow: false, run: Run::Recording(run) }
     }
 
     const fn slow(self) -> Self {
@@ -112,24 +154,33 @@ enum Verdict {
 /// # Errors
 /// When there is nothing to check: no server, no description, no medium.
 pub fn run(options: &Options) -> Result<ExitCode> {
+    let has_what_it_needs = |check: &Check| match check.run {
+        Run::Playing(_) | Run::PlayingTwo(_) => options.url.is_some(),
+        Run::Recording(_) => options.record.is_some(),
+    };
     let is_wanted = |check: &&Check| {
         (options.slow || !check.is_slow)
             && (options.only.is_empty()
                 || options.only.iter().any(|own| check.name.starts_with(own)))
+            && (options.list || has_what_it_needs(check))
     };
-    let checks = messages::CHECKS.iter().chain(media::CHECKS).filter(is_wanted);
+    let all = messages::CHECKS.iter().chain(media::CHECKS);
+    let checks = all.chain(two::CHECKS).chain(record::CHECKS).filter(is_wanted);
     if options.list {
         for check in checks {
             println!("{:<20} {:<14} {}", check.name, check.section, check.what);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let scene = Scene::new(&options.url)?;
-    let mut report =
-        Report { url: options.url.clone(), passed: 0, failed: 0, skipped: 0, checks: vec![] };
+    let scene = options.url.as_deref().map(Scene::new).transpose()?;
+    let studio = options.record.as_deref().map(|url| Studio::new(url, "{}")).transpose()?;
+    let played = scene.as_ref().map(Scene::url).into_iter();
+    let url = played.chain(studio.as_ref().map(Studio::url)).collect::<Vec<_>>().join(" ");
+    let mut report = Report { url, passed: 0, failed: 0, skipped: 0, checks: vec![] };
     for check in checks {
         let began = Instant::now();
-        let (verdict, detail) = match (check.run)(&scene) {
+        let came = run_one(check, scene.as_ref(), options.record.as_deref());
+        let (verdict, detail) = match came {
             Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
             Ok(Outcome::Skipped(reason)) => (Verdict::Skipped, reason),
             Err(error) => (Verdict::Failed, format!("{error:#}")),
@@ -150,10 +201,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        let Report { passed, failed, skipped, .. } = report;
-        println!("{passed} passed, {failed} failed, {skipped} skipped: {}", options.url);
+        let Report { ref url, passed, failed, skipped, .. } = report;
+        println!("{passed} passed, {failed} failed, {skipped} skipped: {url}");
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_one(check: &Check, scene: Option<&Scene>, record: Option<&str>) -> Result<Outcome> {
+    let scene = || scene.context("it needs a presentation");
+    match check.run {
+        Run::Playing(run) => run(scene()?),
+        Run::PlayingTwo(run) => match scene()? {
+            scene if scene.speaks_two => run(scene),
+            _ => skipped("it speaks 1.0 only"),
+        },
+        Run::Recording(run) => {
+            run(&Studio::new(record.context("it needs a place to record to")?, check.name)?)
+        }
+    }
 }
 
 fn print_line(line: &Line) {

@@ -12,6 +12,7 @@ mod ended;
 mod film;
 mod groups;
 mod ports;
+mod reception;
 mod record;
 mod reports;
 mod seats;
@@ -30,6 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 pub use counters::{Counters, Reason};
+pub use reception::{Receiver, Reported};
 
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
@@ -40,6 +42,7 @@ use auth::Passwords;
 use film::Show;
 use groups::Groups;
 use ports::PortPairs;
+use reception::Receptions;
 use record::Take;
 use seats::Seats;
 use stream::Handle;
@@ -62,6 +65,8 @@ struct House {
     /// Sessions of movies.
     films: Mutex<HashMap<SessionId, Arc<Show>>>,
     movies: Movies,
+    /// What receivers report.
+    receptions: Receptions,
     /// Sessions that record.
     takes: Mutex<HashMap<SessionId, Arc<Take>>>,
     /// More of them that are not there yet; it grows while `takes` is locked.
@@ -93,6 +98,9 @@ pub struct Status {
     pub sent_bytes: u64,
     /// Datagrams whose bytes were not there in time.
     pub underruns: u64,
+    /// What its receiver reports, of each track of which it has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub receivers: Vec<Receiver>,
 }
 
 /// How often it is looked for sessions that are silent.
@@ -120,6 +128,7 @@ impl Rtsp {
             streams: Mutex::default(),
             films: Mutex::default(),
             movies: Movies::default(),
+            receptions: Receptions::default(),
             takes: Mutex::default(),
             takes_beginning: AtomicUsize::new(0),
             recorder: OnceLock::new(),
@@ -191,6 +200,12 @@ impl Rtsp {
         &self.0.counters
     }
 
+    /// What receivers of all sessions have reported.
+    #[must_use]
+    pub fn reported(&self) -> Reported {
+        self.0.receptions.reported()
+    }
+
     /// How many sessions there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -208,19 +223,22 @@ impl Rtsp {
     pub fn all(&self) -> Vec<Status> {
         let streams = self.0.streams();
         let sessions = self.0.sessions();
+        let now = tactus_sys::clock::now();
+        let receivers = |id: &SessionId| self.0.receptions.of(*id, now);
         let status = |(id, handle): (&SessionId, &Handle)| {
             let state = match sessions.state(*id)? {
                 State::Ready => "ready",
                 State::Playing => "playing",
             };
-            Some(handle.status(*id, state, &self.0.broker))
+            let status = handle.status(*id, state, &self.0.broker);
+            Some(Status { receivers: receivers(id), ..status })
         };
         let of_films = |(id, show): (&SessionId, &Arc<Show>)| {
             let state = match sessions.state(*id)? {
                 State::Ready => "ready",
                 State::Playing => "playing",
             };
-            Some(show.status(*id, state, &self.0))
+            Some(Status { receivers: receivers(id), ..show.status(*id, state, &self.0) })
         };
         let films = self.0.films();
         let films = films.iter().filter_map(of_films);
@@ -279,6 +297,7 @@ impl House {
     /// The session is over in the books; its stream ends.
     fn end_stream(&self, id: SessionId) {
         self.stop_take(id);
+        self.receptions.forget(id);
         let show = self.films().remove(&id);
         if let Some(show) = show {
             show.forget(id, &self.groups);

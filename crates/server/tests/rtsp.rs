@@ -7,6 +7,8 @@
 mod client;
 #[path = "rtsp/jumps.rs"]
 mod jumps;
+#[path = "rtsp/reports.rs"]
+mod reports;
 #[path = "rtsp/scales.rs"]
 mod scales;
 #[path = "rtsp/two.rs"]
@@ -390,7 +392,11 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
     );
     assert_eq!(again.status, 455, "S06: another transport");
     assert_eq!(client.ask("DESCRIBE", &url, "Require: magic\r\n").status, 551);
-    assert_eq!(client.ask("SET_PARAMETER", &url, "").status, 451);
+    for method in ["SET_PARAMETER", "GET_PARAMETER"] {
+        // RFC 7826, section 10.5: without a body it says that somebody is there.
+        assert_eq!(client.ask(method, &url, &format!("Session: {session}\r\n")).status, 200);
+        assert_eq!(client.ask_about(method, &url, "volume: 11\r\n").status, 451);
+    }
     assert_eq!(
         client.ask("DESCRIBE", &format!("rtsp://{}/none.ts", stage.address), "").status,
         404

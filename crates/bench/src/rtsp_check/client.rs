@@ -10,40 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tactus_core::rtp::frame;
 
+use super::address::Address;
+use super::digest::{Challenge, Credentials};
+
+pub(super) const ONE: &str = "RTSP/1.0";
+pub(super) const TWO: &str = "RTSP/2.0";
+
 /// How long an answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where a server is, and what is asked of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-    /// As it was written.
-    pub(super) url: String,
-}
-
-impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self> {
-        let rest = url.strip_prefix("rtsp://").context("an address begins with rtsp://")?;
-        let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        ensure!(!authority.contains('@'), "names and passwords are not supported");
-        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, port)) => (host, port.strip_prefix(':')),
-            None => authority.split_once(':').map_or((authority, None), |(h, p)| (h, Some(p))),
-        };
-        ensure!(!host.is_empty(), "{url} names no host");
-        let port =
-            port.map_or(Ok(554), str::parse).with_context(|| format!("the port of {url}"))?;
-        Ok(Self { host: host.to_owned(), port, url: url.to_owned() })
-    }
-
-    /// Another name at the same server.
-    pub(super) fn beside(&self, name: &str) -> String {
-        let rest = &self.url["rtsp://".len()..];
-        let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        format!("rtsp://{authority}/{name}")
-    }
-}
 
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,8 +31,12 @@ pub(super) struct Response {
 
 impl Response {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        find(&self.headers, name).next()
+    }
+
+    /// The header, which must be there.
+    pub(super) fn need(&self, name: &str) -> Result<&str> {
+        self.header(name).with_context(|| format!("there is no {name}"))
     }
 
     /// The answer, when it is one of `wanted`.
@@ -71,13 +49,36 @@ impl Response {
     }
 }
 
+fn find<'a>(headers: &'a [(String, String)], name: &str) -> impl Iterator<Item = &'a str> {
+    let is_one = move |own: &str| own.eq_ignore_ascii_case(name);
+    headers.iter().filter(move |(own, _)| is_one(own)).map(|(_, value)| value.as_str())
+}
+
 /// What comes out of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Item {
     Response(Response),
     Frame(Frame),
     /// What a server may ask its client.
-    Request(String),
+    Request(Asked),
+}
+
+/// A request of the server's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    /// Method, address and version.
+    pub(super) line: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Asked {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        find(&self.headers, name).next()
+    }
+
+    pub(super) fn method(&self) -> &str {
+        self.line.split(' ').next().unwrap_or_default()
+    }
 }
 
 /// A packet between messages.
@@ -92,8 +93,15 @@ pub(super) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
     pub(super) cseq: u32,
+    /// The version that is spoken.
+    pub(super) version: &'static str,
+    pub(super) credentials: Option<Credentials>,
+    /// The last that has come.
+    challenge: Option<Challenge>,
     /// Those that came while an answer was waited for.
     pub(super) frames: Vec<Frame>,
+    /// What the server has asked.
+    pub(super) asked: Vec<Asked>,
 }
 
 impl Connection {
@@ -106,7 +114,16 @@ impl Connection {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     stream.set_write_timeout(Some(PATIENCE))?;
-                    return Ok(Self { stream, buffer: vec![], cseq: 0, frames: vec![] });
+                    return Ok(Self {
+                        stream,
+                        buffer: vec![],
+                        cseq: 0,
+                        version: ONE,
+                        credentials: address.credentials.clone(),
+                        challenge: None,
+                        frames: vec![],
+                        asked: vec![],
+                    });
                 }
                 Err(error) => last = Some(error),
             }
@@ -130,9 +147,12 @@ impl Connection {
     /// A request as text, with the next number.
     pub(super) fn request(&mut self, method: &str, url: &str, headers: &[(&str, &str)]) -> String {
         self.cseq += 1;
-        let mut text = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n", self.cseq);
+        let mut text = format!("{method} {url} {}\r\nCSeq: {}\r\n", self.version, self.cseq);
         for (name, value) in headers {
             text += &format!("{name}: {value}\r\n");
+        }
+        if let (Some(who), Some(challenge)) = (&self.credentials, &mut self.challenge) {
+            text += &format!("Authorization: {}\r\n", challenge.answer(who, method, url));
         }
         text + "User-Agent: rtsp-check\r\n\r\n"
     }
@@ -144,7 +164,41 @@ impl Connection {
         url: &str,
         headers: &[(&str, &str)],
     ) -> Result<Response> {
-        let text = self.request(method, url, headers);
+        self.ask_with(method, url, headers, "")
+    }
+
+    /// The same with a body; once more with credentials, where the server wants some and there are some.
+    pub(super) fn ask_with(
+        &mut self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Response> {
+        let was_signed = self.challenge.is_some();
+        let response = self.ask_once(method, url, headers, body)?;
+        if response.status != 401 || self.credentials.is_none() {
+            return Ok(response);
+        }
+        let challenge = Challenge::choose(find(&response.headers, "WWW-Authenticate"))?;
+        if was_signed && !challenge.is_stale {
+            return Ok(response);
+        }
+        self.challenge = Some(challenge);
+        self.ask_once(method, url, headers, body)
+    }
+
+    fn ask_once(
+        &mut self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Response> {
+        let len = body.len().to_string();
+        let of_body = [("Content-Length", len.as_str())];
+        let more = if body.is_empty() { &[][..] } else { &of_body[..] };
+        let text = self.request(method, url, &[headers, more].concat()) + body;
         self.send_raw(text.as_bytes())?;
         let response = self.response().with_context(|| format!("after {method}"))?;
         let own = self.cseq.to_string();
@@ -160,10 +214,26 @@ impl Connection {
             match self.next(until)?.context("there is no answer")? {
                 Item::Response(response) => return Ok(response),
                 Item::Frame(frame) => self.frames.push(frame),
-                // A server that looks whether its client is there: any word from it will do.
-                Item::Request(_) => {}
+                Item::Request(asked) => self.hear(asked)?,
             }
         }
+    }
+
+    /// Answers what the server asks, and keeps it.
+    pub(super) fn hear(&mut self, asked: Asked) -> Result<()> {
+        let status = match asked.method() {
+            "PLAY_NOTIFY" | "OPTIONS" | "GET_PARAMETER" | "SET_PARAMETER" => "200 OK",
+            _ => "501 Not Implemented",
+        };
+        let version = asked.line.rsplit(' ').next().unwrap_or(ONE);
+        let cseq = asked.header("CSeq").context("the server asks without CSeq")?;
+        let mut text = format!("{version} {status}\r\nCSeq: {cseq}\r\n");
+        if let Some(session) = asked.header("Session") {
+            text += &format!("Session: {session}\r\n");
+        }
+        self.send_raw((text + "\r\n").as_bytes())?;
+        self.asked.push(asked);
+        Ok(())
     }
 
     /// What comes next; none when nothing has by `until`.
@@ -245,7 +315,7 @@ fn read(bytes: &[u8]) -> Result<Option<(Item, usize)>> {
         let reason = words.next().unwrap_or_default().to_owned();
         Item::Response(Response { version, status, reason, headers, body: body.to_vec() })
     } else {
-        Item::Request(line.to_owned())
+        Item::Request(Asked { line: line.to_owned(), headers })
     };
     Ok(Some((item, end + 4 + len)))
 }
@@ -253,19 +323,6 @@ fn read(bytes: &[u8]) -> Result<Option<(Item, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_understood() {
-        let parse = |url| Address::parse(url).map(|address| (address.host, address.port)).ok();
-        assert_eq!(parse("rtsp://a.example/x"), Some(("a.example".to_owned(), 554)));
-        assert_eq!(parse("rtsp://[::1]:8554/x?y"), Some(("::1".to_owned(), 8554)));
-        assert_eq!(parse("rtsp://10.0.0.1:8554"), Some(("10.0.0.1".to_owned(), 8554)));
-        for wrong in ["http://a/", "rtsp:///x", "rtsp://a:x/", "rtsp://me:you@a/"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
-        }
-        let beside = Address::parse("rtsp://[::1]:8554/x/y?z").map(|address| address.beside("w"));
-        assert_eq!(beside.ok().as_deref(), Some("rtsp://[::1]:8554/w"));
-    }
 
     #[test]
     fn messages_and_frames_are_told_apart_wherever_they_are_cut() {
@@ -281,14 +338,15 @@ mod tests {
                     items.push(item);
                 }
             }
-            let [Item::Response(response), Item::Frame(frame), Item::Request(line)] = &items[..]
+            let [Item::Response(response), Item::Frame(frame), Item::Request(asked)] = &items[..]
             else {
                 panic!("{items:?}");
             };
             assert_eq!((response.status, &response.body[..]), (200, &b"$$$"[..]));
             assert_eq!(response.header("session"), Some("a ;b"));
             assert_eq!((frame.channel, &frame.bytes[..]), (1, &b"hi"[..]));
-            assert_eq!((&line[..], at), ("OPTIONS * RTSP/1.0", bytes.len()));
+            assert_eq!((&asked.line[..], at), ("OPTIONS * RTSP/1.0", bytes.len()));
+            assert_eq!((asked.method(), asked.header("cseq")), ("OPTIONS", Some("1")));
         }
         for wrong in [&b"\x80!"[..], b"RTSP/1.0 x\r\n\r\n", b"RTSP/1.0 200 OK\r\nno header\r\n\r\n"]
         {

@@ -97,19 +97,24 @@ fn check_order(scene: &Scene, session: &Session<'_>, packets: &[Packet]) -> Resu
 }
 
 fn play_udp(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Udp)?;
+    flows_udp(scene, scene.set_up(Way::Udp)?)
+}
+
+/// Plays, and looks at what comes and from where.
+pub(super) fn flows_udp(scene: &Scene, mut session: Session<'_>) -> Result<Outcome> {
     session.play(&[])?;
     let came = session.listen(Duration::from_secs(2))?;
     let packets = session.packets(&came)?;
     ensure!(!packets.is_empty(), "no packet in 2 s");
     check_order(scene, &session, &packets)?;
-    let server = session.transport.server_port.context("there is no server_port")?;
+    let server = session.transport.from().context("it is not said where packets come from")?;
     let host = session.connection.peer()?.ip();
     for arrival in &came {
         let Some(from) = arrival.from else { continue };
         let port = if arrival.is_control { server.1 } else { server.0 };
         ensure!(from.port() == port, "a packet from port {}, not {port}", from.port());
-        let is_named = session.transport.source.is_some();
+        let transport = &session.transport;
+        let is_named = transport.source.is_some() || !transport.src_addr.is_empty();
         ensure!(
             is_named || from.ip() == host,
             "a packet from {}, which nobody has named",
@@ -120,7 +125,10 @@ fn play_udp(scene: &Scene) -> Result<Outcome> {
 }
 
 fn play_tcp(scene: &Scene) -> Result<Outcome> {
-    let mut session = scene.set_up(Way::Tcp)?;
+    flows_tcp(scene, scene.set_up(Way::Tcp)?)
+}
+
+pub(super) fn flows_tcp(scene: &Scene, mut session: Session<'_>) -> Result<Outcome> {
     session.play(&[])?;
     // Whatever is no frame and no message fails, and so does another channel.
     let came = session.listen(Duration::from_secs(2))?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::client::{Item, PATIENCE};
+use super::client::{Item, PATIENCE, TWO};
 use super::scene::{Scene, Way, describe};
 use super::{Check, Outcome, passed, skipped};
 
@@ -28,6 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new("not-found", "2326 7.1.1", "404 for what is not there", not_found),
     Check::new("method-unknown", "2326 11", "501 for a method that nobody knows", method_unknown),
     Check::new("version", "2326 7.1.1", "505 for a version that nobody knows", version),
+    Check::new("version-two", "7826 4.1", "2.0 is spoken, or answered by 505", version_two),
     Check::new("malformed", "2326 7.1.1", "400 for what is no request", malformed),
     Check::new("require", "2326 12.32", "551 for a feature that nobody has", require),
     Check::new(
@@ -224,6 +225,19 @@ fn version(scene: &Scene) -> Result<Outcome> {
         .send_raw(format!("OPTIONS {} RTSP/9.7\r\nCSeq: 1\r\n\r\n", scene.url()).as_bytes())?;
     connection.response()?.expect(&[505], "RTSP/9.7")?;
     passed("")
+}
+
+fn version_two(scene: &Scene) -> Result<Outcome> {
+    let mut connection = scene.connect()?;
+    connection.version = TWO;
+    let response = connection.ask("OPTIONS", scene.url(), &[])?;
+    if response.version == TWO {
+        response.expect(&[200], "OPTIONS in 2.0")?;
+        return passed("it speaks 2.0");
+    }
+    let what = format!("RTSP/2.0, in {},", response.version);
+    response.expect(&[505], &what)?;
+    passed("it speaks 1.0 only")
 }
 
 fn malformed(scene: &Scene) -> Result<Outcome> {

@@ -2,14 +2,16 @@
 //!
 //! Promise: each check has a connection and a session of its own, and leaves none behind.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::sdp::Description;
 
-use super::client::{Address, Connection, Item, Response};
+use super::address::Address;
+use super::client::{Connection, Item, ONE, Response, TWO};
+use super::transport::{Transport, pair};
 
 /// How media come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Scene {
     pub(super) len: Option<f64>,
     /// What OPTIONS has named.
     pub(super) methods: Vec<String>,
+    /// It speaks 2.0 as well.
+    pub(super) speaks_two: bool,
 }
 
 impl Scene {
@@ -39,6 +43,7 @@ impl Scene {
     /// When there is nothing to check: no server, no description, no medium.
     pub(super) fn new(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
+        let url = address.url.as_str();
         let mut connection = Connection::open(&address)?;
         let options = connection.ask("OPTIONS", url, &[])?;
         let methods = options.header("Public").unwrap_or_default();
@@ -57,6 +62,7 @@ impl Scene {
         let len =
             range.and_then(|range| range.strip_prefix("npt=")?.split_once('-')?.1.parse().ok());
         Ok(Self {
+            speaks_two: speaks_two(&address)?,
             aggregate: resolve(base, sdp.attribute("control").unwrap_or("*")),
             control: resolve(base, media.attribute("control").unwrap_or("*")),
             address,
@@ -88,35 +94,68 @@ impl Scene {
 
     /// A session of the first medium.
     pub(super) fn set_up(&self, way: Way) -> Result<Session<'_>> {
+        self.set_up_in(ONE, way, &[])
+    }
+
+    /// The same in 2.0, in which clients say which times they understand (RFC 7826, section 18.5).
+    pub(super) fn set_up_two(&self, way: Way) -> Result<Session<'_>> {
+        self.set_up_in(TWO, way, &[("Accept-Ranges", "npt, smpte, clock")])
+    }
+
+    fn set_up_in(
+        &self,
+        version: &'static str,
+        way: Way,
+        more: &[(&str, &str)],
+    ) -> Result<Session<'_>> {
         let mut connection = self.connect()?;
+        connection.version = version;
         let (offer, sockets) = match way {
             Way::Tcp => ("RTP/AVP/TCP;unicast;interleaved=0-1".to_owned(), None),
             Way::Udp => {
                 let sockets = pair(connection.own()?.ip())?;
                 let port = sockets[0].local_addr()?.port();
-                (format!("RTP/AVP;unicast;client_port={port}-{}", port + 1), Some(sockets))
+                let ports = match version {
+                    TWO => format!("dest_addr=\":{port}\"/\":{}\"", port + 1),
+                    _ => format!("client_port={port}-{}", port + 1),
+                };
+                (format!("RTP/AVP;unicast;{ports}"), Some(sockets))
             }
         };
-        let response = connection.ask("SETUP", &self.control, &[("Transport", &offer)])?;
+        let headers = [&[("Transport", offer.as_str())][..], more].concat();
+        let response = connection.ask("SETUP", &self.control, &headers)?;
         let response = response.expect(&[200], "SETUP")?;
-        let transport = response.header("Transport").context("SETUP answers no Transport")?;
-        let transport = Transport::parse(transport)?;
-        let session = response.header("Session").context("SETUP answers no Session")?;
-        let (id, rest) = session.split_once(';').unwrap_or((session, ""));
-        let timeout = rest.split(';').find_map(|part| part.trim().strip_prefix("timeout="));
-        let timeout = timeout.map(str::parse).transpose().context("the time-out of the session")?;
-        let id = id.trim().to_owned();
+        let transport = Transport::parse(response.need("Transport")?)?;
+        let (id, timeout) = session(response.need("Session")?)?;
         Ok(Session {
             scene: self,
             connection,
             id,
-            timeout: Duration::from_secs(timeout.unwrap_or(60)),
+            timeout,
             transport,
+            answer: response,
             sockets,
             arrivals: vec![],
             is_over: false,
         })
     }
+}
+
+/// Whether a server speaks 2.0: what it says to the simplest request.
+fn speaks_two(address: &Address) -> Result<bool> {
+    let mut connection = Connection::open(address)?;
+    connection.version = TWO;
+    // One that closes the connection does not.
+    let options = connection.ask("OPTIONS", &address.url, &[]);
+    Ok(options.is_ok_and(|response| response.version == TWO && response.status == 200))
+}
+
+/// What `Session` says: the name, and for how long it lives.
+pub(super) fn session(header: &str) -> Result<(String, Duration)> {
+    let (id, rest) = header.split_once(';').unwrap_or((header, ""));
+    let timeout = rest.split(';').find_map(|part| part.trim().strip_prefix("timeout="));
+    let timeout = timeout.map(str::parse).transpose().context("the time-out of the session")?;
+    Ok((id.trim().to_owned(), Duration::from_secs(timeout.unwrap_or(60))))
 }
 
 /// DESCRIBE, as everybody asks it.
@@ -135,62 +174,6 @@ fn resolve(base: &str, control: &str) -> String {
     }
     // Servers that mean a directory end with a slash; those that do not mean one all the same.
     format!("{}/{}", base.trim_end_matches('/'), control.trim_start_matches('/'))
-}
-
-/// Two ports, the first of them even.
-fn pair(own: IpAddr) -> Result<[UdpSocket; 2]> {
-    for _ in 0..1000 {
-        let first = UdpSocket::bind(SocketAddr::new(own, 0))?;
-        let port = first.local_addr()?.port();
-        if port % 2 == 0
-            && let Ok(second) = UdpSocket::bind(SocketAddr::new(own, port + 1))
-        {
-            rustix::net::sockopt::set_socket_recv_buffer_size(&first, 4 << 20)?;
-            return Ok([first, second]);
-        }
-    }
-    anyhow::bail!("there are no two free ports")
-}
-
-/// What a server has made of an offer (RFC 2326, section 12.39).
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Transport {
-    pub(super) spec: String,
-    pub(super) is_unicast: bool,
-    pub(super) interleaved: Option<(u16, u16)>,
-    pub(super) client_port: Option<(u16, u16)>,
-    pub(super) server_port: Option<(u16, u16)>,
-    pub(super) source: Option<String>,
-    pub(super) ssrc: Option<u32>,
-}
-
-impl Transport {
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let spec = parts.next().unwrap_or_default().to_owned();
-        let mut this = Self { spec, ..Self::default() };
-        let two = |value: &str| -> Result<(u16, u16)> {
-            let (one, other) = value.split_once('-').unwrap_or((value, value));
-            Ok((one.parse()?, other.parse()?))
-        };
-        for part in parts {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let value = value.trim_matches('"');
-            match name.to_ascii_lowercase().as_str() {
-                "unicast" => this.is_unicast = true,
-                "interleaved" => this.interleaved = Some(two(value).context(text.to_owned())?),
-                "client_port" => this.client_port = Some(two(value).context(text.to_owned())?),
-                "server_port" => this.server_port = Some(two(value).context(text.to_owned())?),
-                "source" => this.source = Some(value.to_owned()),
-                "ssrc" => {
-                    let ssrc = u32::from_str_radix(value, 16);
-                    this.ssrc = Some(ssrc.with_context(|| format!("ssrc of {text}"))?);
-                }
-                _ => {}
-            }
-        }
-        Ok(this)
-    }
 }
 
 /// What has come for the session.
@@ -229,6 +212,8 @@ pub(super) struct Session<'a> {
     pub(super) id: String,
     pub(super) timeout: Duration,
     pub(super) transport: Transport,
+    /// To SETUP.
+    pub(super) answer: Response,
     pub(super) sockets: Option<[UdpSocket; 2]>,
     arrivals: Vec<Arrival>,
     pub(super) is_over: bool,
@@ -290,7 +275,12 @@ impl Session<'_> {
                     for (nth, socket) in sockets.iter().enumerate() {
                         receive(socket, nth == 1, &mut came)?;
                     }
-                    std::thread::sleep(Duration::from_millis(2));
+                    if self.connection.version == ONE {
+                        // A server may close its connection before it stops to send.
+                        std::thread::sleep(PAUSE);
+                    } else if let Some(item) = self.connection.next(now + PAUSE)? {
+                        self.put(item)?;
+                    }
                 }
             }
         }
@@ -299,7 +289,7 @@ impl Session<'_> {
     fn put(&mut self, item: Item) -> Result<()> {
         match item {
             Item::Frame(frame) => self.connection.frames.push(frame),
-            Item::Request(_) => {}
+            Item::Request(asked) => self.connection.hear(asked)?,
             Item::Response(response) => {
                 anyhow::bail!("nobody has asked for {} {}", response.status, response.reason)
             }
@@ -373,7 +363,8 @@ fn played(response: Response, control: &str) -> Result<Played> {
         Ok((from.parse().unwrap_or(0.0), to))
     });
     let range = range.transpose().context("the Range of PLAY")?;
-    let info = response.header("RTP-Info").unwrap_or_default();
+    // Version 2.0 writes it in another way, which has a check of its own.
+    let info = response.header("RTP-Info").filter(|_| response.version == ONE).unwrap_or_default();
     // Of several media the one that was set up; a single one may be called what it likes.
     let all: Vec<&str> = info.split(',').collect();
     let own = all.iter().find(|info| info.contains(control)).or(all.first()).unwrap_or(&"");
@@ -400,6 +391,8 @@ pub(super) fn sender_reports(came: &[Arrival]) -> Result<Vec<(Instant, u32, rtcp
 
 /// How long one look at the connection takes at most.
 const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at sockets.
+const PAUSE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
@@ -412,15 +405,6 @@ mod tests {
         assert_eq!(resolve(base, "rtsp://b/y"), "rtsp://b/y");
         assert_eq!(resolve("rtsp://a:1/x.ts/", "stream=0"), "rtsp://a:1/x.ts/stream=0");
         assert_eq!(resolve(base, "stream=0"), "rtsp://a:1/x.ts/stream=0");
-    }
-
-    #[test]
-    fn transports_are_read() {
-        let text = "RTP/AVP;unicast;client_port=4-5;server_port=6-7;ssrc=00FF00AA;mode=\"PLAY\"";
-        let read = Transport::parse(text).expect("it is one");
-        assert_eq!((read.client_port, read.server_port), (Some((4, 5)), Some((6, 7))));
-        assert_eq!((read.ssrc, read.is_unicast, read.interleaved), (Some(0x00ff_00aa), true, None));
-        assert!(Transport::parse("RTP/AVP;client_port=x").is_err());
     }
 
     #[test]

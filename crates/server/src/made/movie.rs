@@ -97,20 +97,23 @@ impl Part {
 
     /// The timestamp that stands for [`Begin::at`], of output `nth`: `rtptime` of `RTP-Info`.
     pub fn stamp_at_begin(&self, nth: usize) -> u32 {
-        self.stamp_at(nth, self.begin.at.0.into())
+        self.stamp(nth, self.begin.ticks(self.clock(nth)))
     }
 
-    /// The timestamp that stands for the beginning of all streams, of output `nth`.
+    /// The timestamp that stands for the beginning of all streams, of output `nth`: rounded down.
     pub fn stamp_at_epoch(&self, nth: usize) -> u32 {
-        self.stamp_at(nth, self.epoch())
+        let ticks = self.epoch() * i128::from(self.clock(nth));
+        self.stamp(nth, ticks.div_euclid(1_000_000_000))
     }
 
-    /// The timestamp of a moment of the movie, rounded down.
-    fn stamp_at(&self, nth: usize, moment: i128) -> u32 {
-        let sent = &self.tracks[nth];
-        let clock = i128::from(self.movie.tracks[sent.track as usize].clock());
-        let ticks = (moment * clock).div_euclid(1_000_000_000) * i128::from(self.stretch);
-        sent.session.timestamp.wrapping_add(ticks as u32)
+    fn clock(&self, nth: usize) -> u32 {
+        self.movie.tracks[self.tracks[nth].track as usize].clock()
+    }
+
+    /// The timestamp that is so many ticks behind the movie's beginning.
+    fn stamp(&self, nth: usize, ticks: i128) -> u32 {
+        let ticks = ticks * i128::from(self.stretch);
+        self.tracks[nth].session.timestamp.wrapping_add(ticks as u32)
     }
 
     /// When the first packet of all is due on the movie's time: where the streams' own time begins.

@@ -241,24 +241,35 @@ impl Movie {
             before.filter(|(_, sample)| lead.shown(sample) <= wish).last().or(first.clone().next());
         // A track without any is begun at its beginning.
         let first = first.map_or(0, |(nth, _)| nth);
-        let at = lead.shown(&lead.samples[first]).max(0);
+        let exact = lead.shown_ticks(&lead.samples[first]).max(0);
+        let at = lead.nanos(exact);
         let of_others = self.tracks[1..].iter().map(|track| {
             // The first that lasts beyond it.
             let next = track.samples.iter().position(|sample| track.shown(sample) > at);
             next.unwrap_or(track.samples.len()).saturating_sub(1) as u32
         });
         let first = std::iter::once(first as u32).chain(of_others).collect();
-        Begin { at: Nanos(at as u64), first }
+        Begin { at: Nanos(at as u64), exact, timescale: lead.timescale, first }
     }
 }
 
 /// Where a movie begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
-    /// What time it is then.
+    /// What time it is then, rounded down.
     pub at: Nanos,
+    /// The same in parts of a second: a third of one has no nanoseconds.
+    exact: i128,
+    timescale: NonZeroU32,
     /// The first sample of each track.
     pub first: Vec<u32>,
+}
+
+impl Begin {
+    /// The same in ticks of this clock, rounded down once, as the timestamps of samples are.
+    pub fn ticks(&self, clock: u32) -> i128 {
+        (self.exact * i128::from(clock)).div_euclid(i128::from(self.timescale.get()))
+    }
 }
 
 impl Track {

@@ -20,6 +20,7 @@ use crate::classes;
 use crate::engine::packets::Measured;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
+use crate::rtsp::Reported;
 
 /// Reads the sources at each scrape.
 pub(super) struct Collector(pub(super) Arc<Sources>);
@@ -138,8 +139,18 @@ fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_rtsp_sessions_silent", help, None, one(counters.silent_sessions()))?;
     let help = "RTCP packets of receivers";
     page.counter("tactus_rtcp_reports", help, None, one(counters.reports()))?;
-    let help = "RTCP packets that were dropped: malformed, or nobody's";
-    page.counter("tactus_rtcp_reports_bad", help, None, one(counters.reports_bad()))
+    let help = "RTCP packets that were dropped, or say what cannot be: malformed, or nobody's";
+    page.counter("tactus_rtcp_reports_bad", help, None, one(counters.reports_bad()))?;
+    let Reported { lost, jitter, round_trip } = rtsp.reported();
+    let help = "Part of the packets that was lost between two reports of a receiver";
+    let (unit, each) = (Some(ratio_unit()), [(vec![], lost)]);
+    page.histogram("tactus_rtcp_lost", help, unit, &LOST, 1e6, each)?;
+    let help = "How unevenly packets come, as each report has it";
+    let (unit, each) = (Some(Unit::Seconds), [(vec![], jitter)]);
+    page.histogram("tactus_rtcp_jitter", help, unit, &LATENESS, 1e9, each)?;
+    let help = "Time to a receiver and back, by reports that say so";
+    let (unit, each) = (Some(Unit::Seconds), [(vec![], round_trip)]);
+    page.histogram("tactus_rtcp_round_trip", help, unit, &SERVICE, 1e9, each)
 }
 
 /// Datagrams.
@@ -207,6 +218,8 @@ const LATENESS: [u64; 11] = [
 ];
 /// Bounds of deviation in millionths: 0.01 % is the aim, 0.05 % the promise.
 const DEVIATION: [u64; 9] = [0, 10, 100, 500, 1_000, 5_000, 10_000, 50_000, 250_000];
+/// Bounds of loss in millionths: receivers count in 256ths.
+const LOST: [u64; 8] = [0, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000];
 /// Bounds of a disk's answer in ns, from flash to a spinning disk with a queue.
 const SERVICE: [u64; 12] = [
     100_000,

@@ -23,9 +23,11 @@ fn stage() -> Stage {
     let engine = engine::start(&config).unwrap();
     let catalogue = Catalogue::new(dir.path(), crate::catalogue::CatalogueRules::default());
     let catalogue = Arc::new(catalogue.unwrap());
+    let rtsp = Rtsp::new(&config.rtsp, &catalogue, &engine.broker).unwrap();
     let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
     let counters = Arc::new(http::Counters::default());
     let figures = Figures::new(&engine, catalogue, counters, &config, classes);
+    figures.show_rtsp(rtsp);
     Stage { figures, _engine: engine, _dir: dir }
 }
 
@@ -61,6 +63,9 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_recorded_gaps_total{volume=\"/\",cause=\"disk\"} 0",
         "tactus_recorded_lost_bytes_total{volume=\"/\",cause=\"rate\"} 0",
         "tactus_packets_total 0",
+        "tactus_rtcp_lost_ratio_bucket{le=\"0.01\"} 0",
+        "tactus_rtcp_jitter_seconds_count 0",
+        "tactus_rtcp_round_trip_seconds_sum 0",
         "tactus_packet_lateness_seconds_count 0",
         "tactus_promised_ratio{resource=\"disk\",volume=\"/\"} 0",
         "tactus_refusals_total{resource=\"cpu\"} 0",

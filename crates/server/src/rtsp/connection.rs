@@ -36,6 +36,7 @@ use super::auth::{Nonce, Signed, Verdict};
 use super::describe::Programme;
 use super::ended::{Teller, ends};
 use super::film::{Film, Show};
+use super::reception::Track;
 use super::reports::{self, Sent};
 use super::stream::{Begun, Handle, Numbers, Order, Stream, orders};
 use super::way::{Asker, Carries, Path, Way};
@@ -379,9 +380,9 @@ impl Connection {
             let id = pipe.id;
             match reports::read(&self.bytes[FRAME_HEAD..len]) {
                 None => self.house.counters.bad_report(),
-                Some(report) => {
+                Some(heard) => {
                     self.house.counters.report();
-                    self.house.handle(report, id);
+                    self.house.handle(&heard, id);
                 }
             }
         }
@@ -432,25 +433,20 @@ impl Connection {
             principal: principal.map(|principal| principal.name.as_str()),
         };
         match request.method {
-            Method::Options | Method::GetParameter if named.is_some() => {
+            Method::Options | Method::GetParameter | Method::SetParameter => {
                 let now = tactus_sys::clock::now();
-                let alive = house.sessions().handle_alive(now, &caller, named);
-                let id = alive.map_err(|why| self.refused(why))?;
-                if request.method == Method::GetParameter && request.body > 0 {
+                let alive = named.map(|_| house.sessions().handle_alive(now, &caller, named));
+                let id = alive.transpose().map_err(|why| self.refused(why))?;
+                // Nothing can be asked for or set: what is to be known stands in the answers. Without a body they only say
+                // that somebody is there (RFC 7826, section 10.5).
+                if request.method != Method::Options && request.body > 0 {
                     return Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD));
                 }
-                Ok(Reply::new(Status::OK).with("Public", PUBLIC).with("Session", session(id)))
-            }
-            Method::Options => Ok(Reply::new(Status::OK).with("Public", PUBLIC)),
-            // Nothing can be asked for or set: what is to be known stands in the answers.
-            Method::GetParameter if request.body == 0 => Ok(Reply::new(Status::OK)),
-            Method::GetParameter | Method::SetParameter => {
-                if named.is_some() {
-                    let now = tactus_sys::clock::now();
-                    let alive = house.sessions().handle_alive(now, &caller, named);
-                    alive.map_err(|why| self.refused(why))?;
-                }
-                Err(Reply::new(Status::PARAMETER_NOT_UNDERSTOOD))
+                let reply = Reply::new(Status::OK).with("Public", PUBLIC);
+                Ok(match id {
+                    Some(id) => reply.with("Session", session(id)),
+                    None => reply,
+                })
             }
             Method::Describe => self.describe(request).await,
             Method::Setup => self.setup(socket, request, &caller, principal).await,

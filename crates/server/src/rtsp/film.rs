@@ -219,6 +219,11 @@ impl Film {
         media_time(self.movie.duration)
     }
 
+    /// Ticks of a track's timestamps in a second; it has this track.
+    pub(super) fn clock_of(&self, number: u32) -> u32 {
+        self.movie.tracks[number as usize - 1].clock()
+    }
+
     /// Whether it has this track, counted from one.
     pub(super) fn has_track(&self, number: u32) -> bool {
         (1..=self.movie.tracks.len() as u32).contains(&number)
@@ -374,6 +379,7 @@ impl Show {
             set_rate_bits_per_second: self.film.movie.needs.rate.0,
             sent_bytes: counters().map(|each| each.bytes.value()).sum(),
             underruns: counters().map(|each| each.underruns.value()).sum(),
+            receivers: vec![],
         }
     }
 }

@@ -8,13 +8,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
 use tactus_core::units::MIB;
 use tactus_sys::{datagrams, outlet};
 use tokio::net::UdpSocket;
 
-use super::reports::{self, Report};
+use super::reports::{self, Heard, Report, now_and_wall};
 use super::{House, Reason};
 use crate::broker::{Door, Outlet};
 use crate::config;
@@ -151,18 +152,23 @@ impl House {
     fn handle_report(&self, pair: &Pair, from: SocketAddr, bytes: &[u8]) {
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         let sessions = pair.receivers().get(&from).cloned().unwrap_or_default();
-        let report = reports::read(bytes).filter(|_| !sessions.is_empty());
-        let Some(report) = report else { return self.counters.bad_report() };
+        let heard = reports::read(bytes).filter(|_| !sessions.is_empty());
+        let Some(heard) = heard else { return self.counters.bad_report() };
         self.counters.report();
         for id in sessions {
-            self.handle(report, id);
+            self.handle(&heard, id);
         }
     }
 
     /// What the receiver of a session has said.
-    pub(super) fn handle(&self, report: Report, id: SessionId) {
-        match report {
-            Report::Alive => self.sessions().handle_report(tactus_sys::clock::now(), id),
+    pub(super) fn handle(&self, heard: &Heard, id: SessionId) {
+        let (now, wall) = now_and_wall();
+        let wrong = self.receptions.handle(id, &heard.receptions, (now, NtpTime::of(wall)));
+        if wrong > 0 {
+            self.counters.bad_report();
+        }
+        match heard.report {
+            Report::Alive => self.sessions().handle_report(now, id),
             Report::Bye => {
                 tracing::debug!(session = ?id, "its receiver says BYE");
                 self.sessions().handle_over(id);

@@ -264,6 +264,7 @@ impl Take {
             set_rate_bits_per_second: self.rate.0,
             sent_bytes: self.bytes.load(Ordering::Relaxed),
             underruns: 0,
+            receivers: vec![],
         }
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Promise: what is not well-formed to its last byte, or speaks for somebody else, is nothing (row S19).
 
-use tactus_core::rtp::rtcp::{self, Compound, NtpTime, Packet, SenderInfo, Timeline};
+use std::time::SystemTime;
+
+use tactus_core::rtp::rtcp::{self, Compound, NtpTime, Packet, Reception, SenderInfo, Timeline};
 use tactus_core::units::{MonoTime, WallTime};
 
 /// What a receiver has said.
@@ -14,20 +16,29 @@ pub(super) enum Report {
     Bye,
 }
 
+/// A datagram of reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Heard {
+    pub(super) report: Report,
+    /// How it receives which sources: as many as fit into a datagram.
+    pub(super) receptions: Vec<Reception>,
+}
+
 /// What a datagram of reports says; nothing when it breaks a rule.
-pub(super) fn read(bytes: &[u8]) -> Option<Report> {
-    let (mut who, mut report) = (None, Report::Alive);
+pub(super) fn read(bytes: &[u8]) -> Option<Heard> {
+    let (mut who, mut report, mut all) = (None, Report::Alive, vec![]);
     for packet in rtcp::read(bytes).ok()? {
         match packet {
-            Packet::Sender { source, .. } | Packet::Receiver { source, .. } => {
+            Packet::Sender { source, receptions, .. } | Packet::Receiver { source, receptions } => {
                 if *who.get_or_insert(source) != source {
                     return None;
                 }
+                all.extend(receptions.iter());
             }
             Packet::Bye { sources, .. } => {
                 // Only of itself: a receiver speaks for nobody else.
-                let mut all = sources.iter().peekable();
-                if all.peek().is_none() || !all.all(|source| Some(source) == who) {
+                let mut gone = sources.iter().peekable();
+                if gone.peek().is_none() || !gone.all(|source| Some(source) == who) {
                     return None;
                 }
                 report = Report::Bye;
@@ -35,7 +46,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Report> {
             Packet::Description(_) | Packet::Application { .. } | Packet::Other { .. } => {}
         }
     }
-    who.map(|_| report)
+    who.map(|_| Heard { report, receptions: all })
 }
 
 /// What we have sent.
@@ -70,6 +81,13 @@ impl Sent {
     }
 }
 
+/// Both clocks, read together.
+pub(super) fn now_and_wall() -> (MonoTime, WallTime) {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+    (tactus_sys::clock::now(), wall)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,13 +95,17 @@ mod tests {
 
     const ALIVE: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 7];
 
+    fn report(bytes: &[u8]) -> Option<Report> {
+        read(bytes).map(|heard| heard.report)
+    }
+
     fn with(more: &[u8]) -> Option<Report> {
-        read(&[&ALIVE, more].concat())
+        report(&[&ALIVE, more].concat())
     }
 
     #[test]
     fn s19_reports_that_break_a_rule_are_nothing() {
-        assert_eq!(read(&ALIVE), Some(Report::Alive));
+        assert_eq!(report(&ALIVE), Some(Report::Alive));
         assert_eq!(with(&[0x81, 203, 0, 1, 0, 0, 0, 7]), Some(Report::Bye));
         assert_eq!(with(&[0x81, 203, 0, 2, 0, 0, 0, 7, 3, 1, 2, 3]), Some(Report::Bye));
         for (bytes, rule) in [
@@ -114,7 +136,7 @@ mod tests {
         let packets: Vec<_> = rtcp::read(&bytes).unwrap().collect();
         let Packet::Sender { source: 7, info, .. } = packets[0] else { panic!("{packets:?}") };
         assert_eq!((info.timestamp, info.packets, info.octets), (89_999, 5, 6580));
-        assert_eq!(read(&bytes), Some(Report::Bye));
+        assert_eq!(report(&bytes), Some(Report::Bye));
     }
 
     proptest! {

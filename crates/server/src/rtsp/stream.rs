@@ -10,7 +10,7 @@ mod scaled;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::describe::{Part, Place, Programme, Shown};
 use super::ended::{Ending, Teller};
 use super::ports::Pair;
-use super::reports::Sent;
+use super::reports::{Sent, now_and_wall};
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
 use crate::broker::{Broker, Grant, Lane, Target};
@@ -448,22 +448,22 @@ fn made_now(made: impl FnOnce(MonoTime, WallTime) -> Compound) -> Vec<u8> {
     made(now, wall).into_bytes()
 }
 
-/// Both clocks, read together.
-pub(super) fn now_and_wall() -> (MonoTime, WallTime) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let wall = WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-    (tactus_sys::clock::now(), wall)
-}
-
 impl Orders {
-    /// The next order; none when nobody can order any more, or the session is over.
+    /// The next order; none when nobody can order any more, or the session is over and its answers are said.
     async fn next(&mut self) -> Option<Order> {
         tokio::select! {
             biased;
             // Nothing is ever said: it is dropped.
-            _ = self.over.changed() => None,
+            _ = self.over.changed() => self.unsaid(),
             order = self.orders.recv() => order,
         }
+    }
+
+    /// An answer that was given before the session was over: a client that has sent PLAY and TEARDOWN at once
+    /// waits for both.
+    fn unsaid(&mut self) -> Option<Order> {
+        std::iter::from_fn(|| self.orders.try_recv().ok())
+            .find(|order| matches!(order, Order::Text(_)))
     }
 }
 
@@ -479,6 +479,7 @@ impl Handle {
             set_rate_bits_per_second: self.programme.rate.0,
             sent_bytes: counters.map_or(0, |each| each.bytes.value()),
             underruns: counters.map_or(0, |each| each.underruns.value()),
+            receivers: vec![],
         }
     }
 }
@@ -487,6 +488,17 @@ impl Handle {
 mod tests {
     use super::*;
     use tactus_core::units::SECOND;
+
+    #[tokio::test]
+    async fn what_was_answered_before_the_end_is_said_and_nothing_else_is_done() {
+        let (give, over, mut orders) = orders();
+        let (done, _) = oneshot::channel();
+        assert!(give.send(Order::Pause { done }).await.is_ok());
+        assert!(give.send(Order::Text(Box::from(&b"the answer to PLAY"[..]))).await.is_ok());
+        drop(over);
+        assert!(matches!(orders.next().await, Some(Order::Text(_))));
+        assert!(orders.next().await.is_none());
+    }
 
     #[test]
     fn numbers_go_on_over_pauses() {

@@ -148,6 +148,15 @@ impl Client {
         reply
     }
 
+    /// Asks with a body.
+    pub(crate) fn ask_about(&mut self, method: &str, url: &str, body: &str) -> Reply {
+        self.cseq += 1;
+        let (cseq, len) = (self.cseq, body.len());
+        let fields = format!("CSeq: {cseq}\r\nContent-Length: {len}\r\n");
+        self.send(format!("{method} {url} RTSP/1.0\r\n{fields}\r\n{body}").as_bytes());
+        self.receive().expect("an answer")
+    }
+
     /// Asks, and once more with a digest when that is wanted.
     pub(crate) fn ask_for(&mut self, method: &str, url: &str, fields: &str) -> Reply {
         let reply = self.ask(method, url, fields);

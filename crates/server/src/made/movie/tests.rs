@@ -133,6 +133,42 @@ fn the_time_that_is_announced_is_that_of_the_first_picture() {
 }
 
 #[test]
+fn the_time_that_is_announced_is_exact_where_pictures_have_no_whole_nanoseconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("movie.mp4");
+    sample::write_mp4(&path, SECOND.times(30)).unwrap();
+    let plain = std::fs::read(&path).unwrap();
+    let pictures = plain.windows(4).position(|four| four == b"vide").expect("a track of pictures");
+    let kind = plain[..pictures].windows(4).rposition(|four| four == b"mdhd").expect("its header");
+    // ISO/IEC 14496-12, section 8.4.2.2: behind the version and two times.
+    let at = kind + 8 + if plain[kind + 4] == 0 { 8 } else { 16 };
+    let read = |timescale: u32| {
+        let mut bytes = plain.clone();
+        bytes[at..at + 4].copy_from_slice(&timescale.to_be_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        Arc::new(Movie::read(&File::open(&path).unwrap()).unwrap())
+    };
+    let sent = Sent { track: 0, payload_type: 96, session: SESSIONS[0] };
+    let mut rounded_wrongly = 0;
+    // The first two have pictures at thirds of nanoseconds that are whole ticks, as 30000/1001 a second has.
+    for timescale in [90_000, 45_000, 30_000, 12_799] {
+        let movie = read(timescale);
+        for wish in 0..30 {
+            let begin = movie.begin(Nanos::from_millis(140 * wish));
+            let track = &movie.tracks[0];
+            let first = &track.samples()[begin.first[0] as usize];
+            let (movie, tracks) = (Arc::clone(&movie), vec![sent]);
+            rounded_wrongly +=
+                u32::from(i128::from(begin.at.0 * 9 / 100_000) != begin.ticks(90_000));
+            let expected = SESSIONS[0].timestamp.wrapping_add(track.stamp(first));
+            let part = Part { movie, begin, end: None, tracks, stretch: 1 };
+            assert_eq!(part.stamp_at_begin(0), expected, "{timescale}, {wish}");
+        }
+    }
+    assert!(rounded_wrongly > 10, "by nanoseconds it would be a tick less: {rounded_wrongly}");
+}
+
+#[test]
 fn what_is_asked_for_is_enough_for_every_second() {
     let (_, made) = packets(10, Nanos(0), None, 10_000);
     for (packets, needs) in made.packets.iter().zip(made.part.needs()) {

@@ -132,7 +132,7 @@ fn it_begins_at_the_last_picture_that_stands_alone_and_with_the_sound_that_is_he
     let (pictures, sound) = (&movie.tracks[0], &movie.tracks[1]);
     for wish in (0..12_500).step_by(170) {
         let wish = Nanos(wish * 1_000_000);
-        let Begin { at, first } = movie.begin(wish);
+        let Begin { at, first, .. } = movie.begin(wish);
         assert!(at <= wish && wish.0 - at.0 < 2_000_000_000 || at.0 == 0, "{at} for {wish}");
         let picture = &pictures.samples()[first[0] as usize];
         assert!(picture.is_sync);

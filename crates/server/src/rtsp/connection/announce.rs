@@ -272,6 +272,12 @@ impl Connection {
         Ok(ok)
     }
 
+    /// Whether it is the session of what was announced here, or records.
+    pub(super) fn records(&self, id: SessionId) -> bool {
+        let is_announced = |announced: &Announced| announced.id == Some(id);
+        self.announced.as_ref().is_some_and(is_announced) || self.house.takes().contains_key(&id)
+    }
+
     fn not_begun(&self, error: &BeginError) -> Reply {
         let text = error.to_string();
         match error {

@@ -25,6 +25,9 @@ impl Connection {
         let id = house.sessions().handle_alive(now, caller, named);
         let id = id.map_err(|why| self.refused(why))?;
         self.own(id)?;
+        if self.records(id) {
+            return Err(Reply::new(Status::NOT_IN_THIS_STATE));
+        }
         let told = Told { request, id, base: &base };
         let teller = self.teller(&told);
         let show = house.show(id);
@@ -102,7 +105,7 @@ impl Connection {
         let paused = self.house.sessions().handle_pause(now, caller, named);
         let (id, _) = paused.map_err(|why| self.refused(why))?;
         let reply = Reply::new(Status::OK).with("Session", session(id));
-        if self.house.takes().contains_key(&id) {
+        if self.records(id) {
             // Who records sends no more by itself.
             return Ok(reply);
         }

@@ -3,6 +3,8 @@
 //! Promise: what is answered with 200 is admitted, and what is refused says what is short and leaves nothing behind. Whom
 //! packets may be sent to is decided in [`way`](super::super::way).
 
+use tactus_core::rtp::rtcp;
+
 use super::*;
 
 impl Connection {
@@ -142,6 +144,7 @@ impl Connection {
             place: grant.place(),
         };
         house.streams().insert(id, handle);
+        house.receptions.expect(id, Track::new(1, numbers.source, rtcp::VIDEO_CLOCK));
         let stream = Stream {
             house: Arc::downgrade(house),
             id,
@@ -235,13 +238,16 @@ impl Connection {
         (way, offer): (Way, Offer),
     ) -> Result<(SessionId, String), Reply> {
         let house = Arc::clone(&self.house);
-        let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
+        let bits: [u8; 10] = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let channels = match &way.path {
             Path::Frames(path) => Some(path.channels),
             Path::Datagrams(_) => None,
         };
+        let [a, b, c, d, ..] = bits;
+        let track = Track::new(number, u32::from_be_bytes([a, b, c, d]), film.clock_of(number));
         if let Some((id, show)) = known {
             let transport = show.add(id, (number, offer), way, bits).await?;
+            house.receptions.expect(id, track);
             if let (Some(pipe), Some(channels)) = (&mut self.pipe, channels) {
                 pipe.channels.push(channels);
             }
@@ -262,6 +268,7 @@ impl Connection {
             self.coming = Some(Pipe { id, to, channels, done: is_done });
         }
         let transport = show.add(id, (number, offer), way, bits).await?;
+        house.receptions.expect(id, track);
         Ok((id, transport))
     }
 }

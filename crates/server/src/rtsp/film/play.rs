@@ -117,7 +117,7 @@ impl Show {
         }
         let sent = state.tracks.iter().map(|track| {
             // The moment at which it begins has the timestamp of now.
-            let back = ticks(begin.at, self.clock_of(track));
+            let back = begin.ticks(self.clock_of(track)) as u32;
             track.sent(track.timestamp_at(now, self.clock_of(track)).wrapping_sub(back))
         });
         let (movie, tracks) = (Arc::clone(movie), sent.collect());
@@ -186,7 +186,7 @@ impl Show {
 
     /// Ticks of a track's timestamps in a second.
     fn clock_of(&self, track: &Track) -> u32 {
-        self.film.movie.tracks[track.number as usize - 1].clock()
+        self.film.clock_of(track.number)
     }
 }
 

@@ -14,7 +14,7 @@ use tactus_core::ts::trick::Scale;
 use super::super::House;
 use super::super::ended::{Ending, Teller};
 use super::super::ports::Pair;
-use super::super::stream::now_and_wall;
+use super::super::reports::now_and_wall;
 use super::super::way::{Path, report_frame};
 use super::{Track, ticks};
 use crate::made::{End, Ended, Gone, Made};
