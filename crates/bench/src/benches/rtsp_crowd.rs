@@ -43,6 +43,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let clients = stage.options.streams.first().copied().unwrap_or(CLIENTS);
     let length = stage.seconds(600);
     let (titles, root) = lay(stage)?;
+    // By the cautious model of a disk that nobody has measured a third of them would be refused.
+    peers::measure_volume(&stage.tactus, &root, stage.options.quick)?;
     let mut server = start(stage, &root)?;
     for title in titles.iter() {
         wait_for_index(stage, title)?;

@@ -1,19 +1,19 @@
 """Plays a title to its end by GStreamer, and writes what came.
 
-Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp), and the file. It ends with what rtspsrc
-says is the end; an error fails, and so does no end. How rtspsrc goes down afterwards is its own affair: what its thread
-is about to ask the server can slip past the word that interrupts it.
+Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp), and the file. It ends when the sender
+has said goodbye and nothing more comes; an error fails, and so does no goodbye.
 
-What comes is taken where it leaves the depayloader, behind the queue that waits for packets. A sink would cut it: the
-depayloader makes a segment of the first packet's arrival and the length that the answer to PLAY tells, and a sink drops
-what lies behind it. Whatever comes a moment later than the first packet promised, as on a machine without time, is
-then missing at the end.
+What comes is taken where it leaves rtspsrc's transport, in front of the queue that waits for packets, the depayloader
+and the sink. Behind them a busy machine sees less than has come: the depayloader makes a segment of the first packet's
+arrival and the length that the answer to PLAY tells, and a sink drops what lies behind it; and the queue may keep what
+it has, and the end too, when it gets time late.
 """
 
 import os
 import socket
 import sys
 import threading
+import time
 
 import gi
 
@@ -23,14 +23,14 @@ from gi.repository import Gst, GstRtsp  # noqa: E402
 
 # Longer than a machine takes that has next to no time for it.
 PATIENCE = 600
-# What it may take to go down.
-GOODBYE = 60
-# The queue takes nothing any more when the title's length and this have passed; it may wait as long for its first packet.
-LATENCY = 20
+# When nothing has come for so long after the goodbye, all has: over UDP it has a port of its own.
+QUIET = 2
 # More than a whole title, so that a machine without time loses nothing.
 BUFFER = 32 << 20
 # linux/socket.h: over the limit that others have.
 SO_RCVBUFFORCE = 33
+RTP_HEADER = 12
+PLAIN = 0x80  # version 2, without padding, extension and sources
 
 
 def widen(_source, element):
@@ -44,24 +44,48 @@ def widen(_source, element):
                 pass
 
 
+class Came:
+    """What has come, and when the last of it."""
+
+    def __init__(self):
+        self.payloads = []
+        self.last = time.monotonic()
+        self.goodbye = threading.Event()
+
+    def watch(self, _source, manager):
+        manager.connect("pad-added", self.tap)
+        manager.connect("on-bye-ssrc", lambda *_: self.goodbye.set())
+
+    def tap(self, _manager, pad):
+        if pad.get_name().startswith("recv_rtp_sink"):
+            kinds = Gst.PadProbeType.BUFFER | Gst.PadProbeType.BUFFER_LIST
+            pad.add_probe(kinds, self.take)
+
+    def take(self, _pad, info):
+        if info.type & Gst.PadProbeType.BUFFER_LIST:
+            some = info.get_buffer_list()
+            buffers = [some.get(at) for at in range(some.length())]
+        else:
+            buffers = [info.get_buffer()]
+        for buffer in buffers:
+            packet = buffer.extract_dup(0, buffer.get_size())
+            assert packet[0] == PLAIN, packet[:RTP_HEADER]
+            self.payloads.append(packet[RTP_HEADER:])
+        self.last = time.monotonic()
+        return Gst.PadProbeReturn.OK
+
+    def is_whole(self):
+        return self.goodbye.is_set() and time.monotonic() - self.last > QUIET
+
+
 def play(version, url, protocol, path):
     Gst.init(None)
     pipeline = Gst.parse_launch(
         f"rtspsrc name=source location={url} protocols={protocol} default-rtsp-version={version}"
-        f" latency={LATENCY * 1000} timeout=0 tcp-timeout=0 udp-buffer-size={BUFFER}"
-        " ! rtpmp2tdepay name=depay"
-        " ! fakesink sync=false async=false"
+        f" timeout=0 tcp-timeout=0 udp-buffer-size={BUFFER}"
+        " ! rtpmp2tdepay ! fakesink sync=false async=false"
     )
-    came = []
-
-    def take(_pad, info):
-        buffer = info.get_buffer()
-        came.append(buffer.extract_dup(0, buffer.get_size()))
-        return Gst.PadProbeReturn.OK
-
-    depay = pipeline.get_by_name("depay")
-    depay.get_static_pad("src").add_probe(Gst.PadProbeType.BUFFER, take)
-    spoken = set()
+    came, spoken = Came(), set()
 
     def note(_source, message):
         if message.get_type() == GstRtsp.RTSPMsgType.REQUEST:
@@ -72,24 +96,24 @@ def play(version, url, protocol, path):
     source = pipeline.get_by_name("source")
     source.connect("before-send", note)
     source.connect("element-added", widen)
+    source.connect("new-manager", came.watch)
     bus = pipeline.get_bus()
     pipeline.set_state(Gst.State.PLAYING)
-    ends = Gst.MessageType.EOS | Gst.MessageType.ERROR
-    message = bus.timed_pop_filtered(PATIENCE * Gst.SECOND, ends)
-    assert message, f"it does not end: {len(came)} packets came"
-    assert message.type == Gst.MessageType.EOS, message.parse_error()
+    end = time.monotonic() + PATIENCE
+    while not came.is_whole():
+        assert time.monotonic() < end, f"no goodbye behind {len(came.payloads)} packets"
+        message = bus.timed_pop_filtered(Gst.SECOND // 10, Gst.MessageType.ERROR)
+        assert not message, message.parse_error()
     assert spoken == {version}, spoken
     with open(path, "wb") as file:
-        file.write(b"".join(came))
-    down = threading.Thread(target=pipeline.set_state, args=(Gst.State.NULL,), daemon=True)
-    down.start()
-    down.join(GOODBYE)
+        file.write(b"".join(came.payloads))
+    return pipeline
 
 
 try:
-    play(*sys.argv[1:])
+    playing = play(*sys.argv[1:])
 except BaseException as error:
     print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(1)
-# Not by way of what a thread of GStreamer may still hold.
+# How GStreamer goes down is its own affair, and may take as long as its last request does.
 os._exit(0)
