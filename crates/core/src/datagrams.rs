@@ -465,7 +465,10 @@ impl Cutter {
                         bytes[at..at + len].copy_from_slice(&plan.front[front..front + len]);
                     }
                     Slot::Title => {
-                        bytes.copy_within(from..from + len, at);
+                        // Where nothing is put between them, they lie where they are to be.
+                        if from != at {
+                            bytes.copy_within(from..from + len, at);
+                        }
                         own -= 1;
                         from += len;
                         if stuffed && self.title_due(title) + self.gap() < due {
