@@ -197,7 +197,7 @@ mod tests {
     use crate::clock;
     use crate::outlet::{Way, open};
     use std::net::{SocketAddr, UdpSocket};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
     use tactus_core::ports::Message;
@@ -234,6 +234,29 @@ mod tests {
         panic!("the question was not answered");
     }
 
+    /// An outlet, and whom it reaches past the kernel.
+    struct Ends {
+        outlet: OwnedFd,
+        handle: SocketHandle,
+        inbox: UdpSocket,
+        to: SocketAddr,
+    }
+
+    impl Ends {
+        fn of<D: Device>(link: &mut FrameLink<D>) -> Self {
+            let from = LOCAL.parse().unwrap();
+            let (interface, hops, dscp, heard_here) = (None, None, 0, true);
+            let way = Way { from, interface, hops, dscp, heard_here, buffer: 1 << 20 };
+            let outlet = open(&way).unwrap();
+            let handle = SocketHandle(outlet.as_raw_fd());
+            let inbox = UdpSocket::bind((from, 0)).unwrap();
+            inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let to = inbox.local_addr().unwrap();
+            settle(link, handle, to);
+            Self { outlet, handle, inbox, to }
+        }
+    }
+
     #[test]
     fn what_leaves_past_the_kernel_arrives_whole_and_in_order() {
         what_leaves_past_the_kernel_arrives_whole_and_in_order_by::<Rings>();
@@ -242,15 +265,7 @@ mod tests {
 
     fn what_leaves_past_the_kernel_arrives_whole_and_in_order_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let from = LOCAL.parse().unwrap();
-        let way =
-            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
-        let inbox = UdpSocket::bind((from, 0)).unwrap();
-        inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let to = inbox.local_addr().unwrap();
-        settle(&mut link, handle, to);
+        let Ends { outlet, handle, inbox, to } = Ends::of(&mut link);
         // More than the kernel takes by one call; one of several datagrams, in parts that meet elsewhere.
         let bodies: Vec<Vec<u8>> = (0..70u8).map(|nth| vec![nth; 100 + usize::from(nth)]).collect();
         let mut messages: Vec<Message> =
@@ -281,15 +296,7 @@ mod tests {
 
     fn the_device_itself_takes_what_it_may_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let from = LOCAL.parse().unwrap();
-        let way =
-            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
-        let inbox = UdpSocket::bind((from, 0)).unwrap();
-        inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let to = inbox.local_addr().unwrap();
-        settle(&mut link, handle, to);
+        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
         let long = vec![0xcd; 1900];
         let messages = [1000, 700, 1316].map(|segment| Message { to, segment, parts: 1 });
         let parts = [&long[..300], &long[..], &long[..1316]];
@@ -311,13 +318,7 @@ mod tests {
 
     fn frames_come_back_and_are_used_again_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let from = LOCAL.parse().unwrap();
-        let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 0 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
-        let inbox = UdpSocket::bind((from, 0)).unwrap();
-        let to = inbox.local_addr().unwrap();
-        settle(&mut link, handle, to);
+        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
         let mut bytes = [0; 64];
         for nth in 0..5000u32 {
             let body = nth.to_ne_bytes();
@@ -336,14 +337,7 @@ mod tests {
 
     fn what_is_too_long_for_the_device_leaves_by_the_kernel_by<D: Device>() {
         let Some((mut link, _turn)) = link::<D>() else { return };
-        let from = LOCAL.parse().unwrap();
-        let way =
-            Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer: 1 << 20 };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
-        let inbox = UdpSocket::bind((from, 0)).unwrap();
-        let to = inbox.local_addr().unwrap();
-        settle(&mut link, handle, to);
+        let Ends { outlet: _outlet, handle, inbox, to } = Ends::of(&mut link);
         let body = vec![7; 4000];
         let batch = Batch { messages: &[Message { to, segment: 4000, parts: 1 }], parts: &[&body] };
         assert_eq!(link.send(clock::now(), handle, batch), Gone { messages: 1, stop: None });
