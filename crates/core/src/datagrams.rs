@@ -300,6 +300,20 @@ impl Cutter {
         Trace { due, form, epoch, stamper: self.stamper, shows: self.shows(at) }
     }
 
+    /// Reads what cutting the next message reads, for whoever reads that of many streams before the first is cut:
+    /// the processor waits for all of it at once then. A number without a meaning.
+    pub fn look_up(&self) -> u64 {
+        self.clock.start().0 ^ self.epoch.0 ^ self.at.0 ^ self.ahead.0 ^ self.stamper.look_up()
+    }
+
+    /// The same of what is behind that.
+    pub fn look_up_plan(&self) -> u64 {
+        let Some(plan) = &self.plan else { return 0 };
+        let stamps = plan.stamps.as_ref().map_or(0, |stamps| stamps.runs.len());
+        let (line, stuff) = (plan.line.is_some(), plan.stuff.map_or(0, |rate| rate.0));
+        (plan.front.len() ^ stamps) as u64 ^ stuff ^ u64::from(line ^ plan.counting.is_some())
+    }
+
     /// When `message` leaves: all of it is due by then.
     pub const fn leaves(&self, message: &Message) -> MonoTime {
         self.gathering.leaves(message.due)
@@ -442,19 +456,23 @@ impl Cutter {
     pub fn compose(&mut self, message: &Message, bytes: &mut [u8]) -> Composed {
         assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0);
         let mut composed = Composed::default();
+        let (stuffed, front) = (self.stuffed().is_some(), self.front());
+        if !stuffed && self.at >= front {
+            self.stamp_title(bytes);
+            return composed;
+        }
         let mut from = bytes.len() - message.taken.0 as usize;
         let mut title = self.taken;
         let end = self.taken + message.taken;
         let mut at = 0;
         for nth in 0..message.datagrams {
-            let stuffed = self.stuffed().is_some();
             let mut own = if stuffed { self.of_title(nth, title, Some(end)) } else { u64::MAX };
-            let due = self.due(nth);
+            let due = if stuffed { self.due(nth) } else { MonoTime(0) };
             let datagram = (at + PAYLOAD.0 as usize).min(bytes.len());
             while at < datagram {
                 let len = (TS as usize).min(datagram - at);
                 let out = self.at + Bytes(at as u64);
-                let slot = match out.0 < self.front().0 {
+                let slot = match out < front {
                     true => Slot::Front(out.0 as usize),
                     false if own > 0 && title < end => Slot::Title,
                     false => Slot::Null,
@@ -492,6 +510,23 @@ impl Cutter {
         composed
     }
 
+    /// Makes clocks and counters run on in the next packets of the title, which lie where they are to be.
+    fn stamp_title(&mut self, bytes: &mut [u8]) {
+        if self.stamps().is_none() {
+            return;
+        }
+        let (mut title, ahead) = (self.taken, self.at - self.taken);
+        let turn_ends = |this: &Self| this.turn.map_or(u64::MAX, |turn| (this.part + 1) * turn.0);
+        let mut end = turn_ends(self);
+        for packet in bytes.as_chunks_mut().0 {
+            if title.0 >= end || !self.stamper.stamp_plain(packet) {
+                self.stamp(Slot::Title, title, title + ahead, packet);
+                end = turn_ends(self);
+            }
+            title += Bytes(TS);
+        }
+    }
+
     /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
     fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
         let Some(stamps) = self.plan.as_ref().and_then(|plan| plan.stamps.as_ref()) else { return };
@@ -505,10 +540,7 @@ impl Cutter {
                 Moment { pcr, moved: MediaTime(0), beyond: None, breaks: self.breaks }
             }
             Slot::Title => {
-                let (part, within) = match self.turn {
-                    Some(turn) => (title.0 / turn.0, title.0 % turn.0),
-                    None => (0, title.0),
-                };
+                let (part, within) = self.turn_of(title);
                 if part != self.part {
                     self.stamper.join();
                     (self.part, self.ahead) = (part, self.ahead_in(part));
@@ -521,6 +553,11 @@ impl Cutter {
                     .clock
                     .filter(|_| may_have_clock)
                     .and_then(|(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?)));
+                if stamps.runs.is_empty() {
+                    let moved = self.ahead;
+                    let moment = Moment { pcr, moved, beyond: None, breaks: self.breaks };
+                    return self.stamper.stamp(packet, &moment);
+                }
                 let behind = stamps.runs.partition_point(|run| run.at <= within);
                 let moved = |nth: usize| {
                     let run = nth.checked_sub(1).map_or(MediaTime(0), |nth| stamps.runs[nth].moved);
@@ -541,6 +578,15 @@ impl Cutter {
             }
         };
         self.stamper.stamp(packet, &moment);
+    }
+
+    /// In which turn a byte of the title is, and where in it: in most cases the one that the stamper is in.
+    fn turn_of(&self, title: Bytes) -> (u64, u64) {
+        let Some(turn) = self.turn else { return (0, title.0) };
+        match title.0.checked_sub(self.part * turn.0) {
+            Some(within) if within < turn.0 => (self.part, within),
+            _ => (title.0 / turn.0, title.0 % turn.0),
+        }
     }
 
     /// How far the stream's clock is ahead of the title's in a turn, modulo the wrap.
@@ -682,8 +728,9 @@ impl Cutter {
 
     /// Ticks of 90 kHz from the beginning to a datagram's due time, modulo 2^32. Rounds down.
     fn ticks(&self, nth: u32) -> u32 {
-        let since = self.due(nth).since(self.epoch);
-        (u128::from(since.0) * 9 / 100_000) as u32
+        let since = self.due(nth).since(self.epoch).0;
+        // In two parts, of which neither can be too large.
+        (since / 100_000).wrapping_mul(9).wrapping_add(since % 100_000 * 9 / 100_000) as u32
     }
 }
 

@@ -17,6 +17,7 @@ mod tests;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use core::hint::black_box;
 
 pub use class::{Class, PRIORITIES, Packet};
 pub use clock::PACKET_MAX;
@@ -121,6 +122,8 @@ pub struct Pacer {
     nodes: Vec<Node>,
     links: Vec<Link>,
     wheel: Wheel,
+    /// Who was waited for until this turn.
+    woken: Vec<u32>,
     families: Vec<Family>,
     free_nodes: Vec<u32>,
     free_families: Vec<u32>,
@@ -145,6 +148,7 @@ impl Pacer {
             nodes: vec![Node::FREE; places],
             links: vec![Link::FREE; places],
             wheel: Wheel::new(places, turn),
+            woken: Vec::with_capacity(places),
             families: vec![Family::EMPTY; limits.parents + 1],
             free_nodes: (1..places as u32).rev().collect(),
             free_families: (1..=limits.parents as u32).rev().collect(),
@@ -299,9 +303,10 @@ impl Pacer {
         self.wheel.next().map(|tick| MonoTime(tick * self.tick.0))
     }
 
-    fn turn_to(&mut self, now: MonoTime) {
+    /// Goes on to the tick of `now`, as every other call does; whether it is a new one.
+    pub fn turn_to(&mut self, now: MonoTime) -> bool {
         if now < self.now + self.tick {
-            return;
+            return false;
         }
         let turn = now.0 / self.tick.0;
         // Ticks that nobody had asked for have not been missed.
@@ -314,9 +319,22 @@ impl Pacer {
         self.now = MonoTime(turn * self.tick.0);
         self.work.turns += 1;
         self.wheel.turn(turn, &mut self.work.steps);
+        self.woken.clear();
+        self.woken.extend(self.wheel.awake());
+        // Read together first: the processor waits for all of them at once then, not for one after the other.
+        let nodes = self.woken.iter().map(|&id| &self.nodes[id as usize]);
+        let due = |node: &Node| node.packet.map_or(0, |packet| packet.due.0);
+        black_box(nodes.fold(0, |read, node| read ^ due(node) ^ node.busy ^ node.sent.0));
         while let Some(id) = self.wheel.wake() {
             self.wake(id);
         }
+        true
+    }
+
+    /// The places of the classes that were waited for until this turn, streams for the most part: whoever keeps something
+    /// for each can look it up before the first of them sends.
+    pub fn woken(&self) -> &[u32] {
+        &self.woken
     }
 
     /// The time has come that a class has waited for.

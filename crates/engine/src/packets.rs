@@ -5,6 +5,7 @@
 //! stood still, or a disk did, clocks are moved instead of sending a burst. It knows no titles and no disks: it is fed
 //! leases in order, and returns each. The argument: `docs/design/packets.md`.
 
+mod ahead;
 mod batch;
 mod classes;
 mod entry;
@@ -315,6 +316,9 @@ impl PacketServer {
     }
 
     fn gather(&mut self, now: MonoTime) {
+        if self.pacer.turn_to(now + self.ahead) {
+            self.look_ahead();
+        }
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {
@@ -383,6 +387,10 @@ impl PacketServer {
                 let (here, behind) = into.split_at_mut(len);
                 here.copy_from_slice(&part[..len]);
                 into = behind;
+                // Where the blocks behind are is cold, and nobody's business yet.
+                if into.is_empty() {
+                    break;
+                }
             }
             assert!(into.is_empty(), "only what was fed is offered");
         }

@@ -29,6 +29,13 @@ impl Default for List {
     }
 }
 
+impl List {
+    /// Reads it, for whoever reads many before the first is used: a number without a meaning.
+    pub(crate) fn look_up(&self) -> u64 {
+        u64::from(self.head ^ self.tail)
+    }
+}
+
 impl<T> Pool<T> {
     pub(crate) fn new(size: usize) -> Self {
         let last = u32::try_from(size).expect("a pool is smaller than 2^32");
@@ -92,6 +99,11 @@ impl<T> Pool<T> {
     /// The first node of `list`.
     pub(crate) fn front(&self, list: &List) -> Option<u32> {
         (list.head != NONE).then_some(list.head)
+    }
+
+    /// The first value of `list`.
+    pub(crate) fn first(&self, list: &List) -> Option<&T> {
+        self.nodes.get(list.head as usize)?.value.as_ref()
     }
 
     /// The values of `list`, in order.

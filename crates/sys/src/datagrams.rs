@@ -16,6 +16,8 @@ use tactus_core::units::WallTime;
 pub const BATCH: usize = 32;
 /// Longest datagram that is taken: a jumbo frame. A longer one is told as cut.
 pub const DATAGRAM_MAX: usize = 9216;
+/// What the kernel gathers into one at most.
+const GATHERED_MAX: usize = 1 << 16;
 
 /// What is to be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +50,8 @@ pub struct Datagram<'a> {
 pub struct Datagrams {
     socket: OwnedFd,
     memory: Box<[u8]>,
-    is_stamped: bool,
+    /// Bytes of `memory` for each of a call.
+    room: usize,
 }
 
 impl Datagrams {
@@ -84,7 +87,7 @@ impl Datagrams {
             join(&socket, group, wanted.source, wanted.interface.unwrap_or(0))?;
         }
         let memory = vec![0; BATCH * DATAGRAM_MAX].into_boxed_slice();
-        Ok(Self { socket, memory, is_stamped: false })
+        Ok(Self { socket, memory, room: DATAGRAM_MAX })
     }
 
     /// The same; from now on each datagram comes with the time at which the kernel got it.
@@ -93,7 +96,18 @@ impl Datagrams {
     /// What the kernel says.
     pub fn stamped(self) -> io::Result<Self> {
         set(&self.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
-        Ok(Self { is_stamped: true, ..self })
+        Ok(self)
+    }
+
+    /// The same; from now on the kernel need not cut what comes in one piece (udp(7), `UDP_GRO`). It is told datagram by
+    /// datagram all the same, and as many as there are.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn gathered(self) -> io::Result<Self> {
+        set(&self.socket, libc::SOL_UDP, libc::UDP_GRO, &1)?;
+        let memory = vec![0; BATCH * GATHERED_MAX].into_boxed_slice();
+        Ok(Self { memory, room: GATHERED_MAX, ..self })
     }
 
     /// Where it is bound.
@@ -135,29 +149,27 @@ impl Datagrams {
         if got == 0 { Ok(values[DROPS]) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were. Does not
-    /// wait.
+    /// Gives the datagrams that have come, at most [`BATCH`], to `each`; how many there were, where those that were
+    /// gathered count as one. Does not wait.
     ///
     /// # Errors
     /// `WouldBlock` when there is none; else what the kernel says.
     pub fn receive(&mut self, mut each: impl FnMut(Datagram<'_>)) -> io::Result<usize> {
         let mut names = [const { Address([0; ADDRESS]) }; BATCH];
         let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
-        for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(DATAGRAM_MAX)) {
+        for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(self.room)) {
             *part = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
         }
-        let mut stamps = [Stamp::EMPTY; BATCH];
+        let mut controls = [const { Control([0; CONTROL]) }; BATCH];
         let mut heads = [libc::mmsghdr { msg_hdr: EMPTY, msg_len: 0 }; BATCH];
-        let tables = parts.iter_mut().zip(&mut names).zip(&mut stamps);
-        for (head, ((part, name), stamp)) in heads.iter_mut().zip(tables) {
+        let tables = parts.iter_mut().zip(&mut names).zip(&mut controls);
+        for (head, ((part, name), control)) in heads.iter_mut().zip(tables) {
             head.msg_hdr.msg_name = name.0.as_mut_ptr().cast();
             head.msg_hdr.msg_namelen = ADDRESS as libc::socklen_t;
             head.msg_hdr.msg_iov = part;
             head.msg_hdr.msg_iovlen = 1;
-            if self.is_stamped {
-                head.msg_hdr.msg_control = ptr::from_mut(stamp).cast();
-                head.msg_hdr.msg_controllen = size_of::<Stamp>();
-            }
+            head.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            head.msg_hdr.msg_controllen = CONTROL;
         }
         // SAFETY: each head names memory of its own that is writable for the length beside it; all of it
         // outlives the call, which does not keep it.
@@ -171,15 +183,21 @@ impl Datagrams {
             )
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        let memory = self.memory.chunks_exact(DATAGRAM_MAX);
-        let came = heads.iter().zip(&names).zip(&stamps).zip(memory);
-        for (((head, name), stamp), memory) in came.take(count) {
+        let memory = self.memory.chunks_exact(self.room);
+        let came = heads.iter().zip(&names).zip(&controls).zip(memory);
+        for (((head, name), control), memory) in came.take(count) {
             // What no address can be read from cannot be told apart from others.
             let Some(from) = name.read() else { continue };
-            let len = (head.msg_len as usize).min(DATAGRAM_MAX);
+            let bytes = &memory[..(head.msg_len as usize).min(self.room)];
             let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            let stamp = stamp.read().filter(|_| head.msg_hdr.msg_controllen > 0);
-            each(Datagram { from, bytes: &memory[..len], is_cut, stamp });
+            let Told { stamp, segment } = control.read(head.msg_hdr.msg_controllen);
+            match segment.filter(|&segment| segment < bytes.len()) {
+                Some(segment) => {
+                    let datagrams = bytes.chunks(segment);
+                    datagrams.for_each(|bytes| each(Datagram { from, bytes, is_cut, stamp }));
+                }
+                None => each(Datagram { from, bytes, is_cut, stamp }),
+            }
         }
         Ok(count)
     }
@@ -218,24 +236,56 @@ pub(crate) const EMPTY: libc::msghdr = libc::msghdr {
     msg_flags: 0,
 };
 
-/// The control message that holds a stamp (socket(7), `SO_TIMESTAMPNS`).
+/// Room for what the kernel says of a datagram, as it lays it down (cmsg(3)).
 #[derive(Clone, Copy)]
-#[repr(C)]
-struct Stamp {
-    len: usize,
-    level: i32,
-    kind: i32,
-    seconds: i64,
-    nanos: i64,
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// Its stamp (socket(7), `SO_TIMESTAMPNS`), and how long the datagrams in it are (`UDP_GRO`).
+const CONTROL: usize = 2 * CONTROL_HEADER + 16 + 8;
+/// A length of eight bytes, a level and a kind of four.
+const CONTROL_HEADER: usize = 16;
+
+/// What the kernel has said of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Told {
+    stamp: Option<WallTime>,
+    segment: Option<usize>,
 }
 
-impl Stamp {
-    const EMPTY: Self = Self { len: 0, level: 0, kind: 0, seconds: 0, nanos: 0 };
-
-    fn read(&self) -> Option<WallTime> {
-        let is_stamp = (self.level, self.kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS);
-        let is_whole = is_stamp && self.len == size_of::<Self>();
-        is_whole.then(|| WallTime(self.seconds as u64 * 1_000_000_000 + self.nanos as u64))
+impl Control {
+    /// What is in its first `len` bytes.
+    fn read(&self, len: usize) -> Told {
+        let mut told = Told::default();
+        let mut rest = &self.0[..len.min(CONTROL)];
+        let word = |bytes: &[u8], at: usize| -> Option<i64> {
+            Some(i64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+        };
+        let half = |bytes: &[u8], at: usize| -> Option<i32> {
+            Some(i32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+        };
+        while let (Some(len), Some(level), Some(kind)) =
+            (word(rest, 0), half(rest, 8), half(rest, 12))
+        {
+            let Ok(len @ CONTROL_HEADER..) = usize::try_from(len) else { break };
+            let body = rest.get(CONTROL_HEADER..len).unwrap_or(&[]);
+            match (level, kind) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let (seconds, nanos) = (word(body, 0), word(body, 8));
+                    let stamp = |(seconds, nanos): (i64, i64)| {
+                        WallTime(seconds as u64 * 1_000_000_000 + nanos as u64)
+                    };
+                    told.stamp = seconds.zip(nanos).map(stamp);
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let segment = half(body, 0).and_then(|segment| usize::try_from(segment).ok());
+                    told.segment = segment.filter(|&segment| segment > 0);
+                }
+                _ => {}
+            }
+            rest = rest.get(len.next_multiple_of(8)..).unwrap_or(&[]);
+        }
+        told
     }
 }
 
@@ -394,6 +444,30 @@ mod tests {
             let came = take(&mut inbox, 5);
             assert_eq!(came[..4], expected);
             assert_eq!(came[4], (from, cut, true));
+        }
+    }
+
+    #[test]
+    fn what_comes_in_one_piece_is_told_datagram_by_datagram() {
+        let sender = OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        set(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, &1316).unwrap();
+        let sender = UdpSocket::from(sender);
+        for stamps in [0, 1] {
+            let inbox = Datagrams::open(&wanted("127.0.0.1:0")).unwrap().gathered().unwrap();
+            let mut inbox = if stamps == 1 { inbox.stamped().unwrap() } else { inbox };
+            let bytes: Vec<u8> = (0..40_000u32).map(|nth| (nth / 1316) as u8).collect();
+            sender.send_to(&bytes, inbox.address().unwrap()).unwrap();
+            let (mut came, mut stamped) = (vec![], 0);
+            let each = |datagram: Datagram<'_>| {
+                assert!(datagram.bytes.iter().all(|&byte| usize::from(byte) == came.len()));
+                came.push(datagram.bytes.len());
+                stamped += usize::from(datagram.stamp.is_some());
+            };
+            // On the loopback it is there when it has been sent.
+            assert_eq!(inbox.receive(each).unwrap(), 1);
+            assert_eq!(came[..30], [1316; 30]);
+            assert_eq!(came[30..], [40_000 - 30 * 1316]);
+            assert_eq!(stamped, 31 * stamps);
         }
     }
 

@@ -11,6 +11,7 @@
 mod packet_socket;
 mod rings;
 
+use std::hint::black_box;
 use std::io;
 
 use tactus_core::ports::{Batch, FilePart, Gone, PacketPort, SocketHandle, Stop};
@@ -122,8 +123,13 @@ impl<D: Device> FrameLink<D> {
         batch: Batch<'_>,
     ) -> bool {
         self.routes.clear();
-        for message in batch.messages.iter().take(MESSAGES_MAX) {
-            let key = Key { cookie, to: message.to.ip() };
+        let keys = || {
+            let messages = batch.messages.iter().take(MESSAGES_MAX);
+            messages.map(|message| Key { cookie, to: message.to.ip() })
+        };
+        // What is known of each is cold. Read like this all of it is waited for at once.
+        black_box(keys().fold(0, |read, key| read ^ self.directions.look_up(&key)));
+        for key in keys() {
             let Some(route) = self.route(now, outlet, key) else { return true };
             if self.routes.first().is_some_and(|first| first.device != route.device) {
                 return false;

@@ -59,8 +59,8 @@ enum Sender {
     TactusFrames,
     /// RTP in frames of 8 ms.
     TactusRtp,
-    /// RTP in frames of 6 ms: two datagrams at 4 Mbit/s.
-    TactusRtpPairs,
+    /// The same with the smallest burst that holds three datagrams of 4 Mbit/s: turns come a quarter sooner.
+    TactusRtpTight,
     /// One process that hands a quarter of a second of each stream to a class of its own of HTB.
     Htb,
     /// A thread for each stream that sleeps until each datagram's time.
@@ -79,7 +79,7 @@ impl Sender {
         Self::TactusPatient,
         Self::TactusFrames,
         Self::TactusRtp,
-        Self::TactusRtpPairs,
+        Self::TactusRtpTight,
         Self::Htb,
         Self::Threads,
         Self::Multicat,
@@ -96,7 +96,7 @@ impl Sender {
             Self::TactusPatient => "tactus (burst 20 ms)",
             Self::TactusFrames => "tactus (AF_PACKET, burst 8 ms)",
             Self::TactusRtp => "tactus (RTP, AF_PACKET, burst 8 ms)",
-            Self::TactusRtpPairs => "tactus (RTP, AF_PACKET, burst 6 ms)",
+            Self::TactusRtpTight => "tactus (RTP, AF_PACKET, burst 7.9 ms)",
             Self::Htb => "HTB, a class per stream",
             Self::Threads => "thread per stream",
             Self::Multicat => "multicat",
@@ -114,7 +114,7 @@ impl Sender {
     }
 
     fn is_rtp(self) -> bool {
-        matches!(self, Self::TactusRtp | Self::TactusRtpPairs)
+        matches!(self, Self::TactusRtp | Self::TactusRtpTight)
     }
 
     fn is_process_per_stream(self) -> bool {
@@ -495,7 +495,7 @@ impl Settings {
             Sender::TactusXdpCoarse => ("back_end = \"af_xdp\"\ntick = \"500 us\"", "0 ms"),
             Sender::TactusGathered => ("", "8 ms"),
             Sender::TactusFrames | Sender::TactusRtp => ("back_end = \"af_packet\"", "8 ms"),
-            Sender::TactusRtpPairs => ("back_end = \"af_packet\"", "6 ms"),
+            Sender::TactusRtpTight => ("back_end = \"af_packet\"", "7.9 ms"),
             Sender::TactusPatient => ("", "20 ms"),
             Sender::Htb | Sender::Threads | Sender::Multicat | Sender::Ffmpeg => return None,
         };

@@ -101,6 +101,18 @@ impl Wheel {
         Some(first)
     }
 
+    /// Those whose tick has come, as they will be woken.
+    pub(super) fn awake(&self) -> impl Iterator<Item = u32> {
+        let first = self.heads[AWAKE as usize];
+        let mut next = (first != NONE).then_some(first);
+        core::iter::from_fn(move || {
+            let sleeper = next?;
+            let after = self.sleepers[sleeper as usize].after;
+            next = (after != first).then_some(after);
+            Some(sleeper)
+        })
+    }
+
     /// The next tick in which somebody may wake.
     pub(super) fn next(&self) -> Option<u64> {
         self.next_after(self.now)

@@ -26,6 +26,11 @@ pub(crate) struct Second {
 }
 
 impl Window {
+    /// Reads it, for whoever reads many before the first is used: a number without a meaning.
+    pub(crate) fn look_up(&self) -> u64 {
+        self.second.unwrap_or(0) ^ self.sent_before.0
+    }
+
     /// Notes a visit at `now` before which `sent` bytes had been sent; gives the second that it ends.
     pub(crate) fn visit(&mut self, now: MonoTime, sent: Bytes, is_blocked: bool) -> Option<Second> {
         let second = now.0 / SECOND.0;

@@ -88,6 +88,15 @@ impl Entry {
         }
     }
 
+    /// Reads what sending reads: a number without a meaning.
+    pub(super) fn look_up(&self) -> u64 {
+        let offered = self.offered.map_or(0, |message| message.at.0 ^ message.due.0);
+        let (fed, window) = (self.fed.look_up(), self.window.look_up());
+        let sink = self.sink.outlet.0 as u64 ^ u64::from(self.sink.to.port());
+        let counts = self.sent.0 ^ self.available.0 ^ self.session.bytes ^ self.volume as u64;
+        self.cutter.look_up() ^ offered ^ fed ^ window ^ sink ^ counts ^ self.first_byte.0
+    }
+
     /// The next message, when all of it is in memory; none also when there will be no more.
     pub(super) fn next(&mut self) -> Option<Message> {
         let message = self.cutter.next(self.len)?;
