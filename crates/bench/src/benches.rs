@@ -106,6 +106,9 @@ pub struct Options {
     /// The rates of a sweep, in Mbit/s, as in 4,8.8.
     #[arg(long, value_delimiter = ',')]
     pub rates: Vec<f64>,
+    /// Of `pace-sweep`: so many programs that never rest beside the server, on its core, at ordinary priority.
+    #[arg(long, default_value_t = 0)]
+    pub beside: usize,
     /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".
     #[arg(long, value_delimiter = ';')]
     pub only: Vec<String>,

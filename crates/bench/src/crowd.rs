@@ -155,11 +155,12 @@ impl Inboxes {
     }
 }
 
+/// Takes what comes as one as it is: the kernel would cut it at the sender's cost, whose core it does it on.
 fn inbox(offset: usize) -> Result<Datagrams> {
     let port = PORT + u16::try_from(offset).context("so many clients have no ports")?;
     let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
-    Ok(Datagrams::open(&wanted)?.stamped()?)
+    Ok(Datagrams::open(&wanted)?.stamped()?.gathered()?)
 }
 
 fn read(

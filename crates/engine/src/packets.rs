@@ -10,6 +10,7 @@ mod batch;
 mod classes;
 mod entry;
 mod made;
+mod pieces;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ use crate::message::{ClassChange, Datagrams, Outcome, Pace, PacketClass, Sink, S
 use crate::packets::batch::Batch;
 use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
+use crate::packets::pieces::{PIECE, Pieces};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -53,6 +55,8 @@ pub(crate) struct PacketServer {
     /// None, but while it is looked again.
     looked_at: Moved,
     fed: Pool<Fed>,
+    /// Of streams whose blocks are in the page cache.
+    pieces: Pieces,
     pacer: Pacer,
     classes: Classes,
     /// Which stream a class is.
@@ -113,6 +117,7 @@ impl PacketServer {
         let limits = Limits { classes: streams + classes, parents: classes, tick: parts.tick };
         let mut pacer = Pacer::new(limits, parts.rate, MonoTime(0));
         let classes = Classes::new(&mut pacer, &parts.classes, parts.class_counters);
+        let is_cached = parts.memories.iter().any(|memory| matches!(memory, Memory::PageCache));
         Self {
             ahead: parts.port.ahead(),
             port: parts.port,
@@ -128,6 +133,7 @@ impl PacketServer {
             empty: Moved::new(streams),
             looked_at: Moved::new(streams),
             fed: Pool::new(parts.leases),
+            pieces: Pieces::new(if is_cached { streams } else { 0 }),
             pacer,
             classes,
             streams_of: vec![Of::Read(0); limits.classes + 1],
@@ -195,6 +201,7 @@ impl PacketServer {
         let place = &mut self.entries[index as usize];
         assert!(place.is_none(), "a place is opened when it is free");
         *place = Some(entry);
+        self.pieces.clear(index);
         self.open += 1;
         self.streams[index as usize].rate.set(out.0);
         if before.is_none() {
@@ -396,13 +403,30 @@ impl PacketServer {
         }
         let mut at = message.from.0;
         while !into.is_empty() {
+            let held = self.pieces.from(index, at);
+            if !held.is_empty() {
+                let len = held.len().min(into.len());
+                let (own, behind) = into.split_at_mut(len);
+                own.copy_from_slice(&held[..len]);
+                (into, at) = (behind, at + len as u64);
+                continue;
+            }
             let turn = mutant!(SeamIgnored, None, entry.turn).map_or(u64::MAX, |turn| turn.0);
             let here = at % turn;
-            let len = (turn - here).min(into.len() as u64);
-            let (own, behind) = into.split_at_mut(len as usize);
+            let fed = (entry.sent + entry.available).0.saturating_sub(at);
+            let most = fed.max(into.len() as u64).min(turn - here);
             let offset = entry.first_byte + Bytes(here);
-            self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, own)?;
-            (into, at) = (behind, at + len);
+            if into.len() >= PIECE {
+                let len = most.min(into.len() as u64);
+                let (own, behind) = into.split_at_mut(len as usize);
+                self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, own)?;
+                (into, at) = (behind, at + len);
+                continue;
+            }
+            let len = most.min(PIECE as u64);
+            let room = self.pieces.room(index, len as usize);
+            self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, room)?;
+            self.pieces.keep(index, at..at + len);
         }
         if is_changed {
             let missed = entry.cutter.missed();

@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -24,6 +27,8 @@ use crate::spread::Spread;
 use crate::{command, interrupt, priority};
 
 const WARM_UP: Nanos = SECOND.times(2);
+/// The number of [`SERVER_CORES`].
+const SERVER_CORE: usize = 0;
 const ROUNDS: usize = 5;
 const PAYLOAD: u64 = 1316;
 /// What HTB and TBF count besides: Ethernet's header, IP's and UDP's.
@@ -93,6 +98,11 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
          the receiver."
             .into(),
     );
+    if stage.options.beside > 0 {
+        let note =
+            format!("Beside {} programs that never rest, on the same core.", stage.options.beside);
+        report.method.push(note);
+    }
     let usual: Vec<u64> = match stage.options.quick {
         true => CLAIMS.to_vec(),
         false => (1..=100).map(|hundreds| hundreds * 100).collect(),
@@ -139,7 +149,9 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
             Server::start_silent(&command, folder, &stage.wire)?
         }
     };
+    let hogs = Hogs::start(stage.options.beside)?;
     let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
+    drop(hogs);
     let packets = traces[0].between(measured.from, measured.to).len();
     ensure!(packets > 0, "nothing came");
     let second =
@@ -155,6 +167,41 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
         us_per_packet: spent.tree * 1e6 / packets as f64,
         dropped,
     })
+}
+
+/// Threads on the server's core that never rest, at the priority that every program has.
+struct Hogs {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Hogs {
+    fn start(count: usize) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..count).map(|_| {
+            let stop = Arc::clone(&stop);
+            std::thread::Builder::new().spawn(move || {
+                // Unpinned it would rest the server's core.
+                if priority::pin(SERVER_CORE).is_ok() {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                }
+            })
+        });
+        let threads = threads.collect::<Result<_, _>>()?;
+        Ok(Self { stop, threads })
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It has no way to panic.
+            drop(thread.join());
+        }
+    }
 }
 
 /// A title that is long enough not to be a cache line, and is sent again and again.

@@ -96,12 +96,12 @@ const DATAGRAM_UNKNOWN: Nanos = Nanos::from_micros(4);
 const GATHERED: u64 = 7;
 
 /// What datagrams cost the core that sends them, by what they cost in a tight loop on the loopback: there all is in
-/// the processor's cache, and nobody has to find out what is due, to look for its bytes, or to wake up. That is half of
+/// the processor's cache, and nobody has to find out what is due, to look for its bytes, or to wake up. That is a third of
 /// a `plain` one by a socket for each message, with as many streams as fill a core, and a tenth of a `plain` one for each
 /// datagram behind the first (`docs/benchmarks.md`).
 fn cost_by(single: Nanos, gathered: Option<Nanos>, plain: Nanos, tick: Nanos) -> DatagramCost {
     let least = Nanos::from_micros(1);
-    let first = (single + Nanos(plain.0 / 2)).clamp(least, Nanos::from_micros(20));
+    let first = (single + Nanos(plain.0 / 3)).clamp(least, Nanos::from_micros(20));
     let Some(gathered) = gathered else { return DatagramCost::each(first) };
     let behind = Nanos(gathered.0 * GATHERED).saturating_sub(single);
     let further = Nanos(behind.0 / (GATHERED - 1) + plain.0 / 10);
@@ -120,15 +120,15 @@ mod tests {
         let micros = Nanos::from_micros;
         let datagrams = |per_second: u64| BitRate(per_second * 1316 * 8);
         let tick = micros(250);
-        let alone = cost_by(micros(5), None, micros(10), tick);
-        assert_eq!(alone, DatagramCost::each(micros(10)));
-        assert_eq!(alone.of(datagrams(380), SECOND), micros(10 * 380));
+        let alone = cost_by(micros(5), None, micros(9), tick);
+        assert_eq!(alone, DatagramCost::each(micros(8)));
+        assert_eq!(alone.of(datagrams(380), SECOND), micros(8 * 380));
         // Seven take 14 us: the first 5, the others 1.5 each.
-        let gathered = cost_by(micros(5), Some(micros(2)), micros(10), tick);
-        assert_eq!((gathered.first, gathered.further), (micros(10), Nanos(2_500)));
+        let gathered = cost_by(micros(5), Some(micros(2)), micros(9), tick);
+        assert_eq!((gathered.first, gathered.further), (micros(8), Nanos(2_400)));
         let (half, nothing) = (MILLISECOND.times(500), Nanos::ZERO);
-        assert_eq!(gathered.of(datagrams(8), half), micros(2 * 10) + Nanos(6 * 2_500));
-        assert_eq!(gathered.of(datagrams(8), nothing), micros(8 * 10));
+        assert_eq!(gathered.of(datagrams(8), half), micros(2 * 8) + Nanos(6 * 2_400));
+        assert_eq!(gathered.of(datagrams(8), nothing), micros(8 * 8));
         assert_eq!(gathered.of(datagrams(0), half), Nanos(0));
         // A flow so fast that every turn finds four of it due.
         assert_eq!(gathered.of(datagrams(16_000), nothing), gathered.of(datagrams(16_000), tick));
@@ -138,6 +138,6 @@ mod tests {
         );
         // A measurement that says that company costs nothing, or more than being alone.
         assert_eq!(cost_by(micros(5), Some(Nanos(1)), micros(1), tick).further, Nanos(200));
-        assert_eq!(cost_by(micros(5), Some(micros(9)), micros(10), tick).further, micros(10));
+        assert_eq!(cost_by(micros(5), Some(micros(9)), micros(9), tick).further, micros(8));
     }
 }
