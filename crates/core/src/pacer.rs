@@ -303,10 +303,10 @@ impl Pacer {
         self.wheel.next().map(|tick| MonoTime(tick * self.tick.0))
     }
 
-    /// Goes on to the tick of `now`, as every other call does; whether it is a new one.
-    pub fn turn_to(&mut self, now: MonoTime) -> bool {
+    /// Goes on to the tick of `now`, as every other call does.
+    pub fn turn_to(&mut self, now: MonoTime) {
         if now < self.now + self.tick {
-            return false;
+            return;
         }
         let turn = now.0 / self.tick.0;
         // Ticks that nobody had asked for have not been missed.
@@ -328,7 +328,6 @@ impl Pacer {
         while let Some(id) = self.wheel.wake() {
             self.wake(id);
         }
-        true
     }
 
     /// The places of the classes that were waited for until this turn, streams for the most part: whoever keeps something

@@ -61,6 +61,8 @@ pub(crate) struct PacketServer {
     classes: Classes,
     /// Which stream a class is.
     streams_of: Vec<Of>,
+    /// The last turn of the pacer whose streams were looked up.
+    looked_up: u64,
     /// The last stream of each place.
     ended: Vec<Option<Ended>>,
     /// Those whose turn has come.
@@ -137,6 +139,7 @@ impl PacketServer {
             pacer,
             classes,
             streams_of: vec![Of::Read(0); limits.classes + 1],
+            looked_up: 0,
             ended: vec![None; streams],
             following: Vec::with_capacity(streams),
             batch: Batch::new(),
@@ -323,9 +326,8 @@ impl PacketServer {
     }
 
     fn gather(&mut self, now: MonoTime) {
-        if self.pacer.turn_to(now + self.ahead) {
-            self.look_ahead();
-        }
+        self.pacer.turn_to(now + self.ahead);
+        self.look_ahead();
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {

@@ -9,8 +9,12 @@ use std::hint::black_box;
 use super::{Of, PacketServer};
 
 impl PacketServer {
-    /// Reads the state of those whose time has come, and then what that points to.
-    pub(super) fn look_ahead(&self) {
+    /// Reads the state of those whose time has come, and then what that points to, once in a turn.
+    pub(super) fn look_ahead(&mut self) {
+        let turn = self.pacer.work().turns;
+        if std::mem::replace(&mut self.looked_up, turn) == turn {
+            return;
+        }
         let woken = || {
             self.pacer.woken().iter().filter_map(|&class| match self.streams_of[class as usize] {
                 Of::Read(index) => Some(index as usize),
