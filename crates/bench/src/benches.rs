@@ -138,6 +138,8 @@ const SAMPLE_LENGTH: Nanos = SECOND.times(5);
 const MOUNTS: &str = "/run/tactus-bench-mounts";
 /// The core of the servers, and that of the receiver.
 const SERVER_CORES: &str = "0";
+/// The number of [`SERVER_CORES`].
+const SERVER_CORE: usize = 0;
 const RECEIVER_CORE: usize = 1;
 /// What every player gathers before it starts: nginx's bursts of a second must fit.
 const START_UP: Nanos = SECOND.times(2);

@@ -20,6 +20,7 @@ pub mod spread;
 pub mod cpu;
 pub mod figures;
 pub mod gaps;
+pub mod host;
 pub mod phase;
 
 pub mod report;

@@ -8,12 +8,13 @@ use std::fmt;
 use anyhow::Result;
 use tactus_core::units::Nanos;
 
-use super::{RECEIVER_CORE, Stage};
+use super::{RECEIVER_CORE, SERVER_CORE, Stage, say};
 use crate::arrivals::Trace;
 use crate::cpu::{Look, Spent};
 use crate::datagrams::Inboxes;
 use crate::figures::windows::Span;
 use crate::gaps::Detector;
+use crate::host::Host;
 use crate::peers::Server;
 use crate::{clock, interrupt};
 
@@ -47,7 +48,7 @@ pub(super) fn listen(
     inboxes: Inboxes,
     warm_up: Nanos,
 ) -> Result<Heard> {
-    let detector = Detector::start(RECEIVER_CORE)?;
+    let watch = Watch::start(stage)?;
     inboxes.wait_until_all_have_some(&mut server)?;
     let from = clock::now() + warm_up;
     let measured = Span { from, to: from + stage.seconds(20) };
@@ -56,14 +57,39 @@ pub(super) fn listen(
     interrupt::sleep_until(measured.to)?;
     let spent = Look::take()?.since(&before, server.process());
     server.check()?;
-    let gaps = gaps(stage, detector)?;
+    let gaps = Watch::stop(watch)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
     Ok(Heard { measured, spent, gaps, traces, dropped })
 }
 
-/// What `detector` saw, where it counts.
-pub(super) fn gaps(stage: &Stage, detector: Detector) -> Result<Vec<Span>> {
-    let gaps = detector.stop()?;
-    Ok(if stage.options.accept_noise { vec![] } else { gaps })
+/// Both cores, watched for stretches in which they stood still.
+pub(super) struct Watch {
+    /// The receiver's.
+    detector: Detector,
+    /// The server's, if the kernel lets it be seen.
+    host: Option<Host>,
+}
+
+impl Watch {
+    pub(super) fn start(stage: &Stage) -> Result<Option<Self>> {
+        if stage.options.accept_noise {
+            return Ok(None);
+        }
+        let host = Host::watch(SERVER_CORE);
+        if let Err(error) = &host {
+            say(&format!("what the host takes of the server's core is not seen: {error:#}"));
+        }
+        Ok(Some(Self { detector: Detector::start(RECEIVER_CORE)?, host: host.ok() }))
+    }
+
+    /// When one of them stood still, where it counts.
+    pub(super) fn stop(watch: Option<Self>) -> Result<Vec<Span>> {
+        let Some(Self { detector, host }) = watch else { return Ok(vec![]) };
+        let mut gaps = detector.stop()?;
+        if let Some(host) = host {
+            gaps.extend(host.stop()?);
+        }
+        Ok(gaps)
+    }
 }

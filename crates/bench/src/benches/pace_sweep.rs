@@ -17,7 +17,7 @@ use serde_json::json;
 use tactus_core::units::{BitRate, MILLISECOND, Nanos, SECOND};
 
 use super::heard::{Heard, StoodStill, listen};
-use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
+use super::{RECEIVER_CORE, SERVER_CORE, SERVER_CORES, Stage, say};
 use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
 use crate::figures::windows::Grid;
@@ -27,8 +27,6 @@ use crate::spread::Spread;
 use crate::{command, interrupt, priority};
 
 const WARM_UP: Nanos = SECOND.times(2);
-/// The number of [`SERVER_CORES`].
-const SERVER_CORE: usize = 0;
 const ROUNDS: usize = 5;
 const PAYLOAD: u64 = 1316;
 /// What HTB and TBF count besides: Ethernet's header, IP's and UDP's.

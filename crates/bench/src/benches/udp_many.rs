@@ -22,7 +22,6 @@ use crate::cpu::Look;
 use crate::datagrams::{Inboxes, PORT, Reading, Whereto};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
-use crate::gaps::Detector;
 use crate::peers::Server;
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::spread::{self, Spread};
@@ -59,7 +58,7 @@ enum Sender {
     TactusFrames,
     /// RTP in frames of 8 ms.
     TactusRtp,
-    /// The same with the smallest burst that holds three datagrams of 4 Mbit/s: turns come a quarter sooner.
+    /// The same with the smallest burst that holds three datagrams of 4 Mbit/s, and a turn each half a millisecond.
     TactusRtpTight,
     /// One process that hands a quarter of a second of each stream to a class of its own of HTB.
     Htb,
@@ -96,7 +95,7 @@ impl Sender {
             Self::TactusPatient => "tactus (burst 20 ms)",
             Self::TactusFrames => "tactus (AF_PACKET, burst 8 ms)",
             Self::TactusRtp => "tactus (RTP, AF_PACKET, burst 8 ms)",
-            Self::TactusRtpTight => "tactus (RTP, AF_PACKET, burst 7.9 ms)",
+            Self::TactusRtpTight => "tactus (RTP, AF_PACKET, burst 7.9 ms, tick 500 us)",
             Self::Htb => "HTB, a class per stream",
             Self::Threads => "thread per stream",
             Self::Multicat => "multicat",
@@ -147,6 +146,8 @@ struct Heard {
     j1s_p99: f64,
     /// The buffer that a receiver needs, in milliseconds of the rate; p99 over streams.
     df_p99: f64,
+    /// For so many seconds without a gap: the longest stretch, which is what DF is told of.
+    calm: f64,
     /// What the receiver's sockets dropped.
     dropped: u64,
 }
@@ -174,6 +175,10 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
             .into(),
         "The receiver has a socket for each stream that it hears with the kernel's stamp of each arrival (SO_TIMESTAMPNS). Lateness: \
          a_k - (t0 + k P / R) less the smallest of the same stream. J over 1 s by the same stamps."
+            .into(),
+        "Seconds in which the host took a core for more than a millisecond do not count, and DF is told of the longest stretch \
+         without one. The receiver's core is watched by a thread of the highest priority; the sender's by a timer that interrupts whatever runs there \
+         each 200 us, the kernel's own work too, so that nothing that a sender does passes for the host."
             .into(),
         "CPU = run time of the sender's threads from the scheduler, by datagrams that came in the same span. All \
          senders send the same constant-rate title, made by ffmpeg, from memory. \"With X\" adds the kernel's workers \
@@ -245,7 +250,7 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
     let mut server = start(stage, sender, title, case)?;
     // Only now: whoever starts a server asks it by this wire whether it is ready.
     let _end = DeadEnd::set(stage)?;
-    let detector = Detector::start(RECEIVER_CORE)?;
+    let watch = case.is_heard.then(|| heard::Watch::start(stage)).transpose()?.flatten();
     match &inboxes {
         Some(inboxes) => inboxes.wait_until_all_have_some(&mut server)?,
         None => interrupt::sleep_until(clock::now() + BEGINS)?,
@@ -260,7 +265,7 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
     let came = (stage.wire.received()? - came) as f64 / (PAYLOAD + f64::from(header));
     let switches = self::switches(server.process()).zip(switches);
     server.check()?;
-    let gaps = heard::gaps(stage, detector)?;
+    let gaps = heard::Watch::stop(watch)?;
     drop(server);
     ensure!(came >= 1.0, "nothing came");
     let heard = inboxes.map(|inboxes| what_came(inboxes, rate, measured, &gaps)).transpose()?;
@@ -295,6 +300,7 @@ fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, gaps: &[Span]) -> 
         j1s: j.mean,
         j1s_p99: j.p99,
         df_p99: df.p99,
+        calm: grid.largest_piece().map_or(0.0, |piece| piece.length().0 as f64 / 1e9),
         dropped,
     })
 }
@@ -495,7 +501,7 @@ impl Settings {
             Sender::TactusXdpCoarse => ("back_end = \"af_xdp\"\ntick = \"500 us\"", "0 ms"),
             Sender::TactusGathered => ("", "8 ms"),
             Sender::TactusFrames | Sender::TactusRtp => ("back_end = \"af_packet\"", "8 ms"),
-            Sender::TactusRtpTight => ("back_end = \"af_packet\"", "7.9 ms"),
+            Sender::TactusRtpTight => ("back_end = \"af_packet\"\ntick = \"500 us\"", "7.9 ms"),
             Sender::TactusPatient => ("", "20 ms"),
             Sender::Htb | Sender::Threads | Sender::Multicat | Sender::Ffmpeg => return None,
         };
@@ -555,6 +561,7 @@ fn summarise(found: &Found, report: &mut Report) {
         "J 1 s, %",
         "J 1 s p99, %",
         "DF p99, ms",
+        "in calm, s",
         "lost by the receiver",
     ];
     let mut quality = Table::new("how even they come", &quality);
@@ -585,6 +592,7 @@ fn summarise(found: &Found, report: &mut Report) {
                 heard(|h| h.j1s),
                 heard(|h| h.j1s_p99),
                 heard(|h| h.df_p99),
+                heard(|h| h.calm),
                 heard(|h| h.dropped as f64),
             ]);
         }
