@@ -22,8 +22,15 @@ use crate::netns::Side;
 use crate::peers::Server;
 use crate::priority;
 
-/// The port of the first stream; the others follow.
+/// The port of the first stream.
 pub const PORT: u16 = 20_000;
+/// From one stream's port to the next one's: the port between them is that of RTCP, whose reports are no payload.
+const APART: u16 = 2;
+
+/// Where a stream goes whose first one goes to `first`.
+pub fn behind(first: SocketAddr, stream: u16) -> SocketAddr {
+    SocketAddr::new(first.ip(), first.port() + APART * stream)
+}
 /// How often each socket is emptied: a stream of 8.8 Mbit/s has 17 datagrams waiting by then.
 const SWEEP: Nanos = Nanos::from_millis(20);
 /// What a socket holds: a second of 8.8 Mbit/s, as the kernel counts it.
@@ -123,8 +130,7 @@ impl Inboxes {
 }
 
 fn inbox(stream: usize) -> Result<Datagrams> {
-    let port = PORT + u16::try_from(stream)?;
-    let to = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let to = behind((Ipv4Addr::UNSPECIFIED, PORT).into(), u16::try_from(stream)?);
     let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
     // What comes as one the kernel would cut at the sender's cost, whose core it does it on.
     Ok(Datagrams::open(&wanted)?.stamped()?.gathered()?)
@@ -195,9 +201,7 @@ impl Whereto {
     /// The address of a stream.
     pub fn of(&self, stream: u16) -> SocketAddr {
         match self.every {
-            1.. if stream.is_multiple_of(self.every) => {
-                SocketAddr::new(self.to.ip(), self.to.port() + stream / self.every)
-            }
+            1.. if stream.is_multiple_of(self.every) => behind(self.to, stream / self.every),
             _ => (Ipv4Addr::from_bits(GROUPS.to_bits() + u32::from(stream)), PORT).into(),
         }
     }

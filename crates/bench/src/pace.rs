@@ -14,7 +14,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use tactus_sys::outlet::{self, UdpLink, Way};
 
 use crate::clock;
-use crate::datagrams::Whereto;
+use crate::datagrams::{Whereto, behind};
 
 const BODY: [u8; PAYLOAD.0 as usize] = [0x47; PAYLOAD.0 as usize];
 /// Most datagrams of one call.
@@ -134,8 +134,7 @@ pub fn flows(options: &Flows) -> Result<()> {
         }
         while let Some(departure) = pacer.poll_send(now) {
             let flow = joined.iter().position(|class| *class == departure.class);
-            let mut to = options.to;
-            to.set_port(to.port() + flow.map_or(0, |flow| flow as u16));
+            let to = behind(options.to, flow.map_or(0, |flow| flow as u16));
             send(&mut port, &socket, to, 1)?;
             pacer.offer(now, departure.class, packet);
         }

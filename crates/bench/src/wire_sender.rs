@@ -16,6 +16,7 @@ use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_sys::gaps::{GapLink, GapTerms};
 use tactus_sys::outlet::{self, UdpLink, Way};
 
+use crate::datagrams::behind;
 use crate::{clock, priority};
 
 /// Who keeps the time.
@@ -110,9 +111,7 @@ impl Agenda {
         self.due.pop();
         let next = self.clocks[usize::from(stream)].due(Bytes((number + 1) * PAYLOAD.0));
         self.due.push(Reverse((next, stream, number + 1)));
-        let mut to = self.to;
-        to.set_port(to.port() + stream);
-        Some((to, due))
+        Some((behind(self.to, stream), due))
     }
 }
 
@@ -163,8 +162,7 @@ fn sleep(options: &Options, outlet: &OwnedFd, begin: MonoTime) -> Result<()> {
     let send = |stream: u16| -> Result<()> {
         drop(priority::fifo(20));
         let clock = clock_of(options, stream, begin);
-        let mut to = options.to;
-        to.set_port(to.port() + stream);
+        let to = behind(options.to, stream);
         let mut port = UdpLink::new();
         for number in 0u64.. {
             clock::sleep_until(clock.due(Bytes(number * PAYLOAD.0)));
