@@ -29,6 +29,7 @@ pub mod classes;
 
 pub mod disk;
 pub mod group;
+pub mod hogs;
 pub mod netns;
 pub mod sink;
 pub mod titles;

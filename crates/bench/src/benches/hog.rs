@@ -3,20 +3,19 @@
 //! Promise: 200 cold streams run before the hogs start and while they burn; both phases are judged
 //! alike. The receiver shares the hogs' core but not their class: it has SCHED_FIFO.
 
-use std::thread;
-
 use anyhow::Result;
 use serde_json::json;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use super::{RECEIVER_CORE, Stage, say};
 use crate::figures::windows::Span;
+use crate::hogs::Hogs;
 use crate::peers::{Peer, Tactus, Tuning};
 use crate::phase::{self, Phase};
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::run::{Extra, Scene};
 use crate::titles::Titles;
-use crate::{clock, interrupt, machine, priority};
+use crate::{interrupt, machine};
 
 const RATE: BitRate = BitRate(8_800_000);
 const STREAMS: usize = 200;
@@ -70,19 +69,8 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
 /// Burns the core of the control side from `from` to `to`.
 fn burn(from: MonoTime, to: MonoTime) -> Result<()> {
     interrupt::sleep_until(from)?;
-    thread::scope(|scope| {
-        for _ in 0..HOGS {
-            scope.spawn(|| {
-                // Unpinned, a hog is no hog of this core; it then burns nothing.
-                if priority::pin(RECEIVER_CORE).is_ok() {
-                    while clock::now() < to && !interrupt::asked() {
-                        std::hint::spin_loop();
-                    }
-                }
-            });
-        }
-    });
-    Ok(())
+    let _hogs = Hogs::start(RECEIVER_CORE, HOGS)?;
+    interrupt::sleep_until(to)
 }
 
 fn summarise(calm: &[Phase], hogged: &[Phase], underruns: u64, report: &mut Report) {

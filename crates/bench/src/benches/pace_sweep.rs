@@ -7,9 +7,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -21,6 +18,7 @@ use super::{RECEIVER_CORE, SERVER_CORE, SERVER_CORES, Stage, say};
 use crate::datagrams::{Inboxes, PORT, Reading};
 use crate::figures::jitter;
 use crate::figures::windows::Grid;
+use crate::hogs::Hogs;
 use crate::peers::{Server, measure_volume};
 use crate::report::{Plot, Report, Table, Verdict, spread};
 use crate::spread::Spread;
@@ -147,7 +145,7 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
             Server::start_silent(&command, folder, &stage.wire)?
         }
     };
-    let hogs = Hogs::start(stage.options.beside)?;
+    let hogs = Hogs::start(SERVER_CORE, stage.options.beside)?;
     let Heard { measured, spent, gaps, traces, dropped } = listen(stage, server, inboxes, WARM_UP)?;
     drop(hogs);
     let packets = traces[0].between(measured.from, measured.to).len();
@@ -165,41 +163,6 @@ fn run(stage: &Stage, sender: Sender, title: &Path, rate: BitRate) -> Result<Fig
         us_per_packet: spent.tree * 1e6 / packets as f64,
         dropped,
     })
-}
-
-/// Threads on the server's core that never rest, at the priority that every program has.
-struct Hogs {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Hogs {
-    fn start(count: usize) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let threads = (0..count).map(|_| {
-            let stop = Arc::clone(&stop);
-            std::thread::Builder::new().spawn(move || {
-                // Unpinned it would rest the server's core.
-                if priority::pin(SERVER_CORE).is_ok() {
-                    while !stop.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                }
-            })
-        });
-        let threads = threads.collect::<Result<_, _>>()?;
-        Ok(Self { stop, threads })
-    }
-}
-
-impl Drop for Hogs {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It has no way to panic.
-            drop(thread.join());
-        }
-    }
 }
 
 /// A title that is long enough not to be a cache line, and is sent again and again.

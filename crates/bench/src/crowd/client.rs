@@ -242,7 +242,9 @@ impl Session {
         let answer = self.answer().with_context(|| format!("{method} is not answered"))?;
         let status = answer.head.lines().next().unwrap_or_default();
         if !status.starts_with("RTSP/1.0 200") {
-            bail!("{method}: {status}");
+            // What is missing stands in the body.
+            let why = answer.head.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim());
+            bail!("{method}: {status} {why}");
         }
         ensure!(answer.field("cseq") == Some(&*sequence), "{method}: another CSeq");
         Ok(answer)
