@@ -153,7 +153,29 @@ impl Gathering {
         }
     }
 
-    /// How many datagrams of a stream of `rate` one message holds.
+    /// Whether datagrams wait for nothing but the next turn, in which all that is due by then leaves.
+    const fn is_by_turn(self) -> bool {
+        self.within.0 <= self.grid.0
+    }
+
+    /// When the last may be due of those that leave with one that is due at `first`.
+    const fn until(self, first: MonoTime) -> MonoTime {
+        match self.is_by_turn() {
+            true => self.leaves(first),
+            false => MonoTime(first.0 + self.within.0),
+        }
+    }
+
+    /// How many datagrams of a stream of `rate` are one message at most.
+    const fn most(self, rate: BitRate) -> u64 {
+        match self.is_by_turn() {
+            // A turn finds now one more, now one less of them due.
+            true => rate.bytes_in(self.within).0 / PAYLOAD.0 + 1,
+            false => self.datagrams(rate),
+        }
+    }
+
+    /// How many datagrams of a stream of `rate` one message holds, as a rule.
     pub const fn datagrams(self, rate: BitRate) -> u64 {
         let (within, all) = (rate.bytes_in(self.within), rate.bytes_in(self.burst));
         let (by_wait, by_burst) = (within.0 / PAYLOAD.0 + 1, all.0 / PAYLOAD.0);
@@ -238,9 +260,9 @@ impl Cutter {
     pub fn new(cutting: Cutting) -> Self {
         let Cutting { form, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
-        let within = gathering.datagrams(stuffed.unwrap_or(clock.rate()));
+        let together = gathering.most(stuffed.unwrap_or(clock.rate()));
         let most = u64::from(segments_max.clamp(1, SEGMENTS_MAX));
-        let datagrams_max = within.clamp(1, most) as u32;
+        let datagrams_max = together.clamp(1, most) as u32;
         let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
         let counting = plan.as_ref().and_then(|plan| plan.counting.as_ref());
         let stamper = counting.map_or_else(Stamper::default, Counting::stamper);
@@ -371,16 +393,21 @@ impl Cutter {
         let most = left.div_ceil(PAYLOAD.0).min(u64::from(self.datagrams_max)) as u32;
         let mut datagrams = 1;
         let mut due = self.due(0);
-        let first = due;
-        // Where all have one rate as many as allowed are due within the burst.
-        if self.line().is_none() {
-            datagrams = most;
-            due = self.due(mutant!(BurstEarly, 0, most - 1));
-        } else {
-            while datagrams < most && self.due(datagrams).since(first) <= self.gathering.within {
+        if most == 1 {
+            // By far the most streams, which are slow beside a tick.
+        } else if self.line().is_some() {
+            let until = self.gathering.until(due);
+            while datagrams < most && self.due(datagrams) <= until {
                 due = self.due(datagrams);
                 datagrams += 1;
             }
+        } else {
+            // Where all have one rate as many as allowed are due within the burst.
+            datagrams = match self.gathering.is_by_turn() {
+                true => self.due_by(self.gathering.until(due)).min(most),
+                false => most,
+            };
+            due = self.due(mutant!(BurstEarly, 0, datagrams - 1));
         }
         let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
         let in_front = self.front().saturating_sub(self.at).min(bytes);
@@ -392,7 +419,12 @@ impl Cutter {
     fn next_stuffed(&self, len: Option<Bytes>) -> Option<Message> {
         let mut taken = Bytes(0);
         let mut datagrams = 0;
-        while datagrams < self.datagrams_max && !self.is_over(self.taken + taken, datagrams, len) {
+        let turn = self.gathering.is_by_turn().then(|| self.gathering.until(self.due(0)));
+        let is_in_turn = |nth| turn.is_none_or(|turn| self.due(nth) <= turn);
+        while datagrams < self.datagrams_max
+            && is_in_turn(datagrams)
+            && !self.is_over(self.taken + taken, datagrams, len)
+        {
             taken += Bytes(TS * self.of_title(datagrams, self.taken + taken, len));
             datagrams += 1;
         }
@@ -683,6 +715,12 @@ impl Cutter {
 
     fn due(&self, nth: u32) -> MonoTime {
         self.due_at(self.begins_at(nth))
+    }
+
+    /// How many of the next datagrams, all of one rate, are due by `until`, at which the first is.
+    fn due_by(&self, until: MonoTime) -> u32 {
+        let ahead = self.clock.allowed(until).saturating_sub(self.at);
+        (ahead.0 / PAYLOAD.0 + 1).min(u32::MAX.into()) as u32
     }
 
     /// When a byte is due, counted over all that leaves.

@@ -65,6 +65,29 @@ proptest! {
     }
 
     #[test]
+    fn without_a_burst_a_message_is_what_is_due_in_a_turn_neither_more_nor_less(
+        rate in 1_000_000u64..5_000_000_000, tick in 50_000u64..2_000_000, stuffed in any::<bool>(),
+        planned in any::<bool>(),
+    ) {
+        let clock = ByteClock::new(MonoTime(1_000_000_007), BitRate(rate));
+        let gathering = Gathering::of(Nanos(0), Nanos(tick));
+        let stuff = (stuffed && planned).then_some(BitRate(rate));
+        let plan = planned.then(|| Arc::new(Plan { stuff, ..Plan::default() }));
+        let plain = cutting(clock, Nanos(0));
+        let mut cutter = Cutter::new(Cutting { gathering, plan, segments_max: 44, ..plain });
+        let turn = |due: MonoTime| due.0.div_ceil(tick);
+        for _ in 0..40 {
+            let message = cutter.next(None).expect("it has no end");
+            let due = |nth: u64| clock.due(Bytes(message.at.0 + PAYLOAD.0 * nth));
+            let count = u64::from(message.datagrams);
+            let leaves = turn(message.due);
+            prop_assert!((0..count).all(|nth| turn(due(nth)) == leaves), "{message:?}");
+            prop_assert!(count == 44 || turn(due(count)) > leaves, "{message:?}");
+            cutter.advance(&message);
+        }
+    }
+
+    #[test]
     fn numbers_follow_each_other_and_timestamps_are_due_times(
         rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
     ) {
