@@ -26,13 +26,13 @@ proptest! {
     ) {
         let gathering = Gathering::of(Nanos(burst), Nanos(tick));
         let leaves = gathering.leaves(MonoTime(due)).since(MonoTime(due));
-        prop_assert!(gathering.leaves(MonoTime(due)) >= MonoTime(due) && leaves < gathering.grid);
-        prop_assert!(gathering.grid.0.is_multiple_of(tick), "it leaves in a turn");
-        let most = if gathering.grid.0 > tick { burst } else { burst.max(tick) + tick };
-        prop_assert!(gathering.within.0 + gathering.grid.0 <= most);
+        prop_assert!(gathering.leaves(MonoTime(due)) >= MonoTime(due) && leaves < gathering.grid());
+        prop_assert!(gathering.grid().0.is_multiple_of(tick), "it leaves in a turn");
+        let most = if gathering.grid().0 > tick { burst } else { burst.max(tick) + tick };
+        prop_assert!(gathering.within().0 + gathering.grid().0 <= most);
         // The first of a message waits for the others, and for the moment at which they leave.
         let count = gathering.datagrams(BitRate(rate));
-        let waits = BitRate(rate).time_for(PAYLOAD).times(count - 1) + gathering.grid;
+        let waits = BitRate(rate).time_for(PAYLOAD).times(count - 1) + gathering.grid();
         prop_assert!(count == 1 || waits <= Nanos(most) + Nanos(count), "{waits:?}");
     }
 
