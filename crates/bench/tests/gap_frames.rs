@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::mpsc;
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
+use tactus_bench::datagrams::{PORT, behind};
 use tactus_bench::netns::Wire;
 use tactus_bench::peers::Server;
 use tactus_core::units::BitRate;
@@ -14,7 +15,6 @@ const WIRE: BitRate = BitRate(100_000_000);
 const RATE: u64 = 8_800_000;
 const STREAMS: usize = 3;
 const GROUP: [u8; 4] = [239, 213, 0, 1];
-const PORT: u16 = 20_000;
 /// Frames that are looked at: half a second.
 const FRAMES: usize = 5000;
 /// They must fit into what the socket holds, since the kernel throws away what does not: 4 KiB each.
@@ -135,7 +135,8 @@ fn look(bytes: &[u8]) -> Frame {
             Kind::Pause { quanta: word(16) }
         }
         0x0800 if bytes[30..34] == GROUP => {
-            let stream = usize::from(word(36).wrapping_sub(PORT));
+            let to = |stream: &u16| behind((GROUP, PORT).into(), *stream).port() == word(36);
+            let stream = (0..STREAMS as u16).find(to).map_or(STREAMS, usize::from);
             Kind::Datagram { stream, payload: bytes.len() - 42 }
         }
         _ => Kind::Other,
