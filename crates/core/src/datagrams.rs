@@ -317,28 +317,32 @@ impl Cutter {
             return None;
         }
         let most = left.div_ceil(PAYLOAD.0).min(u64::from(self.datagrams_max)) as u32;
-        let mut datagrams = 1;
-        let mut due = self.due(0);
-        if most == 1 {
-            // By far the most streams, which are slow beside a tick.
-        } else if self.line().is_some() {
-            let until = self.gathering.until(due);
-            while datagrams < most && self.due(datagrams) <= until {
-                due = self.due(datagrams);
-                datagrams += 1;
-            }
-        } else {
-            // Where all have one rate as many as allowed are due within the burst.
-            datagrams = match self.gathering.is_by_turn() {
-                true => self.due_by(self.gathering.until(due)).min(most),
-                false => most,
-            };
-            due = self.due(mutant!(BurstEarly, 0, datagrams - 1));
-        }
+        let first = self.due(0);
+        // By far the most streams are slow beside a tick.
+        let (datagrams, due) = if most > 1 { self.together(first, most) } else { (1, first) };
         let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
         let in_front = self.front().saturating_sub(self.at).min(bytes);
         let (at, from, taken) = (self.at, self.taken, bytes - in_front);
         Some(Message { at, bytes, from, taken, datagrams, due })
+    }
+
+    /// How many of the next `most` datagrams leave with the one that is due at `first`, and when the last of them is due.
+    fn together(&self, first: MonoTime, most: u32) -> (u32, MonoTime) {
+        let until = self.gathering.until(first);
+        if self.line().is_some() {
+            let (mut datagrams, mut due) = (1, first);
+            while datagrams < most && self.due(datagrams) <= until {
+                due = self.due(datagrams);
+                datagrams += 1;
+            }
+            return (datagrams, due);
+        }
+        // Where all have one rate as many as allowed are due within the burst.
+        let datagrams = match self.gathering.is_by_turn() {
+            true => self.due_by(until).min(most),
+            false => most,
+        };
+        (datagrams, self.due(mutant!(BurstEarly, 0, datagrams - 1)))
     }
 
     /// As [`next`](Self::next): datagrams are full, and leave at the rate that was asked for.
