@@ -10,6 +10,7 @@ mod gathering;
 mod plan;
 
 use alloc::sync::Arc;
+use core::ops::Range;
 
 use crate::byte_clock::ByteClock;
 use crate::mutant;
@@ -101,7 +102,7 @@ pub struct Message {
     pub taken: Bytes,
     /// In how many datagrams.
     pub datagrams: u32,
-    /// When the last of them is due; none leaves before.
+    /// When the last of those is due that leave together as a rule. None leaves before; what is behind those is late.
     pub due: MonoTime,
 }
 
@@ -155,7 +156,9 @@ pub struct Cutter {
     /// Bytes that have left, and how many of them are the title's.
     at: Bytes,
     taken: Bytes,
+    /// How many datagrams a message has at most: as a rule, and of one that is late.
     datagrams_max: u32,
+    segments_max: u32,
     gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
@@ -187,8 +190,8 @@ impl Cutter {
         let Cutting { form, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
         let together = gathering.most(stuffed.unwrap_or(clock.rate()));
-        let most = u64::from(segments_max.clamp(1, SEGMENTS_MAX));
-        let datagrams_max = together.clamp(1, most) as u32;
+        let segments_max = segments_max.clamp(1, SEGMENTS_MAX);
+        let datagrams_max = together.clamp(1, segments_max.into()) as u32;
         let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
         let counting = plan.as_ref().and_then(|plan| plan.counting.as_ref());
         let stamper = counting.map_or_else(Stamper::default, Counting::stamper);
@@ -201,6 +204,7 @@ impl Cutter {
             at: Bytes(0),
             taken: Bytes(0),
             datagrams_max,
+            segments_max,
             gathering,
             turn,
             plan,
@@ -308,18 +312,28 @@ impl Cutter {
 
     /// The next message of a stream whose title has `len` bytes, or of one without an end; none after the last.
     pub fn next(&self, len: Option<Bytes>) -> Option<Message> {
+        self.next_late(len, MonoTime(0))
+    }
+
+    /// The same with all that is due by `late` beside what leaves together as a rule: whoever is late has no time to send
+    /// messages one by one.
+    pub fn next_late(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         if self.stuffed().is_some() {
-            return self.next_stuffed(len);
+            return self.next_stuffed(len, late);
         }
         let end = len.map_or(u64::MAX, |len| len.0 + self.front().0);
         let left = end.saturating_sub(self.at.0);
         if left == 0 {
             return None;
         }
-        let most = left.div_ceil(PAYLOAD.0).min(u64::from(self.datagrams_max)) as u32;
+        let limit = left.div_ceil(PAYLOAD.0).min(u64::from(self.segments_max)) as u32;
+        let most = limit.min(self.datagrams_max);
         let first = self.due(0);
         // By far the most streams are slow beside a tick.
-        let (datagrams, due) = if most > 1 { self.together(first, most) } else { (1, first) };
+        let (mut datagrams, due) = if most > 1 { self.together(first, most) } else { (1, first) };
+        if late > due {
+            datagrams = self.count_by(late, datagrams..limit);
+        }
         let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
         let in_front = self.front().saturating_sub(self.at).min(bytes);
         let (at, from, taken) = (self.at, self.taken, bytes - in_front);
@@ -329,36 +343,43 @@ impl Cutter {
     /// How many of the next `most` datagrams leave with the one that is due at `first`, and when the last of them is due.
     fn together(&self, first: MonoTime, most: u32) -> (u32, MonoTime) {
         let until = self.gathering.until(first);
-        if self.line().is_some() {
-            let (mut datagrams, mut due) = (1, first);
-            while datagrams < most && self.due(datagrams) <= until {
-                due = self.due(datagrams);
-                datagrams += 1;
-            }
-            return (datagrams, due);
-        }
         // Where all have one rate as many as allowed are due within the burst.
-        let datagrams = match self.gathering.is_by_turn() {
-            true => self.due_by(until).min(most),
+        let datagrams = match self.gathering.is_by_turn() || self.line().is_some() {
+            true => self.count_by(until, 1..most),
             false => most,
         };
         (datagrams, self.due(mutant!(BurstEarly, 0, datagrams - 1)))
     }
 
-    /// As [`next`](Self::next): datagrams are full, and leave at the rate that was asked for.
-    fn next_stuffed(&self, len: Option<Bytes>) -> Option<Message> {
+    /// How many of the next datagrams are due by `until`, by which so many as the range begins with are in any case, and at
+    /// most its end.
+    fn count_by(&self, until: MonoTime, count: Range<u32>) -> u32 {
+        if self.line().is_none() {
+            return self.due_by(until).clamp(count.start, count.end);
+        }
+        let mut rest = count.clone();
+        rest.find(|&nth| self.due(nth) > until).unwrap_or(count.end)
+    }
+
+    /// As [`next_late`](Self::next_late): datagrams are full, and leave at the rate that was asked for.
+    fn next_stuffed(&self, len: Option<Bytes>, late: MonoTime) -> Option<Message> {
         let mut taken = Bytes(0);
-        let mut datagrams = 0;
+        let (mut datagrams, mut due) = (0, MonoTime(0));
         let turn = self.gathering.is_by_turn().then(|| self.gathering.until(self.due(0)));
-        let is_in_turn = |nth| turn.is_none_or(|turn| self.due(nth) <= turn);
-        while datagrams < self.datagrams_max
-            && is_in_turn(datagrams)
-            && !self.is_over(self.taken + taken, datagrams, len)
-        {
+        while datagrams < self.segments_max && !self.is_over(self.taken + taken, datagrams, len) {
+            let own = self.due(datagrams);
+            let is_in_turn = turn.is_none_or(|turn| own <= turn);
+            if datagrams < self.datagrams_max && is_in_turn {
+                due = own;
+            } else if own > late {
+                break;
+            }
             taken += Bytes(TS * self.of_title(datagrams, self.taken + taken, len));
             datagrams += 1;
         }
-        let due = self.due(datagrams.checked_sub(1)?);
+        if datagrams == 0 {
+            return None;
+        }
         let (at, from) = (self.at, self.taken);
         let bytes = Bytes(PAYLOAD.0 * u64::from(datagrams));
         Some(Message { at, bytes, from, taken, datagrams, due })
@@ -411,18 +432,30 @@ impl Cutter {
         }
     }
 
-    /// Makes the payload of the next message in `bytes`, of which the last `message.taken` are the title's.
+    /// Whether the payloads of the next message are the title's bytes one after the other: nothing is put in front of them or
+    /// between them.
+    pub fn is_in_place(&self) -> bool {
+        self.stuffed().is_none() && self.at >= self.front()
+    }
+
+    /// Makes the payloads of the next message in `bytes`, with `room` bytes in front of each for whatever stands there. The
+    /// title's are in their places already where [nothing moves them](Self::is_in_place), else all together at the end.
     ///
     /// # Panics
     /// When it is not the next one, or `bytes` are not as many.
-    pub fn compose(&mut self, message: &Message, bytes: &mut [u8]) -> Composed {
-        assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0);
+    pub fn compose(&mut self, message: &Message, bytes: &mut [u8], room: usize) -> Composed {
+        let rooms = u64::from(message.datagrams) * room as u64;
+        assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0 + rooms);
         let mut composed = Composed::default();
-        let (stuffed, front) = (self.stuffed().is_some(), self.front());
-        if !stuffed && self.at >= front {
-            self.stamp_title(bytes);
+        if self.is_in_place() {
+            let mut title = self.taken;
+            for payload in payloads(bytes, room) {
+                self.stamp_title(title, payload);
+                title += Bytes(payload.len() as u64);
+            }
             return composed;
         }
+        let (stuffed, front) = (self.stuffed().is_some(), self.front());
         let mut from = bytes.len() - message.taken.0 as usize;
         let mut title = self.taken;
         let end = self.taken + message.taken;
@@ -430,7 +463,7 @@ impl Cutter {
         for nth in 0..message.datagrams {
             let mut own = if stuffed { self.of_title(nth, title, Some(end)) } else { u64::MAX };
             let due = if stuffed { self.due(nth) } else { MonoTime(0) };
-            let datagram = (at + PAYLOAD.0 as usize).min(bytes.len());
+            let datagram = (at + PAYLOAD.0 as usize).min(message.bytes.0 as usize);
             while at < datagram {
                 let len = (TS as usize).min(datagram - at);
                 let out = self.at + Bytes(at as u64);
@@ -439,15 +472,16 @@ impl Cutter {
                     false if own > 0 && title < end => Slot::Title,
                     false => Slot::Null,
                 };
+                let place = at + room * (nth as usize + 1);
                 match slot {
                     Slot::Front(front) => {
                         let plan = self.plan.as_ref().expect("what stands in front is in the plan");
-                        bytes[at..at + len].copy_from_slice(&plan.front[front..front + len]);
+                        bytes[place..place + len].copy_from_slice(&plan.front[front..front + len]);
                     }
                     Slot::Title => {
                         // Where nothing is put between them, they lie where they are to be.
-                        if from != at {
-                            bytes.copy_within(from..from + len, at);
+                        if from != place {
+                            bytes.copy_within(from..from + len, place);
                         }
                         own -= 1;
                         from += len;
@@ -456,11 +490,11 @@ impl Cutter {
                         }
                     }
                     Slot::Null => {
-                        bytes[at..at + len].copy_from_slice(&NULL_PACKET[..len]);
+                        bytes[place..place + len].copy_from_slice(&NULL_PACKET[..len]);
                         composed.nulls += 1;
                     }
                 }
-                if let Some(packet) = bytes[at..].first_chunk_mut() {
+                if let Some(packet) = bytes[place..place + len].first_chunk_mut() {
                     self.stamp(slot, title, out, packet);
                 }
                 if matches!(slot, Slot::Title) {
@@ -472,12 +506,13 @@ impl Cutter {
         composed
     }
 
-    /// Makes clocks and counters run on in the next packets of the title, which lie where they are to be.
-    fn stamp_title(&mut self, bytes: &mut [u8]) {
+    /// Makes clocks and counters run on in packets of the title that lie where they are to be; `title` is where in it they
+    /// begin.
+    fn stamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
         if self.stamps().is_none() {
             return;
         }
-        let (mut title, ahead) = (self.taken, self.at - self.taken);
+        let ahead = self.at - self.taken;
         let turn_ends = |this: &Self| this.turn.map_or(u64::MAX, |turn| (this.part + 1) * turn.0);
         let mut end = turn_ends(self);
         for packet in bytes.as_chunks_mut().0 {
@@ -700,6 +735,12 @@ impl Cutter {
         // In two parts, of which neither can be too large.
         (since / 100_000).wrapping_mul(9).wrapping_add(since % 100_000 * 9 / 100_000) as u32
     }
+}
+
+/// The payloads of a message, of which each has `room` bytes in front.
+pub fn payloads(bytes: &mut [u8], room: usize) -> impl Iterator<Item = &mut [u8]> {
+    let step = if room == 0 { bytes.len().max(1) } else { room + PAYLOAD.0 as usize };
+    bytes.chunks_mut(step).map(move |datagram| &mut datagram[room..])
 }
 
 /// Two clocks may be 100 ms apart without a mark (TR 101 290, 2.3b), of which the title before and the one behind take up to

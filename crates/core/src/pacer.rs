@@ -276,6 +276,22 @@ impl Pacer {
         self.settle(id);
     }
 
+    /// How long after the turn that was wanted this one came: what is due in it has been late by up to so much.
+    pub fn behind(&self) -> Nanos {
+        self.now.since(self.before + self.tick)
+    }
+
+    /// A packet that has not left is larger than it was offered as.
+    ///
+    /// # Panics
+    /// When the class has no packet, and when it is larger than [`PACKET_MAX`] now, or smaller than it was.
+    pub fn enlarge(&mut self, class: ClassId, bytes: Bytes) {
+        let id = self.find(class).expect("a class that is there has a packet");
+        let packet = self.nodes[id as usize].packet.as_mut().expect("it has not left");
+        assert!(packet.bytes <= bytes && bytes <= PACKET_MAX, "it grows, up to 1 MiB");
+        packet.bytes = bytes;
+    }
+
     /// Takes a stream's packet back, if it has not left: the stream pauses, or has something else to
     /// send.
     pub fn withdraw(&mut self, class: ClassId) -> Option<Packet> {

@@ -328,7 +328,7 @@ impl PacketServer {
 
     fn gather(&mut self, now: MonoTime) {
         self.pacer.turn_to(now + self.ahead);
-        self.look_ahead();
+        self.look_ahead(now);
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {
@@ -351,7 +351,9 @@ impl PacketServer {
             let is_changed = entry.cutter.changes(&message);
             let in_cache = matches!(self.memories[entry.volume], Memory::PageCache);
             let is_copied = is_changed || in_cache || !self.watch(index, &message);
-            if is_copied && let Err(errno) = self.copy(now, index, message, is_changed) {
+            if !is_copied {
+                self.batch.add_headers(entry_of(&mut self.entries, index), &message);
+            } else if let Err(errno) = self.copy(now, index, message) {
                 self.close(index, Outcome::DiskFailed(errno));
                 continue;
             }

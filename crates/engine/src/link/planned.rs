@@ -279,7 +279,7 @@ impl<'a, F: Fn() -> I, I: Iterator<Item = &'a Fed>> Supply<'a, F> {
         outer.copy_from_slice(&frame::head(channel, (rtp::HEADER + payload) as u16));
         inner.copy_from_slice(&cutter.header(0).expect("packets in frames are of RTP"));
         if cutter.changes(&message) {
-            cutter.compose(&message, staged);
+            cutter.compose(&message, staged, 0);
         }
         if cutter.watches() {
             cutter.watch(staged);

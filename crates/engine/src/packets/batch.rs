@@ -20,9 +20,9 @@ pub(super) const MESSAGES: usize = 64;
 /// Most parts of a call: four for each of that many, which is a header, a payload and two more where
 /// blocks meet; or nearly three of the longest messages.
 pub(super) const PARTS: usize = 256;
-/// Memory for what lies in the page cache: nine of the longest messages.
+/// Memory for what is copied: nine of the longest messages.
 const STAGE: usize = 512 * 1024;
-const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * PAYLOAD.0 as usize;
+const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * (rtp::HEADER + PAYLOAD.0 as usize);
 
 /// Messages that leave as soon as the port takes them.
 pub(super) struct Batch {
@@ -41,10 +41,10 @@ pub(super) struct Gathered {
     pub(super) index: u32,
     pub(super) message: Message,
     outlet: SocketHandle,
-    /// The first of its headers.
+    /// The first of its headers, when they are not in front of what was copied.
     header: usize,
-    /// Where its bytes are, when they have been copied.
-    staged: Option<usize>,
+    /// Where its datagrams are, when they have been copied, and how long they are.
+    staged: Option<(usize, usize)>,
     /// Which it is of its stream, when the control side has made it.
     pub(super) made: Option<u64>,
 }
@@ -80,9 +80,7 @@ impl Batch {
 
     /// Adds the message that `entry` has offered.
     pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
-        let header = self.headers.len();
-        self.headers.extend((0..message.datagrams).filter_map(|nth| entry.cutter.header(nth)));
-        let outlet = entry.sink.outlet;
+        let (header, outlet) = (self.headers.len(), entry.sink.outlet);
         let (staged, made) = (None, None);
         self.gathered.push(Gathered { index, message, outlet, header, staged, made });
     }
@@ -93,11 +91,18 @@ impl Batch {
         self.gathered.push(Gathered { index, message, outlet, header: 0, staged: None, made });
     }
 
-    /// Memory for the bytes of the message that was added last.
-    pub(super) fn stage(&mut self) -> &mut [u8] {
+    /// Writes what stands in front of the datagrams of the message that was added last, whose bytes are not copied.
+    pub(super) fn add_headers(&mut self, entry: &Entry, message: &Message) {
+        self.headers.extend((0..message.datagrams).filter_map(|nth| entry.cutter.header(nth)));
+    }
+
+    /// Memory for the datagrams of the message that was added last, with `room` in front of each.
+    pub(super) fn stage(&mut self, room: usize) -> &mut [u8] {
         let last = self.gathered.last_mut().expect("a message was added");
-        let (from, len) = (self.staged, last.message.bytes.0 as usize);
-        last.staged = Some(from);
+        let message = &last.message;
+        let len = message.bytes.0 as usize + message.datagrams as usize * room;
+        let from = self.staged;
+        last.staged = Some((from, len));
         self.staged += len;
         &mut self.stage[from..from + len]
     }
@@ -167,10 +172,7 @@ impl Batch {
             let entry = entry.expect("what a stream has gathered goes when it is closed");
             let before = described.used;
             let is_whole = match (gathered.staged, &memories[entry.volume]) {
-                (Some(from), _) => {
-                    let bytes = &self.stage[from..from + gathered.message.bytes.0 as usize];
-                    described.add_datagrams(self.headers_of(gathered, entry), gathered, [bytes])
-                }
+                (Some((from, len)), _) => described.add(&self.stage[from..from + len]),
                 (None, Memory::Arena(view)) => {
                     let pieces = parts_of(view, fed, entry, &gathered.message);
                     described.add_datagrams(self.headers_of(gathered, entry), gathered, pieces)

@@ -3,12 +3,15 @@
 //! Promise: what leaves is what the title holds there, wherever that lies: in blocks of the arena, in the page cache, or over the
 //! seam of a title that begins again. What is copied may be changed; a block never is.
 
-use tactus_core::datagrams::Message;
+use std::iter;
+
+use tactus_core::datagrams::{Message, PAYLOAD, payloads};
 use tactus_core::mutant;
-use tactus_core::ports::FilePart;
+use tactus_core::ports::{FilePart, PacketPort};
 use tactus_core::units::{Bytes, MonoTime};
 
-use super::pieces::PIECE;
+use super::entry::Entry;
+use super::pieces::{PIECE, Pieces};
 use super::{PacketServer, batch, entry_of};
 use crate::link::Memory;
 
@@ -27,32 +30,98 @@ impl PacketServer {
     }
 
     /// Copies the bytes of the message that was gathered last into memory of its own, out of the page cache or because
-    /// they are to be changed.
-    pub(super) fn copy(
+    /// they are to be changed, and puts in front of each datagram what stands there: so it is one part.
+    pub(super) fn copy(&mut self, now: MonoTime, index: u32, message: Message) -> Result<(), i32> {
+        let entry = entry_of(&mut self.entries, index);
+        let room = entry.header();
+        let staged = self.batch.stage(room);
+        let is_in_place = entry.cutter.is_in_place();
+        let title = staged.len() - message.taken.0 as usize;
+        match &self.memories[entry.volume] {
+            Memory::Arena(view) => {
+                let parts = batch::parts_of(view, &self.fed, entry, &message);
+                if is_in_place {
+                    fill(payloads(staged, room), parts);
+                } else {
+                    fill(iter::once(&mut staged[title..]), parts);
+                }
+            }
+            Memory::PageCache => {
+                let mut file = File { port: self.port.as_mut(), pieces: &mut self.pieces, entry };
+                file.read(now, index, message.from.0, &mut staged[title..])?;
+                if is_in_place && room > 0 {
+                    spread(staged, room, title);
+                }
+            }
+        }
+        let missed = entry.cutter.missed();
+        let composed = entry.cutter.compose(&message, staged, room);
+        self.counters.stuffed.add(composed.nulls.into());
+        self.counters.slots_late.add(composed.late.into());
+        self.counters.unstamped.add(entry.cutter.missed() - missed);
+        if entry.cutter.watches() {
+            payloads(staged, room).for_each(|payload| entry.cutter.watch(payload));
+        }
+        if room > 0 {
+            let datagrams = staged.chunks_mut(room + PAYLOAD.0 as usize);
+            for (datagram, nth) in datagrams.zip(0..) {
+                let header = entry.cutter.header(nth).expect("there is room for it");
+                datagram[..room].copy_from_slice(&header);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fills `places` one after the other with what `parts` hold.
+fn fill<'a, 'b>(
+    mut places: impl Iterator<Item = &'a mut [u8]>,
+    parts: impl Iterator<Item = &'b [u8]>,
+) {
+    let Some(mut into) = places.next().filter(|first| !first.is_empty()) else { return };
+    for mut part in parts {
+        while !part.is_empty() {
+            let len = part.len().min(into.len());
+            let (here, behind) = into.split_at_mut(len);
+            here.copy_from_slice(&part[..len]);
+            (into, part) = (behind, &part[len..]);
+            if into.is_empty() {
+                // Where the parts behind are is cold, and nobody's business yet.
+                let Some(next) = places.next() else { return };
+                into = next;
+            }
+        }
+    }
+    panic!("only what was fed is offered");
+}
+
+/// Moves payloads that lie one after the other, from `from` on, to where each has `room` in front.
+fn spread(staged: &mut [u8], room: usize, mut from: usize) {
+    let (payload, mut to) = (PAYLOAD.0 as usize, room);
+    while to < from {
+        let len = payload.min(staged.len() - from);
+        staged.copy_within(from..from + len, to);
+        (from, to) = (from + len, to + payload + room);
+    }
+}
+
+/// A title in the page cache.
+struct File<'a> {
+    port: &'a mut dyn PacketPort,
+    pieces: &'a mut Pieces,
+    entry: &'a Entry,
+}
+
+impl File<'_> {
+    /// Fills `into` with what comes from byte `at` of the stream on, counted over all turns.
+    fn read(
         &mut self,
         now: MonoTime,
         index: u32,
-        message: Message,
-        is_changed: bool,
+        mut at: u64,
+        mut into: &mut [u8],
     ) -> Result<(), i32> {
-        let entry = entry_of(&mut self.entries, index);
-        let staged = self.batch.stage();
-        let own = (message.bytes - message.taken).0 as usize;
-        let mut into = &mut staged[own..];
-        if let Memory::Arena(view) = &self.memories[entry.volume] {
-            for part in batch::parts_of(view, &self.fed, entry, &message) {
-                let len = part.len().min(into.len());
-                let (here, behind) = into.split_at_mut(len);
-                here.copy_from_slice(&part[..len]);
-                into = behind;
-                // Where the blocks behind are is cold, and nobody's business yet.
-                if into.is_empty() {
-                    break;
-                }
-            }
-            assert!(into.is_empty(), "only what was fed is offered");
-        }
-        let mut at = message.from.0;
+        let Entry { file, turn, first_byte, sent, available, .. } = *self.entry;
         while !into.is_empty() {
             let held = self.pieces.from(index, at);
             if !held.is_empty() {
@@ -62,32 +131,22 @@ impl PacketServer {
                 (into, at) = (behind, at + len as u64);
                 continue;
             }
-            let turn = mutant!(SeamIgnored, None, entry.turn).map_or(u64::MAX, |turn| turn.0);
+            let turn = mutant!(SeamIgnored, None, turn).map_or(u64::MAX, |turn| turn.0);
             let here = at % turn;
-            let fed = (entry.sent + entry.available).0.saturating_sub(at);
+            let fed = (sent + available).0.saturating_sub(at);
             let most = fed.max(into.len() as u64).min(turn - here);
-            let offset = entry.first_byte + Bytes(here);
+            let offset = first_byte + Bytes(here);
             if into.len() >= PIECE {
                 let len = most.min(into.len() as u64);
                 let (own, behind) = into.split_at_mut(len as usize);
-                self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, own)?;
+                self.port.read(now, FilePart { file, offset, len: len as u32 }, own)?;
                 (into, at) = (behind, at + len);
                 continue;
             }
             let len = most.min(PIECE as u64);
             let room = self.pieces.room(index, len as usize);
-            self.port.read(now, FilePart { file: entry.file, offset, len: len as u32 }, room)?;
+            self.port.read(now, FilePart { file, offset, len: len as u32 }, room)?;
             self.pieces.keep(index, at..at + len);
-        }
-        if is_changed {
-            let missed = entry.cutter.missed();
-            let composed = entry.cutter.compose(&message, staged);
-            self.counters.stuffed.add(composed.nulls.into());
-            self.counters.slots_late.add(composed.late.into());
-            self.counters.unstamped.add(entry.cutter.missed() - missed);
-        }
-        if entry.cutter.watches() {
-            entry.cutter.watch(staged);
         }
         Ok(())
     }

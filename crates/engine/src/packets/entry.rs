@@ -105,6 +105,18 @@ impl Entry {
         (!self.is_starved).then_some(message)
     }
 
+    /// Puts what else is due by `late` into the message that has been offered; what it is on the wire then, if it grows.
+    pub(super) fn catch_up(&mut self, late: MonoTime) -> Option<Bytes> {
+        let offered = self.offered?;
+        let message = self.cutter.next_late(self.len, late)?;
+        let ready = self.sent + self.available - self.cutter.taken();
+        if message.datagrams == offered.datagrams || ready < message.taken {
+            return None;
+        }
+        self.offered = Some(message);
+        Some(self.wire(&message))
+    }
+
     /// What a message is on the wire.
     pub(super) fn wire(&self, message: &Message) -> Bytes {
         self.sink.form.wire(message.bytes, message.datagrams, ip_of(&self.sink))
@@ -117,6 +129,11 @@ impl Entry {
 
     pub(super) fn has_header(&self) -> bool {
         matches!(self.sink.form, Form::Rtp(_))
+    }
+
+    /// How long it is.
+    pub(super) fn header(&self) -> usize {
+        self.sink.form.header().0 as usize
     }
 
     /// Whether every byte has been sent, and there will be no more.

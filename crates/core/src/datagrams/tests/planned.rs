@@ -62,7 +62,7 @@ fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
         let before = vec![0; (message.bytes - message.taken).0 as usize];
         let mut payload: Vec<u8> = before.into_iter().chain(own.copied()).collect();
         if cutter.changes(&message) {
-            let Composed { nulls, late } = cutter.compose(&message, &mut payload);
+            let Composed { nulls, late } = cutter.compose(&message, &mut payload, 0);
             (sum.nulls, sum.late) = (sum.nulls + nulls, sum.late + late);
         }
         bytes.extend(payload);
