@@ -111,6 +111,8 @@ mod switch {
         SeamIgnored,
         /// A message is offered when the first of its bytes is there.
         OfferedUnready,
+        /// Who is late sends what is due in the next 50 ms, too.
+        LateEarly,
     }
 
     impl Mutant {
@@ -157,7 +159,7 @@ mod switch {
         ];
 
         /// Those of the packet server, which only worlds with datagrams tell.
-        pub const OF_DATAGRAMS: [Self; 10] = [
+        pub const OF_DATAGRAMS: [Self; 11] = [
             Self::BurstEarly,
             Self::SequenceByMessage,
             Self::TimestampOfMessage,
@@ -168,6 +170,7 @@ mod switch {
             Self::CancelForgotten,
             Self::SeamIgnored,
             Self::OfferedUnready,
+            Self::LateEarly,
         ];
     }
 

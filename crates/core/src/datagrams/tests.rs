@@ -88,6 +88,33 @@ proptest! {
     }
 
     #[test]
+    fn whoever_is_late_sends_all_that_is_due_and_nothing_else(
+        rate in 1_000_000u64..50_000_000, burst in 0u64..20_000_000, packets in 1u64..2_000,
+        late in 0u64..200_000_000, stuffed in any::<bool>(), planned in any::<bool>(),
+    ) {
+        let clock = ByteClock::new(MonoTime(1_000_000_007), BitRate(rate));
+        let stuff = (stuffed && planned).then_some(BitRate(rate * 2));
+        let plan = planned.then(|| Arc::new(Plan { stuff, ..Plan::default() }));
+        let mut cutter = Cutter::new(Cutting { plan, ..cutting(clock, Nanos(burst)) });
+        let len = Some(Bytes(packets * TS));
+        let mut left = Bytes(0);
+        while let Some(usual) = cutter.next(len) {
+            let late = usual.due + Nanos(late);
+            let message = cutter.next_late(len, late).unwrap();
+            prop_assert_eq!((message.at, message.from, message.due), (usual.at, usual.from, usual.due));
+            let (usual, count) = (usual.datagrams, message.datagrams);
+            prop_assert!(usual <= count && count <= SEGMENTS_MAX);
+            prop_assert!((usual..count).all(|nth| cutter.due(nth) <= late));
+            cutter.advance(&message);
+            left += message.taken;
+            // What is behind it is not due, unless there is nothing or no room.
+            let next = cutter.next(len);
+            prop_assert!(count == SEGMENTS_MAX || next.is_none() || cutter.due(0) > late);
+        }
+        prop_assert_eq!(Some(left), len);
+    }
+
+    #[test]
     fn numbers_follow_each_other_and_timestamps_are_due_times(
         rate in 100_000u64..1_000_000_000, burst in 0u64..4_000_000, pause in 0u64..SECOND.0,
     ) {

@@ -6,6 +6,7 @@
 
 use std::hint::black_box;
 
+use tactus_core::mutant;
 use tactus_core::units::{MonoTime, Nanos};
 
 use super::{Of, PacketServer};
@@ -36,6 +37,7 @@ impl PacketServer {
             let Some(offered) = entry.offered else { continue };
             // A class that may not send more is late because of that.
             let late = turn.min(offered.due + behind);
+            let late = mutant!(LateEarly, late + Nanos::from_millis(50), late);
             if let Some(bytes) = entry.catch_up(late) {
                 self.pacer.enlarge(entry.class, bytes);
             }

@@ -348,6 +348,41 @@ fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
 }
 
 #[test]
+fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
+    for memory in BOTH {
+        for burst in [Nanos(0), MILLISECOND.times(16)] {
+            let mut stage = Stage::new(memory);
+            let stream = start(&mut stage, Wish { burst, ..Wish::rtp(1) });
+            stage.pass(SECOND);
+            let messages = stage.control.counters.packets.messages.value();
+            let before = left(&stage, stream).len();
+            stage.stand_still(MILLISECOND.times(60));
+            assert_eq!(stage.control.counters.packets.messages.value(), messages + 1);
+            let datagrams = left(&stage, stream);
+            // A gap is 5.02 ms, and what waits for a message waits for three of them.
+            assert!(
+                (10..=13).contains(&(datagrams.len() - before)),
+                "{}",
+                datagrams.len() - before
+            );
+            let latest = stage.control.counters.streams[stream.index as usize].lateness_max.value();
+            assert!((40_000_000..=60_000_000).contains(&latest), "nothing is hidden: {latest}");
+            stage.pass(SECOND.times(10));
+            let datagrams = left(&stage, stream);
+            assert_eq!(payload(&datagrams), content(1, 0, TITLE.0));
+            let begin = datagrams[0].at;
+            for (nth, each) in datagrams.iter().enumerate() {
+                // The first one waited for its message, and for a tick.
+                assert!(each.at + burst + TICK >= begin + due(nth), "{nth} is early");
+                let is_late = each.at > begin + due(nth) + burst.max(TICK) + TICK;
+                assert!(!is_late || (before..before + 13).contains(&nth), "{nth} is late");
+            }
+            assert_eq!(stage.control.counters.packets.stalls.value(), 0);
+        }
+    }
+}
+
+#[test]
 fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);

@@ -59,13 +59,21 @@ fn play(mut cutter: Cutter, title: &[u8], turns: u64) -> Heard {
     while let Some(message) = cutter.next(Some(len)) {
         let from = message.from.0 as usize % title.len();
         let own = title.iter().cycle().skip(from).take(message.taken.0 as usize);
-        let before = vec![0; (message.bytes - message.taken).0 as usize];
-        let mut payload: Vec<u8> = before.into_iter().chain(own.copied()).collect();
+        // With something in front of each datagram, and without.
+        let room = if due.len() % 2 == 0 { rtp::HEADER } else { 0 };
+        let mut staged = vec![0; message.bytes.0 as usize + message.datagrams as usize * room];
+        if cutter.is_in_place() {
+            let places = payloads(&mut staged, room).flatten();
+            places.zip(own).for_each(|(place, &byte)| *place = byte);
+        } else {
+            let begin = staged.len() - message.taken.0 as usize;
+            staged[begin..].iter_mut().zip(own).for_each(|(place, &byte)| *place = byte);
+        }
         if cutter.changes(&message) {
-            let Composed { nulls, late } = cutter.compose(&message, &mut payload, 0);
+            let Composed { nulls, late } = cutter.compose(&message, &mut staged, room);
             (sum.nulls, sum.late) = (sum.nulls + nulls, sum.late + late);
         }
-        bytes.extend(payload);
+        payloads(&mut staged, room).for_each(|payload| bytes.extend_from_slice(payload));
         due.extend((0..message.datagrams).map(|nth| cutter.due(nth)));
         cutter.advance(&message);
     }
