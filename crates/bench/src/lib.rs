@@ -22,6 +22,7 @@ pub mod figures;
 pub mod gaps;
 pub mod host;
 pub mod phase;
+pub mod speed;
 
 pub mod report;
 

@@ -16,6 +16,7 @@ use crate::figures::windows::Span;
 use crate::gaps::Detector;
 use crate::host::Host;
 use crate::peers::Server;
+use crate::speed::{Seen, Speed};
 use crate::{clock, interrupt};
 
 /// Each window of a run had a gap in it.
@@ -57,18 +58,28 @@ pub(super) fn listen(
     interrupt::sleep_until(measured.to)?;
     let spent = Look::take()?.since(&before, server.process());
     server.check()?;
-    let gaps = Watch::stop(watch)?;
+    let Away { gaps, .. } = Watch::stop(watch, measured)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
     Ok(Heard { measured, spent, gaps, traces, dropped })
 }
 
-/// Both cores, watched for stretches in which they stood still.
+/// Both cores, watched for what the host takes of them.
 pub(super) struct Watch {
     /// The receiver's.
     detector: Detector,
     /// The server's, if the kernel lets it be seen.
     host: Option<Host>,
+    speed: Speed,
+}
+
+/// What the host took.
+#[derive(Debug, Default)]
+pub(super) struct Away {
+    /// Stretches in which a core stood still.
+    pub(super) gaps: Vec<Span>,
+    /// How much of the server's core there was.
+    pub(super) core: Seen,
 }
 
 impl Watch {
@@ -80,16 +91,17 @@ impl Watch {
         if let Err(error) = &host {
             say(&format!("what the host takes of the server's core is not seen: {error:#}"));
         }
-        Ok(Some(Self { detector: Detector::start(RECEIVER_CORE)?, host: host.ok() }))
+        let (detector, speed) = (Detector::start(RECEIVER_CORE)?, Speed::watch(SERVER_CORE)?);
+        Ok(Some(Self { detector, host: host.ok(), speed }))
     }
 
-    /// When one of them stood still, where it counts.
-    pub(super) fn stop(watch: Option<Self>) -> Result<Vec<Span>> {
-        let Some(Self { detector, host }) = watch else { return Ok(vec![]) };
+    /// What was seen where it counts.
+    pub(super) fn stop(watch: Option<Self>, measured: Span) -> Result<Away> {
+        let Some(Self { detector, host, speed }) = watch else { return Ok(Away::default()) };
         let mut gaps = detector.stop()?;
         if let Some(host) = host {
             gaps.extend(host.stop()?);
         }
-        Ok(gaps)
+        Ok(Away { gaps, core: speed.stop(measured)? })
     }
 }

@@ -118,7 +118,8 @@ fn run(stage: &Stage, joins: u64) -> Result<Run> {
     inboxes.wait_until_all_have_some(&mut server)?;
     interrupt::sleep_until(clock::now() + SECOND.times(joins))?;
     server.check()?;
-    let gaps = heard::Watch::stop(watch)?;
+    let all = Span { from: begun, to: clock::now() };
+    let heard::Away { gaps, .. } = heard::Watch::stop(watch, all)?;
     drop(server);
     let (traces, dropped) = inboxes.stop()?;
     let first = |flow: usize| traces[flow].steps().first().map(|step| step.at);

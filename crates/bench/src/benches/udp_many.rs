@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use super::heard::{self, StoodStill};
+use super::heard::{self, Away, StoodStill};
 use super::{RECEIVER_CORE, SERVER_CORES, Stage, say};
 use crate::arrivals::Trace;
 use crate::cpu::Look;
@@ -148,6 +148,11 @@ struct Heard {
     df_p99: f64,
     /// For so many seconds without a gap: the longest stretch, which is what DF is told of.
     calm: f64,
+    /// For how much of the time somebody else worked on the sender's core, in percent.
+    slow: f64,
+    /// DF over the longest stretch in which nobody did, if there is any, and how long that is.
+    df_whole: Option<f64>,
+    whole: f64,
     /// What the receiver's sockets dropped.
     dropped: u64,
 }
@@ -265,10 +270,10 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
     let came = (stage.wire.received()? - came) as f64 / (PAYLOAD + f64::from(header));
     let switches = self::switches(server.process()).zip(switches);
     server.check()?;
-    let gaps = heard::Watch::stop(watch)?;
+    let away = heard::Watch::stop(watch, measured)?;
     drop(server);
     ensure!(came >= 1.0, "nothing came");
-    let heard = inboxes.map(|inboxes| what_came(inboxes, rate, measured, &gaps)).transpose()?;
+    let heard = inboxes.map(|inboxes| what_came(inboxes, rate, measured, &away)).transpose()?;
     let expected = rate.0 as f64 / 8.0 / PAYLOAD * spent.wall * case.streams as f64;
     let cost = spent.cost(&stage.idle);
     let us = |seconds: f64| seconds * 1e6 / came;
@@ -282,9 +287,12 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
     })
 }
 
-fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, gaps: &[Span]) -> Result<Heard> {
+fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, away: &Away) -> Result<Heard> {
     let (traces, dropped) = inboxes.stop()?;
+    let Away { gaps, core } = away;
     let grid = Grid::new(measured, SECOND, gaps);
+    let whole = Grid::new(measured, SECOND, &[&gaps[..], &core.shared].concat());
+    let piece = |grid: &Grid| grid.largest_piece().map_or(0.0, |it| it.length().0 as f64 / 1e9);
     let j = jitter::jitter(&traces, rate, &grid).ok_or(StoodStill)?;
     let df = delay_factor::per_run(&traces, rate, &grid).ok_or(StoodStill)?;
     let calm: Vec<Span> = grid.kept().collect();
@@ -300,7 +308,10 @@ fn what_came(inboxes: Inboxes, rate: BitRate, measured: Span, gaps: &[Span]) -> 
         j1s: j.mean,
         j1s_p99: j.p99,
         df_p99: df.p99,
-        calm: grid.largest_piece().map_or(0.0, |piece| piece.length().0 as f64 / 1e9),
+        calm: piece(&grid),
+        slow: core.slow * 100.0,
+        df_whole: delay_factor::per_run(&traces, rate, &whole).map(|df| df.p99),
+        whole: piece(&whole),
         dropped,
     })
 }
@@ -562,6 +573,9 @@ fn summarise(found: &Found, report: &mut Report) {
         "J 1 s p99, %",
         "DF p99, ms",
         "in calm, s",
+        "core shared, %",
+        "DF p99 on a whole core, ms",
+        "of a whole core, s",
         "lost by the receiver",
     ];
     let mut quality = Table::new("how even they come", &quality);
@@ -593,6 +607,9 @@ fn summarise(found: &Found, report: &mut Report) {
                 heard(|h| h.j1s_p99),
                 heard(|h| h.df_p99),
                 heard(|h| h.calm),
+                heard(|h| h.slow),
+                values(&|f| f.heard.as_ref()?.df_whole),
+                heard(|h| h.whole),
                 heard(|h| h.dropped as f64),
             ]);
         }
