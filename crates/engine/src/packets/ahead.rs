@@ -12,7 +12,7 @@ use tactus_core::units::{MonoTime, Nanos};
 use super::{Of, PacketServer};
 
 impl PacketServer {
-    /// Once in a turn: reads the state of those whose time has come, and then what that points to.
+    /// Once in a turn, before anything leaves.
     pub(super) fn look_ahead(&mut self, now: MonoTime) {
         let turn = self.pacer.work().turns;
         if std::mem::replace(&mut self.looked_up, turn) == turn {
@@ -44,6 +44,7 @@ impl PacketServer {
         }
     }
 
+    /// Reads the state of those whose time has come, and then what that points to.
     fn read_ahead(&self) {
         let woken = || {
             self.pacer.woken().iter().filter_map(|&class| match self.streams_of[class as usize] {
