@@ -4,6 +4,8 @@
 //! due it takes from the engine's counters, as RTCP does. Every datagram that comes then says of that moment "no
 //! later than" and, while nothing is at fault, "no earlier than".
 
+use std::mem;
+
 use tactus_core::datagrams::{Form, Gathering, Session};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
@@ -49,6 +51,8 @@ pub(super) struct Flow {
 pub(super) struct Passed {
     pub(super) payload: u64,
     pub(super) datagrams: u64,
+    /// The timestamp of the last of them, counted from the first of the stream.
+    ticks: u32,
 }
 
 const PAYLOAD: u64 = 1316;
@@ -109,6 +113,7 @@ impl Flow {
         require(is_cut && fits, Invariant::RightBytes, || {
             format!("a message of {len} bytes in {segment} at {now:?}: {self:?}")
         });
+        let before = self.ticks;
         let mut head = [0; HEADER];
         let (mut at, mut next) = (0, self.sent);
         for part in parts {
@@ -130,7 +135,9 @@ impl Flow {
                 part = behind;
             }
         }
-        Passed { payload, datagrams: datagrams as u64 }
+        // What a full socket does not take comes again.
+        let ticks = mem::replace(&mut self.ticks, before);
+        Passed { payload, datagrams: datagrams as u64, ticks }
     }
 
     /// RFC 3550, section 5.1; RFC 2250, section 2.
@@ -180,13 +187,16 @@ impl Flow {
 
     /// Notes that a message has left, or was refused, which is the same to its clock.
     pub(super) fn pass(&mut self, now: MonoTime, passed: Passed) {
-        let Passed { payload, datagrams } = passed;
+        let Passed { payload, datagrams, ticks } = passed;
+        self.ticks = ticks;
         let (first, last) = (self.datagrams, self.datagrams + datagrams - 1);
         let Cast { burst, tick, lateness, rate, .. } = self.cast;
         let gathering = Gathering::of(burst, tick);
         let (within, grid) = (gathering.within(), gathering.grid());
         let waits = Nanos(self.span(last) - self.span(first));
-        require(waits <= within, Invariant::NeverLate, || {
+        // A turn that comes late finds more due, and by so much it may be late.
+        let stall = if self.cast.delivery.is_promised { Nanos(0) } else { STALL };
+        require(waits <= within + grid + lateness + stall, Invariant::NeverLate, || {
             format!("{datagrams} datagrams in one message at {now:?}: {self:?}")
         });
         self.sent += payload;
