@@ -100,17 +100,20 @@ impl Entry {
     /// The next message, when all of it is in memory; none also when there will be no more.
     pub(super) fn next(&mut self) -> Option<Message> {
         let message = self.cutter.next(self.len)?;
-        let ready = self.sent + self.available - self.cutter.taken();
-        self.is_starved = ready < mutant!(OfferedUnready, Bytes(1), message.taken);
+        self.is_starved = self.ready() < mutant!(OfferedUnready, Bytes(1), message.taken);
         (!self.is_starved).then_some(message)
+    }
+
+    /// What is in memory of the title and has not been cut.
+    fn ready(&self) -> Bytes {
+        self.sent + self.available - self.cutter.taken()
     }
 
     /// Puts what else is due by `late` into the message that has been offered; what it is on the wire then, if it grows.
     pub(super) fn catch_up(&mut self, late: MonoTime) -> Option<Bytes> {
         let offered = self.offered?;
         let message = self.cutter.next_late(self.len, late)?;
-        let ready = self.sent + self.available - self.cutter.taken();
-        if message.datagrams == offered.datagrams || ready < message.taken {
+        if message.datagrams == offered.datagrams || self.ready() < message.taken {
             return None;
         }
         self.offered = Some(message);
