@@ -6,16 +6,15 @@
 //! The server's core is not watched: there a server's own kernel work, which no priority interrupts,
 //! would pass for a standstill and excuse the lateness that it causes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tactus_core::units::{MILLISECOND, Nanos};
 
 use crate::clock;
 use crate::figures::windows::Span;
 use crate::priority;
+use crate::watcher::Watcher;
 
 /// A step of the clock longer than this is a gap.
 pub const GAP: Nanos = MILLISECOND;
@@ -30,24 +29,17 @@ const PERIOD: Nanos = Nanos::from_micros(200);
 
 /// A running detector.
 #[derive(Debug)]
-pub struct Detector {
-    stop: Arc<AtomicBool>,
-    watcher: JoinHandle<Result<Vec<Span>>>,
-}
+pub struct Detector(Watcher<Result<Vec<Span>>>);
 
 impl Detector {
     /// Watches `core`.
     pub fn start(core: usize) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let watcher = std::thread::Builder::new().name("gaps".into());
-        Ok(Self { stop, watcher: watcher.spawn(move || watch(core, &seen))? })
+        Watcher::start("gaps", move |stop| watch(core, stop)).map(Self)
     }
 
     /// Ends the watch and returns the gaps.
     pub fn stop(self) -> Result<Vec<Span>> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.watcher.join().map_err(|_| anyhow!("the gap detector panicked"))?
+        self.0.stop()?
     }
 }
 

@@ -6,11 +6,9 @@
 //! as stolen time, but not always: here steps of 12 ms were seen that no counter showed. The timer rests where the core has
 //! nothing to do, and what is missing by that is no gap.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler, data::Record};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
@@ -18,6 +16,7 @@ use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
 use crate::clock;
 use crate::figures::windows::Span;
 use crate::gaps::GAP;
+use crate::watcher::Watcher;
 
 /// Between two interrupts.
 const PERIOD: Nanos = Nanos::from_micros(200);
@@ -28,10 +27,7 @@ const FETCH: Nanos = MILLISECOND.times(100);
 
 /// A core that is watched.
 #[derive(Debug)]
-pub struct Host {
-    stop: Arc<AtomicBool>,
-    watcher: JoinHandle<Beats>,
-}
+pub struct Host(Watcher<Beats>);
 
 impl Host {
     /// Watches `core`; an error where the kernel gives no such timer (`kernel.perf_event_paranoid`, a container).
@@ -47,24 +43,20 @@ impl Host {
             .and_then(|counter| counter.sampled(KEPT))
             .with_context(|| format!("a timer on core {core}"))?;
         sampler.enable()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let watcher = std::thread::Builder::new().name("host".into());
-        let watcher = watcher.spawn(move || {
+        let watch = Watcher::start("host", move |stop| {
             let mut beats = Beats::default();
-            while !seen.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 clock::sleep(FETCH);
                 fetch(&mut sampler, &mut beats);
             }
             beats
-        })?;
-        Ok(Self { stop, watcher })
+        });
+        watch.map(Self)
     }
 
     /// Ends the watch and returns when the core was gone; an error if nothing was seen at all.
     pub fn stop(self) -> Result<Vec<Span>> {
-        self.stop.store(true, Ordering::Relaxed);
-        let beats = self.watcher.join().map_err(|_| anyhow!("the watch of the host panicked"))?;
+        let beats = self.0.stop()?;
         ensure!(beats.count > 0, "the timer never interrupted the core");
         Ok(beats.gaps)
     }

@@ -16,6 +16,7 @@ mod random;
 pub mod read_ahead;
 pub mod search;
 pub mod spread;
+mod watcher;
 
 pub mod cpu;
 pub mod figures;

@@ -7,16 +7,15 @@
 //! does not slow it down.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
 use crate::figures::windows::Span;
 use crate::priority;
+use crate::watcher::Watcher;
 
 /// Between two looks.
 const PERIOD: Nanos = MILLISECOND.times(10);
@@ -32,10 +31,7 @@ static SHORTEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A core that is looked at.
 #[derive(Debug)]
-pub struct Speed {
-    stop: Arc<AtomicBool>,
-    watcher: JoinHandle<Result<Vec<Look>>>,
-}
+pub struct Speed(Watcher<Result<Vec<Look>>>);
 
 /// One look.
 #[derive(Clone, Copy, Debug)]
@@ -56,16 +52,12 @@ pub struct Seen {
 impl Speed {
     /// Looks at `core` from now on.
     pub fn watch(core: usize) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let watcher = std::thread::Builder::new().name("speed".into());
-        Ok(Self { stop, watcher: watcher.spawn(move || watch(core, &seen))? })
+        Watcher::start("speed", move |stop| watch(core, stop)).map(Self)
     }
 
     /// Ends it and returns what was seen while it `measured`.
     pub fn stop(self, measured: Span) -> Result<Seen> {
-        self.stop.store(true, Ordering::Relaxed);
-        let looks = self.watcher.join().map_err(|_| anyhow!("the look at the core panicked"))??;
+        let looks = self.0.stop()??;
         Ok(judge(&looks, Nanos(SHORTEST.load(Ordering::Relaxed)), measured))
     }
 }
