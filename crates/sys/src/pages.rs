@@ -19,9 +19,11 @@
 //!  new life of a place ──► pipe emptied ──► discarder: FADV_DONTNEED
 //! ```
 
+mod alone;
 mod compare;
 mod discard;
 mod pin;
+mod resident;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -34,9 +36,11 @@ use tactus_core::units::MonoTime;
 
 use crate::thread;
 use crate::workers::{Work, Workers};
+use alone::Alone;
 use compare::Comparer;
 use discard::{Discarder, Kept};
 use pin::{Pin, Pipe};
+use resident::is_in_memory;
 
 /// The disk port on the page cache.
 pub struct DiskPages {
@@ -120,7 +124,11 @@ impl DiskPort for DiskPages {
         }
         let pipe = Arc::clone(&pin.pipe);
         let compare = pin.started(transfer.sum);
-        let at = if is_in_memory(transfer) { 0 } else { self.workers.idlest(1..) };
+        let at = if is_in_memory(transfer.file, transfer.offset.0, transfer.len) {
+            0
+        } else {
+            self.workers.idlest(1..)
+        };
         self.workers.push(at, Job { transfer, compare, part: Part::New { pipe, keep: is_new } });
         self.in_flight += 1;
         Ok(())
@@ -161,34 +169,6 @@ impl DiskPort for DiskPages {
         None
     }
 }
-
-/// Whether all of it is in the page cache or on its way there. `cachestat` (Linux 6.5) looks without
-/// reading anything; without it every block may have to be waited for.
-fn is_in_memory(transfer: Transfer) -> bool {
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        len: u64,
-    }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Found {
-        cached: u64,
-        others: [u64; 4],
-    }
-    let range = Range { offset: transfer.offset.0, len: u64::from(transfer.len) };
-    let mut found = Found::default();
-    // SAFETY: both structures live through the call and have the layout of `cachestat_range` and
-    // `cachestat`; a wrong descriptor is an error.
-    let result = unsafe {
-        libc::syscall(CACHESTAT, transfer.file.0, &raw const range, &raw mut found, 0_u32)
-    };
-    result == 0 && found.cached >= u64::from(transfer.len).div_ceil(PAGE)
-}
-
-/// The system call's number, the same on every architecture.
-const CACHESTAT: libc::c_long = 451;
-const PAGE: u64 = 4096;
 
 struct Job {
     transfer: Transfer,
@@ -260,10 +240,13 @@ impl Work for Filler {
     fn abandon(&mut self, _job: Job) {}
 }
 
-/// Splices the transfer into its pipe; less is there only at the end of the file.
+/// Splices the transfer into its pipe; less is there only at the end of the file. What cannot be read
+/// is looked at again: the error may be another block's, read together with this one.
 fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
     let mut offset = transfer.offset.0 as i64;
     let end = transfer.offset.0 as i64 + i64::from(transfer.len);
+    let mut alone: Option<Alone> = None;
+    let mut looks = 1;
     while offset < end {
         let left = (end - offset) as usize;
         match pin::splice(transfer.file.0, Some(&mut offset), pipe.0.as_raw_fd(), left) {
@@ -271,11 +254,19 @@ fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
             // The pipe is full before the end: of its last page the file has only a part.
             Err(libc::EAGAIN) => break,
             Ok(_) | Err(libc::EINTR) => (),
+            Err(_) if looks < LOOKS => {
+                looks += 1;
+                alone.get_or_insert_with(|| Alone::begin(transfer.file)).forget(offset, end);
+            }
             Err(errno) => return Err(errno),
         }
     }
     Ok((offset - transfer.offset.0 as i64) as u32)
 }
+
+/// How often a page is tried: once as the kernel likes, and twice alone, as who reads beside may have the
+/// kernel read it together with others again. A failing disk takes seconds for each.
+const LOOKS: u32 = 3;
 
 /// Another descriptor of the same open file: the first may be closed before the place is filled anew.
 /// None when there is no room for one; then its pages leave the cache when the kernel needs room.

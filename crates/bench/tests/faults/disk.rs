@@ -84,6 +84,26 @@ fn f_05_a_read_error_ends_its_stream_and_no_other() {
     }
 }
 
+/// The page cache reads far ahead of a long title, in folios of up to 2 MiB, and a bad sector spoils the
+/// whole of its folio.
+#[test]
+fn f_05_by_way_of_the_page_cache_no_more_is_lost_than_the_block_that_cannot_be_read() {
+    const FIRST_BAD: usize = 127 * 262_144;
+    let mut stage = Stage::new(Plan { sendfile: true, ..Plan::default() });
+    let bad = stage.store("bad.ts", 40_000_000);
+    let at = stage.disks[0].position("bad.ts", FIRST_BAD as u64 + 100_000).expect("it is stored");
+    stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
+    for known in [false, true] {
+        stage.disk().forget("bad.ts").expect("the kernel forgets");
+        let ended = stage.server.ask("GET", "/bad.ts?rate=max", "", b"");
+        assert!(!ended.is_whole, "it cannot be read");
+        assert!(ended.body == bad[..FIRST_BAD], "{} bytes, known {known}", ended.body.len());
+        let beyond = format!("Range: bytes={}-\r\n", FIRST_BAD + 262_144);
+        let beyond = stage.server.ask("GET", "/bad.ts?rate=max", &beyond, b"");
+        assert!(beyond.is_whole && beyond.body == bad[FIRST_BAD + 262_144..]);
+    }
+}
+
 /// Where the block begins that holds the byte that cannot be read.
 const FIRST_BAD: usize = 3_000_000 / 262_144 * 262_144;
 

@@ -5,7 +5,7 @@
 //! those that have been deleted: an open file keeps its room on the disk.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -105,7 +105,10 @@ impl Seat {
                 Note::Filled { place, kept } => self.kept[place as usize] = Some(kept),
                 Note::Emptied { place } => {
                     if let Some(kept) = self.kept[place as usize].take() {
-                        discard(&kept, self.block);
+                        // A folio goes only as a whole, and may have begun in an earlier block; it goes
+                        // with its last one.
+                        let from = kept.offset - kept.offset % FOLIO_MAX;
+                        discard(kept.file.as_raw_fd(), from, kept.offset + u64::from(self.block));
                     }
                 }
             }
@@ -120,18 +123,16 @@ impl Seat {
     }
 }
 
-fn discard(kept: &Kept, block: u32) {
-    // A folio goes only as a whole, and may have begun in an earlier block; it goes with its last one.
-    // What other places refer to stays.
-    let from = kept.offset - kept.offset % FOLIO_MAX;
-    let len = kept.offset + u64::from(block) - from;
-    let (file, advice) = (kept.file.as_raw_fd(), libc::POSIX_FADV_DONTNEED);
+/// Has the kernel forget a part of a file, as far as nobody refers to it.
+pub(super) fn discard(file: RawFd, from: u64, to: u64) {
     // SAFETY: takes numbers only. It is advice: a refusal changes nothing.
-    unsafe { libc::posix_fadvise(file, from as i64, len as i64, advice) };
+    unsafe {
+        libc::posix_fadvise(file, from as i64, (to - from) as i64, libc::POSIX_FADV_DONTNEED)
+    };
 }
 
 /// Largest folio of the page cache on common machines: one huge page.
-const FOLIO_MAX: u64 = 2 << 20;
+pub(super) const FOLIO_MAX: u64 = 2 << 20;
 /// How often it looks.
 const LOOK: Nanos = Nanos::from_millis(250);
 /// How often it asks whether files have been deleted.

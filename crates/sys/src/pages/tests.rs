@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use super::resident::PAGE;
 use super::*;
 use tactus_core::ports::{BlockRef, Direction};
 use tactus_core::units::Bytes;
@@ -74,10 +75,14 @@ impl Fixture {
         }
     }
 
+    fn is_in_memory(&self, block: u64) -> bool {
+        is_in_memory(FileHandle(self.file.as_raw_fd()), block * u64::from(BLOCK), BLOCK)
+    }
+
     /// Whether a block stays when the kernel takes back what nobody refers to.
     fn left_of(&self, block: u64) -> bool {
         self.forget();
-        is_in_memory(Transfer { len: BLOCK, ..self.transfer(0, 0, block) })
+        self.is_in_memory(block)
     }
 }
 
@@ -100,10 +105,9 @@ fn a_filled_block_stays_in_memory_until_its_place_is_filled_anew() {
 fn what_is_given_up_leaves_the_page_cache_by_itself() {
     let mut fixture = Fixture::new(1);
     fixture.fill(fixture.transfer(0, 1, 0));
-    let given_up = fixture.transfer(0, 1, 0);
     fixture.fill(fixture.transfer(0, 2, 12));
     // A real clock: the thread looks four times a second. Without it, this would not end.
-    while is_in_memory(given_up) {
+    while fixture.is_in_memory(0) {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -1,0 +1,38 @@
+//! What of a file is in the page cache.
+
+use tactus_core::ports::FileHandle;
+
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Found {
+    cached: u64,
+    others: [u64; 4],
+}
+
+/// How many pages of a part of a file are in the page cache, or on their way there, or have failed there.
+/// None before Linux 6.5, which has no `cachestat`; it looks without reading anything.
+pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
+    let range = Range { offset, len };
+    let mut found = Found::default();
+    // SAFETY: both structures live through the call and have the layout of `cachestat_range` and
+    // `cachestat`; a wrong descriptor is an error.
+    let result =
+        unsafe { libc::syscall(CACHESTAT, file.0, &raw const range, &raw mut found, 0_u32) };
+    (result == 0).then_some(found.cached)
+}
+
+/// Whether all of it is there; where nobody can tell, every block may have to be waited for.
+pub(super) fn is_in_memory(file: FileHandle, offset: u64, len: u32) -> bool {
+    let len = u64::from(len);
+    pages_of(file, offset, len).is_some_and(|pages| pages >= len.div_ceil(PAGE))
+}
+
+/// The system call's number, the same on every architecture.
+const CACHESTAT: libc::c_long = 451;
+pub(super) const PAGE: u64 = 4096;
