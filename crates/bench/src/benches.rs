@@ -109,6 +109,9 @@ pub struct Options {
     /// Of `pace-sweep`: so many programs that never rest beside the server, on its core, at ordinary priority.
     #[arg(long, default_value_t = 0)]
     pub beside: usize,
+    /// Of `udp-many`: what the receiver's kernel does is not done in the sender's time but on the receiver's core.
+    #[arg(long)]
+    pub apart: bool,
     /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".
     #[arg(long, value_delimiter = ';')]
     pub only: Vec<String>,
@@ -201,7 +204,10 @@ impl Stage {
             None => std::env::current_exe()?.with_file_name("tactus"),
         };
         let _read_ahead = ReadAhead::set(&options.data, options.read_ahead)?;
-        let wire = Wire::lay()?;
+        let mut wire = Wire::lay()?;
+        if options.apart {
+            wire.receive_apart(RECEIVER_CORE)?;
+        }
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });

@@ -4,6 +4,8 @@
 //! of the loopback nor the pacing of bbr shapes a result. Both vanish with the value; what a killed
 //! run leaves behind, `tactus-bench cleanup` finds by its name.
 
+mod apart;
+
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -34,6 +36,8 @@ const MSS: &str = "1460";
 pub struct Wire {
     server: String,
     receiver: String,
+    /// The receiver's part of the stack has a core of its own.
+    is_apart: bool,
 }
 
 impl Wire {
@@ -43,6 +47,7 @@ impl Wire {
         let wire = Self {
             server: format!("{NAME_PREFIX}server-{process}"),
             receiver: format!("{NAME_PREFIX}receiver-{process}"),
+            is_apart: false,
         };
         ip(&["netns", "add", &wire.server])?;
         ip(&["netns", "add", &wire.receiver])?;
@@ -98,17 +103,26 @@ impl Wire {
         RECEIVER_DEVICE
     }
 
+    /// Has a thread of the kernel on `core` do what receiving takes, which else is a part of sending.
+    pub fn receive_apart(&mut self, core: usize) -> Result<()> {
+        apart::set(&self.receiver, RECEIVER_DEVICE, core)?;
+        self.is_apart = true;
+        Ok(())
+    }
+
     /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made. What comes as
     /// one message of several datagrams has its headers once, and counts as one packet there.
     pub fn received(&self) -> Result<u64> {
-        const HEADERS: u64 = 14 + 20 + 8;
-        let enter = format!("--net={}", path(&self.receiver).display());
-        let text = command::run("nsenter", &[&enter, "cat", "/proc/net/dev"])?;
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("receiver:"));
-        let mut counts = line.into_iter().flat_map(str::split_whitespace).map(str::parse::<u64>);
-        let mut next = || counts.next().and_then(Result::ok);
-        let (bytes, packets) = next().zip(next()).context("the receiver's device has gone")?;
-        Ok(bytes.saturating_sub(packets * HEADERS))
+        const HEADERS: u64 = 20 + 8;
+        // A thread of its own counts them without Ethernet's.
+        let headers = if self.is_apart { HEADERS } else { HEADERS + 14 };
+        let counts = counts(&self.receiver, RECEIVER_DEVICE)?;
+        Ok(counts[0].saturating_sub(counts[1] * headers))
+    }
+
+    /// Packets that the receiver's device had no room for. Of a pair the sender's end counts them.
+    pub fn lost(&self) -> Result<u64> {
+        Ok(counts(&self.server, SERVER_DEVICE)?[11])
     }
 
     /// A command that runs on the server's side; the arguments of `command` follow.
@@ -183,6 +197,16 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         ip(&["netns", "delete", name])?;
     }
     Ok(ours)
+}
+
+/// What the kernel counts of a device: received bytes, packets, errors, drops and four others, then the same of what was sent.
+fn counts(namespace: &str, device: &str) -> Result<[u64; 16]> {
+    let enter = format!("--net={}", path(namespace).display());
+    let text = command::run("nsenter", &[&enter, "cat", "/proc/net/dev"])?;
+    let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let (_, line) = lines.find(|(name, _)| *name == device).context("the device has gone")?;
+    let counts: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+    counts.ok().and_then(|counts| counts.try_into().ok()).context("counts of a device")
 }
 
 fn inside(namespace: &str, command: &Command) -> Command {

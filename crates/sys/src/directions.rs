@@ -105,7 +105,7 @@ struct Answer {
 const PLACES: usize = 8192;
 const KNOWN_MAX: usize = PLACES / 2;
 const NOBODY: u16 = u16::MAX;
-/// How long an answer holds. The kernel forgets a neighbour after 30 s at the earliest.
+/// How long an answer holds at most. The kernel forgets a neighbour after 30 s at the earliest.
 const HOLDS: Nanos = SECOND.times(5);
 /// Questions under way.
 const QUESTIONS: usize = 256;
@@ -132,17 +132,21 @@ impl Directions {
             Some(known) if known.is_asked => return known.stale(),
             _ => {}
         }
-        // A full ring of questions: it is asked with the next message.
-        if self.questions.push(Question { outlet: outlet.0, key }).is_ok() {
-            let found = known.and_then(|known| known.found);
-            // What was known of a way past the kernel holds until the answer comes.
-            let until = match known {
-                Some(Known { found: Some(Found::Direct(_)), until, .. }) => until + HOLDS,
-                _ => now,
+        let way = known.and_then(Known::way);
+        // Room comes with the answers. What leaves until then must not cost more than what was promised, or many
+        // who ask at once keep each other, and the thread that answers, from the core.
+        if self.questions.push(Question { outlet: outlet.0, key }).is_err() {
+            return match (known, way) {
+                (Some(known), Some(until)) if now < until + HOLDS => known.fresh(),
+                (Some(known), _) => known.stale(),
+                (None, _) => Direction::Unknown,
             };
-            self.set(place, Known { key, found, until, is_asked: true });
-            self.resolver.bell.ring();
         }
+        let found = known.and_then(|known| known.found);
+        // What was known of a way past the kernel holds until the answer comes.
+        let until = way.map_or(now, |until| until + HOLDS);
+        self.set(place, Known { key, found, until, is_asked: true });
+        self.resolver.bell.ring();
         known.map_or(Direction::Unknown, Known::stale)
     }
 
@@ -158,7 +162,8 @@ impl Directions {
             let place = self.place(&key);
             // It may have been forgotten meanwhile.
             if let Some(known) = self.known.get_mut(usize::from(self.places[place])) {
-                *known = Known { key, found: Some(found), until: now + HOLDS, is_asked: false };
+                let until = now + holds(&key);
+                *known = Known { key, found: Some(found), until, is_asked: false };
             }
         }
     }
@@ -187,7 +192,22 @@ impl Directions {
     }
 }
 
+/// How long an answer holds: not all as long, or those that began together would ask together for ever.
+fn holds(key: &Key) -> Nanos {
+    const PARTS: u64 = 1024;
+    Nanos(HOLDS.0 / 2 + HOLDS.0 / 2 / PARTS * (key.hash() as u64 % PARTS))
+}
+
 impl Known {
+    /// Until when a way past the kernel was to hold, if one is known.
+    fn way(self) -> Option<MonoTime> {
+        matches!(self.found, Some(Found::Direct(_))).then_some(self.until)
+    }
+
+    fn fresh(self) -> Direction {
+        self.found.map_or(Direction::Unknown, Direction::Fresh)
+    }
+
     fn stale(self) -> Direction {
         self.found.map_or(Direction::Unknown, Direction::Stale)
     }
@@ -359,5 +379,54 @@ mod tests {
             }
             assert!(directions.known.len() <= KNOWN_MAX);
         }
+    }
+
+    /// A way past the kernel; by which device is told apart.
+    fn way(device: u8) -> Found {
+        let from = "192.0.2.1:9".parse().unwrap();
+        let (to_mac, from_mac) = ([1; 6], [2; 6]);
+        Found::Direct(Route { device, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 })
+    }
+
+    #[test]
+    fn destinations_that_began_together_do_not_ask_together() {
+        let mut directions = Directions::new(|_| way(0)).unwrap();
+        let begin = MonoTime(SECOND.0);
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way(0))));
+        let fresh: Vec<usize> = (0..=50)
+            .map(|tenths| begin + Nanos::from_millis(100).times(tenths))
+            .map(|now| directions.known.iter().filter(|known| now < known.until).count())
+            .collect();
+        assert_eq!((fresh[24], fresh[50]), (1000, 0), "each holds for 2.5 to 5 s");
+        let asked = fresh.windows(2).map(|pair| pair[0] - pair[1]).max();
+        assert!(asked < Some(80), "{asked:?} in a tenth of a second");
+    }
+
+    #[test]
+    fn those_that_cannot_be_asked_for_yet_hold_on() {
+        let (sender, answers) = std::sync::mpsc::channel::<()>();
+        let is_held = Arc::new(AtomicBool::new(false));
+        let holds = Arc::clone(&is_held);
+        let mut directions = Directions::new(move |_| {
+            if holds.load(Ordering::Relaxed) {
+                // Until the other end is gone.
+                answers.recv().unwrap_err();
+            }
+            way(0)
+        })
+        .unwrap();
+        let begin = MonoTime(SECOND.0);
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way(0))));
+        is_held.store(true, Ordering::Relaxed);
+        let later = begin + HOLDS;
+        let mut stale = |now| {
+            let looks = (0..1000).map(|to| ask(&mut directions, now, to));
+            looks.filter(|&look| look == Direction::Stale(way(0))).count()
+        };
+        let asked = stale(later);
+        assert!(asked < 2 * QUESTIONS, "{asked} leave by the kernel, and are asked for");
+        assert!(stale(later) <= 1, "nobody else, however often");
+        assert_eq!(stale(later + HOLDS.times(2)), 1000, "but not for ever");
+        drop(sender);
     }
 }
