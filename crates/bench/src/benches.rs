@@ -109,7 +109,7 @@ pub struct Options {
     /// Of `pace-sweep`: so many programs that never rest beside the server, on its core, at ordinary priority.
     #[arg(long, default_value_t = 0)]
     pub beside: usize,
-    /// Of `udp-many`: what the receiver's kernel does is not done in the sender's time but on the receiver's core.
+    /// Of `udp-many`: what nobody hears leaves by a device that swallows it; by the wire, receiving takes the sender's time.
     #[arg(long)]
     pub apart: bool,
     /// Only the peers whose name contains one of these, as in "62.5;nginx (sendfile)".
@@ -206,7 +206,7 @@ impl Stage {
         let _read_ahead = ReadAhead::set(&options.data, options.read_ahead)?;
         let mut wire = Wire::lay()?;
         if options.apart {
-            wire.receive_apart(RECEIVER_CORE)?;
+            wire.swallow_groups()?;
         }
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;

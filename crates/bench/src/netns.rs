@@ -4,8 +4,6 @@
 //! of the loopback nor the pacing of bbr shapes a result. Both vanish with the value; what a killed
 //! run leaves behind, `tactus-bench cleanup` finds by its name.
 
-mod apart;
-
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -28,6 +26,8 @@ const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 const RECEIVER_DEVICE: &str = "receiver";
 const SERVER_DEVICE: &str = "server";
 const NETWORK: &str = "10.213.0.0/30";
+const SWALLOWING_DEVICE: &str = "swallow";
+const GROUPS: &str = "224.0.0.0/4";
 const MTU: &str = "1500";
 const MSS: &str = "1460";
 
@@ -36,8 +36,8 @@ const MSS: &str = "1460";
 pub struct Wire {
     server: String,
     receiver: String,
-    /// The receiver's part of the stack has a core of its own.
-    is_apart: bool,
+    /// Groups leave by a device that swallows them.
+    swallows: bool,
 }
 
 impl Wire {
@@ -47,7 +47,7 @@ impl Wire {
         let wire = Self {
             server: format!("{NAME_PREFIX}server-{process}"),
             receiver: format!("{NAME_PREFIX}receiver-{process}"),
-            is_apart: false,
+            swallows: false,
         };
         ip(&["netns", "add", &wire.server])?;
         ip(&["netns", "add", &wire.receiver])?;
@@ -79,7 +79,7 @@ impl Wire {
             command::run("nsenter", &[&enter, "sysctl", "--write", "--quiet", backlog])?;
         }
         // Groups leave by the wire too.
-        ip(&["-n", &wire.server, "route", "add", "224.0.0.0/4", "dev", SERVER_DEVICE])?;
+        ip(&["-n", &wire.server, "route", "add", GROUPS, "dev", SERVER_DEVICE])?;
         Ok(wire)
     }
 
@@ -103,21 +103,33 @@ impl Wire {
         RECEIVER_DEVICE
     }
 
-    /// Has a thread of the kernel on `core` do what receiving takes, which else is a part of sending.
-    pub fn receive_apart(&mut self, core: usize) -> Result<()> {
-        apart::set(&self.receiver, RECEIVER_DEVICE, core)?;
-        self.is_apart = true;
+    /// From now on groups do not leave by the wire but by a device that swallows them, as a network card takes away what it
+    /// is given: `ifb`, which drops what nobody has redirected to it, and counts it as received. By the wire, what its other
+    /// end does with each frame is a part of sending.
+    pub fn swallow_groups(&mut self) -> Result<()> {
+        let on_server = ["-n", &self.server];
+        let make = ["link", "add", SWALLOWING_DEVICE, "mtu", MTU, "type", "ifb"];
+        ip(&[&on_server[..], &make].concat())?;
+        ip(&[&on_server[..], &["link", "set", SWALLOWING_DEVICE, "multicast", "on", "up"]]
+            .concat())?;
+        let source = SERVER_ADDRESS.to_string();
+        let route = ["route", "replace", GROUPS, "dev", SWALLOWING_DEVICE, "src", &source];
+        ip(&[&on_server[..], &route].concat())?;
+        self.swallows = true;
         Ok(())
     }
 
-    /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made. What comes as
-    /// one message of several datagrams has its headers once, and counts as one packet there.
+    /// Bytes behind the headers of UDP (IPv4) that have come to the receiver's device since it was made, or were swallowed.
+    /// What comes as one message of several datagrams has its headers once, and counts as one packet there.
     pub fn received(&self) -> Result<u64> {
-        const HEADERS: u64 = 20 + 8;
-        // A thread of its own counts them without Ethernet's.
-        let headers = if self.is_apart { HEADERS } else { HEADERS + 14 };
-        let counts = counts(&self.receiver, RECEIVER_DEVICE)?;
-        Ok(counts[0].saturating_sub(counts[1] * headers))
+        const HEADERS: u64 = 14 + 20 + 8;
+        let [bytes, packets, ..] = counts(&self.receiver, RECEIVER_DEVICE)?;
+        let mut behind = bytes.saturating_sub(packets * HEADERS);
+        if self.swallows {
+            let [bytes, packets, ..] = counts(&self.server, SWALLOWING_DEVICE)?;
+            behind += bytes.saturating_sub(packets * HEADERS);
+        }
+        Ok(behind)
     }
 
     /// Packets that the receiver's device had no room for. Of a pair the sender's end counts them.

@@ -176,21 +176,18 @@ type Found = BTreeMap<(Case, Sender), Vec<Figures>>;
 pub(super) fn bench(stage: &Stage) -> Result<Report> {
     let question = "what does a datagram cost, and how late is it, with many streams at once?";
     let mut report = stage.report("udp-many", question);
-    let where_received = if stage.options.apart {
-        "What the receiver's kernel does is done by a thread of its own on core 1, every 20 us, as by another machine whose \
-         network card gathers interrupts for as long: nothing of it is in the sender's time."
+    let unheard = if stage.options.apart {
+        "leave by a device of their own that swallows them (ifb), as a network card takes away what it is given."
     } else {
-        "What the receiver's kernel does is done inside the sender's time, as always on a wire of this kind."
+        "the receiver's device drops before its IP has seen them. Even that runs inside the sender's time."
     };
     report.method = vec![
-        "Sender and receiver live in two network namespaces joined by a veth pair, MTU 1500; the sender has \
-         core 0 for everything, the receiver core 1."
-            .into(),
-        where_received.into(),
-        "Receiving is dear, so \
-         of more than a hundred streams one in so many is listened to; the others go to groups of their own, which \
-         the receiver's device drops before its IP has seen them."
-            .into(),
+        format!(
+            "Sender and receiver live in two network namespaces joined by a veth pair, MTU 1500; the sender has \
+             core 0 for everything, the receiver core 1. On a wire of this kind receiving runs inside the sender's time, so \
+             of more than a hundred streams one in so many is listened to. The others go to groups of their own, which \
+             {unheard}"
+        ),
         "The receiver has a socket for each stream that it hears with the kernel's stamp of each arrival (SO_TIMESTAMPNS). Lateness: \
          a_k - (t0 + k P / R) less the smallest of the same stream. J over 1 s by the same stamps."
             .into(),
