@@ -113,7 +113,8 @@ impl Entry {
     pub(super) fn catch_up(&mut self, late: MonoTime) -> Option<Bytes> {
         let offered = self.offered?;
         let message = self.cutter.next_late(self.len, late)?;
-        if message.datagrams == offered.datagrams || self.ready() < message.taken {
+        // One that has grown in a later turn than this one waits for its class, and stays as it is.
+        if message.datagrams <= offered.datagrams || self.ready() < message.taken {
             return None;
         }
         self.offered = Some(message);
