@@ -34,7 +34,10 @@ impl PacketServer {
             let class = self.pacer.woken()[nth];
             let Of::Read(index) = self.streams_of[class as usize] else { continue };
             let Some(entry) = &mut self.entries[index as usize] else { continue };
-            let Some(offered) = entry.offered else { continue };
+            // Classes are woken too, and places are used again.
+            let Some(offered) = entry.offered.filter(|_| entry.class.index == class) else {
+                continue;
+            };
             // A class that may not send more is late because of that.
             let late = turn.min(offered.due + behind);
             let late = mutant!(LateEarly, late + Nanos::from_millis(50), late);

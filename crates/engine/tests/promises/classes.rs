@@ -97,28 +97,21 @@ fn streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_
 #[test]
 fn what_has_grown_in_a_late_turn_waits_for_its_class_as_it_is_through_turns_that_are_less_late() {
     for memory in BOTH {
-        let class = |guaranteed, ceiling, share| Class {
-            guaranteed,
-            ceiling: Some(ceiling),
-            priority: 0,
-            share,
-        };
-        let below = |class| PacketClass { parent: Some(ClassNumber(0)), class };
-        let house = PacketClass { parent: None, class: class(wire(40), wire(40), wire(40)) };
-        // What most of them send is borrowed.
-        let rest = [1, 2].map(|share| below(class(wire(share), wire(40), wire(20))));
-        let mut stage = Stage::with_classes(memory, ROOM, [&[house][..], &rest].concat());
-        let streams = [(40, 1), (30, 2), (20, 1), (10, 2)]
-            .map(|(rate, class)| start(&mut stage, rate, class));
+        let ceiling = wire(40);
+        let class =
+            Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
+        let classes = vec![PacketClass { parent: None, class }];
+        let mut stage = Stage::with_classes(memory, ROOM, classes);
+        let streams = [40; 8].map(|rate| start(&mut stage, rate, 0));
         for late in [60, 3, 20, 2, 40, 1, 5].into_iter().cycle().take(70) {
-            stage.pass(MILLISECOND.times(10));
+            stage.pass(MILLISECOND);
             stage.stand_still(MILLISECOND.times(late));
         }
         stage.pass(SECOND);
         let from = stage.now;
         stage.pass(SECOND);
         let all: u64 = sent(&stage, &streams, from).iter().sum();
-        assert_about(all, 40_000_000 / 8, "what the house has");
+        assert_about(all, 40_000_000 / 8, "what the class has");
     }
 }
 
