@@ -381,18 +381,18 @@ mod tests {
         }
     }
 
-    /// A way past the kernel; by which device is told apart.
-    fn way(device: u8) -> Found {
+    /// A way past the kernel.
+    fn way() -> Found {
         let from = "192.0.2.1:9".parse().unwrap();
         let (to_mac, from_mac) = ([1; 6], [2; 6]);
-        Found::Direct(Route { device, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 })
+        Found::Direct(Route { device: 0, to_mac, from_mac, from, hops: 1, class: 0, mtu: 1500 })
     }
 
     #[test]
     fn destinations_that_began_together_do_not_ask_together() {
-        let mut directions = Directions::new(|_| way(0)).unwrap();
+        let mut directions = Directions::new(|_| way()).unwrap();
         let begin = MonoTime(SECOND.0);
-        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way(0))));
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
         let fresh: Vec<usize> = (0..=50)
             .map(|tenths| begin + Nanos::from_millis(100).times(tenths))
             .map(|now| directions.known.iter().filter(|known| now < known.until).count())
@@ -412,16 +412,16 @@ mod tests {
                 // Until the other end is gone.
                 answers.recv().unwrap_err();
             }
-            way(0)
+            way()
         })
         .unwrap();
         let begin = MonoTime(SECOND.0);
-        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way(0))));
+        (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
         is_held.store(true, Ordering::Relaxed);
         let later = begin + HOLDS;
         let mut stale = |now| {
             let looks = (0..1000).map(|to| ask(&mut directions, now, to));
-            looks.filter(|&look| look == Direction::Stale(way(0))).count()
+            looks.filter(|&look| look == Direction::Stale(way())).count()
         };
         let asked = stale(later);
         assert!(asked < 2 * QUESTIONS, "{asked} leave by the kernel, and are asked for");
