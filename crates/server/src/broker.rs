@@ -82,7 +82,7 @@ pub struct BrokerRules {
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
     pub start_burst: Nanos,
-    /// CPU time of datagrams.
+    /// CPU time of datagrams, at first.
     pub datagram: DatagramCost,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
@@ -92,6 +92,8 @@ pub struct BrokerRules {
 
 struct Book {
     ledger: Ledger,
+    /// What datagrams of newcomers count as: what the rules say, until more is known.
+    datagram: DatagramCost,
     commands: Producer<Command>,
     /// What classes of the link may from now on; none where there is nobody to be told.
     class_changes: Option<Producer<ClassChange>>,
@@ -322,6 +324,7 @@ impl Broker {
         let streams = ledger.terms().streams;
         let book = Book {
             ledger,
+            datagram: rules.datagram,
             commands,
             class_changes: None,
             bell,

@@ -107,7 +107,7 @@ impl Facts {
         let model = volume.as_ref().and_then(|volume| model_at(&volume.path.join(MODEL_FILE)));
         let packets = back_end::measure(&BackEnd::ALL)
             .into_iter()
-            .map(|found| (found.back_end, found.single.map_err(|error| error.to_string())));
+            .map(|found| (found.back_end, found.single));
         let (machine, network) = (probe::machine(), probe::network());
         Ok(Self { machine, network, volume, model, packets: packets.collect() })
     }

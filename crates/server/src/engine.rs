@@ -100,7 +100,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         shares.push(share);
     }
     let (report_bell, sleeper) = bell::bell()?;
-    let (port, packets) = packets::open(config, &mut degraded);
+    let (port, packets, gauge) = packets::open(config, &mut degraded);
     let setup = Setup {
         volumes: setups,
         link: TcpLink::new(),
@@ -156,7 +156,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let strains = strain.strains();
     broker.heed(strains.clone());
     let stop = Arc::clone(&stopping);
-    threads.push(start_reports(broker.clone(), reports, (watch, strain), sleeper, stop)?);
+    threads.push(start_reports(broker.clone(), reports, (watch, strain, gauge), sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
@@ -264,7 +264,7 @@ fn start_cores(
 fn start_reports(
     broker: Broker,
     mut reports: Consumer<Report>,
-    (mut pulse, mut strain): (Watch, strain::Watch),
+    (mut pulse, mut strain, mut gauge): (Watch, strain::Watch, packets::Watch),
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -275,6 +275,7 @@ fn start_reports(
             let now = tactus_sys::clock::now();
             pulse.look(now);
             strain.look(now, &broker);
+            gauge.look(now, &broker);
             sleeper.wait_until(Some(now + pulse::LOOK));
         }
     };

@@ -4,6 +4,7 @@
 //! sends to a socket of our own on the loopback, so that nobody else sees it, and counts the CPU time of this
 //! thread only: other load on the machine hardly moves it, and never the order of the candidates within one.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -94,12 +95,12 @@ impl fmt::Display for BackEnd {
 }
 
 /// What one back end is like here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Candidate {
     /// Which.
     pub back_end: BackEnd,
     /// CPU time of a datagram of its own, until nobody takes it; or why it cannot be had.
-    pub single: io::Result<Nanos>,
+    pub single: Result<Nanos, String>,
     /// CPU time of each of seven that leave as one message.
     pub gathered: Option<Nanos>,
 }
@@ -114,6 +115,8 @@ pub struct Chosen {
     pub cutting: Cutting,
     /// All that were looked at.
     pub candidates: Vec<Candidate>,
+    /// Who goes on measuring the one that was taken, and `sendmmsg`.
+    pub gauge: Gauge,
     /// What a link that is kept full counts.
     pub gaps: Option<Arc<GapCounters>>,
     /// Why not the one that was wanted.
@@ -125,8 +128,8 @@ pub fn choose_gaps(terms: &GapTerms, tick: Nanos) -> Chosen {
     match GapLink::open(terms, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
-            let candidates = measure(&[BackEnd::Sendmmsg]);
-            Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, candidates, None) }
+            let gauge = Gauge::read(&[BackEnd::Sendmmsg]);
+            Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, gauge, None) }
         }
         Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, tick) },
     }
@@ -140,10 +143,11 @@ pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
         None => !back_end.is_bypass(),
     };
     let looked_at: Vec<BackEnd> = BackEnd::ALL.into_iter().filter(looked_at).collect();
-    let candidates = measure(&looked_at);
+    let gauge = Gauge::read(&looked_at);
+    let candidates = gauge.candidates();
     let cost = |back_end: BackEnd| {
         let candidate = candidates.iter().find(|candidate| candidate.back_end == back_end);
-        candidate.and_then(|candidate| candidate.single.as_ref().ok().copied())
+        candidate.and_then(|candidate| candidate.single.clone().ok())
     };
     let plain = [BackEnd::Sendmmsg, BackEnd::IoUring];
     let cheapest = plain.into_iter().filter_map(|it| Some((cost(it)?, it))).min();
@@ -153,25 +157,27 @@ pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
     let mut refused = None;
     for back_end in order {
         match back_end.open(tick) {
-            Ok(port) => return chosen(port, back_end, candidates, refused),
+            Ok(port) => return chosen(port, back_end, gauge, refused),
             Err(error) => refused = refused.or(Some((back_end, error))),
         }
     }
-    chosen(Box::new(UdpLink::new()), BackEnd::Sendmmsg, candidates, refused)
+    chosen(Box::new(UdpLink::new()), BackEnd::Sendmmsg, gauge, refused)
 }
 
 fn chosen(
     port: Box<dyn PacketPort>,
     back_end: BackEnd,
-    candidates: Vec<Candidate>,
+    mut gauge: Gauge,
     refused: Option<(BackEnd, io::Error)>,
 ) -> Chosen {
     let cutting = if port.segments_max() > 1 { Cutting::Kernel } else { Cutting::Ours };
-    Chosen { port, back_end, cutting, candidates, gaps: None, refused }
+    let candidates = gauge.candidates();
+    gauge.gauged.retain(|it| [back_end, BackEnd::Sendmmsg].contains(&it.back_end));
+    Chosen { port, back_end, cutting, candidates, gauge, gaps: None, refused }
 }
 
-/// Rounds, of which the lower quartile counts: what comes in between, a host that takes the core say, only ever adds, and often to
-/// several rounds in a row; the very smallest is luck.
+/// Rounds in a row, of which the lower quartile counts: what comes in between, a host that takes the core say, only ever
+/// adds, and often to several rounds in a row; the very smallest is luck.
 const ROUNDS: usize = 8;
 /// Batches of a round: 640 datagrams, 0.5 to 2 ms.
 const BATCHES: usize = 10;
@@ -179,41 +185,102 @@ const BATCH: usize = 64;
 /// How long a port may take to know its way.
 const SETTLES: Nanos = MILLISECOND.times(20);
 
-/// What a datagram costs by each of these back ends; they take turns.
+/// What a datagram costs by each of these back ends.
 pub fn measure(back_ends: &[BackEnd]) -> Vec<Candidate> {
-    let Ok(stage) = Stage::new() else { return vec![] };
-    let mut ports: Vec<_> =
-        back_ends.iter().map(|&back_end| (back_end, back_end.on_loopback())).collect();
-    for (back_end, port) in &mut ports {
-        let asks = matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
-        if let (true, Ok(port)) = (asks, port) {
-            stage.settle(port.as_mut());
+    Gauge::read(back_ends).candidates()
+}
+
+/// Measures what datagrams cost, a round at a time. A processor that somebody else slows down may be slow for longer than
+/// anybody waits at a start: of all rounds those count that were the cheapest in a row.
+pub struct Gauge {
+    /// None where there is nothing to send by.
+    stage: Option<Stage>,
+    gauged: Vec<Gauged>,
+}
+
+struct Gauged {
+    back_end: BackEnd,
+    port: io::Result<Box<dyn PacketPort>>,
+    single: Cheapest,
+    gathered: Cheapest,
+}
+
+impl Gauge {
+    /// One that has measured as often as it takes to know something.
+    fn read(back_ends: &[BackEnd]) -> Self {
+        let stage = Stage::new().ok();
+        let open = |&back_end: &BackEnd| {
+            let (single, gathered) = Default::default();
+            Gauged { back_end, port: back_end.on_loopback(), single, gathered }
+        };
+        let gauged = stage.iter().flat_map(|_| back_ends).map(open).collect();
+        let mut gauge = Self { stage, gauged };
+        gauge.settle();
+        for _ in 0..ROUNDS {
+            gauge.round();
         }
+        gauge
     }
-    let mut single = vec![vec![]; ports.len()];
-    let mut gathered = vec![vec![]; ports.len()];
-    for _ in 0..ROUNDS {
-        for (at, (_, port)) in ports.iter_mut().enumerate() {
-            let Ok(port) = port else { continue };
-            single[at].extend(stage.cost(port.as_mut(), 1));
-            if port.segments_max() > 1 {
-                gathered[at].extend(stage.cost(port.as_mut(), 7));
+
+    fn settle(&mut self) {
+        let Some(stage) = &self.stage else { return };
+        for Gauged { back_end, port, .. } in &mut self.gauged {
+            let asks =
+                matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
+            if let (true, Ok(port)) = (asks, port) {
+                stage.settle(port.as_mut());
             }
         }
     }
-    let results = ports.into_iter().zip(single.into_iter().zip(gathered));
-    results
-        .map(|((back_end, port), (single, gathered))| {
-            let single =
-                port.and_then(|_| lower_quartile(single).ok_or(io::ErrorKind::Other.into()));
-            Candidate { back_end, single, gathered: lower_quartile(gathered) }
-        })
-        .collect()
+
+    /// Measures each once more.
+    pub fn round(&mut self) {
+        let Some(stage) = &self.stage else { return };
+        for Gauged { port, single, gathered, .. } in &mut self.gauged {
+            let Ok(port) = port else { continue };
+            if let Some(cost) = stage.cost(port.as_mut(), 1) {
+                single.add(cost);
+            }
+            if port.segments_max() > 1
+                && let Some(cost) = stage.cost(port.as_mut(), 7)
+            {
+                gathered.add(cost);
+            }
+        }
+    }
+
+    /// What is known by now.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let candidate = |it: &Gauged| Candidate {
+            back_end: it.back_end,
+            single: match &it.port {
+                Ok(_) => it.single.cost.ok_or_else(|| "it does not take all".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+            gathered: it.gathered.cost,
+        };
+        self.gauged.iter().map(candidate).collect()
+    }
 }
 
-fn lower_quartile(mut values: Vec<Nanos>) -> Option<Nanos> {
-    values.sort_unstable();
-    values.get(values.len() / 4).copied()
+/// The least that a few rounds in a row have said.
+#[derive(Default)]
+struct Cheapest {
+    last: VecDeque<Nanos>,
+    cost: Option<Nanos>,
+}
+
+impl Cheapest {
+    fn add(&mut self, cost: Nanos) {
+        // What the first few say is replaced by what more of them do.
+        let before = self.cost.filter(|_| self.last.len() == ROUNDS);
+        self.last.truncate(ROUNDS - 1);
+        self.last.push_front(cost);
+        let mut sorted: Vec<Nanos> = self.last.iter().copied().collect();
+        sorted.sort_unstable();
+        let quartile = sorted[sorted.len() / 4];
+        self.cost = Some(before.map_or(quartile, |before| before.min(quartile)));
+    }
 }
 
 /// An outlet, and a group on the loopback that nobody has joined: what is sent there goes through all of the sending, and
@@ -283,6 +350,36 @@ fn cpu_time() -> MonoTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_beginning_is_forgotten_and_luck_does_not_count() {
+        let mut cheapest = Cheapest::default();
+        let mut add = |costs: &[u64]| {
+            costs.iter().for_each(|&cost| cheapest.add(Nanos(cost)));
+            cheapest.cost.unwrap().0
+        };
+        assert_eq!(add(&[1_700, 1_800]), 1_700);
+        assert_eq!(add(&[1_690, 1_900, 1_750, 1_800, 1_760, 1_740]), 1_740);
+        // Two that were lucky are no reason, a third one is.
+        assert_eq!(add(&[900, 910]), 1_690);
+        assert_eq!(add(&[920]), 920);
+        // What is slow later does not take it back.
+        assert_eq!(add(&[1_700; 20]), 920);
+    }
+
+    #[test]
+    fn who_goes_on_measuring_has_the_one_that_was_taken() {
+        let mut chosen = choose(None, MILLISECOND);
+        let before = chosen.gauge.candidates();
+        let back_ends: Vec<BackEnd> = before.iter().map(|it| it.back_end).collect();
+        assert!(back_ends.contains(&chosen.back_end) && back_ends.contains(&BackEnd::Sendmmsg));
+        for _ in 0..ROUNDS {
+            chosen.gauge.round();
+        }
+        for (before, now) in before.iter().zip(chosen.gauge.candidates()) {
+            assert!(now.single.unwrap() <= *before.single.as_ref().unwrap());
+        }
+    }
 
     #[test]
     fn without_its_device_no_link_is_kept_full() {

@@ -117,6 +117,16 @@ impl DatagramCost {
 }
 
 impl Broker {
+    /// What a datagram counts as now.
+    pub fn datagram_cost(&self) -> DatagramCost {
+        self.shared.book().datagram
+    }
+
+    /// Counts datagrams of newcomers as `cost`.
+    pub fn count_datagrams_as(&self, cost: DatagramCost) {
+        self.shared.book().datagram = cost;
+    }
+
     /// Reserves what `title` needs to leave once at `rate`, the highest that it has, as datagrams to `target`.
     ///
     /// # Errors
@@ -157,7 +167,7 @@ impl Broker {
         turn: Option<Bytes>,
         class: Option<ClassNumber>,
     ) -> Result<Grant, Refusal> {
-        let sending = self.shared.rules.datagram.of(out, burst);
+        let sending = self.datagram_cost().of(out, burst);
         let tick = Tick::not_under(burst);
         let wish = |is_held| Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class };
         // Of a title that repeats the same block may be needed twice at once.

@@ -161,7 +161,7 @@ impl Broker {
         // A segment of TCP carries somewhat more than one frame: that covers its longer header.
         let wire = made::wire_rate(rate, datagrams, way.ip());
         let rules = &self.shared.rules;
-        let (sending, class) = (rules.datagram.first.times(datagrams.into()), way.class());
+        let (sending, class) = (self.datagram_cost().first.times(datagrams.into()), way.class());
         let wish = Wish::Made { wire, sending, class };
         let pace = Pace::Paced { rate: wire, burst: Bytes(0), tick: Tick::Ms10 };
         let what = format!("a stream of {rate}{}", in_class(class, rules));

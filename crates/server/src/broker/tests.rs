@@ -3,7 +3,7 @@
 use super::*;
 use std::net::TcpListener;
 
-use tactus_core::datagrams::{Ip, Session};
+use tactus_core::datagrams::{Form, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, SendCost, Terms};
 use tactus_core::units::{KIB, SECOND};
@@ -147,6 +147,35 @@ async fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
     assert!(stage.broker.admit(&wanted()).is_ok());
     drop(second);
     assert_eq!(stage.broker.streams(), 0);
+}
+
+#[tokio::test]
+async fn when_datagrams_turn_out_to_cost_less_more_streams_fit_and_none_is_counted_again() {
+    let stage = Stage::new(100);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let target = Target {
+        outlet: Door::of(socket.into(), None),
+        to: "239.1.1.1:5000".parse().expect("an address"),
+        form: Form::Udp,
+        burst: Nanos(0),
+        after: None,
+        plan: None,
+    };
+    let admit = || stage.broker.admit_datagrams(&stage.title, BitRate(10_528_000), &target);
+    // A thousand datagrams a second: the core sends no more.
+    stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(600)));
+    let first = admit().expect("room for one");
+    let refusal = admit().err().expect("no room for two");
+    assert_eq!(refusal.resource, Resource::Cpu);
+    stage.broker.count_datagrams_as(DatagramCost::each(Nanos::from_micros(100)));
+    let others = [admit(), admit()];
+    assert!(others.iter().all(Result::is_ok));
+    // What was promised at the old price goes at the old price.
+    let before = stage.used(Resource::Cpu);
+    drop(first);
+    assert_eq!(before - stage.used(Resource::Cpu), Nanos::from_millis(600).0);
+    drop(others);
+    assert_eq!(stage.used(Resource::Cpu), 0);
 }
 
 #[tokio::test]

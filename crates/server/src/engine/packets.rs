@@ -1,15 +1,19 @@
 //! The packet link's back end: which one, by what was measured, and what a datagram costs for admission.
+//!
+//! Promise: what the start finds to cost too much, because somebody else slows the processor down just then, is measured
+//! again, and only ever lowered: what has been admitted stays admitted.
 
 use std::sync::Arc;
 
 use tactus_core::ports::PacketPort;
-use tactus_core::units::Nanos;
-use tactus_sys::back_end::{self, BackEnd, Chosen};
+use tactus_core::units::{MonoTime, Nanos};
+use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge};
 use tactus_sys::gaps::{GapCounters, GapTerms};
 use tactus_sys::outlet::Cutting;
 
-use crate::broker::DatagramCost;
+use crate::broker::{Broker, DatagramCost};
 use crate::config::{Config, GapFrames, raw};
+use crate::engine::pulse::LOOK;
 
 /// What was found about sending datagrams.
 #[derive(Clone, Debug)]
@@ -19,28 +23,17 @@ pub struct PacketFacts {
     /// Who cuts messages of several, where they leave by a socket.
     pub cutting: Cutting,
     /// What was measured of each back end.
-    pub candidates: Vec<Measured>,
-    /// What admission counts.
+    pub candidates: Vec<Candidate>,
+    /// What admission counts at first.
     pub datagram: DatagramCost,
     /// What a link that is kept full counts.
     pub gaps: Option<Arc<GapCounters>>,
 }
 
-/// What was measured of a back end.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Which.
-    pub back_end: BackEnd,
-    /// CPU time of a datagram of its own; or why there is none.
-    pub single: Result<Nanos, String>,
-    /// CPU time of each of seven in one message.
-    pub gathered: Option<Nanos>,
-}
-
 pub(super) fn open(
     config: &Config,
     degraded: &mut Vec<String>,
-) -> (Box<dyn PacketPort>, PacketFacts) {
+) -> (Box<dyn PacketPort>, PacketFacts, Watch) {
     let wanted = match config.packets.back_end {
         raw::BackEnd::Auto => None,
         raw::BackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
@@ -54,31 +47,58 @@ pub(super) fn open(
         Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), tick),
         None => back_end::choose(wanted, tick),
     };
-    let Chosen { port, back_end, cutting, candidates, gaps, refused } = chosen;
+    let Chosen { port, back_end, cutting, candidates, gauge, gaps, refused } = chosen;
     if let Some((wanted, error)) = refused {
         degraded.push(format!(
             "datagrams leave by {back_end}, not by {wanted}, which cannot be had here: {error}"
         ));
     }
-    let candidates: Vec<Measured> = candidates
-        .into_iter()
-        .map(|candidate| Measured {
-            back_end: candidate.back_end,
-            single: candidate.single.map_err(|error| error.to_string()),
-            gathered: candidate.gathered,
-        })
-        .collect();
     // What a frame into a ring costs is not measured: less than a datagram by a socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
-    let own = candidates.iter().find(|candidate| candidate.back_end == measured);
-    let single = own.and_then(|own| own.single.as_ref().ok().copied());
-    let gathered = own.and_then(|own| own.gathered).filter(|_| cutting == Cutting::Kernel);
-    let plain = candidates.iter().find(|candidate| candidate.back_end == BackEnd::Sendmmsg);
-    let plain = plain.and_then(|plain| plain.single.as_ref().ok().copied());
-    let datagram = single.map_or(DatagramCost::each(DATAGRAM_UNKNOWN), |it| {
-        cost_by(it, gathered, plain.unwrap_or(it), config.packets.tick)
-    });
-    (port, PacketFacts { back_end, cutting, candidates, datagram, gaps })
+    let next = tactus_sys::clock::now();
+    let watch = Watch { gauge, measured, cutting, tick, next, left: LOOKS };
+    let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
+    (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
+}
+
+/// Measures what datagrams cost for a while after the start.
+pub(super) struct Watch {
+    gauge: Gauge,
+    /// The back end whose cost counts.
+    measured: BackEnd,
+    cutting: Cutting,
+    tick: Nanos,
+    /// Once at a time, so often yet.
+    next: MonoTime,
+    left: u32,
+}
+
+/// Half a minute: whoever shares the processor has rested for a second by then, or is there to stay.
+const LOOKS: u32 = 120;
+
+impl Watch {
+    /// Measures once more, 1 to 5 ms, and tells admission when datagrams cost less than was known.
+    pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
+        if self.left == 0 || now < self.next {
+            return;
+        }
+        self.left -= 1;
+        self.next = now + LOOK;
+        self.gauge.round();
+        if let Some(cost) = self.cost() {
+            broker.count_datagrams_as(cost);
+        }
+    }
+
+    fn cost(&self) -> Option<DatagramCost> {
+        let candidates = self.gauge.candidates();
+        let of = |back_end| candidates.iter().find(|it| it.back_end == back_end);
+        let own = of(self.measured)?;
+        let single = own.single.clone().ok()?;
+        let gathered = own.gathered.filter(|_| self.cutting == Cutting::Kernel);
+        let plain = of(BackEnd::Sendmmsg).and_then(|plain| plain.single.clone().ok());
+        Some(cost_by(single, gathered, plain.unwrap_or(single), self.tick))
+    }
 }
 
 fn gap_terms(gaps: &GapFrames) -> GapTerms {

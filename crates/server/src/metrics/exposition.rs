@@ -13,11 +13,10 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
 use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
-use tactus_sys::back_end::BackEnd;
+use tactus_sys::back_end::{BackEnd, Candidate};
 
 use super::{Sources, ratio, seconds};
 use crate::classes;
-use crate::engine::packets::Measured;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
 use crate::rtsp::Reported;
@@ -182,7 +181,7 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packets_unstamped", help, None, one(packets.unstamped.value()))?;
     let labels = |back_end: BackEnd| vec![("back_end", back_end.name().to_owned())];
     let measured = sources.packets.candidates.iter();
-    let cost = |found: &Measured| {
+    let cost = |found: &Candidate| {
         let single = found.single.as_ref().ok()?;
         Some((labels(found.back_end), single.0 as f64 / 1e9))
     };

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_sys::back_end::Candidate;
 use tactus_sys::gaps::GapCounters;
 use tactus_sys::outlet::Cutting;
 
@@ -17,7 +18,6 @@ use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::classes;
 use crate::config::units::exact;
-use crate::engine::packets::Measured;
 use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
@@ -332,7 +332,7 @@ fn packets(sources: &Sources) -> Packets {
     Packets {
         back_end: sources.packets.back_end.name(),
         segments: sources.packets.cutting == Cutting::Kernel,
-        datagram_cpu_seconds: seconds(sources.packets.datagram.first.0),
+        datagram_cpu_seconds: seconds(sources.broker.datagram_cost().first.0),
         back_ends: sources.packets.candidates.iter().map(back_end).collect(),
         sent_bytes: packets.bytes.value(),
         datagrams: packets.datagrams.value(),
@@ -365,7 +365,7 @@ fn gap_frames(counters: &GapCounters) -> GapFrames {
     }
 }
 
-fn back_end(found: &Measured) -> OneBackEnd {
+fn back_end(found: &Candidate) -> OneBackEnd {
     let cpu = |nanos: Nanos| seconds(nanos.0);
     OneBackEnd {
         back_end: found.back_end.name(),
