@@ -299,15 +299,23 @@ pub const RESOURCES: [Resource; 7] = [
     Resource::Streams,
 ];
 
+fn place(resource: Resource) -> usize {
+    RESOURCES.iter().position(|&each| each == resource).expect("all are listed")
+}
+
 impl Refusals {
     /// Each resource and how many requests were refused for it.
     pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
         RESOURCES.into_iter().zip(self.0)
     }
 
+    /// How many were refused for `resource`.
+    pub fn of(&self, resource: Resource) -> u64 {
+        self.0[place(resource)]
+    }
+
     fn count(&mut self, resource: Resource) {
-        let at = RESOURCES.iter().position(|&each| each == resource).expect("all are listed");
-        self.0[at] += 1;
+        self.0[place(resource)] += 1;
     }
 }
 

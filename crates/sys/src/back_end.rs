@@ -225,8 +225,7 @@ impl Gauge {
     fn settle(&mut self) {
         let Some(stage) = &self.stage else { return };
         for Gauged { back_end, port, .. } in &mut self.gauged {
-            let asks =
-                matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
+            let asks = matches!(back_end, BackEnd::PacketSocket | BackEnd::Xdp | BackEnd::Txtime);
             if let (true, Ok(port)) = (asks, port) {
                 stage.settle(port.as_mut());
             }

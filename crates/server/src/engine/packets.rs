@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge};
@@ -55,35 +56,52 @@ pub(super) fn open(
     }
     // What a frame into a ring costs is not measured: less than a datagram by a socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
-    let next = tactus_sys::clock::now();
-    let watch = Watch { gauge, measured, cutting, tick, next, left: LOOKS };
+    let watch = Watch::new(gauge, measured, cutting, tick);
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
     (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
 }
 
-/// Measures what datagrams cost for a while after the start.
+/// Measures again what datagrams cost when streams are refused because of it.
 pub(super) struct Watch {
     gauge: Gauge,
     /// The back end whose cost counts.
     measured: BackEnd,
     cutting: Cutting,
     tick: Nanos,
-    /// Once at a time, so often yet.
+    /// How many had been refused when it was looked last.
+    refused: u64,
+    /// No look before.
     next: MonoTime,
-    left: u32,
+    /// For the last refusal, and for all there will be.
+    looks: u32,
+    looks_in_all: u32,
 }
 
-/// Half a minute: whoever shares the processor has rested for a second by then, or is there to stay.
-const LOOKS: u32 = 120;
+/// For each refusal: until who was refused has asked again.
+const LOOKS: u32 = 24;
+/// After half a minute who shares the processor has rested for a second, or is there to stay.
+const LOOKS_MAX: u32 = 120;
 
 impl Watch {
-    /// Measures once more, 1 to 5 ms, and tells admission when datagrams cost less than was known.
+    fn new(gauge: Gauge, measured: BackEnd, cutting: Cutting, tick: Nanos) -> Self {
+        let (refused, next) = (0, MonoTime(0));
+        Self { gauge, measured, cutting, tick, refused, next, looks: 0, looks_in_all: LOOKS_MAX }
+    }
+
+    /// Measures for some milliseconds if there is a reason to, and tells admission when datagrams cost less than was known.
     pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
-        if self.left == 0 || now < self.next {
+        if now < self.next {
             return;
         }
-        self.left -= 1;
         self.next = now + LOOK;
+        let refused = broker.refusals().of(Resource::Cpu);
+        if refused > self.refused {
+            (self.refused, self.looks) = (refused, LOOKS.min(self.looks_in_all));
+        }
+        if self.looks == 0 {
+            return;
+        }
+        (self.looks, self.looks_in_all) = (self.looks - 1, self.looks_in_all - 1);
         self.gauge.round();
         if let Some(cost) = self.cost() {
             broker.count_datagrams_as(cost);
