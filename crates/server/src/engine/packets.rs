@@ -1,7 +1,7 @@
 //! The packet link's back end: which one, by what was measured, and what a datagram costs for admission.
 //!
-//! Promise: what the start finds to cost too much, because somebody else slows the processor down just then, is measured
-//! again, and only ever lowered: what has been admitted stays admitted.
+//! Promise: where streams are refused because the processor was slow when the start measured, it is measured again, and the
+//! cheapest stretch counts. What has been admitted stays admitted, at its price.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(super) fn open(
     }
     // What a frame into a ring costs is not measured: less than a datagram by a socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
-    let watch = Watch::new(gauge, measured, cutting, tick);
+    let watch = Watch { gauge, measured, cutting, tick, looks: Looks::default() };
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
     (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
 }
@@ -68,40 +68,15 @@ pub(super) struct Watch {
     measured: BackEnd,
     cutting: Cutting,
     tick: Nanos,
-    /// How many had been refused when it was looked last.
-    refused: u64,
-    /// No look before.
-    next: MonoTime,
-    /// For the last refusal, and for all there will be.
-    looks: u32,
-    looks_in_all: u32,
+    looks: Looks,
 }
 
-/// For each refusal: until who was refused has asked again.
-const LOOKS: u32 = 24;
-/// After half a minute who shares the processor has rested for a second, or is there to stay.
-const LOOKS_MAX: u32 = 120;
-
 impl Watch {
-    fn new(gauge: Gauge, measured: BackEnd, cutting: Cutting, tick: Nanos) -> Self {
-        let (refused, next) = (0, MonoTime(0));
-        Self { gauge, measured, cutting, tick, refused, next, looks: 0, looks_in_all: LOOKS_MAX }
-    }
-
-    /// Measures for some milliseconds if there is a reason to, and tells admission when datagrams cost less than was known.
+    /// Measures for some milliseconds if there is a reason to, and tells admission what is known then.
     pub(super) fn look(&mut self, now: MonoTime, broker: &Broker) {
-        if now < self.next {
+        if !self.looks.is_due(now, broker.refusals().of(Resource::Cpu)) {
             return;
         }
-        self.next = now + LOOK;
-        let refused = broker.refusals().of(Resource::Cpu);
-        if refused > self.refused {
-            (self.refused, self.looks) = (refused, LOOKS.min(self.looks_in_all));
-        }
-        if self.looks == 0 {
-            return;
-        }
-        (self.looks, self.looks_in_all) = (self.looks - 1, self.looks_in_all - 1);
         self.gauge.round();
         if let Some(cost) = self.cost() {
             broker.count_datagrams_as(cost);
@@ -112,10 +87,45 @@ impl Watch {
         let candidates = self.gauge.candidates();
         let of = |back_end| candidates.iter().find(|it| it.back_end == back_end);
         let own = of(self.measured)?;
-        let single = own.single.clone().ok()?;
+        let single = own.single.as_ref().ok().copied()?;
         let gathered = own.gathered.filter(|_| self.cutting == Cutting::Kernel);
-        let plain = of(BackEnd::Sendmmsg).and_then(|plain| plain.single.clone().ok());
+        let plain = of(BackEnd::Sendmmsg).and_then(|plain| plain.single.as_ref().ok().copied());
         Some(cost_by(single, gathered, plain.unwrap_or(single), self.tick))
+    }
+}
+
+/// When to measure again.
+#[derive(Default)]
+struct Looks {
+    /// How many streams had been refused by then.
+    refused: u64,
+    /// Not before.
+    next: MonoTime,
+    /// So often yet, for the last refusal.
+    left: u32,
+    /// So often by now.
+    done: u32,
+}
+
+/// For each refusal: until who was refused has asked again.
+const LOOKS: u32 = 24;
+/// After half a minute who shares the processor has rested for a second, or is there to stay.
+const LOOKS_MAX: u32 = 120;
+
+impl Looks {
+    /// Counts one when it is time, `refused` streams having been refused for want of CPU.
+    fn is_due(&mut self, now: MonoTime, refused: u64) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + LOOK;
+        if refused > self.refused {
+            (self.refused, self.left) = (refused, LOOKS);
+        }
+        let is_due = self.left > 0 && self.done < LOOKS_MAX;
+        self.left = self.left.saturating_sub(1);
+        self.done += u32::from(is_due);
+        is_due
     }
 }
 
@@ -152,6 +162,29 @@ mod tests {
     use tactus_core::units::{BitRate, MILLISECOND, SECOND};
 
     use super::*;
+
+    #[test]
+    fn it_is_measured_again_for_a_while_after_a_refusal_and_not_for_ever() {
+        let mut looks = Looks::default();
+        let mut now = MonoTime(SECOND.0);
+        let mut seconds = |count: u64, refused: u64| {
+            let end = now + SECOND.times(count);
+            let mut due = 0;
+            while now < end {
+                // Whoever asks does so whenever there is a report, too.
+                due += u32::from(looks.is_due(now, refused));
+                now += MILLISECOND.times(50);
+            }
+            due
+        };
+        assert_eq!(seconds(60, 0), 0);
+        assert_eq!(seconds(60, 3), LOOKS);
+        assert_eq!(seconds(60, 3), 0);
+        assert_eq!(seconds(2, 4), 8);
+        // Who is refused again and again.
+        let more: u32 = (5..100).map(|refused| seconds(5, refused)).sum();
+        assert_eq!(LOOKS + 8 + more, LOOKS_MAX);
+    }
 
     #[test]
     fn those_that_leave_together_cost_less_and_never_nothing() {
