@@ -594,8 +594,9 @@ fn litmus(stage: &Stage, suite: &str) -> Vec<String> {
     let mut command = begin("litmus", user);
     // It leaves its logs where it runs.
     let ended = command.env("TESTS", suite).current_dir(stage.dir.path()).output();
-    let said = String::from_utf8_lossy(&ended.expect("it ends").stdout).into_owned();
-    assert!(said.contains("summary for"), "{said}");
+    let ended = ended.expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(said.contains("summary for"), "{ended:?}");
     let lines = said.split(['\r', '\n']).filter(|line| line.contains("FAIL"));
     let name = |line: &str| Some(line.split_once(". ")?.1.split_once('.')?.0.to_owned());
     lines.filter_map(name).collect()

@@ -62,7 +62,8 @@ pub(super) fn own(dir: &Path) -> Result<Own> {
     let mut bytes = [0; 32];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("no random bytes")?;
     anyhow::ensure!(filled == bytes.len(), "the kernel gives up to 256 random bytes at once");
-    let token = data_encoding::BASE64URL_NOPAD.encode(&bytes);
+    // One that began with a dash would be an option to the programs that it is given to.
+    let token = data_encoding::HEXLOWER.encode(&bytes);
     let write = || -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
@@ -83,11 +84,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = own(dir.path()).unwrap();
         let token = first.made.unwrap();
-        assert_eq!(token.len(), 43);
+        assert_eq!(token.len(), 64);
         assert_eq!(http::token_in(&first.file).unwrap(), token.as_bytes());
         let mode = std::fs::metadata(&first.file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(own(dir.path()).unwrap().made.is_none());
         assert_ne!(own(tempfile::tempdir().unwrap().path()).unwrap().made, Some(token));
+    }
+
+    #[test]
+    fn no_program_takes_a_token_for_an_option() {
+        for _ in 0..20 {
+            let token = own(tempfile::tempdir().unwrap().path()).unwrap().made.unwrap();
+            assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{token}");
+        }
     }
 }
