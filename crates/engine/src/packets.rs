@@ -315,7 +315,9 @@ impl PacketServer {
         }
         let mut any = false;
         loop {
-            if !self.batch.is_empty() && !self.flush(now) {
+            // What a link did not take may have been withdrawn since; that it stood still is to be seen to all the same.
+            let is_due = !self.batch.is_empty() || self.full.is_some();
+            if is_due && !self.flush(now) {
                 return true;
             }
             self.gather(now);

@@ -98,6 +98,7 @@ fn house(duration: Nanos) -> Swarm {
         outlets: vec![],
         packet_tick: Nanos::from_millis(1),
         segments_max: 1,
+        ceiling: None,
         pauses: vec![],
         quiet_from: MonoTime(0),
         behind_max: SECOND.times(10),

@@ -4,7 +4,7 @@
 //! and others, 2012): a world with everything in it hides what only shows when little else happens.
 
 mod crowd;
-mod datagrams;
+pub(crate) mod datagrams;
 
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
@@ -69,6 +69,8 @@ pub(crate) struct Swarm {
     pub(crate) packet_tick: Nanos,
     /// Most datagrams of a message.
     pub(crate) segments_max: u32,
+    /// What the class of the first outlet's streams may send at most, on the wire; none: they have no class.
+    pub(crate) ceiling: Option<BitRate>,
     /// Times at which the machine stands still, and for how long; in order.
     pub(crate) pauses: Vec<(MonoTime, Nanos)>,
     /// From here on nothing goes wrong any more.
@@ -253,7 +255,8 @@ impl Swarm {
         let sending = all.fork(datagrams::LABEL);
         let sending =
             datagrams::Wish { mode, begin, duration, quiet_from, every_byte, dice: sending };
-        let Sending { outlets, tick, segments_max } = datagrams::draw(sending, &mut clients);
+        let Sending { outlets, tick, segments_max, ceiling } =
+            datagrams::draw(sending, &mut clients);
         Self {
             seed,
             mode,
@@ -279,6 +282,7 @@ impl Swarm {
             outlets,
             packet_tick: tick,
             segments_max,
+            ceiling,
             pauses,
             quiet_from,
             behind_max: SECOND.times(dice.between(1, 10)),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tactus_core::ledger::{IntakeTerms, SendCost};
+use tactus_core::pacer::Class;
 use tactus_core::ports::Bell;
 use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, MILLISECOND, MonoTime, Nanos, SECOND};
@@ -20,6 +21,7 @@ use tactus_engine::assembly::{
 };
 use tactus_engine::cores::Core;
 use tactus_engine::link::{Memory, Patience};
+use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 
 use crate::book::Book;
@@ -273,7 +275,7 @@ impl World {
                 }),
                 rate: LINK_RATE,
                 tick: swarm.packet_tick,
-                classes: vec![],
+                classes: classes_of(&swarm),
             }),
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
@@ -507,9 +509,13 @@ impl World {
     }
 
     fn check_nothing_left(&mut self) {
-        self.now += Nanos(1);
-        for at in 0..self.cores.len() {
-            self.turn_core(at);
+        // A class still tells what was sent in the last second, and in the next one that it was nothing.
+        let waits = if self.swarm.ceiling.is_some() { [SECOND; 2].as_slice() } else { &[Nanos(1)] };
+        for &wait in waits {
+            self.now += wait;
+            for at in 0..self.cores.len() {
+                self.turn_core(at);
+            }
         }
         self.book.check_empty();
         self.check_stores_empty();
@@ -598,6 +604,12 @@ fn message_delay(swarm: &Swarm) -> Nanos {
         1 => Nanos(0),
         _ => (MILLISECOND + swarm.lateness).times(3),
     }
+}
+
+/// The class of the first outlet's streams, in worlds that have it.
+fn classes_of(swarm: &Swarm) -> Vec<PacketClass> {
+    let class = |ceiling| PacketClass { parent: None, class: Class::target(ceiling) };
+    swarm.ceiling.map(class).into_iter().collect()
 }
 
 /// What datagrams leave by: never the limit here.

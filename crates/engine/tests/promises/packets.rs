@@ -475,6 +475,33 @@ fn a_stream_that_is_stopped_while_its_socket_is_full_gives_everything_back() {
     }
 }
 
+/// What was gathered when the link stopped is withdrawn, and the pause is seen to all the same.
+#[test]
+fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
+    for memory in BOTH {
+        for gathered in 0..2 {
+            let mut stage = Stage::new(memory);
+            let streams = [start(&mut stage, Wish::rtp(1)), start(&mut stage, Wish::rtp(2))];
+            let (stopped, other) = (streams[gathered], streams[1 - gathered]);
+            stage.pass(SECOND);
+            let before = left(&stage, other).len();
+            stage.network().takes = Some(0);
+            stage.pass(SECOND.times(2));
+            stage.command(Command::Stop(stopped));
+            stage.network().takes = None;
+            stage.pass(SECOND);
+            let datagrams = left(&stage, other);
+            assert_eq!(
+                payload(&datagrams),
+                content(2 - gathered as i32, 0, payload(&datagrams).len() as u64)
+            );
+            let gaps = datagrams[before..].windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
+            assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+            assert_eq!(stage.control.counters.packets.stalls.value(), 1);
+        }
+    }
+}
+
 #[test]
 fn connections_and_datagrams_share_blocks_and_do_not_disturb_each_other() {
     for memory in BOTH {

@@ -27,6 +27,8 @@ pub(super) struct Sending {
     pub(super) outlets: Vec<OutletSpec>,
     pub(super) tick: Nanos,
     pub(super) segments_max: u32,
+    /// The ceiling of the first outlet's streams.
+    pub(super) ceiling: Option<BitRate>,
 }
 
 /// Datagrams of a world, roughly: more of them would only take time.
@@ -40,7 +42,7 @@ pub(super) fn draw(wish: Wish, clients: &mut [ClientSpec]) -> Sending {
     let Wish { mode, begin, duration, quiet_from, every_byte, mut dice } = wish;
     let tick = dice.pick(&TICKS);
     let segments_max = dice.pick(&[1, 4, SEGMENTS_MAX]);
-    let none = Sending { outlets: vec![], tick, segments_max };
+    let none = Sending { outlets: vec![], tick, segments_max, ceiling: None };
     if !dice.chance(WORLDS) {
         return none;
     }
@@ -85,8 +87,29 @@ pub(super) fn draw(wish: Wish, clients: &mut [ClientSpec]) -> Sending {
         let faults = if has_faults { draw_faults(&mut dice, begin, until) } else { vec![] };
         OutletSpec { faults }
     };
-    Sending { outlets: (0..count).map(outlet).collect(), ..none }
+    let ceiling = draw_ceiling(&mut dice.fork(CEILING), clients);
+    Sending { outlets: (0..count).map(outlet).collect(), ceiling, ..none }
 }
+
+/// As much as the first outlet's streams need, or a little more, in every third world with datagrams: who falls behind
+/// there catches up slowly or never.
+fn draw_ceiling(dice: &mut Dice, clients: &[ClientSpec]) -> Option<BitRate> {
+    let wire = |client: &ClientSpec| {
+        let first = client.datagrams.is_some_and(|datagrams| datagrams.outlet == 0);
+        first.then(|| wire_max(client.rate).0)
+    };
+    let needed: u64 = clients.iter().filter_map(wire).sum();
+    let has_class = needed > 0 && dice.chance(333);
+    has_class.then(|| BitRate(needed / 1000 * dice.pick(&[1000, 1010, 1200])))
+}
+
+/// As much as packets and RTP need at most.
+pub(crate) fn wire_max(rate: BitRate) -> BitRate {
+    BitRate(rate.0 + rate.0 / 13)
+}
+
+/// Whose dice the ceiling is drawn with.
+const CEILING: u64 = 4748;
 
 /// One world in four has any.
 const WORLDS: u64 = 250;

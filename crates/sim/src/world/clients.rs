@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
@@ -20,6 +21,7 @@ use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{Cast, Delivery, Paced, Received};
+use crate::swarm::datagrams::wire_max;
 use crate::swarm::{ClientSpec, DatagramSpec, Habit};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
@@ -95,8 +97,8 @@ impl World {
             Habit::Downloader => Wish::BestEffort,
             _ if spec.datagrams.is_some() => {
                 let is_held = self.held[title].is_complete;
-                // As much as packets and RTP need at most, and the processor is large enough.
-                let wire = BitRate(rate.0 + rate.0 / 13);
+                // The processor is large enough.
+                let wire = wire_max(rate);
                 let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
                 let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
                 let (sending, tick, class) = (Nanos(1), Tick::Ms10, None);
@@ -287,6 +289,11 @@ impl World {
         }
     }
 
+    /// The class of streams that leave by `outlet`.
+    fn class_of(&self, outlet: usize) -> Option<ClassNumber> {
+        self.swarm.ceiling.filter(|_| outlet == 0).map(|_| ClassNumber(0))
+    }
+
     /// An address for a stream of datagrams, and how it leaves.
     fn cast(
         &mut self,
@@ -305,7 +312,10 @@ impl World {
         let form = if is_rtp { Form::Rtp(session) } else { Form::Udp };
         // Who keeps the others waiting is one of the outlets.
         let are_well = self.swarm.outlets.iter().all(|outlet| outlet.faults.is_empty());
-        let delivery = Delivery { is_promised: delivery.is_promised && are_well, ..delivery };
+        // Who shares a ceiling waits for the others, and admission is not asked.
+        let class = self.class_of(outlet);
+        let is_promised = delivery.is_promised && are_well && class.is_none();
+        let delivery = Delivery { is_promised, ..delivery };
         let cast = Cast {
             delivery,
             repeats,
@@ -317,7 +327,7 @@ impl World {
         };
         let mut outlets = open(&self.outlets);
         let (outlet, to) = outlets.join(self.now, stream.index, (outlet, is_v6), cast);
-        Sink::Datagrams(Datagrams { outlet, to, form, burst, class: None, after: None })
+        Sink::Datagrams(Datagrams { outlet, to, form, burst, class, after: None })
     }
 
     fn note_live(
