@@ -315,9 +315,8 @@ impl PacketServer {
         }
         let mut any = false;
         loop {
-            // What a link did not take may have been withdrawn since; that it stood still is to be seen to all the same.
-            let is_due = !self.batch.is_empty() || self.full.is_some();
-            if is_due && !self.flush(now) {
+            // Also of nothing: what a full link had kept back may have been withdrawn, and its pause is still to be seen to.
+            if !self.flush(now) {
                 return true;
             }
             self.gather(now);

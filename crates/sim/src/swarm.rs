@@ -4,7 +4,7 @@
 //! and others, 2012): a world with everything in it hides what only shows when little else happens.
 
 mod crowd;
-pub(crate) mod datagrams;
+mod datagrams;
 
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
@@ -15,6 +15,7 @@ use crate::dice::Dice;
 use crate::net::{OutletSpec, Receiver, Temper};
 use crate::title::{Audience, Growth, Title};
 use datagrams::Sending;
+pub(crate) use datagrams::wire_max;
 
 /// What is promised in a world, and so what is an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, clap::ValueEnum)]

@@ -510,8 +510,8 @@ impl World {
 
     fn check_nothing_left(&mut self) {
         // A class still tells what was sent in the last second, and in the next one that it was nothing.
-        let waits = if self.swarm.ceiling.is_some() { [SECOND; 2].as_slice() } else { &[Nanos(1)] };
-        for &wait in waits {
+        let (times, wait) = if self.swarm.ceiling.is_some() { (2, SECOND) } else { (1, Nanos(1)) };
+        for _ in 0..times {
             self.now += wait;
             for at in 0..self.cores.len() {
                 self.turn_core(at);

@@ -318,6 +318,14 @@ fn a_full_socket_makes_late_and_loses_nothing() {
     }
 }
 
+/// What left in the second after a pause of the link or the machine.
+fn assert_one_second_without_a_burst(after: &[Datagram]) {
+    assert!(after.len().abs_diff((RATE / 8 / PAYLOAD.0) as usize) < 5, "{}", after.len());
+    let gaps = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
+    // What was gathered when the link stopped, and then one by one.
+    assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+}
+
 #[test]
 fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
     for memory in BOTH {
@@ -336,11 +344,7 @@ fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
             stage.pass(SECOND);
             let datagrams = left(&stage, stream);
             assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
-            let after = &datagrams[before..];
-            assert!(after.len().abs_diff((RATE / 8 / PAYLOAD.0) as usize) < 5, "{}", after.len());
-            let gaps = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
-            // What was gathered when the link stopped, and then one by one.
-            assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+            assert_one_second_without_a_burst(&datagrams[before..]);
             assert_eq!(stage.control.counters.packets.stalls.value(), 1);
             assert_eq!(stage.control.counters.packets.underruns.value(), 0);
         }
@@ -491,12 +495,9 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
             stage.network().takes = None;
             stage.pass(SECOND);
             let datagrams = left(&stage, other);
-            assert_eq!(
-                payload(&datagrams),
-                content(2 - gathered as i32, 0, payload(&datagrams).len() as u64)
-            );
-            let gaps = datagrams[before..].windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
-            assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+            let (title, sent) = (2 - gathered as i32, payload(&datagrams));
+            assert_eq!(sent, content(title, 0, sent.len() as u64));
+            assert_one_second_without_a_burst(&datagrams[before..]);
             assert_eq!(stage.control.counters.packets.stalls.value(), 1);
         }
     }

@@ -21,8 +21,7 @@ use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
 use crate::net::{Cast, Delivery, Paced, Received};
-use crate::swarm::datagrams::wire_max;
-use crate::swarm::{ClientSpec, DatagramSpec, Habit};
+use crate::swarm::{ClientSpec, DatagramSpec, Habit, wire_max};
 use crate::title::{Audience, Title};
 use crate::verdict::{Invariant, require};
 
@@ -97,10 +96,10 @@ impl World {
             Habit::Downloader => Wish::BestEffort,
             _ if spec.datagrams.is_some() => {
                 let is_held = self.held[title].is_complete;
-                // The processor is large enough.
                 let wire = wire_max(rate);
                 let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
                 let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
+                // The processor is large enough.
                 let (sending, tick, class) = (Nanos(1), Tick::Ms10, None);
                 Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class }
             }
