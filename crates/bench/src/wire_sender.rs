@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Result, anyhow};
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{PAYLOAD, phase};
+use tactus_core::datagrams::{PAYLOAD, begins};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
 use tactus_sys::gaps::{GapLink, GapTerms};
@@ -117,7 +117,7 @@ impl Agenda {
 
 fn clock_of(options: &Options, stream: u16, begin: MonoTime) -> ByteClock {
     let rate = BitRate(options.rate);
-    ByteClock::new(begin + phase(u32::from(stream), rate.time_for(PAYLOAD)), rate)
+    ByteClock::new(begins(u32::from(stream), rate, 1, begin), rate)
 }
 
 fn serve(port: &mut impl PacketPort, outlet: &OwnedFd, mut agenda: Agenda) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::byte_clock::ByteClock;
 use crate::mutant;
 use crate::rtp;
 use crate::ts::{self, Moment, NULL_PACKET, Pcr, Stamper};
-use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
+use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 
 pub use counting::{Counting, Kept};
 pub use gathering::Gathering;
@@ -327,7 +327,7 @@ impl Cutter {
             return None;
         }
         let limit = left.div_ceil(PAYLOAD.0).min(u64::from(self.segments_max)) as u32;
-        let most = limit.min(self.datagrams_max);
+        let most = limit.min(self.in_step());
         let first = self.due(0);
         // By far the most streams are slow beside a tick.
         let (mut datagrams, due) = if most > 1 { self.together(first, most) } else { (1, first) };
@@ -338,6 +338,16 @@ impl Cutter {
         let in_front = self.front().saturating_sub(self.at).min(bytes);
         let (at, from, taken) = (self.at, self.taken, bytes - in_front);
         Some(Message { at, bytes, from, taken, datagrams, due })
+    }
+
+    /// How many datagrams the next message has at most, unless it is late: behind one that was, fewer, so that the stream
+    /// leaves again when its place says.
+    fn in_step(&self) -> u32 {
+        if self.gathering.is_by_turn() || self.line().is_some() {
+            return self.datagrams_max;
+        }
+        let most = u64::from(self.datagrams_max);
+        (most - self.at.0 / PAYLOAD.0 % most) as u32
     }
 
     /// How many of the next `most` datagrams leave with the one that is due at `first`, and when the last of them is due.
@@ -366,10 +376,11 @@ impl Cutter {
         let mut taken = Bytes(0);
         let (mut datagrams, mut due) = (0, MonoTime(0));
         let turn = self.gathering.is_by_turn().then(|| self.gathering.until(self.due(0)));
+        let most = self.in_step();
         while datagrams < self.segments_max && !self.is_over(self.taken + taken, datagrams, len) {
             let own = self.due(datagrams);
             let is_in_turn = turn.is_none_or(|turn| own <= turn);
-            if datagrams < self.datagrams_max && is_in_turn {
+            if datagrams < most && is_in_turn {
                 due = own;
             } else if own > late {
                 break;
@@ -765,13 +776,19 @@ fn media(span: Nanos) -> MediaTime {
     wrapped(u128::from(span.0) * 27 / 1000)
 }
 
-/// The time after `now` at which the stream in `place` begins, whose datagrams are `gap` apart: places are
-/// spread over the gap as evenly as any number of them can be.
-pub fn phase(place: u32, gap: Nanos) -> Nanos {
+/// When the stream in `place` begins that is opened at `now` and leaves at `rate`, so many datagrams at a time: within a message
+/// after it. Streams of one rate then leave spread over the time between two messages as evenly as any number of places
+/// can be, whenever each was opened.
+pub fn begins(place: u32, rate: BitRate, datagrams: u32, now: MonoTime) -> MonoTime {
     /// 2^64 divided by the golden ratio.
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let part = u64::from(place).wrapping_mul(GOLDEN);
-    Nanos(((u128::from(gap.0) * u128::from(part)) >> 64) as u64)
+    // In billionths of a bit, so that moments hours apart are in step to the nanosecond.
+    let message = u128::from(8 * PAYLOAD.0 * u64::from(datagrams)) * u128::from(SECOND.0);
+    let own = (message * u128::from(u64::from(place).wrapping_mul(GOLDEN))) >> 64;
+    let rate = u128::from(rate.0);
+    let passed = u128::from(now.0) * rate % message;
+    let wait = (own + message - passed) % message;
+    now + Nanos(wait.div_ceil(rate) as u64)
 }
 
 #[cfg(test)]

@@ -167,16 +167,44 @@ proptest! {
     }
 
     #[test]
-    fn places_are_spread_over_a_gap(count in 1u32..3000, gap in 10_000u64..10_000_000) {
-        let mut phases: Vec<u64> = (0..count).map(|place| phase(place, Nanos(gap)).0).collect();
+    fn streams_of_one_rate_are_spread_over_a_message_whenever_they_were_opened(
+        count in 1u32..3000, rate in 50_000u64..100_000_000, datagrams in 1u32..9,
+        first in 0u64..1 << 60, apart in 0u64..50_000_000,
+    ) {
+        let message = Bytes(PAYLOAD.0 * u64::from(datagrams));
+        let bits = u128::from(8 * message.0) * u128::from(SECOND.0);
+        let mut phases = Vec::new();
+        for place in 0..count {
+            let opened = MonoTime(first + u64::from(place) * apart);
+            let begins = begins(place, BitRate(rate), datagrams, opened);
+            prop_assert!(begins >= opened, "early");
+            prop_assert!(begins.since(opened) <= BitRate(rate).time_for(message), "late");
+            phases.push(u128::from(begins.0) * u128::from(rate) % bits);
+        }
         phases.sort_unstable();
-        prop_assert!(phases.iter().all(|&phase| phase < gap));
         // No stretch is emptier than three places on average would leave it (Steinhaus: of the three
-        // lengths that occur the longest is below 2.7 of the mean).
-        let last = phases[0] + gap;
+        // lengths that occur the longest is below 2.7 of the mean), to the nanosecond.
+        let last = phases[0] + bits;
         let ends = phases.iter().skip(1).chain([&last]);
         let widest = phases.iter().zip(ends).map(|(from, to)| to - from).max().unwrap();
-        prop_assert!(widest <= gap * 3 / u64::from(count) + 2, "{widest} of {gap} for {count}");
+        prop_assert!(widest <= bits * 3 / u128::from(count) + 2 * u128::from(rate), "{widest} of {bits}");
+    }
+}
+
+#[test]
+fn behind_a_late_message_a_stream_leaves_again_when_its_place_says() {
+    let rate = 20_000_000;
+    let stuffed = Plan { stuff: Some(BitRate(rate)), ..Plan::default() };
+    for plan in [None, Some(Arc::new(stuffed))] {
+        let clock = ByteClock::new(MonoTime(0), BitRate(rate));
+        let mut cutter = Cutter::new(Cutting { plan, ..cutting(clock, MILLISECOND.times(4)) });
+        let late = clock.due(Bytes(8 * PAYLOAD.0));
+        let counts = [late, MonoTime(0), MonoTime(0)].map(|late| {
+            let message = cutter.next_late(None, late).unwrap();
+            cutter.advance(&message);
+            message.datagrams
+        });
+        assert_eq!(counts, [9, 5, 7]);
     }
 }
 

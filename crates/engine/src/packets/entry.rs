@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Form, Ip, Message, Plan, Trace};
+use tactus_core::datagrams::{self, Cutter, Form, Ip, Message, Plan, Trace};
 use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
@@ -170,10 +170,15 @@ pub(super) fn wire_rate(sink: &Datagrams, rate: BitRate) -> BitRate {
     sink.form.wire_rate(rate, ip_of(sink))
 }
 
-/// The clock of a stream in `place` that is opened at `now`; all that leaves does so at `out`.
-pub(super) fn clock_for(place: u32, rate: BitRate, out: BitRate, now: MonoTime) -> ByteClock {
-    let gap = out.time_for(tactus_core::datagrams::PAYLOAD);
-    ByteClock::new(now + tactus_core::datagrams::phase(place, gap), rate)
+/// The clock of a stream of `rate` in `place` that is opened at `now`; all that leaves does so at `out`, so many datagrams
+/// at a time.
+pub(super) fn clock_for(
+    place: u32,
+    rate: BitRate,
+    (out, together): (BitRate, u32),
+    now: MonoTime,
+) -> ByteClock {
+    ByteClock::new(datagrams::begins(place, out, together, now), rate)
 }
 
 fn ip_of(sink: &Datagrams) -> Ip {

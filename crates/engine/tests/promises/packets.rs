@@ -272,6 +272,25 @@ fn streams_of_one_rate_leave_at_different_times_and_wake_nobody_more_often_than_
 }
 
 #[test]
+fn messages_of_streams_that_begin_together_leave_spread_over_the_time_between_two_of_them() {
+    for memory in BOTH {
+        let mut stage = Stage::new(memory);
+        let burst = MILLISECOND.times(16);
+        let wish = || Wish { burst, ..Wish::rtp(1) };
+        let streams: Vec<_> = (0..8).map(|_| start(&mut stage, wish())).collect();
+        stage.pass(SECOND.times(4));
+        // Three datagrams are 15 ms, and messages leave every 2 ms.
+        let message = due(3);
+        let mut within: Vec<_> =
+            streams.iter().map(|&each| left(&stage, each)[0].at.0 % message.0).collect();
+        within.sort_unstable();
+        within.push(within[0] + message.0);
+        let widest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(widest < Some(message.0 / 3), "{within:?}");
+    }
+}
+
+#[test]
 fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
