@@ -217,6 +217,14 @@ impl Cutter {
         }
     }
 
+    /// The same from the first moment on at which it is the turn of the stream's place.
+    #[must_use]
+    pub fn in_turn_of(mut self, place: u32) -> Self {
+        let (opened, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
+        self.delay(begins(place, rate, self.datagrams_max, opened).since(opened));
+        self
+    }
+
     /// The same, in the session of the stream before it, which has ended: numbers, timestamps, counters and clocks go on.
     /// A clock that nobody has heard of for a while is marked as another one's, although it shows what has passed.
     #[must_use]

@@ -16,7 +16,7 @@ mod pieces;
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{Cutter, Cutting, Gathering, Plan, SEGMENTS_MAX};
+use tactus_core::datagrams::{Cutter, Cutting, Gathering, Plan};
 use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{Gone, PacketPort, Stop};
@@ -194,9 +194,8 @@ impl PacketServer {
         let parent = self.classes.parent_of(&sink);
         let class = self.pacer.add(parent, class).expect("there is a class for each stream");
         self.streams_of[class.index as usize] = Of::Read(index);
-        let together = self.together(&sink, out);
-        let clock = entry::clock_for(index, rate, (out, together), now + self.ahead);
-        let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone());
+        let clock = ByteClock::new(now + self.ahead, rate);
+        let cutter = self.cutter(&sink, clock, open.turn, open.plan.clone()).in_turn_of(index);
         let before = sink.after.filter(|&before| self.find(before).is_some());
         let mut entry = Entry::new(open, sink, class, cutter);
         entry.is_waiting = before.is_some();
@@ -256,21 +255,11 @@ impl PacketServer {
         turn: Option<Bytes>,
         plan: Option<Arc<Plan>>,
     ) -> Cutter {
-        let gathering = self.gathering(sink);
+        // A port that keeps the time itself saves nothing by bursts.
+        let burst = if self.ahead > Nanos(0) { Nanos(0) } else { sink.burst };
+        let gathering = Gathering::of(burst, self.tick);
         let (form, segments_max) = (sink.form, self.port.segments_max());
         Cutter::new(Cutting { form, clock, gathering, segments_max, turn, plan })
-    }
-
-    /// How many datagrams of a stream of `rate` leave as one message, as a rule.
-    fn together(&self, sink: &Datagrams, rate: BitRate) -> u32 {
-        let most = u64::from(self.port.segments_max().clamp(1, SEGMENTS_MAX));
-        self.gathering(sink).datagrams(rate).min(most) as u32
-    }
-
-    /// A port that keeps the time itself saves nothing by bursts.
-    fn gathering(&self, sink: &Datagrams) -> Gathering {
-        let burst = if self.ahead > Nanos(0) { Nanos(0) } else { sink.burst };
-        Gathering::of(burst, self.tick)
     }
 
     fn feed(&mut self, now: MonoTime, stream: StreamId, fed: Fed) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
-use tactus_core::datagrams::{self, Cutter, Form, Ip, Message, Plan, Trace};
+use tactus_core::datagrams::{Cutter, Form, Ip, Message, Plan, Trace};
 use tactus_core::mutant;
 use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
@@ -168,17 +168,6 @@ pub(super) fn rate_of(open: &Open, rate: BitRate) -> BitRate {
 /// The rate of a stream on the wire.
 pub(super) fn wire_rate(sink: &Datagrams, rate: BitRate) -> BitRate {
     sink.form.wire_rate(rate, ip_of(sink))
-}
-
-/// The clock of a stream of `rate` in `place` that is opened at `now`; all that leaves does so at `out`, so many datagrams
-/// at a time.
-pub(super) fn clock_for(
-    place: u32,
-    rate: BitRate,
-    (out, together): (BitRate, u32),
-    now: MonoTime,
-) -> ByteClock {
-    ByteClock::new(datagrams::begins(place, out, together, now), rate)
 }
 
 fn ip_of(sink: &Datagrams) -> Ip {

@@ -340,9 +340,9 @@ fn a_full_socket_makes_late_and_loses_nothing() {
 /// What left in the second after a pause of the link or the machine.
 fn assert_one_second_without_a_burst(after: &[Datagram]) {
     assert!(after.len().abs_diff((RATE / 8 / PAYLOAD.0) as usize) < 5, "{}", after.len());
-    let gaps = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0);
-    // What was gathered when the link stopped, and then one by one.
-    assert!(gaps.skip(1).all(|gap| gap.abs_diff(due(1).0) <= TICK.0));
+    let gaps: Vec<_> = after.windows(2).map(|pair| pair[1].at.since(pair[0].at).0).collect();
+    // What was gathered when the link stopped leaves at once; its gap to the next is anything up to a whole one.
+    assert!(gaps[1..].iter().all(|gap| gap.abs_diff(due(1).0) <= TICK.0), "{gaps:?}");
 }
 
 #[test]
