@@ -45,10 +45,14 @@ struct Served {
 
 impl Served {
     fn new(config: &str, titles: &[(&str, &[u8])]) -> Self {
-        Self::on("127.0.0.1:0", config, titles)
+        Self::on("127.0.0.1:0", &[], config, titles)
     }
 
-    fn on(address: &str, config: &str, titles: &[(&str, &[u8])]) -> Self {
+    fn with(more: &[&str]) -> Self {
+        Self::on("127.0.0.1:0", more, "", &[])
+    }
+
+    fn on(address: &str, more: &[&str], config: &str, titles: &[(&str, &[u8])]) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
@@ -59,14 +63,14 @@ impl Served {
         }
         let text = format!("[admin]\naddress = \"off\"\n[memory]\narena = \"64 MiB\"\n{config}");
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
-        let (server, said, url) = start(address, dir.path());
+        let (server, said, url) = start(address, more, dir.path());
         Self { server, said, url, dir, _turn: turn }
     }
 
     fn restart(&mut self) {
         self.server.kill().expect("the server runs until now");
         self.server.wait().expect("a killed server ends");
-        (self.server, self.said, self.url) = start("127.0.0.1:0", self.dir.path());
+        (self.server, self.said, self.url) = start("127.0.0.1:0", &[], self.dir.path());
     }
 
     fn url(&self, path: &str) -> String {
@@ -91,9 +95,11 @@ impl Served {
     }
 }
 
-fn start(address: &str, dir: &Path) -> (Child, [String; 2], String) {
+fn start(address: &str, more: &[&str], dir: &Path) -> (Child, [String; 2], String) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
-        .args(["serve", "--http", address, "--config"])
+        .args(["serve", "--http", address])
+        .args(more)
+        .arg("--config")
         .args([dir.join("tactus.toml"), dir.join("media")])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -114,6 +120,23 @@ impl Drop for Served {
         drop(self.server.kill());
         drop(self.server.wait());
     }
+}
+
+#[test]
+fn serve_takes_players_of_rtsp_where_the_command_line_says_so() {
+    let mut served = Served::with(&["--rtsp", "127.0.0.1:0"]);
+    let address = served.said[1].strip_prefix("RTSP at rtsp://").expect("its address is told");
+    let mut stream = TcpStream::connect(address.trim_end_matches('/')).expect("a connection");
+    write!(stream, "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n").expect("a request");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    assert_eq!(line, "RTSP/1.0 200 OK\r\n");
+    served.restart();
+    assert!(
+        served.said[1].starts_with("Metrics"),
+        "nobody is served by RTSP unasked: {:?}",
+        served.said
+    );
 }
 
 #[test]
@@ -154,6 +177,7 @@ fn wrong_arguments_end_with_2_and_say_what_to_write() {
         (&["serve"], "name a directory"),
         (&["serve", "/nowhere/at/all"], "is not a directory"),
         (&["serve", "/", "--http", "here"], "here"),
+        (&["serve", "/", "--rtsp", "8554"], "8554"),
         (&["get", "ftp://h/a"], "write it like http://"),
         (&["get", "http://127.0.0.1:9/"], "-o FILE"),
         (&["get", "http://127.0.0.1:9/a", "--rate", "8 mbit/s"], "did you mean \"Mbit/s\"?"),
@@ -394,7 +418,7 @@ fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
 /// Row C03: metrics from outside: not listening.
 #[test]
 fn c03_figures_are_not_served_to_the_network() {
-    let served = Served::on("0.0.0.0:0", "", &[("a.bin", &content(10_000))]);
+    let served = Served::on("0.0.0.0:0", &[], "", &[("a.bin", &content(10_000))]);
     assert!(served.said[1].contains("nowhere"), "{:?}", served.said);
     for path in ["/metrics", "/api/v1/status", "/api/v1/capacity"] {
         assert!(served.ask(path).starts_with("HTTP/1.1 404 "), "{path}");

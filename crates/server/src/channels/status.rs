@@ -145,17 +145,18 @@ impl Board {
     /// A title, or a part of it, cannot be sent.
     pub(super) fn skip(&self, title: &str, reason: &str) {
         let mut now = self.now();
-        let skipped = Some(format!("{title}: {reason}"));
-        if now.skipped != skipped {
+        let last =
+            now.skipped.as_ref().and_then(|last| last.strip_prefix(title)?.strip_prefix(": "));
+        if last.is_none_or(|last| !is_same(last, reason)) {
             tracing::warn!(channel = now.channel.name, title, reason, "it cannot be sent");
         }
         now.skips += 1;
-        now.skipped = skipped;
+        now.skipped = Some(format!("{title}: {reason}"));
     }
 
     pub(super) fn wait(&self, reason: String) {
         let mut now = self.now();
-        if now.reason.as_ref() != Some(&reason) {
+        if now.reason.as_ref().is_none_or(|last| !is_same(last, &reason)) {
             tracing::warn!(channel = now.channel.name, reason, "nothing is sent");
         }
         (now.place, now.rate, now.next) = (None, None, None);
@@ -202,5 +203,28 @@ impl Board {
 
     fn now(&self) -> MutexGuard<'_, Now> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether two reasons differ in their figures at most. Why there is no room is told with what is free just now, and a log
+/// has nothing new to say of that at every try.
+fn is_same(one: &str, other: &str) -> bool {
+    let words = |text| str::chars(text).filter(|each| !each.is_ascii_digit() && *each != '.');
+    words(one).eq(words(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same;
+
+    #[test]
+    fn a_reason_is_new_when_more_than_its_figures_are() {
+        let short = "no room for packets of 4 Mbit/s: 951.278 ms of each second, of 950 ms";
+        assert!(is_same(
+            short,
+            "no room for packets of 4 Mbit/s: 950 ms of each second, of 950 ms"
+        ));
+        assert!(!is_same(short, "no room on the link: 951.278 ms of each second, of 950 ms"));
+        assert!(!is_same(short, "there is no such title"));
     }
 }

@@ -21,12 +21,13 @@ use crate::config::{Config, ConfigFile, Principal, Token, Volume};
 #[command(after_help = "Examples:
   tactus serve /srv/media                              on http://127.0.0.1:8080/
   tactus serve /srv/media --http 0.0.0.0:8080          open to the network
+  tactus serve /srv/media --rtsp 0.0.0.0:8554          for players of RTSP too
   tactus serve /srv/media --uploads                    take uploads, with a token
   tactus serve --config /etc/tactus.toml               as configured
   tactus serve --config tactus.toml --check-config     only check the file
 
 Every title goes at its own rate. Clients may ask for another: ?rate=8.8M, ?rate=max.
-What does not fit is refused with 503; GET /api/v1/capacity says what would still fit.
+What does not fit is refused with 503, by RTSP with 453; GET /api/v1/capacity says what would still fit.
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
@@ -42,6 +43,9 @@ pub(super) struct Serve {
     /// Address to listen on; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     http: Vec<SocketAddr>,
+    /// Address to listen on for RTSP; may be repeated; players know port 8554 [default: none]
+    #[arg(long, value_name = "ADDR")]
+    rtsp: Vec<SocketAddr>,
     /// Take uploads, with a token of their own; it is printed when it is made
     #[arg(long)]
     uploads: bool,
@@ -90,6 +94,9 @@ impl Serve {
         }
         if !self.http.is_empty() {
             config.http.addresses.clone_from(&self.http);
+        }
+        if !self.rtsp.is_empty() {
+            config.rtsp.addresses.clone_from(&self.rtsp);
         }
         Ok((config, file))
     }
