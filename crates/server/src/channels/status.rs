@@ -1,5 +1,6 @@
 //! What a channel says of itself.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -81,6 +82,8 @@ struct Now {
     starts: u64,
     skips: u64,
     skipped: Option<String>,
+    /// What the log has been told of titles that could not be sent.
+    told: HashMap<String, String>,
     description: Option<String>,
     url: Option<String>,
 }
@@ -98,6 +101,7 @@ impl Board {
             starts: 0,
             skips: 0,
             skipped: None,
+            told: HashMap::new(),
             description: None,
             url: None,
         }))
@@ -135,6 +139,7 @@ impl Board {
         (now.reason, now.next) = (None, None);
         (now.title, now.place, now.rate) = (Some(title.into()), Some(place), Some(rate));
         now.starts += 1;
+        now.told.remove(title);
     }
 
     /// This title follows.
@@ -145,10 +150,9 @@ impl Board {
     /// A title, or a part of it, cannot be sent.
     pub(super) fn skip(&self, title: &str, reason: &str) {
         let mut now = self.now();
-        let last =
-            now.skipped.as_ref().and_then(|last| last.strip_prefix(title)?.strip_prefix(": "));
-        if last.is_none_or(|last| !is_same(last, reason)) {
+        if now.told.get(title).is_none_or(|last| !is_same(last, reason)) {
             tracing::warn!(channel = now.channel.name, title, reason, "it cannot be sent");
+            now.told.insert(title.into(), reason.into());
         }
         now.skips += 1;
         now.skipped = Some(format!("{title}: {reason}"));
