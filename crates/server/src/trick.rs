@@ -347,8 +347,8 @@ fn needs_of(rate: BitRate, form: Form) -> MadeRate {
     MadeRate { rate, datagrams: u32::try_from(datagrams).unwrap_or(u32::MAX) }
 }
 
-/// Clocks come 28 times in a second, tables five times, pictures eight times.
-const PARTIAL: u64 = 2 * (28 + 5 + 8);
+/// Clocks come 28 times in a second, tables five times, what describes the services once, pictures eight times.
+const PARTIAL: u64 = 2 * (28 + 5 + 1 + 8);
 
 /// Rounds up: nothing leaves early.
 fn nanos(time: MediaTime) -> Nanos {

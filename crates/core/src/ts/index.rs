@@ -679,7 +679,7 @@ impl Index {
             + self
                 .tables
                 .iter()
-                .map(|tables| tables.pat.len() + tables.pmt.len() + 64)
+                .map(|tables| tables.pat.len() + tables.pmt.len() + tables.sdt.len() + 88)
                 .sum::<usize>()
             + self.programmes.iter().map(|one| one.streams.len() * 4 + 40).sum::<usize>()
     }

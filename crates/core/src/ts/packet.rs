@@ -17,6 +17,8 @@ pub struct Packet<'a>(&'a [u8; PACKET]);
 impl Pid {
     /// Stuffing: carries nothing and counts nothing.
     pub const NULL: Self = Self(0x1fff);
+    /// What describes the services (ETSI EN 300 468, table 1).
+    pub const SDT: Self = Self(0x11);
     /// How many identifiers there are.
     pub const COUNT: usize = 1 << 13;
 }

@@ -3,7 +3,7 @@
 //!
 //! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
 //! [`PROGRAMMES_MAX`] programmes are followed. It finds out where PMTs are and nothing else of what
-//! tables say.
+//! tables say. The tables of another PID can be followed by themselves.
 
 use alloc::vec::Vec;
 
@@ -41,6 +41,11 @@ impl Default for Sections {
 }
 
 impl Sections {
+    /// Those of `pid` alone, which is no PAT.
+    pub(super) fn of(pid: Pid) -> Self {
+        Self { tables: alloc::vec![Table { pid, part: Vec::new() }] }
+    }
+
     /// Takes the next packet of the stream.
     pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) -> Result<(), Misfit> {
         self.each_section(packet, |_, _| {})

@@ -1,6 +1,6 @@
 //! Where continuity counters and timestamps are behind each datagram of a trick.
 //!
-//! Promise: whoever goes on behind the last datagram that has left learns what stood in it, however much had been made ahead. It is of the three streams that a trick has: two tables, and the pictures.
+//! Promise: whoever goes on behind the last datagram that has left learns what stood in it, however much had been made ahead. It is of the four streams that a trick has: three tables, and the pictures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,16 +15,16 @@ pub(super) struct Trail(Arc<Mutex<Steps>>);
 /// What a datagram leaves behind.
 #[derive(Clone, Copy)]
 struct Step {
-    counts: [u8; 3],
+    counts: [u8; 4],
     /// Ticks of 90 kHz from the first timestamp.
     ticks: u32,
 }
 
 struct Steps {
-    /// Of the association table, the programme's table and the pictures.
-    pids: [Pid; 3],
+    /// Of the association table, the programme's table, that of the services, and the pictures.
+    pids: [Pid; 4],
     /// In what was cut last.
-    now: [u8; 3],
+    now: [u8; 4],
     /// Behind each datagram, but for the first ones.
     behind: VecDeque<Step>,
     /// How many of those are forgotten.
@@ -37,7 +37,7 @@ const STEPS_MAX: usize = 65_536;
 impl Trail {
     /// Of what is shown as `film`, behind `before`.
     pub(super) fn new(film: &Film, before: &[Count]) -> Self {
-        let pids = [Pid(0), film.pmt_pid, film.pid];
+        let pids = [Pid(0), film.pmt_pid, Pid::SDT, film.pid];
         let last = |pid| before.iter().find(|count| count.pid == pid).map_or(0, |count| count.last);
         let (now, behind) = (pids.map(last), VecDeque::new());
         Self(Arc::new(Mutex::new(Steps { pids, now, behind, forgotten: 0 })))
@@ -45,8 +45,8 @@ impl Trail {
 
     /// What the next packets go on behind.
     pub(super) fn counts(&self) -> Counts {
-        let [pat, pmt, film] = self.steps().now;
-        Counts { pat, pmt, film }
+        let [pat, pmt, sdt, film] = self.steps().now;
+        Counts { pat, pmt, sdt, film }
     }
 
     /// These packets are the next datagram, with this timestamp from the first one on.

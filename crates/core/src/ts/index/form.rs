@@ -53,6 +53,7 @@ impl Index {
             out.bytes(&tables.pat);
             out.number(u64::from(tables.pmt_pid.0));
             out.bytes(&tables.pmt);
+            out.bytes(&tables.sdt);
             last = tables.at;
         }
         out.number(self.programmes.len() as u64);
@@ -119,7 +120,8 @@ impl Index {
         for _ in 0..from.at_most(TABLES_MAX as u64 + 1)? {
             at = from.after(at, len)?;
             let pat = from.bytes()?;
-            tables.push(Tables { at, pat, pmt_pid: from.pid()?, pmt: from.bytes()? });
+            let (pmt_pid, pmt) = (from.pid()?, from.bytes()?);
+            tables.push(Tables { at, pat, pmt_pid, pmt, sdt: from.bytes()? });
         }
         let mut programmes = Vec::new();
         for _ in 0..from.at_most(PROGRAMMES_MAX as u64)? {

@@ -15,6 +15,8 @@ pub(super) const STREAMS_MAX: usize = 32;
 /// Versions of the tables; of what comes after more changes parts begin without tables.
 pub(super) const TABLES_MAX: usize = 16;
 const PAT: Pid = Pid(0);
+/// The table of the stream's own services (table 2 there); others on that PID are of other streams.
+const SDT_ACTUAL: u8 = 0x42;
 
 /// One programme, as its newest table has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +51,9 @@ pub struct Tables {
     pub pmt_pid: Pid,
     /// The section of the programme that the index goes by.
     pub pmt: Vec<u8>,
+    /// The section that describes the services, as it came first while these tables were in force; empty where none
+    /// came, or it is one of several.
+    pub sdt: Vec<u8>,
 }
 
 /// The last counts of the packets with tables.
@@ -84,16 +89,34 @@ impl Programme {
 }
 
 /// Watches the tables of a title.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Watched {
     sections: Sections,
+    /// What is wrong with these is no fault of the title's own tables.
+    services: Sections,
     pat: Vec<u8>,
+    sdt: Vec<u8>,
     /// By programme: its table as it came.
     pub(super) programmes: Vec<(Programme, Vec<u8>)>,
     pub(super) tables: Vec<Tables>,
     pub(super) counts: LastCounts,
     /// More versions than are kept.
     lost: bool,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            sections: Sections::default(),
+            services: Sections::of(Pid::SDT),
+            pat: Vec::new(),
+            sdt: Vec::new(),
+            programmes: Vec::new(),
+            tables: Vec::new(),
+            counts: LastCounts::default(),
+            lost: false,
+        }
+    }
 }
 
 impl Watched {
@@ -106,6 +129,10 @@ impl Watched {
         clock: Option<Pid>,
     ) -> Result<bool, ()> {
         let pid = packet.pid();
+        if pid == Pid::SDT {
+            self.take_services(packet);
+            return Ok(false);
+        }
         if packet.has_payload() {
             if pid == PAT {
                 self.counts.pat = packet.continuity();
@@ -131,6 +158,24 @@ impl Watched {
         fits.map(|()| changed).map_err(|_| ())
     }
 
+    fn take_services(&mut self, packet: &Packet<'_>) {
+        let Self { services, sdt, .. } = self;
+        let fits = services.each_section(packet, |_, section| {
+            let is_whole = section[6..8] == [0, 0];
+            if section[0] == SDT_ACTUAL && is_current(section) && is_whole {
+                sdt.clear();
+                sdt.extend(section);
+            }
+        });
+        if fits.is_err() {
+            return;
+        }
+        // It may come behind the tables that it belongs to.
+        if let Some(last) = self.tables.last_mut().filter(|last| last.sdt.is_empty()) {
+            last.sdt.clone_from(&self.sdt);
+        }
+    }
+
     /// The programme that goes by `clock`: of several, the first; the first of all while no clock has come.
     pub(super) fn timing(&self, clock: Option<Pid>) -> Option<&(Programme, Vec<u8>)> {
         let goes_by = |programme: &Programme| clock.is_none_or(|clock| programme.clock == clock);
@@ -140,8 +185,13 @@ impl Watched {
     /// The tables are these from byte `at` on.
     pub(super) fn keep(&mut self, at: u64, clock: Option<Pid>) {
         let Some((programme, pmt)) = self.timing(clock) else { return };
-        let tables =
-            Tables { at, pat: self.pat.clone(), pmt_pid: programme.table, pmt: pmt.clone() };
+        let tables = Tables {
+            at,
+            pat: self.pat.clone(),
+            pmt_pid: programme.table,
+            pmt: pmt.clone(),
+            sdt: self.sdt.clone(),
+        };
         let is_new = self.tables.last().is_none_or(|last| {
             (&last.pat, last.pmt_pid, &last.pmt) != (&tables.pat, tables.pmt_pid, &tables.pmt)
         });
@@ -151,7 +201,8 @@ impl Watched {
         if self.tables.len() == TABLES_MAX {
             self.lost = true;
             // Whoever begins behind this place gets none.
-            self.tables.push(Tables { at, pat: Vec::new(), pmt_pid: PAT, pmt: Vec::new() });
+            let (pat, pmt, sdt) = (Vec::new(), Vec::new(), Vec::new());
+            self.tables.push(Tables { at, pat, pmt_pid: PAT, pmt, sdt });
         } else {
             self.tables.push(tables);
         }

@@ -30,6 +30,8 @@ pub struct Counts {
     pub pat: u8,
     /// Of the programme's table.
     pub pmt: u8,
+    /// Of what describes the services.
+    pub sdt: u8,
     /// Of the pictures.
     pub film: u8,
 }
@@ -47,18 +49,23 @@ pub struct Multiplex {
     /// Packets of the tables of which the turn has come.
     tables: Vec<[u8; PACKET]>,
     tables_next: MediaTime,
+    services_next: MediaTime,
     clock_next: MediaTime,
     /// Nothing has been sent of the pictures' clock.
     is_new: bool,
 }
 
-/// Where a title is slower than that, so fast is what is built of it: seven packets of tables five times a second and
-/// 28 clocks are 95 kbit/s.
+/// Where a title is slower than that, so fast is what is built of it: seven packets of tables five times a second, six
+/// of services and 28 clocks are 104 kbit/s.
 pub const RATE_MIN: BitRate = BitRate(256_000);
 /// A clock comes at least so often: TR 101 290 (2.3) wants 100 ms, TS 101 154 (4.1.5.3) 40 ms at best.
 const CLOCK_EACH: MediaTime = MediaTime(36 * 27_000);
 /// Tables come at least so often: TR 101 290 (1.3 and 1.5) wants 500 ms.
 const TABLES_EACH: MediaTime = MediaTime(200 * 27_000);
+/// So does what describes the services: TR 101 290 (3.5) wants 2 s.
+const SERVICES_EACH: MediaTime = MediaTime(1000 * 27_000);
+/// But no sooner than this: 25 ms must lie between two (3.2), and what was sent before may have ended with one.
+const SERVICES_FIRST: MediaTime = MediaTime(100 * 27_000);
 /// What arrives is shown so much later: decoders need all of a picture.
 pub(super) const LEAD: MediaTime = MediaTime(60 * 27_000);
 
@@ -71,6 +78,7 @@ impl Multiplex {
     pub fn new(film: Film, rate: BitRate, clock: Pcr, counts: Counts) -> Self {
         assert!(rate >= RATE_MIN, "clocks and tables need their part");
         let zero = MediaTime(0);
+        let services_next = if film.sdt.is_empty() { NEVER } else { SERVICES_FIRST };
         Self {
             film,
             rate,
@@ -79,6 +87,7 @@ impl Multiplex {
             place: 0,
             tables: Vec::new(),
             tables_next: zero,
+            services_next,
             clock_next: zero,
             is_new: true,
         }
@@ -176,7 +185,7 @@ impl Multiplex {
                 continue;
             }
             // Nobody notices the places that are left out.
-            let next = self.tables_next.min(self.clock_next);
+            let next = self.tables_next.min(self.clock_next).min(self.services_next);
             self.place = place_before(next, self.rate).clamp(self.place + 1, place);
         }
     }
@@ -203,12 +212,16 @@ impl Multiplex {
             self.tables_next = MediaTime(now.0 + TABLES_EACH.0);
             let mut packets = Vec::new();
             let Film { pat, pmt, pmt_pid, .. } = &self.film;
-            self.counts.pat = (self.counts.pat + section_count(pat)) & 0x0f;
-            section_packets(pat, Pid(0), self.counts.pat, PACKET, &mut packets);
-            self.counts.pmt = (self.counts.pmt + section_count(pmt)) & 0x0f;
-            section_packets(pmt, *pmt_pid, self.counts.pmt, PACKET, &mut packets);
-            let chunks = packets.as_chunks::<PACKET>().0;
-            self.tables = chunks.iter().rev().copied().collect();
+            counted_packets(pat, Pid(0), &mut self.counts.pat, &mut packets);
+            counted_packets(pmt, *pmt_pid, &mut self.counts.pmt, &mut packets);
+            self.line_up(&packets);
+            return self.beside(send);
+        }
+        if now >= self.services_next {
+            self.services_next = MediaTime(now.0 + SERVICES_EACH.0);
+            let mut packets = Vec::new();
+            counted_packets(&self.film.sdt, Pid::SDT, &mut self.counts.sdt, &mut packets);
+            self.line_up(&packets);
             return self.beside(send);
         }
         if now >= self.clock_next {
@@ -218,6 +231,12 @@ impl Multiplex {
             return true;
         }
         false
+    }
+
+    /// These come next, one by one.
+    fn line_up(&mut self, packets: &[u8]) {
+        let chunks = packets.as_chunks::<PACKET>().0;
+        self.tables = chunks.iter().rev().copied().collect();
     }
 
     /// A packet that carries the clock and nothing else, and counts nothing (2.4.3.3).
@@ -242,18 +261,25 @@ impl Multiplex {
 }
 
 /// Places for a picture of so many packets, and for what comes beside it. With clocks and tables taking less than
-/// half of all places, as [`RATE_MIN`] has it, the span of twice the picture and sixteen is enough.
+/// half of all places, as [`RATE_MIN`] has it, the span of twice the picture and 32 is enough.
 fn places(packets: u64, rate: BitRate) -> u64 {
-    packets + beside(place_ticks(2 * packets + 16, rate))
+    packets + beside(place_ticks(2 * packets + 32, rate))
 }
 
 /// Packets that come beside pictures within `span`, at most: of each kind one more than times it fits in.
 pub(super) fn beside(span: MediaTime) -> u64 {
-    span.0 / CLOCK_EACH.0 + 1 + TABLES_MAX * (span.0 / TABLES_EACH.0 + 1)
+    span.0 / CLOCK_EACH.0
+        + 1
+        + TABLES_MAX * (span.0 / TABLES_EACH.0 + 1)
+        + SECTION_MAX * (span.0 / SERVICES_EACH.0 + 1)
 }
 
-/// Packets of tables at most: one section each, of at most 1,024 bytes.
-const TABLES_MAX: u64 = 1 + 6;
+/// Packets of a section at most: it has at most 1,024 bytes.
+const SECTION_MAX: u64 = 6;
+/// Packets of the tables at most: one section each, that of one programme in one packet.
+const TABLES_MAX: u64 = 1 + SECTION_MAX;
+/// Later than any title.
+const NEVER: MediaTime = MediaTime(u64::MAX);
 
 /// The time of a place. Rounds down to a tick.
 pub(super) fn place_ticks(place: u64, rate: BitRate) -> MediaTime {
@@ -271,8 +297,11 @@ fn place_before(time: MediaTime, rate: BitRate) -> u64 {
     u64::try_from(places).unwrap_or(u64::MAX)
 }
 
-fn section_count(section: &[u8]) -> u8 {
-    (section.len() + 1).div_ceil(PACKET - 4) as u8
+/// The packets of `section` that go on behind `count`, which becomes that of the last one.
+fn counted_packets(section: &[u8], pid: Pid, count: &mut u8, into: &mut Vec<u8>) {
+    let packets = (section.len() + 1).div_ceil(PACKET - 4) as u8;
+    *count = (*count + packets) & 0x0f;
+    section_packets(section, pid, *count, PACKET, into);
 }
 
 /// Rounds down.

@@ -1,7 +1,7 @@
 //! The tables of what is built: one programme, its pictures and nothing else.
 //!
 //! Promise: numbers, identifiers and descriptors are the title's own; versions are others than the title's, so that
-//! whoever watches notices that there are fewer streams.
+//! whoever watches notices that there are fewer streams. What services are called is as the title has it.
 
 use alloc::vec::Vec;
 
@@ -20,6 +20,8 @@ pub struct Film {
     pub pmt_pid: Pid,
     pub(super) pat: Vec<u8>,
     pub(super) pmt: Vec<u8>,
+    /// What describes the services; empty where the title has none.
+    pub(super) sdt: Vec<u8>,
 }
 
 /// What there is to be seen in a title at one of its accesses; nothing when it has no pictures, or its tables
@@ -44,7 +46,8 @@ pub fn film_of(index: &Index, access: &Access) -> Option<Film> {
     pmt.extend(stream.entry);
     seal(&mut pat);
     seal(&mut pmt);
-    Some(Film { pid: stream.pid, clock: index.clock(), pmt_pid: tables.pmt_pid, pat, pmt })
+    let (clock, sdt) = (index.clock(), tables.sdt.clone());
+    Some(Film { pid: stream.pid, clock, pmt_pid: tables.pmt_pid, pat, pmt, sdt })
 }
 
 struct PictureStream<'a> {

@@ -3,6 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::super::index::section_packets;
 use super::super::packet::tests::packet;
 use super::super::sections::crc;
 use super::super::{
@@ -26,6 +27,8 @@ struct Make {
     key: u64,
     groups: u64,
     stride: usize,
+    /// Bytes of the section that describes the services, in each group; none where it has none.
+    services: usize,
 }
 
 fn ticks(bytes: u64, rate: u64) -> u64 {
@@ -40,6 +43,8 @@ fn mark(nth: u64) -> [u8; 4] {
 impl Make {
     fn title(self) -> Vec<u8> {
         let (mut bytes, mut counts) = (Vec::new(), [0u8; 4]);
+        let (sdt, mut services) = (sdt(self.services), Vec::new());
+        let parts = if self.services == 0 { 0 } else { (sdt.len() + 1).div_ceil(184) as u64 };
         for nth in 0..self.group * self.groups {
             let mut count = |which: usize| {
                 counts[which] = counts[which].wrapping_add(1);
@@ -48,9 +53,18 @@ impl Make {
             let clock = |at: u64| Pcr::at(MediaTime(ticks(at, self.rate)));
             let at = nth * PACKET as u64;
             let place = nth % self.group;
+            let part = (place / 4).wrapping_sub(1);
+            if place == 4 && parts > 0 {
+                let last = ((nth / self.group + 1) * parts) as u8 & 0x0f;
+                services.clear();
+                section_packets(&sdt, Pid::SDT, last, PACKET, &mut services);
+            }
             let one = match place {
                 0 => section_packet(Pid(0), count(0), &pat()),
                 1 => section_packet(TABLE, count(1), &pmt()),
+                _ if place.is_multiple_of(4) && part < parts => {
+                    services.as_chunks::<PACKET>().0[part as usize]
+                }
                 _ if place.is_multiple_of(4) => packet(SOUND.0, count(2), None),
                 _ => {
                     let pcr = (place % 8 == 2).then(|| clock(at + PCR_BYTE));
@@ -87,7 +101,8 @@ fn begin(packet: &mut [u8; PACKET], shown: Pcr, kind: u8, nth: u64) {
 
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut section = bytes.to_vec();
-    section[2] = (section.len() - 3 + 4) as u8;
+    let [high, low] = (section.len() as u16 - 3 + 4).to_be_bytes();
+    (section[1], section[2]) = (section[1] | high, low);
     let sum = crc(&section);
     section.extend(sum.to_be_bytes());
     section
@@ -103,6 +118,12 @@ fn pmt() -> Vec<u8> {
     let sound = [3, 0xe1, 1, 0xf0, 0];
     let film = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
     sealed(&[&head[..], &sound, &film].concat())
+}
+
+fn sdt(len: usize) -> Vec<u8> {
+    let mut section = vec![0x42, 0xf0, 0, 0, 9, 0xc1, 0, 0, 0, 1, 0xff];
+    section.resize(len.max(section.len()), 0x20);
+    sealed(&section)
 }
 
 fn section_packet(pid: Pid, count: u8, section: &[u8]) -> [u8; PACKET] {
@@ -121,7 +142,9 @@ fn index(bytes: &[u8]) -> Index {
 
 /// What a receiver is to see of any multiplex: nothing to complain of, and its pictures: mark and time, from the
 /// clock's beginning.
-fn watch(placed: &[Placed], rate: BitRate, begin: Pcr) -> Vec<([u8; 4], u64)> {
+fn watch(placed: &[Placed], make: Make, begin: Pcr) -> Vec<([u8; 4], u64)> {
+    let (rate, sdt) = (BitRate(make.rate), sdt(make.services));
+    let (mut services, mut services_last): (Vec<u8>, Option<u64>) = (vec![], None);
     let mut counters = Continuity::default();
     let (mut clock_last, mut tables_last): (Option<u64>, [Option<u64>; 2]) = (None, [None; 2]);
     let mut pictures = vec![];
@@ -165,19 +188,34 @@ fn watch(placed: &[Placed], rate: BitRate, begin: Pcr) -> Vec<([u8; 4], u64)> {
                 }
             }
             FILM => {}
+            Pid::SDT => {
+                if packet.starts_unit() {
+                    // Not at once, as one may just have come, nor too seldom.
+                    let earliest = services_last.map_or(0, |last| last + SECOND / 40);
+                    assert!((earliest..=earliest.max(SECOND / 10) + SECOND * 2).contains(&due.0));
+                    assert!(due.0 >= SECOND / 10 && (services.is_empty() || services == sdt));
+                    (services_last, services) = (Some(due.0), vec![]);
+                }
+                let payload = &packet.payload()[usize::from(packet.starts_unit())..];
+                let missing = sdt.len() - services.len();
+                services.extend(&payload[..missing.min(payload.len())]);
+            }
             other => panic!("{other:?} is neither a picture nor a table"),
         }
     }
     assert!(arrived.is_none_or(|(last, shown)| last + place <= shown));
+    let heard = services_last.unwrap_or(0) + 2 * SECOND;
+    assert!(make.services == 0 || due_last.is_none_or(|last| last <= heard), "services");
     pictures
 }
 
 fn make() -> impl Strategy<Value = Make> {
     let stride = prop::sample::select(vec![188usize, 192, 204]);
-    (300_000u64..20_000_000, 40u64..200, 5u64..60, 3u64..16, stride).prop_map(
-        |(rate, group, key, groups, stride)| {
+    let services = prop_oneof![Just(0usize), 11usize..200, 11usize..1020];
+    (300_000u64..20_000_000, 40u64..200, 5u64..60, 3u64..16, stride, services).prop_map(
+        |(rate, group, key, groups, stride, services)| {
             let key = key.min(group / 2);
-            Make { rate, group, key, groups, stride }
+            Make { rate, group, key, groups, stride, services }
         },
     )
 }
@@ -213,7 +251,7 @@ proptest! {
             prop_assert!(multiplex.picture(part, make.stride, due, |one| placed.push(one)));
             prop_assert!(multiplex.now() <= due);
         }
-        let pictures = watch(&placed, rate, clock);
+        let pictures = watch(&placed, make, clock);
         prop_assert_eq!(pictures.len(), chosen.len());
         for (choice, (found, shown)) in chosen.iter().zip(&pictures) {
             let nth = choice.at / make.stride as u64 / make.group;
@@ -272,7 +310,7 @@ proptest! {
                 placed.push(one);
             });
         }
-        let pictures = watch(&placed, rate, begin);
+        let pictures = watch(&placed, make, begin);
         prop_assert_eq!(pictures.len(), marks.len());
         for ((_, shown), before) in pictures.iter().zip(marks) {
             let due = 2 * before + mux::LEAD.0;
@@ -289,7 +327,7 @@ proptest! {
     fn any_bytes_are_no_picture_or_one(
         mut bytes in prop::collection::vec(any::<u8>(), 0..2000), due in 0u64..SECOND,
     ) {
-        let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188 }.title();
+        let title = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 0 }.title();
         let index = index(&title);
         let film = film_of(&index, &index.accesses()[0]).unwrap();
         let mut multiplex = Multiplex::new(film, RATE_MIN, Pcr::at(MediaTime(0)), Counts::default());
@@ -308,7 +346,7 @@ proptest! {
 
 #[test]
 fn the_tables_say_what_is_left_and_keep_descriptors() {
-    let make = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188 };
+    let make = Make { rate: 1_000_000, group: 40, key: 5, groups: 3, stride: 188, services: 100 };
     let index = index(&make.title());
     let film = film_of(&index, &index.accesses()[0]).unwrap();
     assert_eq!(film.pat[..film.pat.len() - 4], [0, 0xb0, 13, 0, 9, 0xc3, 0, 0, 0, 1, 0xf0, 0]);
@@ -316,4 +354,5 @@ fn the_tables_say_what_is_left_and_keep_descriptors() {
     let stream = [2, 0xe1, 0, 0xf0, 3, 0x52, 1, 5];
     assert_eq!(film.pmt[..film.pmt.len() - 4], [&head[..], &stream].concat());
     assert_eq!((crc(&film.pat), crc(&film.pmt)), (0, 0));
+    assert_eq!(film.sdt, sdt(100), "as it came");
 }
