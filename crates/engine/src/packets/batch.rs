@@ -165,6 +165,7 @@ impl Batch {
                     break;
                 }
                 described.messages[described.count] = ports::Message { to, segment, parts: 1 };
+                described.due[described.count] = gathered.message.due;
                 described.count += 1;
                 continue;
             }

@@ -104,6 +104,20 @@ fn each_made_datagram_leaves_in_the_tick_in_which_it_is_due() {
     assert_eq!(counters_of(&stage), 0);
 }
 
+#[test]
+fn a_port_that_keeps_the_time_is_told_when_each_made_datagram_is_due() {
+    let mut stage = Stage::with_ahead(BOTH[0], MILLISECOND.times(2));
+    let made = make(&mut stage, |ring| {
+        (0..60).for_each(|nth| assert!(ring.push(datagram(nth)).is_ok()));
+    });
+    stage.pass(SECOND);
+    let sent = left(&stage, &made);
+    assert_eq!(sent.len(), 60);
+    for (nth, each) in (0..).zip(sent) {
+        assert_eq!(each.at, made.begin + due(nth), "{nth}");
+    }
+}
+
 fn counters_of(stage: &Stage) -> u64 {
     stage.control.counters.link.underruns.value()
 }

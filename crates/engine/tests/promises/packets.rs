@@ -109,6 +109,28 @@ fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
     }
 }
 
+#[test]
+fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
+    for memory in BOTH {
+        let ahead = MILLISECOND.times(2);
+        let mut stage = Stage::with_ahead(memory, ahead);
+        // It takes them one by one, whatever burst is allowed.
+        let streams = [Nanos(0), MILLISECOND.times(16)]
+            .map(|burst| start(&mut stage, Wish { burst, ..Wish::rtp(3) }));
+        stage.pass(SECOND.times(11));
+        for stream in streams {
+            let datagrams = left(&stage, stream);
+            assert_eq!(payload(&datagrams), content(3, 0, TITLE.0));
+            // Exactly, and not by ticks.
+            let apart =
+                (0..).zip(&datagrams).map(|(nth, each)| each.at.since(datagrams[0].at) == due(nth));
+            assert!(apart.into_iter().all(|is_exact| is_exact));
+        }
+        let counters = &stage.control.counters.packets;
+        assert_eq!((counters.underruns.value(), counters.stalls.value()), (0, 0));
+    }
+}
+
 /// Begins `wish` behind another stream, to the same receivers.
 fn start_after(stage: &mut Stage, wish: Wish, before: StreamId) -> StreamId {
     let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);

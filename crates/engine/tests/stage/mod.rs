@@ -115,6 +115,8 @@ pub(crate) struct Network {
     pub(crate) takes: Option<u64>,
     /// Where no datagram can be sent to.
     pub(crate) unreachable: Vec<SocketAddr>,
+    /// How long before it is due the network wants a datagram, to let it go at its time; zero where it leaves at once.
+    ahead: Nanos,
 }
 
 /// A datagram that has left.
@@ -275,12 +277,28 @@ impl PacketPort for NetworkEnd {
         64
     }
 
+    fn ahead(&self) -> Nanos {
+        self.0.lock().expect("one thread plays").ahead
+    }
+
     fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        self.send_timed(now, outlet, batch, &vec![now; batch.messages.len()])
+    }
+
+    fn send_timed(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        batch: Batch<'_>,
+        due: &[MonoTime],
+    ) -> Gone {
         let mut network = self.0.lock().expect("one thread plays");
         network.calls += 1;
+        assert_eq!(due.len(), batch.messages.len(), "each has its time");
         let mut parts = batch.parts.iter();
         let mut messages = 0;
-        for message in batch.messages {
+        for (message, &due) in batch.messages.iter().zip(due) {
+            let at = if network.ahead > Nanos(0) { due.max(now) } else { now };
             let parts: Vec<_> = parts.by_ref().take(usize::from(message.parts)).collect();
             assert!(parts.iter().all(|part| !part.is_empty()), "a part of nothing costs something");
             if network.takes == Some(0) {
@@ -294,7 +312,7 @@ impl PacketPort for NetworkEnd {
             let bytes: Vec<u8> = parts.into_iter().copied().flatten().copied().collect();
             for own in bytes.chunks(usize::from(message.segment)) {
                 let (to, outlet, bytes) = (message.to, outlet.0, own.to_vec());
-                network.datagrams.push(Datagram { at: now, outlet, to, bytes });
+                network.datagrams.push(Datagram { at, outlet, to, bytes });
             }
         }
         assert_eq!(parts.next(), None, "each part belongs to a message");
@@ -357,10 +375,20 @@ impl Stage {
         Self::with_classes(memory, room, vec![])
     }
 
-    pub(crate) fn with_classes(
+    /// With a network that keeps the time of each datagram that it gets so long before.
+    pub(crate) fn with_ahead(memory: Memory, ahead: Nanos) -> Self {
+        Self::made_of(memory, Room { places: PLACES, window: 6 }, vec![], ahead)
+    }
+
+    pub(crate) fn with_classes(memory: Memory, room: Room, classes: Vec<PacketClass>) -> Self {
+        Self::made_of(memory, room, classes, Nanos(0))
+    }
+
+    fn made_of(
         memory: Memory,
         Room { places, window }: Room,
         classes: Vec<PacketClass>,
+        ahead: Nanos,
     ) -> Self {
         // Shown with whatever fails.
         println!("blocks in {memory:?}");
@@ -392,7 +420,7 @@ impl Stage {
             flushed: vec![],
             flushes_fail: 0,
         }));
-        let network = Arc::new(Mutex::new(Network::default()));
+        let network = Arc::new(Mutex::new(Network { ahead, ..Network::default() }));
         let millisecond = Nanos::from_millis(1);
         let model = DiskModel {
             visit: millisecond,
