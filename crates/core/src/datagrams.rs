@@ -159,6 +159,8 @@ pub struct Cutter {
     /// How many datagrams a message has at most: as a rule, and of one that is late.
     datagrams_max: u32,
     segments_max: u32,
+    /// By how many datagrams the first message is shorter, so that those behind it leave when the place says.
+    shorter: u32,
     gathering: Gathering,
     turn: Option<Bytes>,
     plan: Option<Arc<Plan>>,
@@ -205,6 +207,7 @@ impl Cutter {
             taken: Bytes(0),
             datagrams_max,
             segments_max,
+            shorter: 0,
             gathering,
             turn,
             plan,
@@ -223,6 +226,17 @@ impl Cutter {
         let (opened, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
         self.delay(begins(place, rate, self.datagrams_max, opened).since(opened));
         self
+    }
+
+    /// The same for a stream whose beginning is given, as that of one that follows another is: its first message is shorter by as
+    /// many datagrams as it takes for the others to begin when it is the turn of the place, or less than a datagram before.
+    #[must_use]
+    pub fn in_step_with(self, place: u32) -> Self {
+        let (start, rate) = (self.clock.start(), self.stuffed().unwrap_or(self.clock.rate()));
+        let most = self.datagrams_max;
+        let wait = begins(place, rate, most, start).since(start);
+        let first = (rate.bytes_in(wait).0 / PAYLOAD.0) as u32 % most;
+        Self { shorter: (most - first) % most, ..self }
     }
 
     /// The same, in the session of the stream before it, which has ended: numbers, timestamps, counters and clocks go on.
@@ -355,7 +369,7 @@ impl Cutter {
             return self.datagrams_max;
         }
         let most = u64::from(self.datagrams_max);
-        (most - self.at.0 / PAYLOAD.0 % most) as u32
+        (most - (self.at.0 / PAYLOAD.0 + u64::from(self.shorter)) % most) as u32
     }
 
     /// How many of the next `most` datagrams leave with the one that is due at `first`, and when the last of them is due.

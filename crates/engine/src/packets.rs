@@ -222,7 +222,8 @@ impl PacketServer {
         });
         if let Some(Ended { trace, session, .. }) = ended {
             let clock = ByteClock::new(trace.due.max(now), entry.clock().rate());
-            let cutter = self.cutter(&sink, clock, turn, plan).following(&trace);
+            let cutter = self.cutter(&sink, clock, turn, plan);
+            let cutter = cutter.following(&trace).in_step_with(index);
             let entry = entry_of(&mut self.entries, index);
             (entry.cutter, entry.session) = (cutter, session);
         }

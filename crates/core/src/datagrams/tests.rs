@@ -167,6 +167,29 @@ proptest! {
     }
 
     #[test]
+    fn what_follows_leaves_when_its_place_says_however_long_the_one_before_was(
+        rate in 100_000u64..100_000_000, burst in 0u64..40_000_000, place in 0u32..5000,
+        start in 0u64..1 << 60, stuffed in any::<bool>(),
+    ) {
+        let rate = BitRate(rate);
+        let plan = stuffed.then(|| Arc::new(Plan { stuff: Some(rate), ..Plan::default() }));
+        let clock = ByteClock::new(MonoTime(start), rate);
+        let cutting = Cutting { plan, ..cutting(clock, Nanos(burst)) };
+        let mut cutter = Cutter::new(cutting).in_step_with(place);
+        let most = cutter.datagrams_max;
+        for nth in 0..4 {
+            let message = cutter.next(None).unwrap();
+            prop_assert!(message.datagrams == most || nth == 0 && message.datagrams < most);
+            if nth > 0 {
+                let first = cutter.due(0);
+                let wait = begins(place, rate, most, first).since(first);
+                prop_assert!(wait <= rate.time_for(PAYLOAD) + Nanos(1), "{wait:?}");
+            }
+            cutter.advance(&message);
+        }
+    }
+
+    #[test]
     fn streams_of_one_rate_are_spread_over_a_message_whenever_they_were_opened(
         count in 1u32..3000, rate in 50_000u64..100_000_000, datagrams in 1u32..9,
         first in 0u64..1 << 60, apart in 0u64..50_000_000,

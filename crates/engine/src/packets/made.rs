@@ -1,13 +1,14 @@
 //! Streams whose datagrams the control side makes.
 //!
 //! Promise: they leave as those of titles do: in order, none before it is due, by the same pacer and in the
-//! same batches; what was not made in time is counted, and moves the clock of its stream only. A datagram
+//! same batches; what was not made in time is counted, and moves the clock of its stream only, as does a class that has no
+//! room for it. A datagram
 //! stays where it was put until it has left. Nothing is allocated or freed here: the ring's memory is the
 //! control side's.
 
 use tactus_core::datagrams::{Form, Ip, Message};
 use tactus_core::made::Timed;
-use tactus_core::pacer::{Class, ClassId, Packet};
+use tactus_core::pacer::{Class, ClassId, Packet, STALL_MAX};
 use tactus_core::rtp;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
@@ -158,6 +159,11 @@ impl PacketServer {
         let message = Message { at, bytes, from, taken: bytes, datagrams: 1, due };
         self.batch.add_made(index, entry, message);
         entry.gathered += 1;
+        if lateness > STALL_MAX {
+            // As of titles: so late by its class, or by many short stops, of which none was long enough to move all clocks.
+            entry.begin += lateness;
+            self.streams[index as usize].epoch.set(entry.begin.0);
+        }
         self.offer_made(now, index);
     }
 

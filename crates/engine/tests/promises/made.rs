@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 
+use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Form;
 use tactus_core::made::Timed;
+use tactus_core::pacer::Class;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_engine::message::{Command, Datagrams, Make, Outcome, Sink, StreamId};
+use tactus_engine::message::{Command, Datagrams, Make, Outcome, PacketClass, Sink, StreamId};
 use tactus_ring::spsc::{Keep, Producer, ring};
 
-use crate::stage::{BOTH, Datagram, Stage, TICK, TITLE, content};
+use crate::stage::{BOTH, Datagram, PLACES, Room, Stage, TICK, TITLE, content};
 use crate::{BY_THE_CLOCK, RATE, finished, retired};
 
 /// A made stream and the end of its ring that fills it.
@@ -25,6 +27,14 @@ struct Made {
 const ROOM: usize = 64;
 
 fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> Made {
+    make_in(stage, None, fill)
+}
+
+fn make_in(
+    stage: &mut Stage,
+    class: Option<ClassNumber>,
+    fill: impl FnOnce(&mut Producer<Timed>),
+) -> Made {
     let stream = stage.place();
     let to = SocketAddr::from(([239, 2, 2, stream.index as u8], 5004));
     let begin = stage.now + MILLISECOND.times(3);
@@ -36,7 +46,7 @@ fn make(stage: &mut Stage, fill: impl FnOnce(&mut Producer<Timed>)) -> Made {
         to,
         form: Form::Udp,
         burst: Nanos(0),
-        class: None,
+        class,
         after: None,
     };
     let (sink, rate) = (Sink::Datagrams(sink), BitRate(20_000_000));
@@ -203,6 +213,42 @@ fn a_full_socket_keeps_made_datagrams_and_a_refusal_costs_only_them() {
     stage.pass(SECOND);
     assert_eq!(left(&stage, &made).len() as u64, 60 - refused);
     assert_eq!(stage.control.counters.packets.underruns.value(), 0);
+}
+
+#[test]
+fn a_class_without_room_makes_slower_streams_and_no_burst_when_others_leave() {
+    // Two streams, each of a datagram in a millisecond, in a class that has room for one.
+    let full = |nth: u64| Timed::new(MILLISECOND.times(nth), &content(0, nth, 1316));
+    let ceiling = BitRate((1316 + 66) * 8 * 1000);
+    let class = Class { guaranteed: ceiling, ceiling: Some(ceiling), priority: 0, share: ceiling };
+    let classes = vec![PacketClass { parent: None, class }];
+    let room = Room { places: PLACES, window: 6 };
+    let mut stage = Stage::with_classes(BOTH[0], room, classes);
+    let mut both = [(); 2].map(|()| (make_in(&mut stage, Some(ClassNumber(0)), |_| {}), 0u64));
+    let pass = |stage: &mut Stage, both: &mut [(Made, u64)], turns: u64| {
+        for _ in 0..turns {
+            for (made, next) in &mut *both {
+                while made.ring.push(full(*next)).is_ok() {
+                    *next += 1;
+                }
+            }
+            stage.pass(MILLISECOND.times(10));
+        }
+    };
+    pass(&mut stage, &mut both, 500);
+    for (made, _) in &both {
+        let latest =
+            stage.control.counters.streams[made.stream.index as usize].lateness_max.value();
+        assert!((200_000_000..=252_000_000).contains(&latest), "{latest}");
+        let sent = left(&stage, made).len();
+        assert!(sent.abs_diff(2500) < 150, "its share of the class: {sent}");
+    }
+    stage.command(Command::Stop(both[1].0.stream));
+    let before = left(&stage, &both[0].0).len();
+    pass(&mut stage, &mut both[..1], 100);
+    let sent = left(&stage, &both[0].0).len() - before;
+    // What it was late at most, and no more, may come in.
+    assert!((990..=1260).contains(&sent), "{sent}");
 }
 
 #[test]
