@@ -99,6 +99,8 @@ mod switch {
         TimestampOfMessage,
         /// What a full outlet does not take counts as gone.
         FullDropped,
+        /// Where one outlet is full, who leaves by others waits too.
+        FullForAll,
         /// What the kernel refuses counts as sent.
         RefusedCounted,
         /// After an outlet stood still all that was missed is owed at once.
@@ -159,11 +161,12 @@ mod switch {
         ];
 
         /// Those of the packet server, which only worlds with datagrams tell.
-        pub const OF_DATAGRAMS: [Self; 11] = [
+        pub const OF_DATAGRAMS: [Self; 12] = [
             Self::BurstEarly,
             Self::SequenceByMessage,
             Self::TimestampOfMessage,
             Self::FullDropped,
+            Self::FullForAll,
             Self::RefusedCounted,
             Self::StallOwed,
             Self::FedKept,

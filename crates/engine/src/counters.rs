@@ -114,7 +114,7 @@ pub struct PacketCounters {
     pub full: Counter,
     /// Messages whose bytes were not there in time, or had not been made.
     pub underruns: Counter,
-    /// Moments in which the machine or the link stood still and all clocks were moved.
+    /// Moments in which the machine or an outlet stood still for long, and what was late because of it was moved.
     pub stalls: Counter,
     /// Null packets put between those of titles.
     pub stuffed: Counter,

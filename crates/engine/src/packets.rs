@@ -1,8 +1,8 @@
 //! The packet server: a link server whose streams leave as datagrams, each at its own time.
 //!
-//! Promise: no datagram leaves before it is due; what is due in a tick leaves in one turn; a full socket
-//! loses nothing, and a message that the kernel refuses costs its stream nothing else; when the machine
-//! stood still, or a disk did, clocks are moved instead of sending a burst. It knows no titles and no disks: it is fed
+//! Promise: no datagram leaves before it is due; what is due in a tick leaves in one turn; an outlet that takes nothing
+//! makes its own streams late and loses nothing, and a message that the kernel refuses costs its stream nothing else; when
+//! the machine stood still, or a disk did, clocks are moved instead of sending a burst. It knows no titles and no disks: it is fed
 //! leases in order, and returns each. The argument: `docs/design/packets.md`.
 
 mod ahead;
@@ -10,6 +10,7 @@ mod batch;
 mod classes;
 mod copy;
 mod entry;
+mod full;
 mod made;
 mod pieces;
 
@@ -19,7 +20,7 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutter, Cutting, Gathering, Plan};
 use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
-use tactus_core::ports::{Gone, PacketPort, Stop};
+use tactus_core::ports::{PacketPort, SocketHandle};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -27,9 +28,10 @@ use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::{Fed, Memory, Moved, Second};
 use crate::message::{ClassChange, Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
-use crate::packets::batch::Batch;
+use crate::packets::batch::{Batch, Gathered};
 use crate::packets::classes::Classes;
 use crate::packets::entry::{Ended, Entry};
+use crate::packets::full::FullOutlets;
 use crate::packets::pieces::Pieces;
 use crate::pool::Pool;
 use crate::server::Server;
@@ -69,8 +71,7 @@ pub(crate) struct PacketServer {
     /// Those whose turn has come.
     following: Vec<StreamId>,
     batch: Batch,
-    /// Since when a socket has been full, and when it is offered the rest.
-    full: Option<Full>,
+    full: FullOutlets,
     moved: Moved,
     /// Room in the ring of answers that moved clocks leave to all others.
     reserved: usize,
@@ -86,12 +87,6 @@ enum Of {
     Read(u32),
     /// The control side makes it.
     Made(u32),
-}
-
-#[derive(Clone, Copy)]
-struct Full {
-    since: MonoTime,
-    again: MonoTime,
 }
 
 /// What a packet server is made of.
@@ -144,7 +139,7 @@ impl PacketServer {
             ended: vec![None; streams],
             following: Vec::with_capacity(streams),
             batch: Batch::new(),
-            full: None,
+            full: FullOutlets::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
             counters: parts.counters,
@@ -311,15 +306,9 @@ impl PacketServer {
 
     /// Sends what is due in this tick.
     fn turn(&mut self, now: MonoTime) -> bool {
-        if self.full.is_some_and(|full| now < full.again) {
-            return false;
-        }
-        let mut any = false;
+        let mut any = self.look_at_full(now);
         loop {
-            // Also of nothing: what a full link had kept back may have been withdrawn, and its pause is still to be seen to.
-            if !self.flush(now) {
-                return true;
-            }
+            self.flush(now);
             self.gather(now);
             if self.batch.is_empty() {
                 return any;
@@ -334,76 +323,56 @@ impl PacketServer {
         while self.batch.has_room() {
             let Some(departure) = self.pacer.poll_send(now + self.ahead) else { return };
             let index = match self.streams_of[departure.class.index as usize] {
-                Of::Read(index) => index,
-                Of::Made(index) => {
-                    self.gather_made(now, index);
-                    continue;
-                }
+                Of::Read(index) | Of::Made(index) => index,
             };
-            let entry = entry_of(&mut self.entries, index);
-            let message = entry.offered.take().expect("the pacer sends what it was offered");
-            let lateness = now.since(entry.cutter.leaves(&message));
-            if let Some(second) = entry.window.visit(now, message.at, false) {
-                self.count_second(now, index, second);
+            if self.full.is_empty() || !self.full.waits(index, self.outlet_of(index)) {
+                self.depart(now, index);
             }
-            self.counters.lateness.record(lateness.0);
-            self.streams[index as usize].lateness_max.raise(lateness.0);
-            let entry = entry_of(&mut self.entries, index);
-            self.batch.add(index, entry, message);
-            let is_changed = entry.cutter.changes(&message);
-            let in_cache = matches!(self.memories[entry.volume], Memory::PageCache);
-            let is_copied = is_changed || in_cache || !self.watch(index, &message);
-            if !is_copied {
-                self.batch.add_headers(entry_of(&mut self.entries, index), &message);
-            } else if let Err(errno) = self.copy(now, index, message) {
-                self.close(index, Outcome::DiskFailed(errno));
-                continue;
-            }
-            entry_of(&mut self.entries, index).cutter.advance(&message);
-            if mutant!(StallOwed, false, lateness > STALL_MAX) {
-                // So late by many short stops, of which none was long enough to move all clocks.
-                entry_of(&mut self.entries, index).delay(lateness);
-                self.moved.add(index);
-            }
-            self.offer(now, index);
         }
     }
 
-    /// Offers what was gathered to the port; whether all of it has left.
-    fn flush(&mut self, now: MonoTime) -> bool {
-        while let Some(outlet) = self.batch.outlet() {
-            let described =
-                self.batch.describe(&self.entries, &self.made, &self.fed, &self.memories);
-            let (batch, due) = (described.batch(), described.due());
-            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
-            self.counters.calls.add(1);
-            for _ in 0..messages {
-                self.leave(true);
-            }
-            match stop {
-                None => {}
-                Some(Stop::Refused(_)) => self.leave(mutant!(RefusedCounted, true, false)),
-                Some(Stop::Full) if mutant!(FullDropped, true, false) => self.leave(true),
-                Some(Stop::Full) => {
-                    self.counters.full.add(1);
-                    let since = self.full.map_or(now, |full| full.since);
-                    self.full = Some(Full { since, again: now + self.tick });
-                    return false;
-                }
-            }
-        }
-        if let Some(full) = self.full.take() {
-            let pause = now.since(full.since);
-            if mutant!(StallOwed, false, pause > STALL_MAX) {
-                self.pause(now, pause);
-            }
-        }
-        true
+    fn outlet_of(&self, index: u32) -> SocketHandle {
+        let (read, made) = (&self.entries[index as usize], &self.made[index as usize]);
+        let of_made = || made.as_ref().map(|entry| entry.sink.outlet);
+        let outlet = read.as_ref().map(|entry| entry.sink.outlet).or_else(of_made);
+        outlet.expect("who is sent for is open")
     }
 
-    /// The first gathered message has left, or was refused.
-    fn leave(&mut self, was_taken: bool) {
-        let gathered = self.batch.take();
+    /// Puts what a stream has offered into the batch, and offers what comes next.
+    fn depart(&mut self, now: MonoTime, index: u32) {
+        let Some(entry) = &mut self.entries[index as usize] else {
+            self.gather_made(now, index);
+            return;
+        };
+        let message = entry.offered.take().expect("the pacer sends what it was offered");
+        let lateness = now.since(entry.cutter.leaves(&message));
+        if let Some(second) = entry.window.visit(now, message.at, false) {
+            self.count_second(now, index, second);
+        }
+        self.counters.lateness.record(lateness.0);
+        self.streams[index as usize].lateness_max.raise(lateness.0);
+        let entry = entry_of(&mut self.entries, index);
+        self.batch.add(index, entry, message);
+        let is_changed = entry.cutter.changes(&message);
+        let in_cache = matches!(self.memories[entry.volume], Memory::PageCache);
+        let is_copied = is_changed || in_cache || !self.watch(index, &message);
+        if !is_copied {
+            self.batch.add_headers(entry_of(&mut self.entries, index), &message);
+        } else if let Err(errno) = self.copy(now, index, message) {
+            self.close(index, Outcome::DiskFailed(errno));
+            return;
+        }
+        entry_of(&mut self.entries, index).cutter.advance(&message);
+        if mutant!(StallOwed, false, lateness > STALL_MAX) {
+            // So late by its outlet, or by many short stops, of which none was long enough to move all clocks.
+            entry_of(&mut self.entries, index).delay(lateness);
+            self.moved.add(index);
+        }
+        self.offer(now, index);
+    }
+
+    /// A message that was gathered has left, or was refused.
+    fn leave(&mut self, gathered: &Gathered, was_taken: bool) {
         let (index, message) = (gathered.index, gathered.message);
         if was_taken {
             self.counters.messages.add(1);
@@ -462,7 +431,7 @@ impl PacketServer {
         self.open -= 1;
         let stream = entry.stream;
         entry.cutter.keep();
-        mutant!(CancelForgotten, (), self.batch.cancel(index));
+        mutant!(CancelForgotten, (), self.cancel(index));
         self.pacer.remove(entry.class);
         while let Some(fed) = mutant!(FedKept, None, self.fed.pop_front(&mut entry.fed)) {
             self.answer(FromLink::Returned { stream, lease: fed.lease });
@@ -485,14 +454,15 @@ impl PacketServer {
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(expected) = self.pacer.poll_timeout() else { return };
         let pause = (now + self.ahead).since(expected);
-        // A link that takes nothing is seen to when it takes something again.
-        if self.full.is_none() && pause > STALL_MAX {
+        // Where outlets keep all memory, nobody is asked for what is due.
+        if !self.batch.is_stuck() && pause > STALL_MAX {
             self.pause(now, pause);
         }
     }
 
     fn pause(&mut self, now: MonoTime, pause: Nanos) {
         self.counters.stalls.add(1);
+        self.full.forget_waiting();
         for index in 0..self.entries.len() as u32 {
             self.pause_made(now, index, pause);
             let Some(entry) = &mut self.entries[index as usize] else { continue };
@@ -564,26 +534,21 @@ impl Server for PacketServer {
         any |= self.turn(now);
         any |= self.begin_following(now);
         self.counters.turns.add(self.pacer.work().turns - turns);
-        if self.batch.is_empty() {
-            // The pacer decides as of the beginning of a tick.
-            let until = (now + self.ahead).0 / self.tick.0 * self.tick.0;
-            let until = if self.open > 0 { MonoTime(until) } else { MonoTime(0) };
-            self.wanted = self.port.turn(now, until);
-        }
+        // The pacer decides as of the beginning of a tick.
+        let until = (now + self.ahead).0 / self.tick.0 * self.tick.0;
+        let until = if self.open > 0 { MonoTime(until) } else { MonoTime(0) };
+        self.wanted = self.port.turn(now, until);
         self.tell_moved();
         self.classes.tell(now, &self.pacer);
         any
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        match self.full {
-            Some(full) => Some(full.again),
-            None => {
-                let packets = self.pacer.poll_timeout().map(|at| at.before(self.ahead));
-                let look = (!self.empty.is_empty()).then(|| now + made::LOOK);
-                let tell = self.classes.poll_timeout(self.open > 0);
-                packets.into_iter().chain(self.wanted).chain(look).chain(tell).min()
-            }
-        }
+        let due = self.pacer.poll_timeout().filter(|_| !self.batch.is_stuck());
+        let packets = due.map(|at| at.before(self.ahead));
+        let look = (!self.empty.is_empty()).then(|| now + made::LOOK);
+        let tell = self.classes.poll_timeout(self.open > 0);
+        let full = self.full.again();
+        packets.into_iter().chain(self.wanted).chain(look).chain(tell).chain(full).min()
     }
 }

@@ -2,7 +2,7 @@
 //! their bytes are.
 //!
 //! Promise: nothing is allocated after the start; what was gathered is described again, the same, until it
-//! has left or its stream is closed.
+//! has left or its stream is closed. What is kept back stays where it is: the next batch then gets other memory.
 
 use tactus_core::datagrams::{Message, PAYLOAD, SEGMENTS_MAX};
 use tactus_core::ports::{self, SocketHandle};
@@ -22,16 +22,31 @@ pub(super) const MESSAGES: usize = 64;
 pub(super) const PARTS: usize = 256;
 /// Memory for what is copied: nine of the longest messages.
 const STAGE: usize = 512 * 1024;
+/// Batches of which something may be kept back at once, and the one that is gathered. A batch is that of all outlets, so two
+/// are enough for any number of outlets that become full together.
+const STAGES: usize = 9;
+/// Messages that can be kept back.
+pub(super) const KEPT_MAX: usize = STAGES * MESSAGES;
 const MESSAGE_MAX: usize = SEGMENTS_MAX as usize * (rtp::HEADER + PAYLOAD.0 as usize);
 
 /// Messages that leave as soon as the port takes them.
 pub(super) struct Batch {
     gathered: Vec<Gathered>,
-    /// How many of them have left.
+    /// How many of them have left, or are kept back.
     gone: usize,
+    stages: Vec<Stage>,
+    /// The one that is filled; none while something of each is kept back.
+    filled: Option<usize>,
+}
+
+/// Memory of one batch.
+struct Stage {
+    /// What stands in front of datagrams that are not copied.
     headers: Vec<[u8; rtp::HEADER]>,
-    stage: Vec<u8>,
-    staged: usize,
+    bytes: Vec<u8>,
+    used: usize,
+    /// Messages that are kept back.
+    kept: usize,
 }
 
 /// A message whose time has come.
@@ -41,6 +56,8 @@ pub(super) struct Gathered {
     pub(super) index: u32,
     pub(super) message: Message,
     outlet: SocketHandle,
+    /// The memory of its batch.
+    stage: u8,
     /// The first of its headers, when they are not in front of what was copied.
     header: usize,
     /// Where its datagrams are, when they have been copied, and how long they are.
@@ -63,9 +80,8 @@ impl Batch {
         Self {
             gathered: Vec::with_capacity(MESSAGES),
             gone: 0,
-            headers: Vec::with_capacity(MESSAGES * SEGMENTS_MAX as usize),
-            stage: vec![0; STAGE],
-            staged: 0,
+            stages: (0..STAGES).map(|_| Stage::new()).collect(),
+            filled: Some(0),
         }
     }
 
@@ -75,25 +91,39 @@ impl Batch {
 
     /// Whether any message may be added.
     pub(super) fn has_room(&self) -> bool {
-        self.gathered.len() < MESSAGES && self.staged + MESSAGE_MAX <= STAGE
+        let Some(filled) = self.filled else { return false };
+        self.gathered.len() < MESSAGES && self.stages[filled].used + MESSAGE_MAX <= STAGE
+    }
+
+    /// Whether something of each memory is kept back, so that nothing can be gathered.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.filled.is_none()
+    }
+
+    fn filled(&mut self) -> (u8, &mut Stage) {
+        let filled = self.filled.expect("there is room");
+        (filled as u8, &mut self.stages[filled])
     }
 
     /// Adds the message that `entry` has offered.
     pub(super) fn add(&mut self, index: u32, entry: &Entry, message: Message) {
-        let (header, outlet) = (self.headers.len(), entry.sink.outlet);
-        let (staged, made) = (None, None);
-        self.gathered.push(Gathered { index, message, outlet, header, staged, made });
+        let (outlet, staged, made) = (entry.sink.outlet, None, None);
+        let (stage, filled) = self.filled();
+        let header = filled.headers.len();
+        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
     }
 
     /// Adds the datagram that a made stream has offered.
     pub(super) fn add_made(&mut self, index: u32, entry: &made::Entry, message: Message) {
         let (outlet, made) = (entry.sink.outlet, Some(entry.next()));
-        self.gathered.push(Gathered { index, message, outlet, header: 0, staged: None, made });
+        let (header, staged, (stage, _)) = (0, None, self.filled());
+        self.gathered.push(Gathered { index, message, outlet, stage, header, staged, made });
     }
 
     /// Writes what stands in front of the datagrams of the message that was added last, whose bytes are not copied.
     pub(super) fn add_headers(&mut self, entry: &Entry, message: &Message) {
-        self.headers.extend((0..message.datagrams).filter_map(|nth| entry.cutter.header(nth)));
+        let headers = (0..message.datagrams).filter_map(|nth| entry.cutter.header(nth));
+        self.filled().1.headers.extend(headers);
     }
 
     /// Memory for the datagrams of the message that was added last, with `room` in front of each.
@@ -101,10 +131,11 @@ impl Batch {
         let last = self.gathered.last_mut().expect("a message was added");
         let message = &last.message;
         let len = message.bytes.0 as usize + message.datagrams as usize * room;
-        let from = self.staged;
+        let stage = &mut self.stages[usize::from(last.stage)];
+        let from = stage.used;
         last.staged = Some((from, len));
-        self.staged += len;
-        &mut self.stage[from..from + len]
+        stage.used += len;
+        &mut stage.bytes[from..from + len]
     }
 
     /// The outlet of the first message.
@@ -120,6 +151,22 @@ impl Batch {
         first
     }
 
+    /// Takes out the first message to keep it back: its bytes stay where they are until it is [given back](Self::give_back).
+    pub(super) fn keep(&mut self) -> Gathered {
+        let first = &self.gathered[self.gone];
+        self.stages[usize::from(first.stage)].kept += 1;
+        self.take()
+    }
+
+    /// A message that was kept back has left, or its stream is closed.
+    pub(super) fn give_back(&mut self, gathered: &Gathered) {
+        let stage = usize::from(gathered.stage);
+        self.stages[stage].kept -= 1;
+        if self.stages[stage].kept == 0 && self.is_empty() {
+            self.clear_if_empty();
+        }
+    }
+
     /// Takes out what a stream has that is closed.
     pub(super) fn cancel(&mut self, index: u32) {
         self.gathered.drain(..self.gone);
@@ -129,17 +176,30 @@ impl Batch {
     }
 
     fn clear_if_empty(&mut self) {
-        if self.gone == self.gathered.len() {
-            self.gathered.clear();
-            self.gone = 0;
-            self.headers.clear();
-            self.staged = 0;
+        if self.gone < self.gathered.len() {
+            return;
+        }
+        self.gathered.clear();
+        self.gone = 0;
+        // The same memory again, as it is warm.
+        let last = self.filled.filter(|&last| self.stages[last].kept == 0);
+        self.filled = last.or_else(|| self.stages.iter().position(|stage| stage.kept == 0));
+        if let Some(filled) = self.filled {
+            self.stages[filled].headers.clear();
+            self.stages[filled].used = 0;
         }
     }
 
-    /// Describes the first messages, all of one outlet, as many as there is room for.
+    /// The messages with which the batch begins that leave by one outlet.
+    pub(super) fn first_of_one_outlet(&self) -> impl Iterator<Item = &Gathered> {
+        let outlet = self.outlet();
+        self.gathered[self.gone..].iter().take_while(move |each| Some(each.outlet) == outlet)
+    }
+
+    /// Describes the first of these messages, all of one outlet, as many as there is room for.
     pub(super) fn describe<'a>(
         &'a self,
+        messages: impl Iterator<Item = &'a Gathered>,
         entries: &[Option<Entry>],
         made: &'a [Option<made::Entry>],
         fed: &'a Pool<Fed>,
@@ -153,9 +213,7 @@ impl Batch {
             parts: [&[]; PARTS],
             used: 0,
         };
-        let outlet = self.outlet();
-        let left = &self.gathered[self.gone..];
-        for gathered in left.iter().take_while(|each| Some(each.outlet) == outlet) {
+        for gathered in messages.take(MESSAGES) {
             if let Some(number) = gathered.made {
                 let entry = made[gathered.index as usize].as_ref();
                 let entry = entry.expect("what a stream has gathered goes when it is closed");
@@ -173,7 +231,10 @@ impl Batch {
             let entry = entry.expect("what a stream has gathered goes when it is closed");
             let before = described.used;
             let is_whole = match (gathered.staged, &memories[entry.volume]) {
-                (Some((from, len)), _) => described.add(&self.stage[from..from + len]),
+                (Some((from, len)), _) => {
+                    let stage = &self.stages[usize::from(gathered.stage)];
+                    described.add(&stage.bytes[from..from + len])
+                }
                 (None, Memory::Arena(view)) => {
                     let pieces = parts_of(view, fed, entry, &gathered.message);
                     described.add_datagrams(self.headers_of(gathered, entry), gathered, pieces)
@@ -197,7 +258,15 @@ impl Batch {
 
     fn headers_of(&self, gathered: &Gathered, entry: &Entry) -> &[[u8; rtp::HEADER]] {
         let count = if entry.has_header() { gathered.message.datagrams as usize } else { 0 };
-        &self.headers[gathered.header..gathered.header + count]
+        let headers = &self.stages[usize::from(gathered.stage)].headers;
+        &headers[gathered.header..gathered.header + count]
+    }
+}
+
+impl Stage {
+    fn new() -> Self {
+        let headers = Vec::with_capacity(MESSAGES * SEGMENTS_MAX as usize);
+        Self { headers, bytes: vec![0; STAGE], used: 0, kept: 0 }
     }
 }
 

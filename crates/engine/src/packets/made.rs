@@ -189,7 +189,7 @@ impl PacketServer {
 
     pub(super) fn close_made(&mut self, index: u32, entry: &Entry, outcome: Outcome) {
         self.open -= 1;
-        self.batch.cancel(index);
+        self.cancel(index);
         self.pacer.remove(entry.class);
         self.streams[index as usize].clear();
         self.answer(FromLink::Closed { stream: entry.stream, outcome, sent: entry.sent });

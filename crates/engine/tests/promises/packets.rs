@@ -9,7 +9,7 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{Command, Datagrams, Outcome, Pace, Sink, StreamId};
 
-use crate::stage::{BOTH, CYCLE, Datagram, Stage, TICK, TITLE, content};
+use crate::stage::{BOTH, CYCLE, Datagram, Room, Stage, TICK, TITLE, content};
 use crate::{RATE, finished, retired};
 
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_000, timestamp: u32::MAX - 7 };
@@ -539,8 +539,81 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
             let (title, sent) = (2 - gathered as i32, payload(&datagrams));
             assert_eq!(sent, content(title, 0, sent.len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
-            assert_eq!(stage.control.counters.packets.stalls.value(), 1);
+            // Each has an outlet of its own, which stood still.
+            assert_eq!(stage.control.counters.packets.stalls.value(), 2);
         }
+    }
+}
+
+/// Begins a stream that leaves by an outlet of its own.
+fn start_alone(stage: &mut Stage, title: i32) -> StreamId {
+    let wish = Wish::rtp(title);
+    let mut start = stage.start_of(wish.title, wish.pace, 0..TITLE.0);
+    let stream = start.stream;
+    let sink = sink(stream.index, wish.form, wish.burst);
+    let outlet = SocketHandle(100 + stream.index as i32);
+    start.sink = Sink::Datagrams(Datagrams { outlet, ..sink });
+    stage.command(Command::Start(start));
+    stream
+}
+
+#[test]
+fn an_outlet_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() {
+    for memory in BOTH {
+        for still in [40, 2000] {
+            let mut stage = Stage::new(memory);
+            let streams = [1, 2, 3, 4].map(|title| start(&mut stage, Wish::rtp(title)));
+            stage.pass(SECOND);
+            stage.network().still = vec![70];
+            stage.pass(MILLISECOND.times(still));
+            stage.network().still.clear();
+            stage.pass(SECOND.times(14));
+            for (stream, title) in streams.into_iter().zip(1..) {
+                let datagrams = left(&stage, stream);
+                assert_eq!(payload(&datagrams), content(title, 0, TITLE.0), "nothing is lost");
+                let latest = lateness(&datagrams).into_iter().max().expect("some have left");
+                let is_late = (still - 6) * 1_000_000 < latest && latest < (still + 1) * 1_000_000;
+                let own = datagrams[0].outlet == 70;
+                assert!(if own { is_late } else { latest <= 2 * TICK.0 }, "{latest}");
+                let second = datagrams.iter().filter(|each| {
+                    let since = each.at.since(datagrams[0].at + SECOND + MILLISECOND.times(still));
+                    Nanos(0) < since && since < SECOND
+                });
+                let most = RATE / 8 / PAYLOAD.0 + if still > 250 { 3 } else { 12 };
+                assert!(second.count() as u64 <= most, "what it was late comes in, up to 250 ms");
+            }
+            let stalls = stage.control.counters.packets.stalls.value();
+            assert_eq!(stalls, u64::from(still > 250));
+            assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
+        }
+    }
+}
+
+#[test]
+fn where_outlets_become_full_one_after_the_other_all_wait_in_the_end_and_nothing_is_lost() {
+    for memory in BOTH {
+        let mut stage = Stage::with(memory, Room { places: 128, window: 6 });
+        let streams: Vec<_> = (1..=13).map(|title| start_alone(&mut stage, title)).collect();
+        let good = streams[12];
+        stage.pass(SECOND);
+        // Far enough apart for each to have messages in a batch of its own.
+        for stream in &streams[..12] {
+            stage.network().still.push(100 + stream.index as i32);
+            stage.pass(MILLISECOND.times(8));
+        }
+        let before = left(&stage, good).len();
+        stage.pass(MILLISECOND.times(100));
+        assert_eq!(left(&stage, good).len(), before, "there is no memory for another batch");
+        stage.network().still.clear();
+        stage.pass(SECOND.times(12));
+        for (stream, title) in streams.iter().zip(1..) {
+            let datagrams = left(&stage, *stream);
+            assert_eq!(payload(&datagrams), content(title, 0, TITLE.0));
+            let on_time = lateness(&datagrams).into_iter().take_while(|&late| late <= 2 * TICK.0);
+            // Eight others have become full before it was its turn to wait.
+            assert!(*stream != good || on_time.count() > (before - 10).min(200 + 8));
+        }
+        assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
     }
 }
 

@@ -111,6 +111,8 @@ pub(crate) struct Network {
     pub(crate) datagrams: Vec<Datagram>,
     /// Calls of the packet port.
     pub(crate) calls: u64,
+    /// Outlets that take nothing.
+    pub(crate) still: Vec<i32>,
     /// Messages that outlets still take; none for any number.
     pub(crate) takes: Option<u64>,
     /// Where no datagram can be sent to.
@@ -301,7 +303,7 @@ impl PacketPort for NetworkEnd {
             let at = if network.ahead > Nanos(0) { due.max(now) } else { now };
             let parts: Vec<_> = parts.by_ref().take(usize::from(message.parts)).collect();
             assert!(parts.iter().all(|part| !part.is_empty()), "a part of nothing costs something");
-            if network.takes == Some(0) {
+            if network.takes == Some(0) || network.still.contains(&outlet.0) {
                 return Gone { messages, stop: Some(Stop::Full) };
             }
             if network.unreachable.contains(&message.to) {
@@ -452,7 +454,7 @@ impl Stage {
                 tick: TICK,
                 classes,
             }),
-            streams: 8,
+            streams: 16,
             patience: Patience { behind_max: Nanos::from_millis(500), ..Patience::default() },
             placement: Placement::sensible(1, 1),
             report_bell: Box::new(Silent),

@@ -171,7 +171,7 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packet_calls_full", help, None, one(packets.full.value()))?;
     let help = "Messages whose bytes were not there in time: a broken promise";
     page.counter("tactus_packet_underruns", help, None, one(packets.underruns.value()))?;
-    let help = "Moments in which the machine or the link stood still and all datagrams were moved";
+    let help = "Moments in which the machine or an outlet stood still for a quarter of a second, and what it made late was moved";
     page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
     let help = "Null packets put between those of titles, to make a constant rate";
     page.counter("tactus_packets_stuffed", help, None, one(packets.stuffed.value()))?;

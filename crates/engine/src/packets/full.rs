@@ -1,0 +1,236 @@
+//! Outlets that take nothing: what they have been offered, and who waits for them.
+//!
+//! Promise: an outlet that is full makes late who leaves by it and nobody else; it loses nothing, and its messages leave in
+//! their order when it takes some again. Nothing is allocated after the start. What is kept back lies in the memory of its
+//! batch; where all of that is taken by outlets that became full one after the other, everybody waits.
+
+use tactus_core::mutant;
+use tactus_core::pacer::STALL_MAX;
+use tactus_core::ports::{Gone, SocketHandle, Stop};
+use tactus_core::units::MonoTime;
+
+use super::PacketServer;
+use super::batch::{Batch, Gathered, KEPT_MAX};
+use crate::pool::{List, Pool};
+
+/// All that are full, in the order in which they became so.
+pub(super) struct FullOutlets {
+    outlets: Vec<Full>,
+    kept: Pool<Gathered>,
+    waiting: Pool<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Full {
+    outlet: SocketHandle,
+    since: MonoTime,
+    /// When it is offered the rest.
+    again: MonoTime,
+    /// What it has not taken.
+    kept: List,
+    /// The places of streams whose turn has come meanwhile. Their next message stays with them.
+    waiting: List,
+}
+
+impl FullOutlets {
+    pub(super) fn new(streams: usize) -> Self {
+        let (kept, waiting) = (Pool::new(KEPT_MAX), Pool::new(streams));
+        Self { outlets: Vec::with_capacity(streams + 1), kept, waiting }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.outlets.is_empty()
+    }
+
+    /// When one of them is offered something again.
+    pub(super) fn again(&self) -> Option<MonoTime> {
+        self.outlets.iter().map(|full| full.again).min()
+    }
+
+    fn find(&mut self, outlet: SocketHandle) -> Option<&mut Full> {
+        self.outlets.iter_mut().find(|full| full.outlet == outlet)
+    }
+
+    /// The turn of the stream in `place` has come: whether it waits, as its outlet is full.
+    pub(super) fn waits(&mut self, place: u32, outlet: SocketHandle) -> bool {
+        let Self { outlets, waiting, .. } = self;
+        let is_its = |full: &&mut Full| mutant!(FullForAll, true, full.outlet == outlet);
+        let Some(full) = outlets.iter_mut().find(is_its) else { return false };
+        waiting.push_back(&mut full.waiting, place);
+        true
+    }
+
+    /// Whether the first message of the batch is kept back, as its outlet is full.
+    fn keeps(&mut self, outlet: SocketHandle, batch: &mut Batch) -> bool {
+        let Self { outlets, kept, .. } = self;
+        let Some(full) = outlets.iter_mut().find(|full| full.outlet == outlet) else {
+            return false;
+        };
+        kept.push_back(&mut full.kept, batch.keep());
+        true
+    }
+
+    /// Nobody waits any more: all have been given other times.
+    pub(super) fn forget_waiting(&mut self) {
+        for full in &mut self.outlets {
+            while self.waiting.pop_front(&mut full.waiting).is_some() {}
+        }
+    }
+
+    /// Takes out what the stream in `place` has, as it is closed. One that is empty then stays until it is looked at.
+    pub(super) fn cancel(&mut self, place: u32, batch: &mut Batch) {
+        for full in &mut self.outlets {
+            let count = self.kept.iter(&full.kept).count();
+            for _ in 0..count {
+                let gathered = self.kept.pop_front(&mut full.kept).expect("so many were counted");
+                if gathered.index == place {
+                    batch.give_back(&gathered);
+                } else {
+                    self.kept.push_back(&mut full.kept, gathered);
+                }
+            }
+            let count = self.waiting.iter(&full.waiting).count();
+            for _ in 0..count {
+                let other = self.waiting.pop_front(&mut full.waiting).expect("it was counted");
+                if other != place {
+                    self.waiting.push_back(&mut full.waiting, other);
+                }
+            }
+        }
+    }
+}
+
+impl PacketServer {
+    /// Offers what was gathered to its outlets. What one of them does not take is kept back for it.
+    pub(super) fn flush(&mut self, now: MonoTime) {
+        while let Some(outlet) = self.batch.outlet() {
+            if self.full.keeps(outlet, &mut self.batch) {
+                continue;
+            }
+            let described = self.batch.describe(
+                self.batch.first_of_one_outlet(),
+                &self.entries,
+                &self.made,
+                &self.fed,
+                &self.memories,
+            );
+            let (batch, due) = (described.batch(), described.due());
+            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
+            self.counters.calls.add(1);
+            for _ in 0..messages {
+                let gathered = self.batch.take();
+                self.leave(&gathered, true);
+            }
+            match stop {
+                None => {}
+                Some(Stop::Full) if !mutant!(FullDropped, true, false) => {
+                    self.fill_up(now, now, outlet, List::default());
+                }
+                Some(Stop::Refused(_) | Stop::Full) => {
+                    let gathered = self.batch.take();
+                    let was_taken =
+                        stop == Some(Stop::Full) || mutant!(RefusedCounted, true, false);
+                    self.leave(&gathered, was_taken);
+                }
+            }
+        }
+    }
+
+    fn fill_up(&mut self, now: MonoTime, since: MonoTime, outlet: SocketHandle, waiting: List) {
+        self.counters.full.add(1);
+        let (again, kept) = (now + self.tick, List::default());
+        assert!(self.full.outlets.len() < self.full.outlets.capacity(), "each has a stream");
+        self.full.outlets.push(Full { outlet, since, again, kept, waiting });
+    }
+
+    /// Offers full outlets what was kept back for them, when it is time to; whether there was any to be looked at.
+    pub(super) fn look_at_full(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        let mut nth = 0;
+        // Those that become full again come behind.
+        for _ in 0..self.full.outlets.len() {
+            if self.full.outlets[nth].again > now {
+                nth += 1;
+                continue;
+            }
+            any = true;
+            if self.offer_kept(now, nth) {
+                let full = self.full.outlets.remove(nth);
+                self.open_again(now, full);
+            } else {
+                nth += 1;
+            }
+        }
+        any
+    }
+
+    /// Whether the outlet has taken all that was kept back.
+    fn offer_kept(&mut self, now: MonoTime, nth: usize) -> bool {
+        while let Full { outlet, kept, .. } = self.full.outlets[nth]
+            && self.full.kept.front(&kept).is_some()
+        {
+            let described = self.batch.describe(
+                self.full.kept.iter(&kept),
+                &self.entries,
+                &self.made,
+                &self.fed,
+                &self.memories,
+            );
+            let (batch, due) = (described.batch(), described.due());
+            let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
+            self.counters.calls.add(1);
+            for _ in 0..messages {
+                self.leave_kept(nth, true);
+            }
+            match stop {
+                None => {}
+                Some(Stop::Refused(_)) => self.leave_kept(nth, false),
+                Some(Stop::Full) => {
+                    self.counters.full.add(1);
+                    self.full.outlets[nth].again = now + self.tick;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn leave_kept(&mut self, nth: usize, was_taken: bool) {
+        let kept = &mut self.full.outlets[nth].kept;
+        let gathered = self.full.kept.pop_front(kept).expect("what was offered is kept");
+        self.leave(&gathered, was_taken);
+        self.batch.give_back(&gathered);
+    }
+
+    /// It has taken all that was kept back: those who wait for it go on, each with one message. Who is very late gets
+    /// another time for the rest.
+    fn open_again(&mut self, now: MonoTime, full: Full) {
+        let Full { outlet, since, mut waiting, .. } = full;
+        if now.since(since) > STALL_MAX {
+            self.counters.stalls.add(1);
+        }
+        while self.full.waiting.front(&waiting).is_some() {
+            if !self.batch.has_room() {
+                self.flush(now);
+            }
+            if let Some(full) = self.full.find(outlet) {
+                full.waiting = waiting;
+                return;
+            }
+            if !self.batch.has_room() {
+                self.fill_up(now, since, outlet, waiting);
+                return;
+            }
+            let place = self.full.waiting.pop_front(&mut waiting).expect("somebody waits");
+            self.depart(now, place);
+        }
+    }
+
+    /// Takes out all that the stream in `place` has in batches, as it is closed.
+    pub(super) fn cancel(&mut self, place: u32) {
+        self.batch.cancel(place);
+        if !self.full.is_empty() {
+            self.full.cancel(place, &mut self.batch);
+        }
+    }
+}
