@@ -5,6 +5,7 @@
 //! when the engine has retired the stream, and not before. A socket that is handed over belongs to
 //! the engine until it reports the stream as finished.
 
+mod book;
 mod classes;
 mod datagrams;
 mod following;
@@ -19,7 +20,6 @@ mod running;
 mod strain;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,22 +28,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tactus_core::itinerary::Itinerary;
-use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
-use tactus_core::made::Timed;
-use tactus_core::ports::{Bell, FileHandle, SocketHandle};
+use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Wish};
+use tactus_core::ports::{Bell, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use tactus_engine::counters::StreamCounters;
-use tactus_engine::message::{
-    ClassChange, Command, Hold, Origin, Outcome, Pace, Report, Sink, Start, StreamId, TitleId,
-    VolumeId,
-};
-use tactus_ring::spsc::{Consumer, Keep, Producer};
-use tactus_sys::file;
+use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, StreamId, VolumeId};
+use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
-use crate::broker::frames::Texts;
-use crate::broker::marks::{Marks, Version};
+use crate::broker::book::{Book, Damage, Place, Source, version_of};
+use crate::broker::marks::Marks;
 use crate::broker::popular::Popular;
 use crate::broker::refusal::{in_class, refusal};
 use crate::catalogue::{self, OpenTitle};
@@ -55,6 +50,7 @@ pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
 pub use marks::BadPlace;
 pub use planned::Planned;
 pub use recording::RecordGrant;
+pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use running::Running;
 pub use strain::{Step, Strains};
 
@@ -88,65 +84,6 @@ pub struct BrokerRules {
     pub sendfile: Vec<bool>,
     /// How the classes of the link are called.
     pub classes: Vec<String>,
-}
-
-struct Book {
-    ledger: Ledger,
-    /// What datagrams of newcomers count as: what the rules say, until more is known.
-    datagram: DatagramCost,
-    commands: Producer<Command>,
-    /// What classes of the link may from now on; none where there is nobody to be told.
-    class_changes: Option<Producer<ClassChange>>,
-    bell: Box<dyn Bell>,
-    /// Free places of the delivery table.
-    free: Vec<u32>,
-    places: Vec<Place>,
-    best_effort: u32,
-    /// Deliveries so far.
-    begun: u64,
-    refusals: Refusals,
-    popular: Popular,
-    /// Damaged blocks that have been logged.
-    damaged: BTreeSet<(TitleId, u64)>,
-    /// Places that could not be read.
-    marks: Marks,
-}
-
-/// With more than these, some are logged again.
-const DAMAGED_MAX: usize = 1024;
-
-/// What nobody has been told of yet: a block that is not what was stored, or cannot be read.
-struct Damage {
-    title: Arc<OpenTitle>,
-    block: u64,
-    /// Why it cannot be read; none when it can.
-    errno: Option<i32>,
-}
-
-#[derive(Default)]
-struct Place {
-    generation: u32,
-    /// Who waits for the socket.
-    finished: Option<oneshot::Sender<Delivered>>,
-    /// Who waits for the place to be used again for the same grant.
-    retired: Option<oneshot::Sender<()>>,
-    /// What the engine sends on, while it does.
-    way: Option<Way>,
-    /// What goes between frames: the first one is at the engine.
-    texts: Texts,
-    /// Keeps the file open until no read of it is under way.
-    title: Option<Source>,
-    /// The grant is gone: returned when the stream retires.
-    release: Option<Demand>,
-    best_effort: bool,
-    /// Which delivery it is, of all so far.
-    begun: u64,
-    /// The engine has been told to end it.
-    stopped: bool,
-    /// Whose popularity the grant counts for, and whether it relies on the title being held.
-    watches: Option<(TitleId, bool)>,
-    /// The place keeps this title in memory.
-    holds: Option<TitleId>,
 }
 
 /// What a stream goes out by.
@@ -196,34 +133,6 @@ impl Part {
     }
 }
 
-/// A title, and the file that the engine reads.
-struct Source {
-    title: Arc<OpenTitle>,
-    /// None when it reads the title's own: past the page cache, where readers do not meet.
-    file: Option<OwnedFd>,
-    /// Where it is made, the memory of its ring.
-    _ring: Option<Keep<Timed>>,
-}
-
-impl Source {
-    /// # Errors
-    /// The error number, when file descriptors are exhausted.
-    fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
-        // In the page cache each reader has its own place, by which the kernel reads ahead.
-        let file = rules.sendfile[usize::from(title.volume.0)]
-            .then(|| file::reopen(&title.file))
-            .transpose()
-            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-        Ok(Self { title: Arc::clone(title), file, _ring: None })
-    }
-
-    fn origin(&self) -> Origin {
-        let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
-        let OpenTitle { volume, id: title, position, len, ref sums, .. } = *self.title;
-        Origin { volume, title, file, position, len, sums: sums.clone() }
-    }
-}
-
 /// What somebody would like to have delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
@@ -262,60 +171,6 @@ pub struct Delivered {
 impl Delivered {
     fn without_socket(outcome: Outcome) -> Self {
         Self { socket: None, outcome, sent: 0, readable_to: None }
-    }
-}
-
-/// Why a delivery was not admitted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// What is short.
-    pub resource: Resource,
-    /// When it may be worth asking again.
-    pub retry_after: Duration,
-    /// One sentence for people.
-    pub message: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-/// Refused requests, by what was short.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Refusals([u64; RESOURCES.len()]);
-
-/// Every resource, in the order in which they are listed.
-pub const RESOURCES: [Resource; 7] = [
-    Resource::Disk,
-    Resource::Arena,
-    Resource::WriteShare,
-    Resource::Link,
-    Resource::Class,
-    Resource::Cpu,
-    Resource::Streams,
-];
-
-fn place(resource: Resource) -> usize {
-    RESOURCES.iter().position(|&each| each == resource).expect("all are listed")
-}
-
-impl Refusals {
-    /// Each resource and how many requests were refused for it.
-    pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
-        RESOURCES.into_iter().zip(self.0)
-    }
-
-    /// How many were refused for `resource`.
-    pub fn of(&self, resource: Resource) -> u64 {
-        self.0[place(resource)]
-    }
-
-    fn count(&mut self, resource: Resource) {
-        self.0[place(resource)] += 1;
     }
 }
 
@@ -641,207 +496,6 @@ impl Shared {
     }
 }
 
-impl Book {
-    /// Counts a viewer of `title`, which is read into memory when it is not the first.
-    fn watch(
-        &mut self,
-        place: u32,
-        title: Option<&Arc<OpenTitle>>,
-        step: Step,
-        rules: &BrokerRules,
-    ) {
-        let Some(title) = title else { return };
-        let relies = self.popular.is_held(title.id);
-        self.places[place as usize].watches = Some((title.id, relies));
-        if self.popular.enter(title.id, relies) && step < Step::Ahead {
-            self.hold(title, rules);
-        }
-    }
-
-    /// Has the engine end a delivery, once.
-    fn stop(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        if !std::mem::replace(&mut place.stopped, true) {
-            let generation = place.generation;
-            self.command(Command::Stop(StreamId { index, generation }));
-        }
-    }
-
-    fn command(&mut self, command: Command) {
-        let pushed = self.commands.push(command);
-        assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
-        self.bell.ring();
-    }
-
-    /// Frees the socket. What it answers is damage that nobody has been told of.
-    fn finished(&mut self, stream: StreamId, outcome: Outcome, sent: Bytes) -> Option<Damage> {
-        let place = &mut self.places[stream.index as usize];
-        assert!(place.generation == stream.generation, "a place is used again after it retired");
-        let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
-        let socket = match place.way.take() {
-            Some(Way::Socket(socket)) if usable => Some(socket),
-            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket),
-            _ => None,
-        };
-        place.texts.give_back();
-        let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
-        let finished = place.finished.take();
-        // Before anybody hears of it, and asks again.
-        let mut readable_to = None;
-        let mut found = None;
-        if let (Outcome::Unreadable { block, errno }, Some(title)) = (outcome, &title) {
-            let block_size = self.ledger.terms().disks[usize::from(title.volume.0)].block.0;
-            let start = block * block_size;
-            readable_to = Some(start);
-            // One that grows gets another tag when it is whole, and is not flushed where it fails.
-            if marks::is_of_a_place(errno) && title.following.is_none() {
-                let Version { volume, etag } = version_of(title);
-                let file = catalogue::path_of(&title.file);
-                let bytes = start..(start + block_size).min(title.len.0.max(start + 1));
-                let since = Instant::now();
-                self.marks.insert(BadPlace { volume, file, etag, bytes, errno, since });
-                found = Some(Damage { title: Arc::clone(title), block, errno: Some(errno) });
-            }
-        }
-        if let Some(finished) = finished {
-            // Whoever asked may have gone; then the socket closes here.
-            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to }));
-        }
-        let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
-        if self.damaged.len() >= DAMAGED_MAX {
-            self.damaged.clear();
-        }
-        self.damaged.insert((title.id, block)).then_some(Damage { title, block, errno: None })
-    }
-
-    fn held(&mut self, stream: StreamId) {
-        if let Some(title) = self.places[stream.index as usize].holds {
-            self.popular.complete_hold(title);
-        }
-    }
-
-    fn retired(&mut self, stream: StreamId) -> Option<Source> {
-        let place = &mut self.places[stream.index as usize];
-        let title = place.title.take();
-        if let Some(retired) = place.retired.take() {
-            // The grant may have gone with its request.
-            retired.send(()).ok();
-        }
-        if let Some(held) = place.holds.take() {
-            // It ended by itself when the title could not be read.
-            if self.popular.place_of(held) == Some(stream.index)
-                && let Some(hold) = self.popular.end_hold(held)
-            {
-                self.ledger.release(hold.demand);
-            }
-            self.free.push(stream.index);
-            return title;
-        }
-        if let Some(demand) = place.release.take() {
-            self.release(stream.index, demand);
-        }
-        title
-    }
-
-    /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
-    fn admit(
-        &mut self,
-        volume: VolumeId,
-        wish: impl Fn(bool) -> Wish,
-        share: Share,
-        title: Option<TitleId>,
-        rules: &BrokerRules,
-    ) -> Result<(u32, Demand), Short> {
-        let is_held = title.is_some_and(|title| self.popular.is_held(title));
-        let wish = wish(is_held);
-        let is_best_effort = wish == Wish::BestEffort;
-        let limit = u64::from(rules.best_effort_max);
-        if is_best_effort && self.best_effort >= rules.best_effort_max {
-            return Err(Short {
-                resource: Resource::Streams,
-                needed: limit + 1,
-                limit,
-                class: None,
-            });
-        }
-        let demand = self.ledger.demand(u32::from(volume.0), wish, share);
-        loop {
-            match self.ledger.check(demand) {
-                Ok(()) => break,
-                Err(Short { resource: Resource::Arena | Resource::Streams, .. })
-                    if self.give_up_one(title) => {}
-                Err(short) => return Err(short),
-            }
-        }
-        let streams = u64::from(self.ledger.terms().streams);
-        // A place whose hold was given up is free only when the engine has retired it.
-        let (resource, class) = (Resource::Streams, None);
-        let none_free = Short { resource, needed: streams + 1, limit: streams, class };
-        let place = self.free.pop().ok_or(none_free)?;
-        self.ledger.admit(demand)?;
-        self.places[place as usize].best_effort = is_best_effort;
-        self.best_effort += u32::from(is_best_effort);
-        Ok((place, demand))
-    }
-
-    /// Reads `title` into memory, when half of the arena stays for everybody else.
-    fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
-        if self.marks.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
-            return;
-        }
-        let disk = u32::from(title.volume.0);
-        let demand = self.ledger.demand(disk, Wish::Hold, Share::whole(title.len));
-        let mut levels = self.ledger.levels();
-        let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
-        let leaves_half =
-            arena.is_some_and(|arena| arena.used + u64::from(demand.window()) <= arena.limit / 2);
-        drop(levels);
-        // A hold takes a place in the table; viewers come first.
-        let has_places = self.free.len() > self.places.len() / 8;
-        if !leaves_half || !has_places || self.ledger.check(demand).is_err() {
-            return;
-        }
-        let Ok(source) = Source::open(title, rules) else { return };
-        let Some(index) = self.free.pop() else { return };
-        self.ledger.admit(demand).expect("there was room for it");
-        let place = &mut self.places[index as usize];
-        place.generation = place.generation.wrapping_add(1);
-        let origin = source.origin();
-        place.title = Some(source);
-        place.holds = Some(title.id);
-        let hold = Hold {
-            stream: StreamId { index, generation: place.generation },
-            origin,
-            window: demand.window(),
-        };
-        self.popular.begin_hold(title.id, index, demand);
-        self.command(Command::Hold(hold));
-    }
-
-    /// Gives up a held title that can be done without, but not `wanted`. Its memory may be promised
-    /// at once: the engine takes commands in order, and all its blocks are there to be returned.
-    fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
-        let Some(title) = self.popular.least_needed().filter(|&title| Some(title) != wanted) else {
-            return false;
-        };
-        let hold = self.popular.end_hold(title).expect("it is held");
-        self.ledger.release(hold.demand);
-        let generation = self.places[hold.place as usize].generation;
-        self.command(Command::Stop(StreamId { index: hold.place, generation }));
-        true
-    }
-
-    fn release(&mut self, index: u32, demand: Demand) {
-        let place = &mut self.places[index as usize];
-        self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
-        if let Some((title, relied)) = place.watches.take() {
-            self.popular.leave(title, relied);
-        }
-        self.ledger.release(demand);
-        self.free.push(index);
-    }
-}
-
 impl Drop for Grant {
     fn drop(&mut self) {
         let mut book = self.shared.book();
@@ -856,10 +510,6 @@ impl Drop for Grant {
             book.release(self.place, self.demand);
         }
     }
-}
-
-fn version_of(title: &OpenTitle) -> Version {
-    Version { volume: title.volume, etag: title.etag.clone() }
 }
 
 fn ended(delivered: Result<Delivered, oneshot::error::RecvError>) -> Delivered {

@@ -2,11 +2,68 @@
 //!
 //! Promise: it names what is short, and the class of the stream where it has one.
 
+use std::fmt;
+use std::time::Duration;
+
 use tactus_core::classes::ClassNumber;
 use tactus_core::ledger::{Resource, Short};
 use tactus_core::units::{BitRate, Nanos};
 
-use super::{BrokerRules, Refusal};
+use super::BrokerRules;
+
+/// Why a delivery was not admitted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// What is short.
+    pub resource: Resource,
+    /// When it may be worth asking again.
+    pub retry_after: Duration,
+    /// One sentence for people.
+    pub message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Refused requests, by what was short.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Refusals([u64; RESOURCES.len()]);
+
+/// Every resource, in the order in which they are listed.
+pub const RESOURCES: [Resource; 7] = [
+    Resource::Disk,
+    Resource::Arena,
+    Resource::WriteShare,
+    Resource::Link,
+    Resource::Class,
+    Resource::Cpu,
+    Resource::Streams,
+];
+
+fn place(resource: Resource) -> usize {
+    RESOURCES.iter().position(|&each| each == resource).expect("all are listed")
+}
+
+impl Refusals {
+    /// Each resource and how many requests were refused for it.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
+        RESOURCES.into_iter().zip(self.0)
+    }
+
+    /// How many were refused for `resource`.
+    pub fn of(&self, resource: Resource) -> u64 {
+        self.0[place(resource)]
+    }
+
+    pub(super) fn count(&mut self, resource: Resource) {
+        self.0[place(resource)] += 1;
+    }
+}
 
 /// The class of a stream, for people.
 pub(super) fn in_class(class: Option<ClassNumber>, rules: &BrokerRules) -> String {

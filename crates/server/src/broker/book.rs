@@ -1,0 +1,324 @@
+//! The broker's book: what has been promised to whom, and what the engine has been told.
+//!
+//! Promise: a place is used again when the engine has retired it, and its promise returns just then; what nobody waits for is
+//! closed here. It decides nothing: who is admitted the [ledger](tactus_core::ledger) says.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tactus_core::ledger::{Demand, Ledger, Resource, Share, Short, Wish};
+use tactus_core::made::Timed;
+use tactus_core::ports::{Bell, FileHandle};
+use tactus_core::units::Bytes;
+use tactus_engine::message::{
+    ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId, VolumeId,
+};
+use tactus_ring::spsc::{Keep, Producer};
+use tactus_sys::file;
+use tokio::sync::oneshot;
+
+use super::frames::{self, Texts};
+use super::marks::{self, BadPlace, Marks, Version};
+use super::popular::Popular;
+use super::refusal::Refusals;
+use super::{BrokerRules, DatagramCost, Delivered, Step, Way};
+use crate::catalogue::{self, OpenTitle};
+
+pub(super) struct Book {
+    pub(super) ledger: Ledger,
+    /// What datagrams of newcomers count as: what the rules say, until more is known.
+    pub(super) datagram: DatagramCost,
+    pub(super) commands: Producer<Command>,
+    /// What classes of the link may from now on; none where there is nobody to be told.
+    pub(super) class_changes: Option<Producer<ClassChange>>,
+    pub(super) bell: Box<dyn Bell>,
+    /// Free places of the delivery table.
+    pub(super) free: Vec<u32>,
+    pub(super) places: Vec<Place>,
+    pub(super) best_effort: u32,
+    /// Deliveries so far.
+    pub(super) begun: u64,
+    pub(super) refusals: Refusals,
+    pub(super) popular: Popular,
+    /// Damaged blocks that have been logged.
+    pub(super) damaged: BTreeSet<(TitleId, u64)>,
+    /// Places that could not be read.
+    pub(super) marks: Marks,
+}
+
+/// With more than these, some are logged again.
+const DAMAGED_MAX: usize = 1024;
+
+/// What nobody has been told of yet: a block that is not what was stored, or cannot be read.
+pub(super) struct Damage {
+    pub(super) title: Arc<OpenTitle>,
+    pub(super) block: u64,
+    /// Why it cannot be read; none when it can.
+    pub(super) errno: Option<i32>,
+}
+
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) generation: u32,
+    /// Who waits for the socket.
+    pub(super) finished: Option<oneshot::Sender<Delivered>>,
+    /// Who waits for the place to be used again for the same grant.
+    pub(super) retired: Option<oneshot::Sender<()>>,
+    /// What the engine sends on, while it does.
+    pub(super) way: Option<Way>,
+    /// What goes between frames: the first one is at the engine.
+    pub(super) texts: Texts,
+    /// Keeps the file open until no read of it is under way.
+    pub(super) title: Option<Source>,
+    /// The grant is gone: returned when the stream retires.
+    pub(super) release: Option<Demand>,
+    pub(super) best_effort: bool,
+    /// Which delivery it is, of all so far.
+    pub(super) begun: u64,
+    /// The engine has been told to end it.
+    pub(super) stopped: bool,
+    /// Whose popularity the grant counts for, and whether it relies on the title being held.
+    pub(super) watches: Option<(TitleId, bool)>,
+    /// The place keeps this title in memory.
+    pub(super) holds: Option<TitleId>,
+}
+
+/// A title, and the file that the engine reads.
+pub(super) struct Source {
+    pub(super) title: Arc<OpenTitle>,
+    /// None when it reads the title's own: past the page cache, where readers do not meet.
+    pub(super) file: Option<OwnedFd>,
+    /// Where it is made, the memory of its ring.
+    pub(super) _ring: Option<Keep<Timed>>,
+}
+
+impl Source {
+    /// # Errors
+    /// The error number, when file descriptors are exhausted.
+    pub(super) fn open(title: &Arc<OpenTitle>, rules: &BrokerRules) -> Result<Self, i32> {
+        // In the page cache each reader has its own place, by which the kernel reads ahead.
+        let file = rules.sendfile[usize::from(title.volume.0)]
+            .then(|| file::reopen(&title.file))
+            .transpose()
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        Ok(Self { title: Arc::clone(title), file, _ring: None })
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        let file = FileHandle(self.file.as_ref().unwrap_or(&self.title.file).as_raw_fd());
+        let OpenTitle { volume, id: title, position, len, ref sums, .. } = *self.title;
+        Origin { volume, title, file, position, len, sums: sums.clone() }
+    }
+}
+
+impl Book {
+    /// Counts a viewer of `title`, which is read into memory when it is not the first.
+    pub(super) fn watch(
+        &mut self,
+        place: u32,
+        title: Option<&Arc<OpenTitle>>,
+        step: Step,
+        rules: &BrokerRules,
+    ) {
+        let Some(title) = title else { return };
+        let relies = self.popular.is_held(title.id);
+        self.places[place as usize].watches = Some((title.id, relies));
+        if self.popular.enter(title.id, relies) && step < Step::Ahead {
+            self.hold(title, rules);
+        }
+    }
+
+    /// Has the engine end a delivery, once.
+    pub(super) fn stop(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        if !std::mem::replace(&mut place.stopped, true) {
+            let generation = place.generation;
+            self.command(Command::Stop(StreamId { index, generation }));
+        }
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        let pushed = self.commands.push(command);
+        assert!(pushed.is_ok(), "the ring holds a start and two stops for every place");
+        self.bell.ring();
+    }
+
+    /// Frees the socket. What it answers is damage that nobody has been told of.
+    pub(super) fn finished(
+        &mut self,
+        stream: StreamId,
+        outcome: Outcome,
+        sent: Bytes,
+    ) -> Option<Damage> {
+        let place = &mut self.places[stream.index as usize];
+        assert!(place.generation == stream.generation, "a place is used again after it retired");
+        let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
+        let socket = match place.way.take() {
+            Some(Way::Socket(socket)) if usable => Some(socket),
+            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket),
+            _ => None,
+        };
+        place.texts.give_back();
+        let title = place.title.as_ref().map(|source| Arc::clone(&source.title));
+        let finished = place.finished.take();
+        // Before anybody hears of it, and asks again.
+        let mut readable_to = None;
+        let mut found = None;
+        if let (Outcome::Unreadable { block, errno }, Some(title)) = (outcome, &title) {
+            let block_size = self.ledger.terms().disks[usize::from(title.volume.0)].block.0;
+            let start = block * block_size;
+            readable_to = Some(start);
+            // One that grows gets another tag when it is whole, and is not flushed where it fails.
+            if marks::is_of_a_place(errno) && title.following.is_none() {
+                let Version { volume, etag } = version_of(title);
+                let file = catalogue::path_of(&title.file);
+                let bytes = start..(start + block_size).min(title.len.0.max(start + 1));
+                let since = Instant::now();
+                self.marks.insert(BadPlace { volume, file, etag, bytes, errno, since });
+                found = Some(Damage { title: Arc::clone(title), block, errno: Some(errno) });
+            }
+        }
+        if let Some(finished) = finished {
+            // Whoever asked may have gone; then the socket closes here.
+            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to }));
+        }
+        let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
+        if self.damaged.len() >= DAMAGED_MAX {
+            self.damaged.clear();
+        }
+        self.damaged.insert((title.id, block)).then_some(Damage { title, block, errno: None })
+    }
+
+    pub(super) fn held(&mut self, stream: StreamId) {
+        if let Some(title) = self.places[stream.index as usize].holds {
+            self.popular.complete_hold(title);
+        }
+    }
+
+    pub(super) fn retired(&mut self, stream: StreamId) -> Option<Source> {
+        let place = &mut self.places[stream.index as usize];
+        let title = place.title.take();
+        if let Some(retired) = place.retired.take() {
+            // The grant may have gone with its request.
+            retired.send(()).ok();
+        }
+        if let Some(held) = place.holds.take() {
+            // It ended by itself when the title could not be read.
+            if self.popular.place_of(held) == Some(stream.index)
+                && let Some(hold) = self.popular.end_hold(held)
+            {
+                self.ledger.release(hold.demand);
+            }
+            self.free.push(stream.index);
+            return title;
+        }
+        if let Some(demand) = place.release.take() {
+            self.release(stream.index, demand);
+        }
+        title
+    }
+
+    /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
+    pub(super) fn admit(
+        &mut self,
+        volume: VolumeId,
+        wish: impl Fn(bool) -> Wish,
+        share: Share,
+        title: Option<TitleId>,
+        rules: &BrokerRules,
+    ) -> Result<(u32, Demand), Short> {
+        let is_held = title.is_some_and(|title| self.popular.is_held(title));
+        let wish = wish(is_held);
+        let is_best_effort = wish == Wish::BestEffort;
+        let limit = u64::from(rules.best_effort_max);
+        if is_best_effort && self.best_effort >= rules.best_effort_max {
+            return Err(Short {
+                resource: Resource::Streams,
+                needed: limit + 1,
+                limit,
+                class: None,
+            });
+        }
+        let demand = self.ledger.demand(u32::from(volume.0), wish, share);
+        loop {
+            match self.ledger.check(demand) {
+                Ok(()) => break,
+                Err(Short { resource: Resource::Arena | Resource::Streams, .. })
+                    if self.give_up_one(title) => {}
+                Err(short) => return Err(short),
+            }
+        }
+        let streams = u64::from(self.ledger.terms().streams);
+        // A place whose hold was given up is free only when the engine has retired it.
+        let (resource, class) = (Resource::Streams, None);
+        let none_free = Short { resource, needed: streams + 1, limit: streams, class };
+        let place = self.free.pop().ok_or(none_free)?;
+        self.ledger.admit(demand)?;
+        self.places[place as usize].best_effort = is_best_effort;
+        self.best_effort += u32::from(is_best_effort);
+        Ok((place, demand))
+    }
+
+    /// Reads `title` into memory, when half of the arena stays for everybody else.
+    pub(super) fn hold(&mut self, title: &Arc<OpenTitle>, rules: &BrokerRules) {
+        if self.marks.within(Instant::now(), &version_of(title), 0..title.len.0).is_some() {
+            return;
+        }
+        let disk = u32::from(title.volume.0);
+        let demand = self.ledger.demand(disk, Wish::Hold, Share::whole(title.len));
+        let mut levels = self.ledger.levels();
+        let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
+        let leaves_half =
+            arena.is_some_and(|arena| arena.used + u64::from(demand.window()) <= arena.limit / 2);
+        drop(levels);
+        // A hold takes a place in the table; viewers come first.
+        let has_places = self.free.len() > self.places.len() / 8;
+        if !leaves_half || !has_places || self.ledger.check(demand).is_err() {
+            return;
+        }
+        let Ok(source) = Source::open(title, rules) else { return };
+        let Some(index) = self.free.pop() else { return };
+        self.ledger.admit(demand).expect("there was room for it");
+        let place = &mut self.places[index as usize];
+        place.generation = place.generation.wrapping_add(1);
+        let origin = source.origin();
+        place.title = Some(source);
+        place.holds = Some(title.id);
+        let hold = Hold {
+            stream: StreamId { index, generation: place.generation },
+            origin,
+            window: demand.window(),
+        };
+        self.popular.begin_hold(title.id, index, demand);
+        self.command(Command::Hold(hold));
+    }
+
+    /// Gives up a held title that can be done without, but not `wanted`. Its memory may be promised
+    /// at once: the engine takes commands in order, and all its blocks are there to be returned.
+    pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
+        let Some(title) = self.popular.least_needed().filter(|&title| Some(title) != wanted) else {
+            return false;
+        };
+        let hold = self.popular.end_hold(title).expect("it is held");
+        self.ledger.release(hold.demand);
+        let generation = self.places[hold.place as usize].generation;
+        self.command(Command::Stop(StreamId { index: hold.place, generation }));
+        true
+    }
+
+    pub(super) fn release(&mut self, index: u32, demand: Demand) {
+        let place = &mut self.places[index as usize];
+        self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
+        if let Some((title, relied)) = place.watches.take() {
+            self.popular.leave(title, relied);
+        }
+        self.ledger.release(demand);
+        self.free.push(index);
+    }
+}
+
+pub(super) fn version_of(title: &OpenTitle) -> Version {
+    Version { volume: title.volume, etag: title.etag.clone() }
+}
