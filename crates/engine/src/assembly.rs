@@ -22,8 +22,9 @@ use crate::counters::{
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts, VolumeTerms};
 use crate::disk::{self, DiskRings, DiskServer};
+use crate::feeding::Memory;
 use crate::internal::{FromLink, ToLink};
-use crate::link::{LinkParts, LinkServer, Memory, Patience};
+use crate::link::{LinkParts, LinkServer, Patience};
 use crate::message::{ClassChange, Command, IntakeAnswer, IntakeRequest, PacketClass, Report};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;

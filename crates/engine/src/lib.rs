@@ -13,6 +13,8 @@ pub mod server;
 mod internal;
 mod pool;
 
+pub mod feeding;
+
 pub mod block;
 pub mod delivery;
 pub mod disk;

@@ -10,10 +10,8 @@ mod framed;
 mod frames;
 mod made;
 mod making;
-mod moved;
 mod planned;
 mod roster;
-mod window;
 
 use std::sync::Arc;
 
@@ -22,10 +20,10 @@ use tactus_core::mutant;
 use tactus_core::ports::{FilePart, LinkPort, Sent};
 use tactus_core::stagger::{SLOT, Slot, Tick};
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
-use tactus_ring::arena::View;
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
+use crate::feeding::{Fed, Memory, Moved, Second};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::entry::Entry;
@@ -35,10 +33,6 @@ use crate::link::roster::Roster;
 use crate::message::{Outcome, Pace, Sink, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
-
-pub(crate) use crate::link::entry::Fed;
-pub(crate) use crate::link::moved::Moved;
-pub(crate) use crate::link::window::{Second, Window};
 
 /// When a peer counts as too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,15 +53,6 @@ impl Default for Patience {
             drain_min: Bytes(4 * KIB * 60),
         }
     }
-}
-
-/// Where the bytes of a volume's blocks are, as long as they are leased.
-#[derive(Clone)]
-pub enum Memory {
-    /// In an arena, sent by a copy.
-    Arena(View),
-    /// In the kernel's page cache, sent by reference.
-    PageCache,
 }
 
 /// A network path and the streams on it.

@@ -25,8 +25,8 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
+use crate::feeding::{Fed, Memory, Moved, Second};
 use crate::internal::{FromLink, Open, ToLink};
-use crate::link::{Fed, Memory, Moved, Second};
 use crate::message::{ClassChange, Datagrams, Outcome, Pace, PacketClass, Sink, StreamId};
 use crate::packets::batch::{Batch, Gathered};
 use crate::packets::classes::Classes;

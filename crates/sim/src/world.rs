@@ -20,7 +20,8 @@ use tactus_engine::assembly::{
     Control, Counters, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
 };
 use tactus_engine::cores::Core;
-use tactus_engine::link::{Memory, Patience};
+use tactus_engine::feeding::Memory;
+use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{HeapRegion, Keeper, arena, elsewhere};
 

@@ -4,23 +4,13 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::ports::{FileHandle, SocketHandle};
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime};
-use tactus_ring::arena::Lease;
 
+use crate::feeding::Window;
 use crate::internal::Open;
 use crate::link::frames::Frames;
 use crate::link::made::Made;
-use crate::link::window::Window;
 use crate::message::{Pace, Sink, StreamId};
 use crate::pool::List;
-
-/// A part of a block that is to be sent.
-pub(crate) struct Fed {
-    pub(crate) lease: Lease,
-    pub(crate) at: u32,
-    pub(crate) len: u32,
-    /// Where it lies in the file.
-    pub(crate) offset: Bytes,
-}
 
 /// A place of the link's table.
 pub(super) struct Entry {

@@ -9,9 +9,10 @@ use tactus_core::ports::{FileHandle, FilePart, LinkPort, Sent};
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime};
 
-use super::{LinkServer, Memory};
+use super::LinkServer;
+use crate::feeding::{Fed, Memory};
 use crate::internal::FromLink;
-use crate::link::entry::{Entry, Fed};
+use crate::link::entry::Entry;
 use crate::link::frames::{Begun, Frames, HEAD, Text};
 use crate::message::{Outcome, StreamId};
 

@@ -9,9 +9,10 @@ use tactus_core::rtp::{self, frame};
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, MonoTime};
 
-use super::{LinkServer, Memory};
+use super::LinkServer;
+use crate::feeding::{Fed, Memory};
 use crate::internal::FromLink;
-use crate::link::entry::{Entry, Fed};
+use crate::link::entry::Entry;
 use crate::link::framed::{Attempt, FRAMES, PARTS, Parts, taken_of};
 use crate::link::frames::HEAD;
 use crate::message::Outcome;

@@ -12,7 +12,7 @@ use tactus_ring::arena::View;
 
 use super::entry::Entry;
 use super::made;
-use crate::link::{Fed, Memory};
+use crate::feeding::{Fed, Memory};
 use crate::pool::Pool;
 
 /// Most messages gathered at once: what one call takes.

@@ -13,7 +13,7 @@ use tactus_core::units::{Bytes, MonoTime};
 use super::entry::Entry;
 use super::pieces::{PIECE, Pieces};
 use super::{PacketServer, batch, entry_of};
-use crate::link::Memory;
+use crate::feeding::Memory;
 
 impl PacketServer {
     /// Notes the counters of the message that was gathered last, if anybody wants them; false when it has to be copied first, as

@@ -9,8 +9,8 @@ use tactus_core::pacer::ClassId;
 use tactus_core::ports::FileHandle;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 
+use crate::feeding::Window;
 use crate::internal::Open;
-use crate::link::Window;
 use crate::message::{Datagrams, StreamId};
 use crate::pool::List;
 

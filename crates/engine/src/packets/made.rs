@@ -14,8 +14,8 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
 use super::{Of, PacketServer};
+use crate::feeding::Window;
 use crate::internal::FromLink;
-use crate::link::Window;
 use crate::message::{Datagrams, Make, Outcome, Sink, StreamId};
 
 /// How soon a stream that had nothing is looked at again. It is fed far ahead, so only one that is late

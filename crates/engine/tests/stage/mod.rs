@@ -23,7 +23,8 @@ use tactus_engine::assembly::{
     Control, IntakeSetup, PacketSetup, Placement, Setup, VolumeSetup, assemble,
 };
 use tactus_engine::cores::Core;
-use tactus_engine::link::{self, Patience};
+use tactus_engine::feeding;
+use tactus_engine::link::Patience;
 use tactus_engine::message::{
     ClassChange, Command, IntakeAnswer, IntakeRequest, Origin, Pace, PacketClass, Report, Sink,
     Start, StreamId, TitleId, VolumeId, WriteClass,
@@ -398,11 +399,11 @@ impl Stage {
             Memory::Arena => {
                 let region = HeapRegion::new(places as usize * BLOCK as usize);
                 let (keeper, view) = arena(Box::new(region), BLOCK);
-                (keeper, Blocks::Arena(view.clone()), link::Memory::Arena(view))
+                (keeper, Blocks::Arena(view.clone()), feeding::Memory::Arena(view))
             }
             Memory::PageCache => {
                 let blocks = Blocks::PageCache(Pages::default());
-                (elsewhere(places, BLOCK), blocks, link::Memory::PageCache)
+                (elsewhere(places, BLOCK), blocks, feeding::Memory::PageCache)
             }
         };
         let region = HeapRegion::new(WRITE_PLACES as usize * BLOCK as usize);

@@ -11,7 +11,7 @@ use tactus_core::cycle::GROUP_MAX;
 use tactus_core::ledger::IntakeTerms;
 use tactus_core::units::Bytes;
 use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
-use tactus_engine::link::Memory;
+use tactus_engine::feeding::Memory;
 use tactus_ring::arena;
 use tactus_sys::bell::Bell;
 use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, Way};
