@@ -82,6 +82,8 @@ struct GapFrames {
     empty: u64,
     /// By how much the link has been behind the rate that it is said to have.
     behind_seconds: f64,
+    /// Datagrams that had been taken when it turned out that they could not be sent.
+    refused: u64,
 }
 
 #[derive(Serialize)]
@@ -362,6 +364,7 @@ fn gap_frames(counters: &GapCounters) -> GapFrames {
         gaps: value(&counters.gaps),
         empty: value(&counters.empty),
         behind_seconds: seconds(value(&counters.lost)),
+        refused: value(&counters.refused),
     }
 }
 
