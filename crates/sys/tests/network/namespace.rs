@@ -35,6 +35,11 @@ pub(crate) fn ip(words: &str) {
     run("ip", words);
 }
 
+/// `tc`, with these words.
+pub(crate) fn tc(words: &str) {
+    run("tc", words);
+}
+
 fn run(program: &str, words: &str) {
     let status = Command::new(program).args(words.split(' ')).status();
     assert!(status.expect("this test needs iproute2").success(), "{program} {words}");
