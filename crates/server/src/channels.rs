@@ -20,7 +20,7 @@ mod runner;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -395,6 +395,13 @@ impl Entry {
             task.await.ok();
         }
     }
+}
+
+/// Where a channel's datagrams go: with the interface, where the address is one of one link. Without, where there is no
+/// such interface now, which whoever opens the outlet is told.
+fn address_of(channel: &Channel) -> SocketAddr {
+    let interface = channel.interface.as_deref().and_then(|name| datagrams::interface(name).ok());
+    datagrams::on_link(channel.to.to, interface)
 }
 
 /// Sockets that are open, by the way in which they send, and their class of the link.

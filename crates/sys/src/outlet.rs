@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
-use crate::datagrams::{ADDRESS, Address, EMPTY, set};
+use crate::datagrams::{ADDRESS, Address, EMPTY, on_link, set};
 use crate::file;
 
 /// What all datagrams of an outlet have in common.
@@ -23,7 +23,8 @@ use crate::file;
 pub struct Way {
     /// The address that they leave from; of the family that they are sent in, unspecified for any.
     pub from: IpAddr,
-    /// The interface by its number: for groups, and for addresses of one link.
+    /// The interface by its number: for groups. An address of one link has it with it ([`on_link`]), and what goes
+    /// elsewhere goes by routes.
     pub interface: Option<u32>,
     /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets no
     /// group out of its link.
@@ -76,7 +77,7 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &(index as libc::c_int))?;
         }
     }
-    bind(&socket, &SocketAddr::new(way.from, 0))?;
+    bind(&socket, &on_link(SocketAddr::new(way.from, 0), way.interface))?;
     if let (true, Some(index)) = (is_v4, way.interface) {
         let cookie = cookie(socket.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie, index);

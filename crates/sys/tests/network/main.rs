@@ -7,4 +7,5 @@
 
 mod gap_frames;
 mod namespace;
+mod one_link;
 mod queues;

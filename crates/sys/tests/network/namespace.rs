@@ -94,14 +94,15 @@ impl Tap {
 
     /// First bytes of the datagrams to a port that have come by now, and how long the longest frame was.
     pub(crate) fn datagrams(&self, port: u16) -> (Vec<u8>, usize) {
-        const BODY: usize = 14 + 20 + 8;
         let (mut came, mut longest, mut bytes) = (vec![], 0, [0; 4096]);
         while let Ok((len, _)) = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())
         {
             longest = longest.max(len);
-            let is_udp = len > BODY && bytes[12..14] == [8, 0] && bytes[23] == 17;
-            if is_udp && bytes[36..38] == port.to_be_bytes() {
-                came.push(bytes[BODY]);
+            // IPv4 without options, IPv6 without headers between.
+            let (protocol, udp) = if bytes[12..14] == [8, 0] { (23, 34) } else { (20, 54) };
+            let is_udp = len > udp + 8 && bytes[protocol] == 17;
+            if is_udp && bytes[udp + 2..udp + 4] == port.to_be_bytes() {
+                came.push(bytes[udp + 8]);
             }
         }
         (came, longest)
