@@ -139,6 +139,20 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     }
 }
 
+/// How many of `bytes` the kernel lets an outlet hold until they have left. It counts its own overhead too, for which
+/// it allows as much again.
+///
+/// # Errors
+/// What the kernel says.
+pub fn granted(bytes: usize) -> io::Result<usize> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    grow(&socket, bytes);
+    let held = option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 0i32);
+    let held = held.ok_or_else(io::Error::last_os_error)?;
+    Ok(usize::try_from(held / 2).unwrap_or_default())
+}
+
 /// How messages of several datagrams leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cutting {
@@ -531,6 +545,20 @@ mod tests {
         assert_eq!((take(&one), take(&one)), (b"first".to_vec(), b"last".to_vec()));
         let gone = link.send(NOW, SocketHandle(-1), rest);
         assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
+    }
+
+    #[test]
+    fn what_the_kernel_lets_an_outlet_hold_is_found_out() {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
+        let limit: usize = limit.trim().parse().unwrap();
+        // Rights are a thread's.
+        let without = std::thread::spawn(move || {
+            let mut rights = rustix::thread::capabilities(None).unwrap();
+            rights.effective.remove(rustix::thread::CapabilitySet::NET_ADMIN);
+            rustix::thread::set_capabilities(None, rights).unwrap();
+            [limit / 2, limit + 4096].map(|wanted| granted(wanted).unwrap())
+        });
+        assert_eq!(without.join().unwrap(), [limit / 2, limit]);
     }
 
     #[test]
