@@ -30,6 +30,11 @@ impl WireTerms {
         (len + self.overhead) as u64
     }
 
+    const fn fills_any_gap(&self) -> bool {
+        let halves = 2 * (self.frame_min + self.overhead) <= self.frame_max + self.overhead;
+        halves && self.frame_min > 0
+    }
+
     /// When so many bytes are over. Rounds up.
     fn span(&self, bytes: u64) -> Nanos {
         Nanos((u128::from(bytes) * BYTE).div_ceil(u128::from(self.rate.0)) as u64)
@@ -76,9 +81,17 @@ impl Timeline {
     /// # Panics
     /// When two shortest frames are longer than a longest.
     pub fn new(terms: WireTerms, now: MonoTime) -> Self {
-        let halves = 2 * (terms.frame_min + terms.overhead) <= terms.frame_max + terms.overhead;
-        assert!(halves && terms.frame_min > 0, "any gap of a shortest frame or more can be filled");
+        assert!(terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
         Self { terms, anchor: now, laid: 0, first: 0, valid_from: 0, lost: Nanos(0) }
+    }
+
+    /// From now on no frame is longer than `frame_max`; of those that are laid nothing changes.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn set_frame_max(&mut self, frame_max: u32) {
+        self.terms.frame_max = frame_max;
+        assert!(self.terms.fills_any_gap(), "any gap of a shortest frame or more can be filled");
     }
 
     /// The wire's terms.

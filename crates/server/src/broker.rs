@@ -44,7 +44,9 @@ use crate::broker::refusal::{in_class, refusal};
 use crate::catalogue::{self, OpenTitle};
 
 pub use classes::{ClassUse, Unchanged};
-pub use datagrams::{DatagramCost, Door, Outlet, Sending, Target};
+pub use datagrams::{
+    DatagramCost, Door, OUTLET_BUFFER, OUTLET_BUFFER_MIN, Outlet, Sending, Target,
+};
 pub use frames::{Framed, Lane, Voice, is_whole};
 pub use made::{MadeRate, MadeRing, MadeStream, MadeWay, Reading};
 pub use marks::BadPlace;

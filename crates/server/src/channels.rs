@@ -20,19 +20,18 @@ mod runner;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_core::classes::ClassNumber;
-use tactus_core::units::MIB;
 use tactus_sys::{datagrams, outlet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 pub use status::{State, Status};
 
-use crate::broker::{Broker, Door, Outlet};
+use crate::broker::{Broker, Door, OUTLET_BUFFER, Outlet};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::config::channel::Channel;
@@ -72,9 +71,6 @@ pub const CHANNELS_MAX: usize = 10_000;
 const ORDERS_MAX: usize = 16;
 /// For a disk that hangs nobody waits longer.
 const END_WAIT: Duration = Duration::from_secs(2);
-
-/// What an outlet may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
-const BUFFER: usize = 8 * MIB as usize;
 
 /// Why an order is not taken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -397,6 +393,13 @@ impl Entry {
     }
 }
 
+/// Where a channel's datagrams go: with the interface, where the address is one of one link. Without, where there is no
+/// such interface now, which whoever opens the outlet is told.
+fn address_of(channel: &Channel) -> SocketAddr {
+    let interface = channel.interface.as_deref().and_then(|name| datagrams::interface(name).ok());
+    datagrams::on_link(channel.to.to, interface)
+}
+
 /// Sockets that are open, by the way in which they send, and their class of the link.
 #[derive(Default)]
 struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
@@ -414,7 +417,7 @@ impl Outlets {
             hops: Some(channel.hops),
             dscp: terms.dscp,
             heard_here: true,
-            buffer: BUFFER,
+            buffer: OUTLET_BUFFER,
         };
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let way = (way, terms.class);

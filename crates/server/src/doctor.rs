@@ -11,8 +11,10 @@ use std::path::Path;
 
 use tactus_core::units::{Bytes, Nanos};
 use tactus_sys::back_end::{self, BackEnd};
+use tactus_sys::outlet;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
+use crate::broker::OUTLET_BUFFER;
 use crate::config::{ARENA_MAX_AUTO, Auto, Config, MODEL_FILE};
 use crate::engine::{self, FLASH_BLOCK};
 use crate::measure::model_file;
@@ -84,6 +86,8 @@ pub struct Facts {
     pub model: Option<Result<String, String>>,
     /// What a datagram costs by each back end, or why it cannot be had.
     pub packets: Vec<(BackEnd, Result<Nanos, String>)>,
+    /// What an outlet of datagrams may hold, where it can be found out.
+    pub outlet_buffer: Option<Bytes>,
 }
 
 /// What the server wants of the host.
@@ -109,7 +113,8 @@ impl Facts {
             .into_iter()
             .map(|found| (found.back_end, found.single));
         let (machine, network) = (probe::machine(), probe::network());
-        Ok(Self { machine, network, volume, model, packets: packets.collect() })
+        let outlet_buffer = outlet::granted(OUTLET_BUFFER).ok().map(|bytes| Bytes(bytes as u64));
+        Ok(Self { machine, network, volume, model, packets: packets.collect(), outlet_buffer })
     }
 }
 

@@ -542,3 +542,53 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     assert_eq!(&begin[24..], text.as_bytes(), "what the description says");
     assert_eq!(begin[2..8], end[2..8]);
 }
+
+/// Runs this test again in a network namespace of its own; answers whether this is there.
+fn is_inside(test: &str) -> bool {
+    const INSIDE: &str = "TACTUS_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--net", "--map-root-user", "--"]).arg(own);
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    let status = command.status().expect("this test needs unshare (util-linux)");
+    assert!(
+        status.success(),
+        "in a network namespace of its own (user namespaces must be allowed)"
+    );
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names() {
+    if !is_inside("a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names") {
+        return;
+    }
+    let ip = |words: &str| {
+        let status = std::process::Command::new("ip").args(words.split(' ')).status();
+        assert!(status.expect("this test needs ip (iproute2)").success(), "{words}");
+    };
+    ip("link set lo up");
+    // Both links have the same addresses.
+    for link in ["near", "far"] {
+        ip(&format!("link add {link}0 type veth peer name {link}1"));
+        for end in [0, 1] {
+            ip(&format!("link set {link}{end} addrgenmode none up"));
+            ip(&format!("-6 address add fe80::{}/64 dev {link}{end} nodad", end + 1));
+        }
+    }
+    let there = tactus_sys::datagrams::interface("far1").expect("it was made");
+    let to = SocketAddr::new("fe80::2".parse().expect("an address"), 5004);
+    let wanted = Wanted { to, source: None, interface: Some(there), buffer: 32 << 20 };
+    let mut inbox = Datagrams::open(&wanted).expect("a port");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    sample::write_ts(&dir.path().join("a.ts"), SECOND.times(3)).expect("a title");
+    let channels = format!(
+        "[[channel]]\nname = \"far\"\ntitle = \"/a.ts\"\nto = \"udp://{to}\"\ninterface = \"far0\"\n"
+    );
+    let stage = stage(dir.path(), Sendfile::Off, &channels);
+    let _channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    assert!(take(&mut inbox, 100).len() >= 100);
+}

@@ -75,14 +75,7 @@ impl Datagrams {
         } else if let Some(interface) = wanted.interface {
             set(&socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &interface)?;
         }
-        let to = match (wanted.to, wanted.interface) {
-            // Groups and addresses of one link need to know which.
-            (SocketAddr::V6(to), Some(scope)) if is_of_link(*to.ip()) => {
-                SocketAddr::V6(SocketAddrV6::new(*to.ip(), to.port(), 0, scope))
-            }
-            (to, _) => to,
-        };
-        bind(&socket, &to)?;
+        bind(&socket, &on_link(wanted.to, wanted.interface))?;
         if group.is_multicast() {
             join(&socket, group, wanted.source, wanted.interface.unwrap_or(0))?;
         }
@@ -338,6 +331,17 @@ impl Address {
             _ => return None,
         };
         Some(SocketAddr::new(ip, port))
+    }
+}
+
+/// An address with the interface of its link, where it is one that is of no other (RFC 4007): the kernel takes the
+/// first link that it finds otherwise.
+pub fn on_link(to: SocketAddr, interface: Option<u32>) -> SocketAddr {
+    match (to, interface) {
+        (SocketAddr::V6(to), Some(scope)) if is_of_link(*to.ip()) => {
+            SocketAddr::V6(SocketAddrV6::new(*to.ip(), to.port(), 0, scope))
+        }
+        (to, _) => to,
     }
 }
 

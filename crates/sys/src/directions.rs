@@ -264,6 +264,10 @@ pub(crate) fn find(routes: &mut Routes, devices: &[Device], question: &Question)
 
 fn try_find(routes: &mut Routes, devices: &[Device], question: &Question) -> Option<Found> {
     let Question { outlet, key: Key { cookie: wanted, to } } = *question;
+    // Which link such an address is of only its message says.
+    if matches!(to, IpAddr::V6(to) if to.is_unicast_link_local()) {
+        return None;
+    }
     let own = own_address(outlet)?;
     let is_group = to.is_multicast();
     let (level, hops, heard_here, class) = match to {

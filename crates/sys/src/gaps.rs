@@ -2,10 +2,12 @@
 //!
 //! Promise: a send never waits; between the frames of a turn lie as many bytes as their times are apart. What fills
 //! them are PAUSE frames of IEEE 802.3, annex 31B, which ask for no pause and go no further than the first switch. What
-//! leaves by other devices is kept until its time and leaves by its outlet's socket. The link's device must carry
-//! nothing else, and **a switch must stand behind it**: on a hub, or a cable to another host, all of the filling
-//! arrives. The argument: `docs/design/gap-frames.md`.
+//! leaves by other devices is kept until its time and leaves by its outlet's socket; so does everything while the
+//! link's device is down or gone, and holds up nobody. The link's device must carry nothing else, and **a switch must
+//! stand behind it**: on a hub, or a cable to another host, all of the filling arrives. The argument:
+//! `docs/design/gap-frames.md`.
 
+mod device;
 mod ring;
 
 use std::io;
@@ -14,14 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tactus_core::gaps::{Progress, Timeline, WireTerms};
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
-use tactus_core::units::{BitRate, MonoTime, Nanos};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use self::ring::Ring;
+use self::device::Device;
+use self::ring::{Content, Laid, Ring};
+use crate::clock;
 use crate::directions::{self, Direction, Directions, Found, Key, Question};
 use crate::frame::{self, Checksum, Mac, Route};
 use crate::held::{Held, Kept};
 use crate::outlet::{UdpLink, cookie};
-use crate::routes::Routes;
+use crate::routes::{self, Routes};
 
 /// A link that is kept full.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +50,12 @@ pub struct GapLink {
     /// Bytes of the wire that the device has let go.
     sent: u64,
     ahead: Nanos,
+    device: Device,
     mac: Mac,
+    /// Nothing is laid until a try succeeds.
+    is_down: bool,
+    /// When the device is looked at again, or tried.
+    next_look: MonoTime,
     counts: Arc<GapCounters>,
 }
 
@@ -61,6 +70,8 @@ pub struct GapCounters {
     pub empty: AtomicU64,
     /// Nanoseconds by which the wire has been behind its rate, of all times together.
     pub lost: AtomicU64,
+    /// Datagrams that had been taken when it turned out that they could not be sent.
+    pub refused: AtomicU64,
 }
 
 /// An Ethernet's shortest frame, without its checksum.
@@ -70,6 +81,13 @@ const ETHERNET: u32 = 14;
 const _: () = assert!(FRAME_MAX <= ring::FRAME_MAX);
 /// Looks in the time that is filled ahead.
 const LOOKS: u64 = 8;
+/// The shortest MTU of IPv4 between all (RFC 791): what cannot have as much is no device for datagrams, and any gap can
+/// be filled on what can.
+const MTU_MIN: u32 = 576;
+/// How often it is seen what a frame may be long, and where the device is.
+const DEVICE_LOOK: Nanos = SECOND;
+/// How often a device that is down is tried.
+const DEVICE_TRY: Nanos = Nanos::from_millis(100);
 
 impl GapLink {
     /// Binds the device. `now` is of the clock that due times are in.
@@ -77,13 +95,21 @@ impl GapLink {
     /// # Errors
     /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or not up.
     pub fn open(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
-        let index = crate::datagrams::interface(&terms.device)?;
         let mut routes = Routes::open()?;
-        let device = routes.devices()?.into_iter().find(|device| device.index == index);
-        let device = device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-        let frame_max = FRAME_MAX.min(ETHERNET + u32::from(device.mtu));
-        let find = move |question: &Question| directions::find(&mut routes, &[device], question);
-        Self::with(terms, now, (index, device.mac, frame_max), Directions::new(find)?)
+        let name = terms.device.clone();
+        let mut device = device_named(&mut routes, &name)?;
+        let (index, mac) = (device.index, device.mac);
+        let mut next_look = now + DEVICE_LOOK;
+        let find = move |question: &Question| {
+            let now = clock::now();
+            if now >= next_look {
+                // One that is not there has no routes either.
+                device = device_named(&mut routes, &name).unwrap_or(device);
+                next_look = now + DEVICE_LOOK;
+            }
+            directions::find(&mut routes, &[device], question)
+        };
+        Self::with(terms, now, (&terms.device, index, mac), Directions::new(find)?)
     }
 
     /// The same on the loopback, which is as fast as the processor: to test with.
@@ -93,26 +119,32 @@ impl GapLink {
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
         let index = crate::datagrams::interface("lo")?;
         let directions = Directions::new(directions::find_here)?;
-        Self::with(terms, now, (index, [0; 6], FRAME_MAX), directions)
+        Self::with(terms, now, ("lo", index, [0; 6]), directions)
     }
 
     fn with(
         terms: &GapTerms,
         now: MonoTime,
-        (index, mac, frame_max): (u32, Mac, u32),
+        (name, index, mac): (&str, u32, Mac),
         directions: Directions,
     ) -> io::Result<Self> {
         let (rate, overhead) = (terms.rate, terms.overhead);
+        let (device, ring) = (Device::named(name)?, Ring::bind(index)?);
+        let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
+        let frame_max = frame_max(&device, &ring).ok_or_else(no_device)?;
         let wire = WireTerms { rate, overhead, frame_min: FRAME_MIN, frame_max };
         Ok(Self {
             udp: UdpLink::new(),
             directions,
             held: Held::new(),
-            ring: Ring::bind(index)?,
+            ring,
             timeline: Timeline::new(wire, now),
             sent: 0,
             ahead: terms.ahead,
+            device,
             mac,
+            is_down: false,
+            next_look: now + DEVICE_LOOK,
             counts: Arc::default(),
         })
     }
@@ -134,6 +166,70 @@ impl GapLink {
         self.counts.lost.store(self.timeline.lost().0, Ordering::Relaxed);
     }
 
+    /// Tells the kernel of what was laid, and heeds what it says.
+    fn kick(&mut self, now: MonoTime) {
+        let may_try = if now < self.next_look { !self.is_down } else { self.look_at_device(now) };
+        if !may_try {
+            return;
+        }
+        let Err(error) = self.ring.kick() else {
+            self.is_down = false;
+            return;
+        };
+        match error.raw_os_error() {
+            // The device takes shorter frames than before. What else is wrong is told at the next turn.
+            Some(libc::EMSGSIZE) => {
+                if self.look_at_device(now) {
+                    drop(self.ring.kick());
+                }
+            }
+            // As with any socket; it is told again at the next turn.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
+            _ => self.handle_down(now),
+        }
+    }
+
+    /// Sees what a frame may be long on the device now, and binds one that has been made anew while it was down;
+    /// false when it takes none.
+    fn look_at_device(&mut self, now: MonoTime) -> bool {
+        if self.is_down
+            && let Some(index) = self.device.index(self.ring.socket())
+        {
+            // Where it cannot be had, the kick says so.
+            drop(self.ring.rebind(index));
+        }
+        let Some(frame_max) = frame_max(&self.device, &self.ring) else {
+            self.handle_down(now);
+            return false;
+        };
+        self.next_look = now + if self.is_down { DEVICE_TRY } else { DEVICE_LOOK };
+        self.timeline.set_frame_max(frame_max);
+        let (mac, counts) = (self.mac, &self.counts);
+        let write = |frame: &mut [u8]| write_pause(frame, mac);
+        self.ring.replace(frame_max, write, |laid| count_refused(counts, laid));
+        true
+    }
+
+    /// Nothing leaves by the device: what was laid does not leave later, all of it together, and nobody waits for it.
+    fn handle_down(&mut self, now: MonoTime) {
+        self.is_down = true;
+        self.next_look = now + DEVICE_TRY;
+        let (terms, counts) = (*self.timeline.terms(), &self.counts);
+        let mut over = 0;
+        self.ring.take_back(|laid| {
+            over += terms.wire(laid.len);
+            count_refused(counts, laid);
+        });
+        // Its place on the wire is over.
+        self.sent += over;
+    }
+
+    /// Sends those whose time has come that are kept for other devices.
+    fn send_held(&mut self, now: MonoTime) {
+        let refused = self.held.send_due(now, &mut self.udp);
+        self.counts.refused.fetch_add(refused, Ordering::Relaxed);
+    }
+
     /// Fills the wire up to a time; false when there is no room.
     fn fill(&mut self, until: MonoTime) -> bool {
         while let Some(len) = self.timeline.gap(until) {
@@ -141,7 +237,10 @@ impl GapLink {
                 return false;
             }
             let mac = self.mac;
-            self.ring.push(|frame| write_pause(&mut frame[..len as usize], mac));
+            self.ring.push(Content::Filling, |frame| {
+                write_pause(&mut frame[..len as usize], mac);
+                Some(len as usize)
+            });
             self.timeline.lay(len);
             self.counts.gaps.fetch_add(1, Ordering::Relaxed);
         }
@@ -162,10 +261,13 @@ impl GapLink {
         };
         let payload = message.parts.iter().map(|part| part.len()).sum();
         let to = message.message.to;
+        // What was known of it when the way was found may be longer.
+        let mtu = route.mtu.min((self.timeline.terms().frame_max - ETHERNET) as u16);
+        let route = &Route { mtu, ..*route };
         let write = |into: &mut [u8]| {
             frame::write(route, to, payload, Checksum::Ours, into, copy).map(|frame| frame.len)
         };
-        let Some(len) = self.ring.push(write) else { return Put::Unfit };
+        let Some(len) = self.ring.push(Content::Datagram, write) else { return Put::Unfit };
         self.timeline.lay(len);
         self.counts.frames.fetch_add(1, Ordering::Relaxed);
         Put::Laid
@@ -176,19 +278,26 @@ impl GapLink {
         let Some(cookie) = cookie(outlet.0) else { return self.by_socket(now, outlet, one) };
         let key = Key { cookie, to: one.message.to.ip() };
         match self.directions.look(now, outlet, key) {
-            Direction::Fresh(Found::Direct(route)) => match self.put(&route, one) {
-                Put::Laid => None,
-                Put::Full => Some(Stop::Full),
-                Put::Unfit => self.by_socket(now, outlet, one),
-            },
+            Direction::Fresh(Found::Direct(route)) if !self.is_down => {
+                match self.put(&route, one) {
+                    Put::Laid => None,
+                    Put::Full => Some(Stop::Full),
+                    Put::Unfit => self.by_socket(now, outlet, one),
+                }
+            }
             // It is on its way to the same device, behind what is laid: where it belongs.
             Direction::Stale(Found::Direct(_))
             | Direction::Fresh(Found::Unresolved)
-            | Direction::Stale(Found::Unresolved) => self.by_socket(now, outlet, one),
+            | Direction::Stale(Found::Unresolved)
+                if !self.is_down =>
+            {
+                self.by_socket(now, outlet, one)
+            }
             // There is time to wait for the answer.
             Direction::Unknown if now < one.due => Some(Stop::Full),
             Direction::Unknown => self.by_socket(now, outlet, one),
-            Direction::Fresh(Found::Elsewhere) | Direction::Stale(Found::Elsewhere) => {
+            // By another device, or by whichever the kernel finds while ours is down.
+            Direction::Fresh(_) | Direction::Stale(_) => {
                 if one.due <= now && self.held.is_empty() {
                     return self.by_socket(now, outlet, one);
                 }
@@ -210,6 +319,25 @@ impl GapLink {
         let batch = Batch { messages: &[one.message], parts: one.parts };
         self.udp.send(now, outlet, batch).stop
     }
+}
+
+/// What is known of the device with this name.
+fn device_named(routes: &mut Routes, name: &str) -> io::Result<routes::Device> {
+    let index = crate::datagrams::interface(name)?;
+    let device = routes.devices()?.into_iter().find(|device| device.index == index);
+    device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+}
+
+/// The longest frame that the device takes, if it takes one that is long enough.
+fn frame_max(device: &Device, ring: &Ring) -> Option<u32> {
+    let mtu = device.mtu(ring.socket()).filter(|&mtu| mtu >= MTU_MIN)?;
+    Some(FRAME_MAX.min(ETHERNET.saturating_add(mtu)))
+}
+
+/// A frame does not leave.
+fn count_refused(counts: &GapCounters, laid: Laid) {
+    let refused = u64::from(laid.content == Content::Datagram);
+    counts.refused.fetch_add(refused, Ordering::Relaxed);
 }
 
 /// One message, and when it is due.
@@ -250,7 +378,7 @@ impl PacketPort for GapLink {
     ) -> Gone {
         self.directions.take_answers(now);
         // There is no other turn while a batch stays because of those that are kept.
-        self.held.send_due(now, &mut self.udp);
+        self.send_held(now);
         self.look(now);
         let mut rest = batch.parts;
         let mut gone = Gone { messages: 0, stop: None };
@@ -263,20 +391,21 @@ impl PacketPort for GapLink {
             }
             (gone.messages, rest) = (at + 1, behind);
         }
-        // What could not be told now is told at the end of the turn.
-        drop(self.ring.kick());
+        self.kick(now);
         gone
     }
 
     fn turn(&mut self, now: MonoTime, until: MonoTime) -> Option<MonoTime> {
-        self.held.send_due(now, &mut self.udp);
+        self.send_held(now);
         if until <= now {
             // Nobody is left to keep the time for.
             return self.held.next();
         }
         self.look(now);
-        self.fill(until);
-        drop(self.ring.kick());
+        if !self.is_down {
+            self.fill(until);
+        }
+        self.kick(now);
         let look = now + Nanos(self.ahead.0 / LOOKS);
         Some(self.held.next().map_or(look, |due| due.max(now).min(look)))
     }
@@ -287,23 +416,21 @@ impl PacketPort for GapLink {
 }
 
 /// A PAUSE frame of no quanta: "go on" (IEEE 802.3, annexes 31A and 31B). As long as its gap.
-fn write_pause(frame: &mut [u8], from: Mac) -> Option<usize> {
+fn write_pause(frame: &mut [u8], from: Mac) {
     frame.fill(0);
     frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
     frame[6..12].copy_from_slice(&from);
     frame[12..16].copy_from_slice(&[0x88, 0x08, 0x00, 0x01]);
-    Some(frame.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
     use crate::outlet::{Way, open};
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
     use std::time::Duration;
-    use tactus_core::units::{MILLISECOND, SECOND};
+    use tactus_core::units::MILLISECOND;
 
     const BODY: [u8; 1316] = [0x47; 1316];
     const TERMS: GapTerms = GapTerms {

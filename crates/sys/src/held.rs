@@ -140,8 +140,9 @@ impl Held {
         }
     }
 
-    /// Sends those that are due, up to one that its socket has no room for.
-    pub(crate) fn send_due(&mut self, now: MonoTime, udp: &mut UdpLink) {
+    /// Sends those that are due, up to one that its socket has no room for; how many the kernel refuses.
+    pub(crate) fn send_due(&mut self, now: MonoTime, udp: &mut UdpLink) -> u64 {
+        let mut refused = 0;
         while self.next().is_some_and(|due| due <= now) {
             let Slot { outlet, cookie: own, to, len, .. } = self.slots[self.first];
             // Its outlet may have been closed, and the number be somebody else's.
@@ -149,8 +150,10 @@ impl Held {
                 let message = Message { to, segment: len as u16, parts: 1 };
                 let batch =
                     Batch { messages: &[message], parts: &[&self.bytes[self.first][..len]] };
-                if udp.send(now, outlet, batch).stop == Some(Stop::Full) {
-                    return;
+                match udp.send(now, outlet, batch).stop {
+                    Some(Stop::Full) => return refused,
+                    Some(Stop::Refused(_)) => refused += 1,
+                    None => {}
                 }
             }
             if outlet != NOBODY {
@@ -158,6 +161,7 @@ impl Held {
             }
             self.pass();
         }
+        refused
     }
 
     /// The first of them has gone.

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
-use crate::datagrams::{ADDRESS, Address, EMPTY, set};
+use crate::datagrams::{ADDRESS, Address, EMPTY, on_link, set};
 use crate::file;
 
 /// What all datagrams of an outlet have in common.
@@ -23,7 +23,8 @@ use crate::file;
 pub struct Way {
     /// The address that they leave from; of the family that they are sent in, unspecified for any.
     pub from: IpAddr,
-    /// The interface by its number: for groups, and for addresses of one link.
+    /// The interface by its number: for groups. An address of one link has it with it ([`on_link`]), and what goes
+    /// elsewhere goes by routes.
     pub interface: Option<u32>,
     /// How many routers they may pass: TTL, or hop limit. None leaves it to the kernel, which lets no
     /// group out of its link.
@@ -76,7 +77,7 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &(index as libc::c_int))?;
         }
     }
-    bind(&socket, &SocketAddr::new(way.from, 0))?;
+    bind(&socket, &on_link(SocketAddr::new(way.from, 0), way.interface))?;
     if let (true, Some(index)) = (is_v4, way.interface) {
         let cookie = cookie(socket.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie, index);
@@ -136,6 +137,20 @@ pub(crate) fn grow(socket: &OwnedFd, bytes: usize) {
     if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &wanted).is_err() {
         drop(set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &wanted));
     }
+}
+
+/// How many of `bytes` the kernel lets an outlet hold until they have left. It counts its own overhead too, for which
+/// it allows as much again.
+///
+/// # Errors
+/// What the kernel says.
+pub fn granted(bytes: usize) -> io::Result<usize> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    grow(&socket, bytes);
+    let held = option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 0i32);
+    let held = held.ok_or_else(io::Error::last_os_error)?;
+    Ok(usize::try_from(held / 2).unwrap_or_default())
 }
 
 /// How messages of several datagrams leave.
@@ -530,6 +545,20 @@ mod tests {
         assert_eq!((take(&one), take(&one)), (b"first".to_vec(), b"last".to_vec()));
         let gone = link.send(NOW, SocketHandle(-1), rest);
         assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
+    }
+
+    #[test]
+    fn what_the_kernel_lets_an_outlet_hold_is_found_out() {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
+        let limit: usize = limit.trim().parse().unwrap();
+        // Rights are a thread's.
+        let without = std::thread::spawn(move || {
+            let mut rights = rustix::thread::capabilities(None).unwrap();
+            rights.effective.remove(rustix::thread::CapabilitySet::NET_ADMIN);
+            rustix::thread::set_capabilities(None, rights).unwrap();
+            [limit / 2, limit + 4096].map(|wanted| granted(wanted).unwrap())
+        });
+        assert_eq!(without.join().unwrap(), [limit / 2, limit]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod network;
 mod qdisc;
 mod volume;
 
-pub use network::{Interface, Network, network};
+pub use network::{Interface, Network, Queue, network, queues};
 pub use volume::{Device, DirectReads, Volume, volume};
 
 /// What the machine gives to this process.

@@ -1,7 +1,8 @@
 //! The packet port over io_uring: the messages of a batch as entries of one ring, submitted by one call.
 //!
 //! Promise: as [`UdpLink`]. Entries are linked, so that behind a message that was not taken none is tried; nothing
-//! is left in the ring when a send returns: the sockets are told not to wait, so every entry ends in the call.
+//! is left in the ring when a send returns: the sockets are told not to wait, so every entry ends in the call, and with
+//! a ring that the kernel does not go on with those go that it has not begun. From then on messages leave by `sendmmsg`.
 
 use std::io;
 
@@ -13,12 +14,18 @@ use crate::outlet::{MESSAGES_MAX, Tables, UdpLink, stop_for};
 
 /// The port; its handles are file descriptors of outlets.
 pub struct UringLink {
-    ring: IoUring,
+    /// None when it has been given up.
+    ring: Option<IoUring>,
     tables: Box<Tables>,
     /// What each message of a call has come to.
     results: [i32; MESSAGES_MAX],
     udp: UdpLink,
 }
+
+/// How often in one call the kernel may be out of something (`EAGAIN`, `EBUSY`).
+const TRIES: u32 = 4;
+/// How often it is asked for the ends of what has begun: they come in the same call, or when the thread is next there.
+const ASKS: u32 = 1000;
 
 impl UringLink {
     /// Makes the ring.
@@ -31,11 +38,44 @@ impl UringLink {
         let newer = IoUring::builder().setup_coop_taskrun().build(entries);
         let ring = newer.or_else(|_| IoUring::new(entries))?;
         let (tables, results) = (Tables::new(), [0; MESSAGES_MAX]);
-        Ok(Self { ring, tables, results, udp: UdpLink::new() })
+        Ok(Self { ring: Some(ring), tables, results, udp: UdpLink::new() })
     }
 
-    /// Submits what the tables describe and waits for the ends, which is no waiting.
-    fn submit(&mut self, outlet: SocketHandle, count: usize) -> io::Result<()> {
+    /// Sends, where `enter` is the kernel.
+    fn send_by(
+        &mut self,
+        now: MonoTime,
+        outlet: SocketHandle,
+        batch: Batch<'_>,
+        enter: &mut impl Enter,
+    ) -> Gone {
+        let Batch { messages, mut parts } = batch;
+        let mut done = 0;
+        while done < messages.len() {
+            if self.ring.is_none() {
+                let rest = Batch { messages: &messages[done..], parts };
+                let Gone { messages, stop } = self.udp.send(now, outlet, rest);
+                return Gone { messages: done + messages, stop };
+            }
+            let (count, _) = self.tables.describe(&messages[done..], parts);
+            assert!(count > 0, "a message has fewer parts than a call");
+            let begun = self.submit(outlet, count, enter);
+            let results = &self.results[..begun];
+            let taken = results.iter().position(|&result| result < 0).unwrap_or(begun);
+            let own = messages[done..done + taken].iter().map(|one| usize::from(one.parts));
+            parts = &parts[own.sum()..];
+            done += taken;
+            if taken < begun {
+                return Gone { messages: done, stop: Some(stop_for(-results[taken])) };
+            }
+        }
+        Gone { messages: done, stop: None }
+    }
+
+    /// Submits what the tables describe; how many of it the kernel has begun, of which each has ended. When it is not all,
+    /// the ring has been given up.
+    fn submit(&mut self, outlet: SocketHandle, count: usize, enter: &mut impl Enter) -> usize {
+        let ring = self.ring.as_mut().expect("who submits has looked");
         for at in 0..count {
             let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32;
             let entry = opcode::SendMsg::new(types::Fd(outlet.0), self.tables.head(at));
@@ -44,26 +84,59 @@ impl UringLink {
                 entry = entry.flags(squeue::Flags::IO_LINK);
             }
             // SAFETY: the entry points to tables of ours and, through them, to parts that the caller lends; both
-            // outlive this call, and no entry outlives it.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
+            // outlive this call, and no entry outlives it: it ends when each has ended or has gone with the ring.
+            let pushed = unsafe { ring.submission().push(&entry) };
             assert!(pushed.is_ok(), "the ring has room for a whole call");
         }
         self.results = [-libc::ECANCELED; MESSAGES_MAX];
-        let mut ended = 0;
-        while ended < count {
-            match self.ring.submit_and_wait(count - ended) {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                // Nothing has begun that has not ended, or the kernel has none of it.
-                Err(error) => return Err(error),
-            }
-            for completion in self.ring.completion() {
+        let (mut ended, mut tries, mut asks) = (0, 0, 0);
+        loop {
+            for completion in ring.completion() {
                 self.results[completion.user_data() as usize] = completion.result();
                 ended += 1;
             }
+            let left = ring.submission().len();
+            let begun = count - left;
+            if ended < begun {
+                assert!(asks < ASKS, "what has begun ends: its memory is lent to this call only");
+                // Whatever it says, it is asked again.
+                drop(enter(ring, 0, begun - ended));
+                asks += 1;
+                continue;
+            }
+            if left == 0 {
+                return begun;
+            }
+            // Those that are left are a chain of their own: nothing cancels them.
+            let is_over = self.results[..begun].iter().any(|&result| result < 0);
+            let goes_on = !is_over
+                && tries < TRIES
+                && match enter(ring, left, left) {
+                    Ok(_) => true,
+                    Err(error) => {
+                        let passing = [libc::EINTR, libc::EAGAIN, libc::EBUSY];
+                        passing.contains(&error.raw_os_error().unwrap_or_default())
+                    }
+                };
+            if !goes_on {
+                // What has not begun cannot be taken out of a ring. It goes with it.
+                self.ring = None;
+                return begun;
+            }
+            tries += u32::from(ring.submission().len() == left);
         }
-        Ok(())
     }
+}
+
+/// Gives the kernel so many of a ring's entries, and waits for so many ends.
+trait Enter: FnMut(&mut IoUring, usize, usize) -> io::Result<usize> {}
+impl<F: FnMut(&mut IoUring, usize, usize) -> io::Result<usize>> Enter for F {}
+
+fn enter(ring: &mut IoUring, submit: usize, wait: usize) -> io::Result<usize> {
+    const GET_EVENTS: u32 = 1;
+    let (submit, wait) = (submit as u32, wait as u32);
+    // SAFETY: no argument goes with it; the entries are as good as they were when they were pushed.
+    unsafe { ring.submitter().enter::<libc::sigset_t>(submit, wait, GET_EVENTS, None) }
 }
 
 impl PacketPort for UringLink {
@@ -71,22 +144,8 @@ impl PacketPort for UringLink {
         self.udp.segments_max()
     }
 
-    fn send(&mut self, _now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
-        let Batch { messages, mut parts } = batch;
-        let mut done = 0;
-        while done < messages.len() {
-            let (count, used) = self.tables.describe(&messages[done..], parts);
-            assert!(count > 0, "a message has fewer parts than a call");
-            self.submit(outlet, count).expect("a ring that was made takes entries");
-            let results = &self.results[..count];
-            let taken = results.iter().position(|&result| result < 0).unwrap_or(count);
-            done += taken;
-            if taken < count {
-                return Gone { messages: done, stop: Some(stop_for(-results[taken])) };
-            }
-            parts = &parts[used..];
-        }
-        Gone { messages: done, stop: None }
+    fn send(&mut self, now: MonoTime, outlet: SocketHandle, batch: Batch<'_>) -> Gone {
+        self.send_by(now, outlet, batch, &mut enter)
     }
 
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
@@ -98,42 +157,116 @@ impl PacketPort for UringLink {
 mod tests {
     use super::*;
     use crate::outlet::{Way, open};
-    use std::net::{SocketAddr, UdpSocket};
-    use std::os::fd::AsRawFd;
+    use std::net::UdpSocket;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;
     use tactus_core::ports::{Message, Stop};
 
-    #[test]
-    fn messages_leave_in_order_and_none_behind_one_that_is_refused() {
-        let Ok(mut link) = UringLink::new() else {
+    /// A port, an outlet, and who gets what it sends.
+    fn stage() -> Option<(UringLink, OwnedFd, UdpSocket)> {
+        let Ok(link) = UringLink::new() else {
             println!("skipped: io_uring cannot be had here");
-            return;
+            return None;
         };
         let from = "127.0.0.1".parse().unwrap();
         let buffer = 1 << 20;
         let way = Way { from, interface: None, hops: None, dscp: 0, heard_here: true, buffer };
-        let outlet = open(&way).unwrap();
-        let handle = SocketHandle(outlet.as_raw_fd());
         let inbox = UdpSocket::bind((from, 0)).unwrap();
         inbox.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let to: SocketAddr = inbox.local_addr().unwrap();
-        let huge = vec![0; 70_000];
-        // More than one call describes; one of them longer than any datagram.
-        let bodies: Vec<Vec<u8>> = (0..150u8).map(|nth| vec![nth; 20]).collect();
-        let mut parts: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
-        parts[100] = &huge;
-        let messages = vec![Message { to, segment: u16::MAX, parts: 1 }; 150];
-        let batch = Batch { messages: &messages, parts: &parts };
-        let gone = link.send(MonoTime(0), handle, batch);
-        assert_eq!(gone.messages, 100);
-        assert!(matches!(gone.stop, Some(Stop::Refused(_))), "{gone:?}");
-        let rest = Batch { messages: &messages[101..], parts: &parts[101..] };
-        let gone = link.send(MonoTime(0), handle, rest);
-        assert_eq!(gone, Gone { messages: 49, stop: None });
+        Some((link, open(&way).unwrap(), inbox))
+    }
+
+    fn take(inbox: &UdpSocket) -> Vec<u8> {
         let mut bytes = [0; 100];
-        for nth in (0..150).filter(|&nth| nth != 100) {
-            let len = inbox.recv(&mut bytes).unwrap();
-            assert_eq!(&bytes[..len], &bodies[nth]);
+        let len = inbox.recv(&mut bytes).unwrap();
+        bytes[..len].to_vec()
+    }
+
+    fn short() -> io::Error {
+        io::Error::from_raw_os_error(libc::EAGAIN)
+    }
+
+    /// Sends 150, of which one may be longer than any datagram, where the kernel is as said; whether the ring is kept.
+    fn sends_each_once_by(huge: Option<usize>, mut kernel: impl Enter) -> Option<bool> {
+        let (mut link, outlet, inbox) = stage()?;
+        let to = inbox.local_addr().unwrap();
+        let bodies: Vec<Vec<u8>> = (0..150u8).map(|nth| vec![nth; 20]).collect();
+        let long = vec![0; 70_000];
+        let mut parts: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
+        if let Some(huge) = huge {
+            parts[huge] = &long;
         }
+        let messages = vec![Message { to, segment: u16::MAX, parts: 1 }; 150];
+        let handle = SocketHandle(outlet.as_raw_fd());
+        let mut sent = 0;
+        if let Some(huge) = huge {
+            let batch = Batch { messages: &messages, parts: &parts };
+            let gone = link.send_by(MonoTime(0), handle, batch, &mut kernel);
+            assert_eq!(gone.messages, huge);
+            assert!(matches!(gone.stop, Some(Stop::Refused(_))), "{gone:?}");
+            sent = huge + 1;
+        }
+        let rest = Batch { messages: &messages[sent..], parts: &parts[sent..] };
+        let gone = link.send_by(MonoTime(0), handle, rest, &mut kernel);
+        assert_eq!(gone, Gone { messages: 150 - sent, stop: None });
+        for body in bodies.iter().enumerate().filter(|(nth, _)| Some(*nth) != huge) {
+            assert_eq!(&take(&inbox), body.1, "datagram {}", body.0);
+        }
+        inbox.set_nonblocking(true).unwrap();
+        assert!(inbox.recv(&mut [0; 100]).is_err(), "one was sent twice");
+        Some(link.ring.is_some())
+    }
+
+    #[test]
+    fn a_kernel_that_is_short_of_something_for_a_moment_gets_the_rest_then() {
+        // Before anything has begun, and behind 10 of the first 64.
+        for first in [0, 10] {
+            let mut calls = 0;
+            let kept = sends_each_once_by(None, |ring: &mut IoUring, submit, wait| {
+                calls += 1;
+                match calls {
+                    1 if first > 0 => enter(ring, first, first),
+                    1 | 2 => Err(short()),
+                    _ => enter(ring, submit, wait),
+                }
+            });
+            assert_ne!(kept, Some(false), "it takes entries again");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_the_kernel_goes_on_with_no_more_is_given_up() {
+        for error in [libc::EAGAIN, libc::EBUSY, libc::EBADFD] {
+            for first in [0, 10] {
+                let mut calls = 0;
+                let kept = sends_each_once_by(None, |ring: &mut IoUring, submit, _| {
+                    calls += 1;
+                    match calls {
+                        1 if first > 0 => enter(ring, first, first),
+                        _ if submit == 0 => enter(ring, 0, 1),
+                        _ => Err(io::Error::from_raw_os_error(error)),
+                    }
+                });
+                assert_ne!(kept, Some(true));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_begun_behind_a_message_that_was_refused_in_a_chain_that_was_cut() {
+        let mut calls = 0;
+        let kept = sends_each_once_by(Some(5), |ring: &mut IoUring, submit, wait| {
+            calls += 1;
+            let some = if calls == 1 { 10 } else { submit };
+            enter(ring, some, some.min(wait))
+        });
+        assert_ne!(kept, Some(true), "those behind them would have been left in it");
+    }
+
+    #[test]
+    fn messages_leave_in_order_and_none_behind_one_that_is_refused() {
+        // More than one call describes; one of them longer than any datagram.
+        let kept = sends_each_once_by(Some(100), enter);
+        assert_ne!(kept, Some(false));
     }
 }

@@ -13,7 +13,7 @@ use tactus_core::datagrams::{Form, Gathering, Ip, PAYLOAD, Plan};
 use tactus_core::ledger::{Resource, Share, Wish};
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, Nanos};
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 use tokio::sync::oneshot;
@@ -23,6 +23,12 @@ use crate::catalogue::OpenTitle;
 
 /// A socket that datagrams leave by; any number of streams of one class may share it.
 pub type Outlet = Arc<Door>;
+
+/// What an outlet may hold: 25 ms of 2.5 Gbit/s, after which a link has stalled ten times over.
+pub const OUTLET_BUFFER: usize = 8 * MIB as usize;
+/// Where it may hold less than this, few receivers that are not there fill it: the kernel keeps 208 KiB for each
+/// neighbour that it is looking for (`unres_qlen_bytes`).
+pub const OUTLET_BUFFER_MIN: usize = 4 * MIB as usize;
 
 /// A socket, and the class of the link of what leaves by it.
 #[derive(Debug)]

@@ -451,7 +451,8 @@ impl Runner {
             Kind::Rtp => Form::Rtp(self.session),
         };
         let (burst, plan) = (terms.burst, Some(Arc::new(plan)));
-        let target = Target { outlet, to: self.channel.to.to, form, burst, plan, after };
+        let to = super::address_of(&self.channel);
+        let target = Target { outlet, to, form, burst, plan, after };
         let broker = &self.house.broker;
         let turn = item.is_endless.then_some(Bytes(range.end - range.start));
         let grant = broker.admit_turns(&title, rate, &target, turn);
@@ -654,7 +655,7 @@ fn source_of(channel: &Channel) -> Option<IpAddr> {
     // No packet leaves: it only asks the routes. A group that an interface was named for may have another
     // one; whoever wants to be sure names the `source`.
     let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(channel.to.to).ok()?;
+    socket.connect(super::address_of(channel)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_unspecified()).then_some(address)
 }

@@ -4,6 +4,8 @@ use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
 use super::{Facts, Finding, Needs, State};
+use crate::broker::{OUTLET_BUFFER, OUTLET_BUFFER_MIN};
+use crate::config::units::exact;
 use crate::engine::READ_AHEAD_MAX;
 
 /// All findings, in the order in which an operator should read them.
@@ -33,6 +35,7 @@ pub fn all(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     findings.push(congestion(facts));
     findings.push(qdisc(facts));
     findings.push(packets(facts));
+    findings.extend(facts.outlet_buffer.map(outlet));
     findings
 }
 
@@ -401,6 +404,20 @@ fn qdisc(facts: &Facts) -> Finding {
     let default = facts.network.default_qdisc.as_deref().unwrap_or("unknown");
     let found = if each.is_empty() { format!("default {default}") } else { each.join(", ") };
     Finding::ok("qdisc", found)
+}
+
+fn outlet(buffer: Bytes) -> Finding {
+    let found = format!("a socket of datagrams holds {}", exact(buffer));
+    if buffer.0 >= OUTLET_BUFFER_MIN as u64 {
+        return Finding::ok("outlet", found);
+    }
+    Finding::warn(
+        "outlet",
+        found,
+        "a link that stops for a moment, or a few receivers that are not there, hold up all channels \
+         that share a socket",
+        format!("sysctl net.core.wmem_max={OUTLET_BUFFER}; or give the server CAP_NET_ADMIN"),
+    )
 }
 
 fn reason(errno: i32) -> String {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
-use tactus_core::units::{MonoTime, Nanos};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge};
 use tactus_sys::gaps::{GapCounters, GapTerms};
-use tactus_sys::outlet::Cutting;
+use tactus_sys::outlet::{self, Cutting};
 
-use crate::broker::{Broker, DatagramCost};
+use crate::broker::{Broker, DatagramCost, OUTLET_BUFFER, OUTLET_BUFFER_MIN};
+use crate::config::units::exact;
 use crate::config::{Config, GapFrames, raw};
 use crate::engine::pulse::LOOK;
 
@@ -54,11 +55,25 @@ pub(super) fn open(
             "datagrams leave by {back_end}, not by {wanted}, which cannot be had here: {error}"
         ));
     }
+    if !config.channels.is_empty() || !config.rtsp.addresses.is_empty() {
+        degraded.extend(outlet::granted(OUTLET_BUFFER).ok().and_then(too_little));
+    }
     // What a frame into a ring costs is not measured: less than a datagram by a socket.
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
     let watch = Watch { gauge, measured, cutting, tick, looks: Looks::default() };
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
     (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
+}
+
+/// What it costs where an outlet holds so few bytes.
+fn too_little(granted: usize) -> Option<String> {
+    let held = exact(Bytes(granted as u64));
+    (granted < OUTLET_BUFFER_MIN).then(|| {
+        format!(
+            "an outlet of datagrams holds {held} (net.core.wmem_max): a few receivers that are not there \
+             hold up all that leave by it, `tactus doctor` says how to change it"
+        )
+    })
 }
 
 /// Measures again what datagrams cost when streams are refused because of it.
@@ -162,6 +177,13 @@ mod tests {
     use tactus_core::units::{BitRate, MILLISECOND, SECOND};
 
     use super::*;
+
+    #[test]
+    fn an_outlet_that_a_few_dead_receivers_fill_is_told_of() {
+        let said = too_little(212_992).unwrap();
+        assert!(said.contains("holds 208 KiB (net.core.wmem_max)"), "{said}");
+        assert_eq!(too_little(OUTLET_BUFFER_MIN), None);
+    }
 
     #[test]
     fn it_is_measured_again_for_a_while_after_a_refusal_and_not_for_ever() {

@@ -14,6 +14,7 @@ use prometheus_client::registry::Unit;
 use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
 use tactus_sys::back_end::{BackEnd, Candidate};
+use tactus_sys::probe;
 
 use super::{Sources, ratio, seconds};
 use crate::classes;
@@ -179,6 +180,12 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packet_slots_late", help, None, one(packets.slots_late.value()))?;
     let help = "Transport packets of more streams than counters can be kept of over a join";
     page.counter("tactus_packets_unstamped", help, None, one(packets.unstamped.value()))?;
+    let dropped = probe::queues().into_iter().map(|queue| {
+        let labels = vec![("device", queue.device), ("discipline", queue.discipline)];
+        (labels, queue.dropped)
+    });
+    let help = "Packets that the queue of a device has thrown away, of whoever sent them";
+    page.counter("tactus_queue_dropped", help, None, dropped)?;
     let labels = |back_end: BackEnd| vec![("back_end", back_end.name().to_owned())];
     let measured = sources.packets.candidates.iter();
     let cost = |found: &Candidate| {

@@ -13,6 +13,7 @@ use tactus_engine::message::VolumeId;
 use tactus_sys::back_end::Candidate;
 use tactus_sys::gaps::GapCounters;
 use tactus_sys::outlet::Cutting;
+use tactus_sys::probe;
 
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
@@ -67,9 +68,19 @@ struct Packets {
     lateness_p999_seconds: f64,
     deviation_mean_ratio: f64,
     deviation_p99_ratio: f64,
+    /// Where datagrams of this host may be thrown away after a socket was told that they were sent.
+    queues: Vec<Queue>,
     /// The link that is kept full.
     #[serde(skip_serializing_if = "Option::is_none")]
     gap_frames: Option<GapFrames>,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    device: String,
+    discipline: String,
+    /// Packets of whoever sent them, since the discipline was made.
+    dropped: u64,
 }
 
 #[derive(Serialize)]
@@ -82,6 +93,8 @@ struct GapFrames {
     empty: u64,
     /// By how much the link has been behind the rate that it is said to have.
     behind_seconds: f64,
+    /// Datagrams that had been taken when it turned out that they could not be sent.
+    refused: u64,
 }
 
 #[derive(Serialize)]
@@ -351,8 +364,14 @@ fn packets(sources: &Sources) -> Packets {
         lateness_p999_seconds: seconds(lateness.quantile(0.999)),
         deviation_mean_ratio: ratio(deviation.sum()) / deviation.count().max(1) as f64,
         deviation_p99_ratio: ratio(deviation.quantile(0.99)),
+        queues: probe::queues().into_iter().map(queue).collect(),
         gap_frames: sources.packets.gaps.as_deref().map(gap_frames),
     }
+}
+
+fn queue(found: probe::Queue) -> Queue {
+    let probe::Queue { device, discipline, dropped } = found;
+    Queue { device, discipline, dropped }
 }
 
 fn gap_frames(counters: &GapCounters) -> GapFrames {
@@ -362,6 +381,7 @@ fn gap_frames(counters: &GapCounters) -> GapFrames {
         gaps: value(&counters.gaps),
         empty: value(&counters.empty),
         behind_seconds: seconds(value(&counters.lost)),
+        refused: value(&counters.refused),
     }
 }
 

@@ -63,6 +63,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
         "tactus_recorded_gaps_total{volume=\"/\",cause=\"disk\"} 0",
         "tactus_recorded_lost_bytes_total{volume=\"/\",cause=\"rate\"} 0",
         "tactus_packets_total 0",
+        "# TYPE tactus_queue_dropped counter",
         "tactus_rtcp_lost_ratio_bucket{le=\"0.01\"} 0",
         "tactus_rtcp_jitter_seconds_count 0",
         "tactus_rtcp_round_trip_seconds_sum 0",
@@ -80,6 +81,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["recordings"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["channels"].as_array().map(Vec::len), Some(0));
     assert_eq!(status["packets"]["datagrams"], 0);
+    assert!(status["packets"]["queues"].is_array());
     assert_eq!(status["volumes"][0]["arena"], "16 MiB");
     assert_eq!(status["volumes"][0]["degradation"]["level"], 0);
     assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");

@@ -11,13 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
-use tactus_core::units::MIB;
 use tactus_sys::{datagrams, outlet};
 use tokio::net::UdpSocket;
 
 use super::reports::{self, Heard, Report, now_and_wall};
 use super::{House, Reason};
-use crate::broker::{Door, Outlet};
+use crate::broker::{Door, OUTLET_BUFFER, Outlet};
 use crate::config;
 
 /// All pairs.
@@ -37,8 +36,6 @@ pub(super) struct Pair {
     receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
 }
 
-/// What an outlet may hold: as with channels.
-const BUFFER: usize = 8 * MIB as usize;
 /// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
 const TRIES: u32 = 64;
 /// Longest report that is read; longer ones are cut, and so not well-formed.
@@ -56,7 +53,7 @@ impl PortPairs {
             hops: None,
             dscp: self.config.dscp,
             heard_here: true,
-            buffer: BUFFER,
+            buffer: OUTLET_BUFFER,
         }
     }
 

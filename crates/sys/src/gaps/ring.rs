@@ -1,6 +1,7 @@
 //! Frames to a device through memory that is shared with the kernel (`PACKET_TX_RING`, packet(7)).
 //!
-//! Promise: frames leave in the order in which they were put; what is said to be sent, the device has let go.
+//! Promise: frames leave in the order in which they were put; what is said to be sent, the device has let go. What the
+//! kernel has not begun to send can be changed and taken back: it looks at frames when it is told of them, not else.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +20,22 @@ pub(super) struct Ring {
     /// The next slot to fill, and how many are with the kernel.
     next: usize,
     used: usize,
-    lens: Box<[u32]>,
+    laid: Box<[Laid]>,
+}
+
+/// A frame that was put.
+#[derive(Clone, Copy)]
+pub(super) struct Laid {
+    /// As it was put.
+    pub(super) len: u32,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    Datagram,
+    /// What nobody wants.
+    Filling,
 }
 
 struct Mapping {
@@ -47,8 +63,13 @@ const PACKET_VERSION: i32 = 10;
 const PACKET_TX_RING: i32 = 13;
 const TPACKET_V2: i32 = 1;
 const SEND_REQUEST: u32 = 1;
-/// Requested, being sent, or refused for its form.
-const BUSY: u32 = 1 | 2;
+const AVAILABLE: u32 = 0;
+const WRONG_FORM: u32 = 4;
+/// Requested, or refused for its form: the kernel begins with it when it is told of the frames again, and none behind
+/// it leaves before.
+const WAITS: u32 = SEND_REQUEST | WRONG_FORM;
+/// These, or being sent.
+const BUSY: u32 = WAITS | 2;
 
 #[repr(C)]
 struct Request {
@@ -74,14 +95,25 @@ impl Ring {
         set(&socket, libc::SOL_PACKET, PACKET_TX_RING, &request)?;
         grow(&socket, BUFFER);
         let map = Mapping::of(&socket, SLOTS * SLOT)?;
+        let none = Laid { len: 0, content: Content::Filling };
+        let ring = Self { socket, map, next: 0, used: 0, laid: vec![none; SLOTS].into() };
+        ring.rebind(index)?;
+        Ok(ring)
+    }
+
+    /// Binds another device, or one that has been made anew.
+    pub(super) fn rebind(&self, index: u32) -> io::Result<()> {
         let address = address_of(index);
         let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        let socket = self.socket.as_raw_fd();
         // SAFETY: the address is readable for its length; the kernel copies it.
-        let done = unsafe { libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), len) };
-        if done < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { socket, map, next: 0, used: 0, lens: vec![0; SLOTS].into() })
+        let done = unsafe { libc::bind(socket, ptr::from_ref(&address).cast(), len) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The socket, to ask of devices.
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
     }
 
     /// Whether a frame can be put behind the others.
@@ -93,14 +125,18 @@ impl Ring {
     ///
     /// # Panics
     /// When there is no room.
-    pub(super) fn push(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<u32> {
+    pub(super) fn push(
+        &mut self,
+        content: Content,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> Option<u32> {
         assert!(self.has_room(), "who puts a frame has looked for room");
         let len = write(self.map.frame(self.next))? as u32;
         assert!(len <= FRAME_MAX, "a frame fits its slot");
         self.map.word(self.next, 1).store(len, Ordering::Relaxed);
         // SYNC(slot): release here, the kernel's barrier before it reads the frame.
         self.map.word(self.next, 0).store(SEND_REQUEST, Ordering::Release);
-        self.lens[self.next] = len;
+        self.laid[self.next] = Laid { len, content };
         self.next = (self.next + 1) % SLOTS;
         self.used += 1;
         Some(len)
@@ -108,7 +144,7 @@ impl Ring {
 
     /// The length of the oldest frame that was put and has not been polled.
     pub(super) fn oldest(&self) -> Option<u32> {
-        (self.used > 0).then(|| self.lens[self.oldest_slot()])
+        (self.used > 0).then(|| self.laid[self.oldest_slot()].len)
     }
 
     fn oldest_slot(&self) -> usize {
@@ -126,7 +162,52 @@ impl Ring {
             return None;
         }
         self.used -= 1;
-        Some(self.lens[oldest])
+        Some(self.laid[oldest].len)
+    }
+
+    /// Puts what `write` writes in the place of every frame that the kernel has not begun to send and that is longer
+    /// than `len_max`, or refused for its form; `each` hears of those frames. Their lengths stay as they were put: the
+    /// wire is faster than it was thought, by what they are shorter.
+    pub(super) fn replace(
+        &mut self,
+        len_max: u32,
+        mut write: impl FnMut(&mut [u8]),
+        mut each: impl FnMut(Laid),
+    ) {
+        for back in 1..=self.used {
+            let slot = (self.next + SLOTS - back) % SLOTS;
+            let status = self.map.word(slot, 0).load(Ordering::Acquire);
+            if status & WAITS == 0 {
+                return;
+            }
+            let len = self.map.word(slot, 1).load(Ordering::Relaxed);
+            if len <= len_max && status & WRONG_FORM == 0 {
+                continue;
+            }
+            let laid = &mut self.laid[slot];
+            each(*laid);
+            laid.content = Content::Filling;
+            let len = len.min(len_max);
+            write(&mut self.map.frame(slot)[..len as usize]);
+            self.map.word(slot, 1).store(len, Ordering::Relaxed);
+            self.map.word(slot, 0).store(SEND_REQUEST, Ordering::Release);
+        }
+    }
+
+    /// Takes back every frame that the kernel has not begun to send, the newest first. The next one that is put is
+    /// where the kernel looks.
+    pub(super) fn take_back(&mut self, mut each: impl FnMut(Laid)) {
+        while self.used > 0 {
+            let newest = (self.next + SLOTS - 1) % SLOTS;
+            let status = self.map.word(newest, 0);
+            if status.load(Ordering::Acquire) & WAITS == 0 {
+                return;
+            }
+            status.store(AVAILABLE, Ordering::Release);
+            self.next = newest;
+            self.used -= 1;
+            each(self.laid[newest]);
+        }
     }
 
     /// Tells the kernel of the frames.

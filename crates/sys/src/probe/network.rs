@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tactus_core::units::BitRate;
 
 use super::{line, number, qdisc};
@@ -42,14 +43,44 @@ pub struct Interface {
     pub qdisc: Option<String>,
 }
 
+/// A queue of a device, in which datagrams wait and may be thrown away: a socket is told that they were sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// The name of the device.
+    pub device: String,
+    /// Its queueing discipline.
+    pub discipline: String,
+    /// Packets that it has thrown away since it was made, of whoever sent them. The kernel counts up to 2^32, and
+    /// then from 0 again.
+    pub dropped: u64,
+}
+
+/// Most devices of which [`queues`] tells: those with the lowest numbers.
+const QUEUES_MAX: usize = 64;
+
+/// The queues of devices of this process' namespace, those without one left out.
+pub fn queues() -> Vec<Queue> {
+    let roots = qdisc::at_roots().unwrap_or_default().into_iter();
+    let roots = roots.filter(|(_, root)| !matches!(root.kind.as_str(), "noqueue" | "noop"));
+    let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, flags, None) else {
+        return vec![];
+    };
+    let queue = |(index, root): (u32, qdisc::Root)| {
+        let device = rustix::net::netdevice::index_to_name(&socket, index).ok()?;
+        Some(Queue { device, discipline: root.kind, dropped: root.dropped.into() })
+    };
+    roots.filter_map(queue).take(QUEUES_MAX).collect()
+}
+
 /// Looks at the network of this process' namespace.
 pub fn network() -> Network {
-    let qdiscs = qdisc::at_roots().unwrap_or_default();
+    let roots = qdisc::at_roots().unwrap_or_default();
     let mut interfaces: Vec<_> = fs::read_dir("/sys/class/net")
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_else(|_| Vec::<std::path::PathBuf>::new())
         .iter()
-        .filter_map(|path| interface(path, &qdiscs))
+        .filter_map(|path| interface(path, &roots))
         .collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     let allowed = line("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
@@ -63,7 +94,7 @@ pub fn network() -> Network {
     }
 }
 
-fn interface(path: &Path, qdiscs: &BTreeMap<u32, String>) -> Option<Interface> {
+fn interface(path: &Path, roots: &BTreeMap<u32, qdisc::Root>) -> Option<Interface> {
     /// `IFF_LOOPBACK` in the flags.
     const LOOPBACK: u64 = 0x8;
     let flags = line(path.join("flags"))?;
@@ -80,7 +111,7 @@ fn interface(path: &Path, qdiscs: &BTreeMap<u32, String>) -> Option<Interface> {
             .map(|mega| BitRate(mega * 1_000_000)),
         mtu: number(path.join("mtu")).and_then(|mtu| u32::try_from(mtu).ok()),
         driver: driver.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())),
-        qdisc: index.and_then(|index| qdiscs.get(&index).cloned()),
+        qdisc: index.and_then(|index| Some(roots.get(&index)?.kind.clone())),
     })
 }
 

@@ -9,18 +9,26 @@ use std::io;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// Kinds by interface index.
-pub(super) fn at_roots() -> io::Result<BTreeMap<u32, String>> {
+/// One at a root.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Root {
+    pub(super) kind: String,
+    /// Packets that it, and what is below it, has thrown away since it was made; counted in 32 bits.
+    pub(super) dropped: u32,
+}
+
+/// They, by interface index.
+pub(super) fn at_roots() -> io::Result<BTreeMap<u32, Root>> {
     // No protocol means the first one: NETLINK_ROUTE.
     let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, SocketType::RAW, flags, None)?;
     rustix::net::send(&socket, &request(), SendFlags::empty())?;
-    let mut kinds = BTreeMap::new();
+    let mut roots = BTreeMap::new();
     let mut answer = vec![0; 64 * 1024];
     for _ in 0..ANSWERS_MAX {
         let (len, _) = rustix::net::recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
-        if !parse(&answer[..len], &mut kinds)? {
-            return Ok(kinds);
+        if !parse(&answer[..len], &mut roots)? {
+            return Ok(roots);
         }
     }
     Err(Errno::MSGSIZE.into())
@@ -39,6 +47,10 @@ const NLM_F_REQUEST_DUMP: u16 = 0x1 | 0x300;
 const TCMSG: usize = 20;
 const TC_H_ROOT: u32 = 0xFFFF_FFFF;
 const TCA_KIND: u16 = 1;
+const TCA_STATS2: u16 = 7;
+/// Within that, `struct gnet_stats_queue` (linux/gen_stats.h): length, backlog, drops and others.
+const TCA_STATS_QUEUE: u16 = 3;
+const DROPS: usize = 8;
 
 fn request() -> Vec<u8> {
     let len = (NLMSG_HEADER + TCMSG) as u32;
@@ -52,7 +64,7 @@ fn request() -> Vec<u8> {
 }
 
 /// Reads one packet of the dump. False when it was the last.
-fn parse(mut packet: &[u8], kinds: &mut BTreeMap<u32, String>) -> io::Result<bool> {
+fn parse(mut packet: &[u8], roots: &mut BTreeMap<u32, Root>) -> io::Result<bool> {
     let broken = || io::Error::from(Errno::BADMSG);
     while !packet.is_empty() {
         let len = word(packet, 0).ok_or_else(broken)? as usize;
@@ -69,9 +81,10 @@ fn parse(mut packet: &[u8], kinds: &mut BTreeMap<u32, String>) -> io::Result<boo
                 let parent = word(message, 12).ok_or_else(broken)?;
                 let attributes = message.get(TCMSG..).ok_or_else(broken)?;
                 if parent == TC_H_ROOT
-                    && let Some(name) = kind_of(attributes)
+                    && let Some(kind) = kind_of(attributes)
                 {
-                    kinds.insert(interface, name);
+                    let dropped = dropped_of(attributes).unwrap_or_default();
+                    roots.insert(interface, Root { kind, dropped });
                 }
             }
             _ => (),
@@ -82,13 +95,22 @@ fn parse(mut packet: &[u8], kinds: &mut BTreeMap<u32, String>) -> io::Result<boo
 }
 
 /// The attribute TCA_KIND: a name that ends with zero.
-fn kind_of(mut attributes: &[u8]) -> Option<String> {
+fn kind_of(attributes: &[u8]) -> Option<String> {
+    let name = attribute(attributes, TCA_KIND)?.split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn dropped_of(attributes: &[u8]) -> Option<u32> {
+    word(attribute(attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE)?, DROPS)
+}
+
+/// The first attribute of a kind.
+fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(half(attributes, 0)?);
         let value = attributes.get(4..len)?;
-        if half(attributes, 2)? == TCA_KIND {
-            let name = value.split(|byte| *byte == 0).next()?;
-            return Some(String::from_utf8_lossy(name).into_owned());
+        if half(attributes, 2)? == kind {
+            return Some(value);
         }
         attributes = attributes.get(len.next_multiple_of(4)..)?;
     }
@@ -123,16 +145,22 @@ mod tests {
         body.extend([4 + name.len() as u16 + 1, TCA_KIND].map(u16::to_ne_bytes).concat());
         body.extend(name.as_bytes());
         body.push(0);
+        body.resize(body.len().next_multiple_of(4), 0);
+        body.extend(
+            [4 + 4 + 20, TCA_STATS2, 4 + 20, TCA_STATS_QUEUE].map(u16::to_ne_bytes).concat(),
+        );
+        body.extend([1, 2, 70 + interface, 4, 5].map(u32::to_ne_bytes).concat());
         message(RTM_NEWQDISC, &body)
     }
 
     #[test]
     fn the_root_of_each_interface_is_found_in_a_dump() {
-        let mut kinds = BTreeMap::new();
+        let mut roots = BTreeMap::new();
         let packet = [qdisc(2, TC_H_ROOT, "mq"), qdisc(2, 1, "fq"), qdisc(3, TC_H_ROOT, "htb")];
-        assert!(parse(&packet.concat(), &mut kinds).unwrap(), "more is to come");
-        assert!(!parse(&message(NLMSG_DONE, &[0; 4]), &mut kinds).unwrap());
-        assert_eq!(kinds, BTreeMap::from([(2, "mq".to_owned()), (3, "htb".to_owned())]));
+        assert!(parse(&packet.concat(), &mut roots).unwrap(), "more is to come");
+        assert!(!parse(&message(NLMSG_DONE, &[0; 4]), &mut roots).unwrap());
+        let root = |kind: &str, dropped| Root { kind: kind.to_owned(), dropped };
+        assert_eq!(roots, BTreeMap::from([(2, root("mq", 72)), (3, root("htb", 73))]));
     }
 
     #[test]
@@ -141,11 +169,8 @@ mod tests {
         let error = parse(&refusal, &mut BTreeMap::new()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
         let whole = qdisc(2, TC_H_ROOT, "mq");
-        for len in 1..whole.len() - 1 {
-            let mut kinds = BTreeMap::new();
-            // The very last bytes are padding: without them the message is still whole.
-            let parsed = parse(&whole[..len], &mut kinds);
-            assert!(parsed.is_err() || kinds.len() == 1, "{len}");
+        for len in 1..whole.len() {
+            assert!(parse(&whole[..len], &mut BTreeMap::new()).is_err(), "{len}");
         }
         assert!(parse(&[0; 16], &mut BTreeMap::new()).is_err(), "a message without length");
     }

@@ -68,7 +68,8 @@ fn fine() -> Facts {
     };
     let packets = vec![(BackEnd::Sendmmsg, Ok(Nanos(900)))];
     let model = Some(Ok("measured".into()));
-    Facts { machine, network, volume: Some(volume), model, packets }
+    let outlet_buffer = Some(Bytes(8 * MIB));
+    Facts { machine, network, volume: Some(volume), model, packets, outlet_buffer }
 }
 
 const NEEDS: Needs = Needs { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
@@ -96,7 +97,7 @@ type Spoil = fn(&mut Facts);
 
 #[test]
 fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
-    let cases: [(&str, State, &str, Spoil); 21] = [
+    let cases: [(&str, State, &str, Spoil); 22] = [
         ("cores", State::Warn, "second processor", |f| f.machine.cores = vec![0]),
         ("realtime", State::Warn, "setcap cap_sys_nice", |f| {
             f.machine.real_time.fifo = Err(EPERM);
@@ -135,6 +136,9 @@ fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
         }),
         ("qdisc", State::Warn, "tc qdisc del dev eth0 root", |f| {
             f.network.interfaces[0].qdisc = Some("tbf".into());
+        }),
+        ("outlet", State::Warn, "sysctl net.core.wmem_max=8388608", |f| {
+            f.outlet_buffer = Some(Bytes(212_992));
         }),
         ("readahead", State::Warn, "echo 512 > /sys/block/", |f| {
             with(f, |v| {
