@@ -8,6 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
+use tactus_core::pacer;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
@@ -244,9 +245,9 @@ fn memory(raw: raw::Memory) -> Checked<Memory> {
 }
 
 fn link(raw: raw::Link) -> Checked<Link> {
-    let enough = |rate: BitRate| rate >= BitRate(100_000);
+    let fits = |rate: BitRate| (BitRate(100_000)..=pacer::RATE_MAX).contains(&rate);
     Ok(Link {
-        rate: auto_quantity(raw.rate, enough, "the link needs 100 kbit/s or more")?,
+        rate: auto_quantity(raw.rate, fits, "a link has 100 kbit/s to 1 Tbit/s")?,
         budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
     })
 }

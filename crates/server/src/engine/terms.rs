@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, SendCost, Terms};
+use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
 
@@ -209,12 +210,12 @@ pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
     )))
 }
 
-/// What the link carries: as configured, or the fastest interface that is up and tells its speed.
+/// What the link carries: as configured, or the fastest interface that is up and tells its speed, as far as a pacer keeps it.
 pub(super) fn link_rate(config: &Config) -> BitRate {
     config.link.rate.or_else(|| {
         let interfaces = probe::network().interfaces;
         let speeds = interfaces.iter().filter(|each| each.up).filter_map(|each| each.speed);
-        speeds.max().unwrap_or(UNKNOWN_LINK)
+        speeds.max().unwrap_or(UNKNOWN_LINK).min(pacer::RATE_MAX)
     })
 }
 
