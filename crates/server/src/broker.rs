@@ -289,11 +289,12 @@ impl std::error::Error for Refusal {}
 pub struct Refusals([u64; RESOURCES.len()]);
 
 /// Every resource, in the order in which they are listed.
-pub const RESOURCES: [Resource; 7] = [
+pub const RESOURCES: [Resource; 8] = [
     Resource::Disk,
     Resource::Arena,
     Resource::WriteShare,
     Resource::Link,
+    Resource::Datagrams,
     Resource::Class,
     Resource::Cpu,
     Resource::Streams,

@@ -25,6 +25,9 @@ pub(super) fn refusal(short: Short, what: &str, rules: &BrokerRules) -> Refusal 
             ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
         }
         Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
+        Resource::Datagrams => {
+            ("the link of datagrams", BitRate(needed).to_string(), BitRate(limit).to_string())
+        }
         Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
         Resource::WriteShare => {
             ("the write share", format!("{needed} places"), format!("{limit} places"))

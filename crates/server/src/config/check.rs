@@ -43,7 +43,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     }
     let recordings = recordings(raw.recording, &volumes)?;
     let link = link(raw.link)?;
-    let classes = classes(raw.class, &link)?;
+    let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
+    let classes = classes(raw.class, &link, gap_frames.as_ref())?;
     let channels = channels(raw.channel, &classes)?;
     let rtsp = rtsp(raw.rtsp, base, &classes)?;
     Ok(Config {
@@ -58,7 +59,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
             Percent::whole(1)..=Percent::WHOLE,
         )?,
         cores: cores(raw.cores, volumes.len())?,
-        gap_frames: gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?,
+        gap_frames,
         packets: packets(raw.packets)?,
         best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
         slow_reader: slow_reader(raw.slow_reader)?,
