@@ -73,6 +73,13 @@ pub enum Unkept {
         /// What there is.
         limit: BitRate,
     },
+    /// They would take more than what datagrams leave by carries.
+    Datagrams {
+        /// What would be promised of it.
+        needed: BitRate,
+        /// What there is.
+        limit: BitRate,
+    },
 }
 
 /// The classes of a link, and what they are asked for.

@@ -67,6 +67,8 @@ pub struct Terms {
     pub disks: Vec<DiskTerms>,
     /// Payload rate of the link that streams may fill.
     pub link: BitRate,
+    /// Of it, what datagrams and classes may fill, where they leave by something slower.
+    pub datagrams: Option<BitRate>,
     /// Classes of the link, parents first.
     pub classes: Vec<ClassTerms>,
     /// Real-time cores' time in each second that streams may fill.
@@ -172,6 +174,8 @@ pub struct Demand {
     /// Places of the write share.
     places: u32,
     link: BitRate,
+    /// It leaves as datagrams.
+    is_datagrams: bool,
     /// Of the link's classes.
     class: Option<ClassNumber>,
     cpu: Nanos,
@@ -198,6 +202,8 @@ pub enum Resource {
     WriteShare,
     /// Rate of the link.
     Link,
+    /// Rate of what datagrams leave by, where that is less than the link's.
+    Datagrams,
     /// The ceiling of a class of the link.
     Class,
     /// Time of the real-time cores.
@@ -213,6 +219,7 @@ impl fmt::Display for Resource {
             Self::Arena => "memory",
             Self::WriteShare => "write share",
             Self::Link => "link",
+            Self::Datagrams => "datagrams",
             Self::Class => "class",
             Self::Cpu => "cpu",
             Self::Streams => "streams",
@@ -266,8 +273,10 @@ struct DiskUse {
 pub struct Ledger {
     terms: Terms,
     disks: Vec<DiskUse>,
-    /// Without what classes take.
-    link: BitRate,
+    /// Of the link, by connections.
+    connections: BitRate,
+    /// And as datagrams, without what classes take.
+    datagrams: BitRate,
     classes: Classes,
     cpu: Nanos,
     streams: u32,
@@ -288,7 +297,8 @@ impl Ledger {
     pub fn new(terms: Terms) -> Self {
         let disks = alloc::vec![DiskUse::default(); terms.disks.len()];
         let classes = Classes::new(terms.classes.clone());
-        Self { terms, disks, link: BitRate(0), classes, cpu: Nanos(0), streams: 0 }
+        let (connections, datagrams) = (BitRate(0), BitRate(0));
+        Self { terms, disks, connections, datagrams, classes, cpu: Nanos(0), streams: 0 }
     }
 
     /// The limits.
@@ -348,7 +358,7 @@ impl Ledger {
                 };
                 let paced = self.demand(disk, paced, share);
                 let cpu = per_mib(terms.cost.read_per_mib, rate) + sending;
-                let once = Demand { link: wire, class, cpu, ..paced };
+                let once = Demand { link: wire, is_datagrams: true, class, cpu, ..paced };
                 let Some((turn, window)) = turn.zip(pieces) else { return once };
                 if is_held {
                     return Demand { window, ..once };
@@ -369,7 +379,7 @@ impl Ledger {
                 Demand { link: BitRate(0), visits, ..paced }
             }
             Wish::Made { wire, sending, class } => {
-                Demand { link: wire, class, cpu: sending, ..stream }
+                Demand { link: wire, is_datagrams: true, class, cpu: sending, ..stream }
             }
             Wish::Record { rate } => {
                 let written = rate.bytes_in(terms.cycle) + Bytes(1);
@@ -403,7 +413,8 @@ impl Ledger {
         disk.places += demand.places;
         match demand.class {
             Some(class) => self.classes.add(class, demand.link),
-            None => self.link += demand.link,
+            None if demand.is_datagrams => self.datagrams += demand.link,
+            None => self.connections += demand.link,
         }
         self.cpu += demand.cpu;
         self.streams += demand.streams;
@@ -442,11 +453,16 @@ impl Ledger {
             fits(Resource::WriteShare, places, places_limit(terms))?;
         }
         if demand.link > BitRate(0) {
-            let link = match demand.class {
-                Some(class) => self.link + self.classes.with(class, demand.link)?,
-                None => self.link + self.classes.taken() + demand.link,
+            // With all that classes take, which send nothing but datagrams.
+            let more = match demand.class {
+                Some(class) => self.classes.with(class, demand.link)?,
+                None => self.classes.taken() + demand.link,
             };
+            let link = self.connections + self.datagrams + more;
             fits(Resource::Link, link.0, self.terms.link.0)?;
+            if let Some(limit) = self.terms.datagrams.filter(|_| demand.is_datagrams) {
+                fits(Resource::Datagrams, (self.datagrams + more).0, limit.0)?;
+            }
         }
         if demand.cpu > Nanos(0) {
             fits(Resource::Cpu, (self.cpu + demand.cpu).0, self.terms.cpu.0)?;
@@ -471,7 +487,8 @@ impl Ledger {
         disk.places -= demand.places;
         match demand.class {
             Some(class) => self.classes.remove(class, demand.link),
-            None => self.link -= demand.link,
+            None if demand.is_datagrams => self.datagrams -= demand.link,
+            None => self.connections -= demand.link,
         }
         self.cpu -= demand.cpu;
         self.streams -= demand.streams;
@@ -486,9 +503,13 @@ impl Ledger {
     /// When there are others than before, or one has another parent.
     pub fn change_classes(&mut self, to: Vec<ClassTerms>) -> Result<(), Unkept> {
         let changed = self.classes.changed(to.clone())?;
-        let (needed, limit) = (self.link + changed.taken(), self.terms.link);
+        let datagrams = self.datagrams + changed.taken();
+        let (needed, limit) = (self.connections + datagrams, self.terms.link);
         if needed > limit {
             return Err(Unkept::Link { needed, limit });
+        }
+        if let Some(limit) = self.terms.datagrams.filter(|&limit| datagrams > limit) {
+            return Err(Unkept::Datagrams { needed: datagrams, limit });
         }
         (self.classes, self.terms.classes) = (changed, to);
         Ok(())
@@ -543,11 +564,16 @@ impl Ledger {
             always.into_iter().chain(write_share)
         });
         let level = |resource, used, limit| Level { resource, disk: 0, used, limit };
-        of_disks.chain([
-            level(Resource::Link, (self.link + self.classes.taken()).0, self.terms.link.0),
-            level(Resource::Cpu, self.cpu.0, self.terms.cpu.0),
-            level(Resource::Streams, u64::from(self.streams), u64::from(self.terms.streams)),
-        ])
+        let datagrams = self.datagrams + self.classes.taken();
+        let slower = self.terms.datagrams;
+        let link = self.connections + datagrams;
+        of_disks
+            .chain([level(Resource::Link, link.0, self.terms.link.0)])
+            .chain(slower.map(|limit| level(Resource::Datagrams, datagrams.0, limit.0)))
+            .chain([
+                level(Resource::Cpu, self.cpu.0, self.terms.cpu.0),
+                level(Resource::Streams, u64::from(self.streams), u64::from(self.terms.streams)),
+            ])
     }
 }
 

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hint::black_box;
 
-pub use class::{Class, PRIORITIES, Packet};
+pub use class::{Class, PRIORITIES, Packet, RATE_MAX};
 pub use clock::PACKET_MAX;
 
 use crate::mutant;

@@ -101,15 +101,13 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     }
     let (report_bell, sleeper) = bell::bell()?;
     let (port, packets, gauge) = packets::open(config, &mut degraded);
+    let rates = terms::link_rates(config, packets.gaps.is_some());
     let setup = Setup {
         volumes: setups,
         link: TcpLink::new(),
         packets: Some(PacketSetup {
             port,
-            rate: match &config.gap_frames {
-                Some(gaps) if packets.gaps.is_some() => gaps.rate.min(terms::link_rate(config)),
-                _ => terms::link_rate(config),
-            },
+            rate: rates.datagrams,
             tick: config.packets.tick,
             classes: config
                 .classes
@@ -136,7 +134,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, config, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let ledger = Ledger::new(terms::of(config, &facts, &plan, fifo));
+    let ledger = Ledger::new(terms::of(config, &facts, &plan, rates, fifo));
     terms::check_classes(&ledger)?;
     let rules = BrokerRules {
         best_effort_max: config.best_effort_streams_max,

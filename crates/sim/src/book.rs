@@ -68,6 +68,7 @@ impl Book {
             ledger: Ledger::new(Terms {
                 disks,
                 link,
+                datagrams: None,
                 classes: vec![],
                 cpu: SECOND.times(1000),
                 streams,
@@ -217,7 +218,7 @@ impl Book {
                 Resource::WriteShare => self.sums.places[disk] as f64,
                 Resource::Link => self.sums.link as f64,
                 Resource::Streams => self.sums.streams as f64,
-                Resource::Cpu | Resource::Class => continue,
+                Resource::Cpu | Resource::Class | Resource::Datagrams => continue,
             };
             // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
             let most = match level.resource {

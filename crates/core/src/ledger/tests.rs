@@ -22,7 +22,7 @@ fn terms() -> Terms {
     let cpu = Nanos::from_millis(700);
     let disks = alloc::vec![disk, DiskTerms { block: Bytes(256 * KIB), ..disk }];
     let (link, classes) = (BitRate(1_000_000_000), alloc::vec![]);
-    Terms { disks, link, classes, cpu, streams: 100 }
+    Terms { disks, link, datagrams: None, classes, cpu, streams: 100 }
 }
 
 const INTAKE: IntakeTerms = IntakeTerms { places: 40, place: Bytes(MIB), floor_thousandths: 50 };
@@ -70,7 +70,7 @@ fn datagrams_are_counted_on_the_wire_and_one_by_one() {
     assert_eq!((demand.link, demand.window), (wire, connected.window));
     // 100 us for each MiB that is read, and not 100 sends.
     assert_eq!(demand.cpu, Nanos(95_367) + sending);
-    assert_eq!(Demand { link: rate, cpu: connected.cpu, ..demand }, connected);
+    assert_eq!(Demand { link: rate, is_datagrams: false, cpu: connected.cpu, ..demand }, connected);
     // What waits for others to leave with has its place meanwhile.
     let tick = Tick::Ms250;
     let patient =
@@ -224,6 +224,55 @@ fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
     ledger.release(more);
     ledger.release(own);
     assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+}
+
+#[test]
+fn what_datagrams_leave_by_may_carry_less_than_the_link_and_connections_have_the_rest() {
+    let class = |guaranteed| ClassTerms {
+        parent: None,
+        guaranteed: BitRate(guaranteed),
+        ceiling: None,
+        is_oversubscribed: false,
+    };
+    let slower = Terms {
+        datagrams: Some(BitRate(100_000_000)),
+        classes: alloc::vec![class(60_000_000)],
+        ..terms()
+    };
+    let mut ledger = Ledger::new(slower);
+    let empty: Vec<_> = ledger.levels().collect();
+    let made = |ledger: &Ledger, wire, class: Option<u16>| {
+        let class = class.map(ClassNumber);
+        ledger.demand(0, Wish::Made { wire: BitRate(wire), sending: Nanos(1), class }, ENDLESS)
+    };
+    let resident = Wish::Resident { rate: BitRate(700_000_000), tick: Tick::Ms10, burst: Bytes(0) };
+    let mut connection = ledger.demand(0, resident, Share::whole(Bytes(MIB)));
+    connection.cpu = Nanos(0);
+    ledger.admit(connection).expect("they leave by the link");
+    let used = |ledger: &Ledger| {
+        [Resource::Link, Resource::Datagrams].map(|resource| level(ledger, resource).used)
+    };
+    assert_eq!(used(&ledger), [760_000_000, 60_000_000]);
+    assert_eq!(level(&ledger, Resource::Datagrams).limit, 100_000_000);
+    // Outside classes, and beyond the guarantee of one.
+    let other = made(&ledger, 40_000_000, None);
+    ledger.admit(other).expect("it is free");
+    for class in [None, Some(0)] {
+        let rate = if class.is_some() { 60_000_001 } else { 1 };
+        let short = ledger.admit(made(&ledger, rate, class)).expect_err("it is full");
+        assert_eq!((short.resource, short.class), (Resource::Datagrams, None));
+        assert_eq!((short.needed, short.limit), (100_000_001, 100_000_000));
+    }
+    let own = made(&ledger, 60_000_000, Some(0));
+    ledger.admit(own).expect("it is guaranteed");
+    let (needed, limit) = (BitRate(100_000_001), BitRate(100_000_000));
+    let more = ledger.change_classes(alloc::vec![class(60_000_001)]);
+    assert_eq!(more, Err(Unkept::Datagrams { needed, limit }));
+    for demand in [connection, other, own] {
+        ledger.release(demand);
+    }
+    assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+    ledger.change_classes(alloc::vec![class(100_000_000)]).expect("all of it");
 }
 
 #[test]

@@ -49,8 +49,8 @@ impl Class {
     }
 }
 
-/// Ten times what is promised.
-const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
+/// The fastest that a pacer keeps: ten times what is promised.
+pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
 
 /// One packet, or several segments that leave as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -96,6 +96,10 @@ impl Broker {
             Unkept::Link { needed, limit } => {
                 (Resource::Link, format!("{needed} of the link would be promised, of {limit}"))
             }
+            Unkept::Datagrams { needed, limit } => (
+                Resource::Datagrams,
+                format!("{needed} of the link of datagrams would be promised, of {limit}"),
+            ),
         };
         Unchanged::NoRoom { resource, message: format!("nothing is changed: {message}") }
     }

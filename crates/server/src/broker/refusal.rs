@@ -35,11 +35,12 @@ impl std::error::Error for Refusal {}
 pub struct Refusals([u64; RESOURCES.len()]);
 
 /// Every resource, in the order in which they are listed.
-pub const RESOURCES: [Resource; 7] = [
+pub const RESOURCES: [Resource; 8] = [
     Resource::Disk,
     Resource::Arena,
     Resource::WriteShare,
     Resource::Link,
+    Resource::Datagrams,
     Resource::Class,
     Resource::Cpu,
     Resource::Streams,
@@ -82,6 +83,9 @@ pub(super) fn refusal(short: Short, what: &str, rules: &BrokerRules) -> Refusal 
             ("each second of the cores", Nanos(needed).to_string(), Nanos(limit).to_string())
         }
         Resource::Link => ("the link", BitRate(needed).to_string(), BitRate(limit).to_string()),
+        Resource::Datagrams => {
+            ("the link of datagrams", BitRate(needed).to_string(), BitRate(limit).to_string())
+        }
         Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
         Resource::WriteShare => {
             ("the write share", format!("{needed} places"), format!("{limit} places"))

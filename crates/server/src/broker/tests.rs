@@ -47,6 +47,7 @@ impl Stage {
         let ledger = Ledger::new(Terms {
             disks: vec![disk],
             link,
+            datagrams: None,
             classes: vec![],
             cpu: SECOND,
             streams: 100,

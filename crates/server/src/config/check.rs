@@ -8,6 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
+use tactus_core::pacer;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
@@ -42,7 +43,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     }
     let recordings = recordings(raw.recording, &volumes)?;
     let link = link(raw.link)?;
-    let classes = classes(raw.class, &link)?;
+    let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
+    let classes = classes(raw.class, &link, gap_frames.as_ref())?;
     let channels = channels(raw.channel, &classes)?;
     let rtsp = rtsp(raw.rtsp, base, &classes)?;
     Ok(Config {
@@ -57,7 +59,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
             Percent::whole(1)..=Percent::WHOLE,
         )?,
         cores: cores(raw.cores, volumes.len())?,
-        gap_frames: gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?,
+        gap_frames,
         packets: packets(raw.packets)?,
         best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
         slow_reader: slow_reader(raw.slow_reader)?,
@@ -244,9 +246,9 @@ fn memory(raw: raw::Memory) -> Checked<Memory> {
 }
 
 fn link(raw: raw::Link) -> Checked<Link> {
-    let enough = |rate: BitRate| rate >= BitRate(100_000);
+    let fits = |rate: BitRate| (BitRate(100_000)..=pacer::RATE_MAX).contains(&rate);
     Ok(Link {
-        rate: auto_quantity(raw.rate, enough, "the link needs 100 kbit/s or more")?,
+        rate: auto_quantity(raw.rate, fits, "a link has 100 kbit/s to 1 Tbit/s")?,
         budget: quantity(raw.budget, Percent::whole(90), Percent::whole(1)..=Percent::WHOLE)?,
     })
 }

@@ -258,7 +258,12 @@ mod tests {
             ),
             (
                 "[link]\nrate = \"10 Mbit/s\"\n".to_owned() + &class("guaranteed = \"10 Mbit/s\"\n"),
-                "link",
+                "`[link]` rate",
+            ),
+            (
+                "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n".to_owned()
+                    + &class("guaranteed = \"10 Mbit/s\"\n"),
+                "`[gap_frames]` rate",
             ),
             (
                 "[[channel]]\nname = \"a\"\ntitle = \"/a.ts\"\nto = \"udp://239.1.1.1:5000\"\nclass = \"x\"\n".into(),

@@ -13,7 +13,7 @@ use super::units::{Value, exact};
 use super::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
 };
-use super::{Auto, Link, raw};
+use super::{Auto, GapFrames, Link, raw};
 
 /// Classes that may be configured: those of a country's channels, each by itself, and 6 KB each.
 const CLASSES_MAX: usize = 1000;
@@ -21,7 +21,11 @@ const RATE_MAX: BitRate = BitRate(100_000_000_000);
 const RATE_MIN: BitRate = BitRate(1_000);
 
 /// Checks all classes, and puts each behind its parent.
-pub(super) fn classes(raw: Vec<raw::Class>, link: &Link) -> Checked<Classes> {
+pub(super) fn classes(
+    raw: Vec<raw::Class>,
+    link: &Link,
+    gap_frames: Option<&GapFrames>,
+) -> Checked<Classes> {
     let mut spans = HashMap::new();
     for class in &raw {
         let (name, span) = (class.name.get_ref(), class.name.span());
@@ -77,12 +81,18 @@ pub(super) fn classes(raw: Vec<raw::Class>, link: &Link) -> Checked<Classes> {
         let name = &classes.0[number.index()].name;
         return Err(Mistake::at(spans[name].clone(), message));
     }
-    if let (Auto::Set(rate), Some(first)) = (link.rate, classes.0.first()) {
+    let of_link = match link.rate {
+        Auto::Set(rate) => Some((rate, "`[link]` rate")),
+        Auto::Auto => None,
+    };
+    let kept_full = gap_frames.map(|gaps| (gaps.rate, "`[gap_frames]` rate"));
+    let narrowest = of_link.into_iter().chain(kept_full).min_by_key(|&(rate, _)| rate);
+    if let (Some((rate, key)), Some(first)) = (narrowest, classes.0.first()) {
         let room = BitRate(link.budget.of(rate.0));
         let all = classes.guaranteed(None);
         if all > room {
             let message = format!(
-                "classes are guaranteed {} together, and the link has {} for streams (`[link]` rate and budget)",
+                "classes are guaranteed {} together, and their link has {} for streams ({key}, `[link]` budget)",
                 exact(all),
                 exact(room)
             );

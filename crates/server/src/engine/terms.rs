@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, SendCost, Terms};
+use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
 
@@ -172,6 +173,7 @@ pub(super) fn of(
     config: &Config,
     volumes: &[VolumeFacts],
     cores: &[CorePlan],
+    rates: LinkRates,
     real_time: bool,
 ) -> Terms {
     let derate = if real_time { 1 } else { 2 };
@@ -189,34 +191,96 @@ pub(super) fn of(
             intake: volume.terms.intake,
         }
     });
-    let all_of_it = link_rate(config);
-    let link = BitRate(config.link.budget.of(all_of_it.0));
+    let share = |rate: BitRate| BitRate(config.link.budget.of(rate.0));
+    let link = share(rates.link);
+    let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
     let second = SECOND.times(cores.len() as u64);
     let budget = Nanos(config.cpu_budget.of(second.0) / u64::from(derate));
     let classes = config.classes.0.iter().map(Class::terms).collect();
     let streams = config.memory.streams_max;
-    Terms { disks: disks.collect(), link, classes, cpu: budget, streams }
+    Terms { disks: disks.collect(), link, datagrams, classes, cpu: budget, streams }
 }
 
 /// What classes are guaranteed must be there.
 pub(super) fn check_classes(ledger: &Ledger) -> io::Result<()> {
-    let (taken, link) = (ledger.classes().taken(), ledger.terms().link);
-    if taken <= link {
+    let (taken, terms) = (ledger.classes().taken(), ledger.terms());
+    let (room, key) = match terms.datagrams {
+        Some(datagrams) => (datagrams, "[gap_frames] rate"),
+        None => (terms.link, "[link] rate"),
+    };
+    if taken <= room {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "classes are guaranteed {taken} together, and the link has {link} for streams; say what it carries by [link] rate"
+        "classes are guaranteed {taken} together, and their link has {room} for streams; say what it carries by {key}"
     )))
 }
 
-/// What the link carries: as configured, or the fastest interface that is up and tells its speed.
-pub(super) fn link_rate(config: &Config) -> BitRate {
+/// What is sent by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LinkRates {
+    /// What the link carries.
+    pub(super) link: BitRate,
+    /// What the pacer of datagrams gives out: no more than that.
+    pub(super) datagrams: BitRate,
+}
+
+/// What the link carries, and what of it datagrams have where theirs `is_kept_full`. It is asked for once, as interfaces come
+/// and go: what is promised is what is paced.
+pub(super) fn link_rates(config: &Config, is_kept_full: bool) -> LinkRates {
+    let link = link_rate(config);
+    let gaps = config.gap_frames.as_ref().filter(|_| is_kept_full);
+    LinkRates { link, datagrams: gaps.map_or(link, |gaps| gaps.rate.min(link)) }
+}
+
+/// What the link carries: as configured, or the fastest interface that is up and tells its speed, as far as a pacer keeps it.
+fn link_rate(config: &Config) -> BitRate {
     config.link.rate.or_else(|| {
         let interfaces = probe::network().interfaces;
         let speeds = interfaces.iter().filter(|each| each.up).filter_map(|each| each.speed);
-        speeds.max().unwrap_or(UNKNOWN_LINK)
+        speeds.max().unwrap_or(UNKNOWN_LINK).min(pacer::RATE_MAX)
     })
 }
 
 /// Virtual interfaces do not tell their speed; they are as fast as the cores.
 const UNKNOWN_LINK: BitRate = BitRate(40_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const CLASS: &str = "[[class]]\nname = \"a\"\nguaranteed = \"10 Mbit/s\"\n";
+
+    fn promised(text: &str, is_kept_full: bool) -> Ledger {
+        let config = Config::parse(Path::new("t.toml"), text).expect(text);
+        let rates = link_rates(&config, is_kept_full);
+        Ledger::new(of(&config, &[], &[], rates, true))
+    }
+
+    #[test]
+    fn datagrams_are_promised_what_the_link_carries_that_they_keep_full() {
+        let gaps = "[gap_frames]\ndevice = \"eth7\"\nrate = \"10 Mbit/s\"\n";
+        // Whatever the fastest interface of this host has.
+        let kept_full = promised(gaps, true);
+        assert_eq!(kept_full.terms().datagrams, Some(BitRate(9_000_000)));
+        assert!(kept_full.terms().link > BitRate(9_000_000));
+        assert_eq!(promised(gaps, false).terms().datagrams, None);
+        let slow = promised(&format!("[link]\nrate = \"5 Mbit/s\"\n{gaps}"), true);
+        assert_eq!((slow.terms().link, slow.terms().datagrams), (BitRate(4_500_000), None));
+    }
+
+    #[test]
+    fn classes_are_guaranteed_no_more_than_the_link_that_is_kept_full_has() {
+        let config = Config::parse(Path::new("t.toml"), CLASS).expect("it is right");
+        let check = |datagrams: u64| {
+            let (link, datagrams) = (BitRate(1_000_000_000), BitRate(datagrams));
+            let rates = LinkRates { link, datagrams };
+            check_classes(&Ledger::new(of(&config, &[], &[], rates, true)))
+        };
+        assert!(check(12_000_000).is_ok());
+        let error = check(11_000_000).expect_err("nine tenths of it").to_string();
+        assert!(error.contains("[gap_frames] rate"), "{error}");
+    }
+}

@@ -72,7 +72,7 @@ impl Capacity {
                     Resource::Disk => "nanoseconds per cycle",
                     Resource::Arena => "blocks",
                     Resource::WriteShare => "places",
-                    Resource::Link | Resource::Class => "bits per second",
+                    Resource::Link | Resource::Datagrams | Resource::Class => "bits per second",
                     Resource::Cpu => "nanoseconds per second",
                     Resource::Streams => "streams",
                 },

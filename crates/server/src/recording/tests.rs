@@ -137,6 +137,7 @@ fn broker() -> Broker {
     let terms = Terms {
         disks: vec![disk],
         link: BitRate(1 << 40),
+        datagrams: None,
         classes: vec![],
         cpu: SECOND,
         streams: 10,
