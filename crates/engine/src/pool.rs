@@ -30,6 +30,10 @@ impl Default for List {
 }
 
 impl List {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
     /// Reads it, for whoever reads many before the first is used: a number without a meaning.
     pub(crate) fn look_up(&self) -> u64 {
         u64::from(self.head ^ self.tail)

@@ -4,6 +4,8 @@
 //! their order when it takes some again. Nothing is allocated after the start. What is kept back lies in the memory of its
 //! batch; where all of that is taken by outlets that became full one after the other, everybody waits.
 
+use std::collections::VecDeque;
+
 use tactus_core::mutant;
 use tactus_core::pacer::STALL_MAX;
 use tactus_core::ports::{Gone, SocketHandle, Stop};
@@ -13,9 +15,15 @@ use super::PacketServer;
 use super::batch::{Batch, Gathered, KEPT_MAX};
 use crate::pool::{List, Pool};
 
-/// All that are full, in the order in which they became so.
+/// Outlets that are offered what they have not taken, in a tick: what a thousand of them cost is a part of the core then, and
+/// each is asked every 16 ms.
+const LOOKS_MAX: usize = 16;
+
+/// All that are full; the first is the next to be offered something again.
 pub(super) struct FullOutlets {
-    outlets: Vec<Full>,
+    outlets: VecDeque<Full>,
+    /// When that is.
+    again: MonoTime,
     kept: Pool<Gathered>,
     waiting: Pool<u32>,
 }
@@ -24,8 +32,6 @@ pub(super) struct FullOutlets {
 struct Full {
     outlet: SocketHandle,
     since: MonoTime,
-    /// When it is offered the rest.
-    again: MonoTime,
     /// What it has not taken.
     kept: List,
     /// The places of streams whose turn has come meanwhile. Their next message stays with them.
@@ -35,7 +41,8 @@ struct Full {
 impl FullOutlets {
     pub(super) fn new(streams: usize) -> Self {
         let (kept, waiting) = (Pool::new(KEPT_MAX), Pool::new(streams));
-        Self { outlets: Vec::with_capacity(streams + 1), kept, waiting }
+        let outlets = VecDeque::with_capacity(streams + 1);
+        Self { outlets, again: MonoTime(0), kept, waiting }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -44,7 +51,7 @@ impl FullOutlets {
 
     /// When one of them is offered something again.
     pub(super) fn again(&self) -> Option<MonoTime> {
-        self.outlets.iter().map(|full| full.again).min()
+        (!self.is_empty()).then_some(self.again)
     }
 
     fn find(&mut self, outlet: SocketHandle) -> Option<&mut Full> {
@@ -138,36 +145,41 @@ impl PacketServer {
 
     fn fill_up(&mut self, now: MonoTime, since: MonoTime, outlet: SocketHandle, waiting: List) {
         self.counters.full.add(1);
-        let (again, kept) = (now + self.tick, List::default());
-        assert!(self.full.outlets.len() < self.full.outlets.capacity(), "each has a stream");
-        self.full.outlets.push(Full { outlet, since, again, kept, waiting });
+        let FullOutlets { outlets, again, .. } = &mut self.full;
+        if outlets.is_empty() {
+            *again = now + self.tick;
+        }
+        if outlets.len() == outlets.capacity() {
+            // Those of streams that have been closed meanwhile; each of the others has one.
+            outlets.retain(|full| !full.kept.is_empty() || !full.waiting.is_empty());
+        }
+        assert!(outlets.len() < outlets.capacity(), "each has a stream");
+        outlets.push_back(Full { outlet, since, kept: List::default(), waiting });
     }
 
     /// Offers full outlets what was kept back for them, when it is time to; whether there was any to be looked at.
     pub(super) fn look_at_full(&mut self, now: MonoTime) -> bool {
-        let mut any = false;
-        let mut nth = 0;
-        // Those that become full again come behind.
-        for _ in 0..self.full.outlets.len() {
-            if self.full.outlets[nth].again > now {
-                nth += 1;
-                continue;
-            }
-            any = true;
-            if self.offer_kept(now, nth) {
-                let full = self.full.outlets.remove(nth);
-                self.open_again(now, full);
+        if self.full.is_empty() || now < self.full.again {
+            return false;
+        }
+        self.full.again = now + self.tick;
+        // Those that are full still, or again, come behind.
+        for _ in 0..self.full.outlets.len().min(LOOKS_MAX) {
+            let is_open = self.offer_kept(now);
+            let first = self.full.outlets.pop_front().expect("nobody else takes it out");
+            if is_open {
+                self.open_again(now, first);
             } else {
-                nth += 1;
+                self.full.outlets.push_back(first);
             }
         }
-        any
+        true
     }
 
-    /// Whether the outlet has taken all that was kept back.
-    fn offer_kept(&mut self, now: MonoTime, nth: usize) -> bool {
-        while let Full { outlet, kept, .. } = self.full.outlets[nth]
-            && self.full.kept.front(&kept).is_some()
+    /// Whether the first outlet has taken all that was kept back.
+    fn offer_kept(&mut self, now: MonoTime) -> bool {
+        while let Full { outlet, kept, .. } = self.full.outlets[0]
+            && !kept.is_empty()
         {
             let described = self.batch.describe(
                 self.full.kept.iter(&kept),
@@ -180,14 +192,13 @@ impl PacketServer {
             let Gone { messages, stop } = self.port.send_timed(now, outlet, batch, due);
             self.counters.calls.add(1);
             for _ in 0..messages {
-                self.leave_kept(nth, true);
+                self.leave_kept(true);
             }
             match stop {
                 None => {}
-                Some(Stop::Refused(_)) => self.leave_kept(nth, false),
+                Some(Stop::Refused(_)) => self.leave_kept(false),
                 Some(Stop::Full) => {
                     self.counters.full.add(1);
-                    self.full.outlets[nth].again = now + self.tick;
                     return false;
                 }
             }
@@ -195,8 +206,8 @@ impl PacketServer {
         true
     }
 
-    fn leave_kept(&mut self, nth: usize, was_taken: bool) {
-        let kept = &mut self.full.outlets[nth].kept;
+    fn leave_kept(&mut self, was_taken: bool) {
+        let kept = &mut self.full.outlets[0].kept;
         let gathered = self.full.kept.pop_front(kept).expect("what was offered is kept");
         self.leave(&gathered, was_taken);
         self.batch.give_back(&gathered);
@@ -209,7 +220,7 @@ impl PacketServer {
         if now.since(since) > STALL_MAX {
             self.counters.stalls.add(1);
         }
-        while self.full.waiting.front(&waiting).is_some() {
+        while !waiting.is_empty() {
             if !self.batch.has_room() {
                 self.flush(now);
             }
