@@ -22,8 +22,6 @@ pub mod raw;
 
 mod written;
 
-mod classes;
-
 mod check;
 
 mod file;
@@ -371,7 +369,7 @@ impl Config {
     pub fn parse_class(text: &str, known: &Classes) -> Result<Class, ConfigError> {
         toml::from_str(text)
             .map_err(error::Mistake::from)
-            .and_then(|raw| classes::one(raw, known))
+            .and_then(|raw| check::class(raw, known))
             .map_err(|mistake| mistake.in_file(Path::new("class"), text))
     }
 

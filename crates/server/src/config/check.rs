@@ -1,7 +1,12 @@
 //! From raw to checked: the defaults, the ranges, and what must hold between keys.
 //!
 //! Promise: each default stands here once, and `tactus.sample.toml` shows the same (a test compares
-//! them). It looks at directories only to say early that one is missing.
+//! them). It looks at directories only to say early that one is missing. Sections that are lists, or long, are files below.
+
+mod channels;
+mod classes;
+mod recordings;
+mod rtsp;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -13,19 +18,20 @@ use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
 
-use super::channel::{Channel, List, Output, Programme, When};
-use super::class::{Classes, Terms};
-use super::classes::classes;
+pub(crate) use channels::TITLES_MAX;
+pub(super) use channels::channel;
+pub(super) use classes::one as class;
+pub(super) use recordings::recording;
+
+use self::channels::channels;
+use self::classes::classes;
+use self::recordings::recordings;
+use self::rtsp::rtsp;
 use super::error::Mistake;
-use super::pattern::Pattern;
 use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Placed, Raw, Switch};
-use super::recording::{Input, Keep, Recording, Rotate};
-use super::rtsp::{self, Net, Rtsp};
 use super::units::{Percent, Quantity, Value, exact};
-use super::written::{
-    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
-};
+use super::written::{Checked, PLAIN_NAME, in_range, is_plain_name, number, quantity, unless_off};
 use super::{
     Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Principal, Rate,
     RateClass, SlowReader, Token, Upload, Volume,
@@ -404,78 +410,6 @@ fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
     Ok(Principal { name, token, quota })
 }
 
-fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checked<Vec<Recording>> {
-    let mut all: Vec<Recording> = Vec::with_capacity(raw.len());
-    for written in raw {
-        let (name, to) = (written.name.span(), written.to.span());
-        let next = recording(written)?;
-        if all.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another recording {:?}; name each once", next.name);
-            return Err(Mistake::at(name, message));
-        }
-        if all.iter().any(|known| known.to == next.to) {
-            return Err(Mistake::at(to, "another recording has the same `to`; give each its own"));
-        }
-        let written = next.to.to_string();
-        let below = |volume: &&Volume| written.starts_with(&volume.mount);
-        let volume = volumes.iter().filter(below).max_by_key(|volume| volume.mount.len());
-        if !volumes.is_empty() && !volume.is_some_and(|volume| volume.uploads) {
-            let message = match volume {
-                Some(volume) => format!(
-                    "{} takes no uploads; write `uploads = true` below its [[volume]]",
-                    volume.path.display()
-                ),
-                None => "no volume is mounted there; begin with the `mount` of one".to_owned(),
-            };
-            return Err(Mistake::at(to, message));
-        }
-        all.push(next);
-    }
-    Ok(all)
-}
-
-/// One recording, by itself.
-pub(super) fn recording(raw: raw::Recording) -> Checked<Recording> {
-    let said = |text: &Spanned<String>| {
-        let span = text.span();
-        move |message: String| Mistake::at(span, message)
-    };
-    if !is_plain_name(raw.name.get_ref()) {
-        return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
-    }
-    let from = Input::parse(raw.from.get_ref()).map_err(said(&raw.from))?;
-    let interface = interface(raw.interface)?;
-    if interface.is_none() && from.needs_interface() {
-        let message = "this address is that of one link; say which by `interface`";
-        return Err(Mistake::at(raw.from.span(), message));
-    }
-    let to = Pattern::parse(raw.to.get_ref()).map_err(said(&raw.to))?;
-    let fits = |rate: BitRate| RATES.contains(&rate);
-    let rate = auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?;
-    let rotate = match unless_off(
-        raw.rotate,
-        "write a time like \"1 h\", a size like \"1 GB\", or \"off\"",
-    )? {
-        None => None,
-        Some((text, span)) => Some(Rotate::parse(&text).map_err(|m| Mistake::at(span, m))?),
-    };
-    let titles = unless_off(raw.keep_titles, "write a number, or \"off\"")?;
-    let titles = titles.map(|(titles, span)| in_range(titles, span, 1..=1_000_000)).transpose()?;
-    let size = unless_off(raw.keep_size, "write a size like \"500 GB\", or \"off\"")?;
-    let size = size.map(|(Value(size), span)| in_range(size, span, Bytes(MIB)..=Bytes(u64::MAX)));
-    let age = unless_off(raw.keep_age, "write a time like \"168 h\", or \"off\"")?;
-    let ages = SECOND..=SECOND.times(86_400 * 3_660);
-    let age = age.map(|(Value(age), span)| in_range(age, span, ages)).transpose()?;
-    let keep = Keep { titles, size: size.transpose()?, age };
-    if (rotate.is_some() || keep.is_limited()) && !to.has_fields() {
-        let message = "all titles would have this name; put %n or a time into it, like \"/live/%Y%m%d-%H%M%S.ts\"";
-        return Err(Mistake::at(raw.to.span(), message));
-    }
-    let silence = quantity(raw.silence, SECOND.times(5), SECOND..=SECOND.times(3600))?;
-    let name = raw.name.into_inner();
-    Ok(Recording { name, from, interface, to, rate, rotate, keep, silence })
-}
-
 fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
     match or_auto(written)? {
         Auto::Auto => Ok(None),
@@ -483,194 +417,6 @@ fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
         Auto::Set((name, _)) if (1..16).contains(&name.len()) => Ok(Some(name)),
         Auto::Set((name, span)) => {
             Err(Mistake::at(span, format!("{name:?} is no interface; write it like \"eth0\"")))
-        }
-    }
-}
-
-fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec<Channel>> {
-    let mut all: Vec<Channel> = Vec::with_capacity(raw.len());
-    for written in raw {
-        let (name, to) = (written.name.span(), written.to.span());
-        let class = written.class.as_ref().map(Spanned::span);
-        let next = channel(written)?;
-        next.terms(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
-        if all.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another channel {:?}; name each once", next.name);
-            return Err(Mistake::at(name, message));
-        }
-        if all.iter().any(|known| known.to.to == next.to.to) {
-            return Err(Mistake::at(to, "another channel goes there; give each its own address"));
-        }
-        all.push(next);
-    }
-    Ok(all)
-}
-
-pub(super) fn channel(raw: raw::Channel) -> Checked<Channel> {
-    if !is_plain_name(raw.name.get_ref()) {
-        return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
-    }
-    let list = match (raw.title, raw.playlist) {
-        (Some(title), None) => List::Titles(vec![title_path(title)?]),
-        (None, Some(playlist)) => {
-            let span = playlist.span();
-            let names = playlist.into_inner().0;
-            if names.is_empty() || names.len() > TITLES_MAX {
-                let message = format!("name one title at least, and {TITLES_MAX} at most");
-                return Err(Mistake::at(span, message));
-            }
-            let paths = names.into_iter().map(|name| path_at(name, &span));
-            List::of(paths.collect::<Checked<_>>()?)
-        }
-        (Some(title), Some(_)) => {
-            let message = "there is a `playlist` too; leave one of them out";
-            return Err(Mistake::at(title.span(), message));
-        }
-        (None, None) => {
-            let message = "say what it sends: `title`, or `playlist` with several";
-            return Err(Mistake::at(raw.name.span(), message));
-        }
-    };
-    let when = |text: Spanned<String>| {
-        When::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
-    };
-    let mut timed = Vec::with_capacity(raw.at.len());
-    for entry in raw.at {
-        timed.push((when(entry.time)?, title_path(entry.title)?));
-    }
-    let fill = unless_off(raw.fill, "write a title's path, or \"off\"")?;
-    let fill = fill.map(|(path, span)| path_at(path, &span)).transpose()?;
-    let start = raw.start.map(when).transpose()?;
-    let repeats = raw.repeat.unwrap_or(true);
-    let programme = Programme { list, repeats, start, timed, fill };
-    let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
-    let interface = interface(raw.interface)?;
-    if interface.is_none() && to.needs_interface() {
-        let message = "this address is that of one link; say which by `interface`";
-        return Err(Mistake::at(raw.to.span(), message));
-    }
-    let source = match or_auto(raw.source)? {
-        Auto::Auto => None,
-        Auto::Set((text, span)) => match text.parse::<IpAddr>() {
-            Ok(ip) if ip.is_ipv4() == to.to.is_ipv4() => Some(ip),
-            _ => {
-                let message = "write one of this host's addresses, of the family of `to`";
-                return Err(Mistake::at(span, message));
-            }
-        },
-    };
-    let fits = |rate: BitRate| RATES.contains(&rate);
-    let stuff = match unless_off(raw.stuff, "write the rate of all that leaves, or \"off\"")? {
-        Some((Value(rate), span)) => Some(in_range(rate, span, RATES)?),
-        None => None,
-    };
-    Ok(Channel {
-        name: raw.name.into_inner(),
-        programme,
-        to,
-        interface,
-        source,
-        hops: number(raw.hops, 1, 1..=255)? as u8,
-        class: raw.class.map(Spanned::into_inner),
-        dscp: dscp(raw.dscp)?,
-        rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
-        stuff,
-        burst: burst(raw.burst)?,
-        announced: raw.announce.unwrap_or(false),
-    })
-}
-
-fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
-    let addresses = match raw.address {
-        None => vec![],
-        Some(list) => {
-            let span = list.span();
-            let list = list.into_inner().0;
-            let is_off = list.iter().all(|text| text == "off");
-            let list = if is_off { vec![] } else { list };
-            list.iter().map(|text| address(text, span.clone())).collect::<Checked<_>>()?
-        }
-    };
-    let nets = |list: Vec<Spanned<String>>| {
-        let net = |text: Spanned<String>| {
-            Net::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
-        };
-        list.into_iter().map(|text| Ok((text.span(), net(text)?))).collect::<Checked<Vec<_>>>()
-    };
-    let groups = nets(raw.groups.map(Spanned::into_inner).unwrap_or_default())?;
-    for (span, net) in &groups {
-        let all = net.nth(net.len() - 1).is_some_and(|last| last.is_multicast());
-        if !net.first.is_multicast() || !all {
-            let message = "these are no groups; write some like \"239.192.7.0/28\"";
-            return Err(Mistake::at(span.clone(), message));
-        }
-    }
-    let group_port = match raw.group_port {
-        None => 5004,
-        Some(port) => {
-            let span = port.span();
-            let port = in_range(port.into_inner(), span.clone(), 1024..=65534)?;
-            if !port.is_multiple_of(2) {
-                let message = "RTP has an even port, and RTCP the next; write an even one";
-                return Err(Mistake::at(span, message));
-            }
-            port as u16
-        }
-    };
-    let mut principals: Vec<rtsp::Principal> = Vec::with_capacity(raw.principal.len());
-    for written in raw.principal {
-        let span = written.name.span();
-        let name = written.name.into_inner();
-        if !is_plain_name(&name) {
-            return Err(Mistake::at(span, PLAIN_NAME));
-        }
-        if principals.iter().any(|known| known.name == name) {
-            let message = format!("there is another principal {name:?}; name each once");
-            return Err(Mistake::at(span, message));
-        }
-        let password = base.join(written.password_file.into_inner());
-        let destinations = nets(written.destinations)?.into_iter().map(|(_, net)| net).collect();
-        let records = written.records;
-        principals.push(rtsp::Principal { name, password, destinations, records });
-    }
-    let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
-    let terms = classes.terms(class, burst(raw.burst)?, dscp(raw.dscp)?);
-    let span = raw.class.as_ref().map_or(0..0, Spanned::span);
-    let Terms { class, burst, dscp } = terms.map_err(|message| Mistake::at(span, message))?;
-    Ok(Rtsp {
-        addresses,
-        readers: raw.readers.unwrap_or_default(),
-        groups: groups.into_iter().map(|(_, net)| net).collect(),
-        group_port,
-        interface: interface(raw.interface)?,
-        hops: number(raw.hops, 1, 1..=254)? as u8,
-        class,
-        dscp,
-        burst,
-        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
-        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
-        recorders: raw.recorders.unwrap_or_default(),
-        record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
-        recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,
-        overwrite: raw.overwrite.unwrap_or(false),
-        principals,
-    })
-}
-
-/// Most titles of a channel: a month of a minute each.
-pub(crate) const TITLES_MAX: usize = 50_000;
-
-fn title_path(written: Spanned<String>) -> Checked<String> {
-    let span = written.span();
-    path_at(written.into_inner(), &span)
-}
-
-fn path_at(path: String, span: &Range<usize>) -> Checked<String> {
-    match path.starts_with('/') {
-        true => Ok(path),
-        false => {
-            let message = "write the title's path as in a URL, like \"/films/loop.ts\"";
-            Err(Mistake::at(span.clone(), message))
         }
     }
 }

@@ -7,13 +7,13 @@ use tactus_core::pacer::{DEPTH_MAX, PRIORITIES};
 use tactus_core::units::{BitRate, Nanos};
 use toml::Spanned;
 
-use super::class::{Class, Classes, share_of};
-use super::error::Mistake;
-use super::units::{Value, exact};
-use super::written::{
+use crate::config::class::{Class, Classes, share_of};
+use crate::config::error::Mistake;
+use crate::config::units::{Value, exact};
+use crate::config::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity, unless_off,
 };
-use super::{Auto, GapFrames, Link, raw};
+use crate::config::{Auto, GapFrames, Link, raw};
 
 /// Classes that may be configured: those of a country's channels, each by itself, and 6 KB each.
 const CLASSES_MAX: usize = 1000;
@@ -103,7 +103,7 @@ pub(super) fn classes(
 }
 
 /// Checks one class by itself, as it may be among those that are `known`.
-pub(super) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
+pub(in crate::config) fn one(raw: raw::Class, known: &Classes) -> Checked<Class> {
     let Some(parent) = &raw.parent else { return class(raw, None) };
     let Some((number, _)) = known.find(parent.get_ref()) else {
         let message = format!("there is no class {:?}; write one of them", parent.get_ref());

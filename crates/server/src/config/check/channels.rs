@@ -1,0 +1,128 @@
+//! `[[channel]]`: from what was written to what is sent, when and whereto.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use tactus_core::units::BitRate;
+use toml::Spanned;
+
+use super::{RATES, auto_quantity, interface, or_auto};
+use crate::config::channel::{Channel, List, Output, Programme, When};
+use crate::config::class::Classes;
+use crate::config::error::Mistake;
+use crate::config::units::Value;
+use crate::config::written::{
+    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, unless_off,
+};
+use crate::config::{Auto, raw};
+
+/// Most titles of a channel: a month of a minute each.
+pub(crate) const TITLES_MAX: usize = 50_000;
+
+pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec<Channel>> {
+    let mut all: Vec<Channel> = Vec::with_capacity(raw.len());
+    for written in raw {
+        let (name, to) = (written.name.span(), written.to.span());
+        let class = written.class.as_ref().map(Spanned::span);
+        let next = channel(written)?;
+        next.terms(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
+        if all.iter().any(|known| known.name == next.name) {
+            let message = format!("there is another channel {:?}; name each once", next.name);
+            return Err(Mistake::at(name, message));
+        }
+        if all.iter().any(|known| known.to.to == next.to.to) {
+            return Err(Mistake::at(to, "another channel goes there; give each its own address"));
+        }
+        all.push(next);
+    }
+    Ok(all)
+}
+
+pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
+    if !is_plain_name(raw.name.get_ref()) {
+        return Err(Mistake::at(raw.name.span(), PLAIN_NAME));
+    }
+    let list = match (raw.title, raw.playlist) {
+        (Some(title), None) => List::Titles(vec![title_path(title)?]),
+        (None, Some(playlist)) => {
+            let span = playlist.span();
+            let names = playlist.into_inner().0;
+            if names.is_empty() || names.len() > TITLES_MAX {
+                let message = format!("name one title at least, and {TITLES_MAX} at most");
+                return Err(Mistake::at(span, message));
+            }
+            let paths = names.into_iter().map(|name| path_at(name, &span));
+            List::of(paths.collect::<Checked<_>>()?)
+        }
+        (Some(title), Some(_)) => {
+            let message = "there is a `playlist` too; leave one of them out";
+            return Err(Mistake::at(title.span(), message));
+        }
+        (None, None) => {
+            let message = "say what it sends: `title`, or `playlist` with several";
+            return Err(Mistake::at(raw.name.span(), message));
+        }
+    };
+    let when = |text: Spanned<String>| {
+        When::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+    };
+    let mut timed = Vec::with_capacity(raw.at.len());
+    for entry in raw.at {
+        timed.push((when(entry.time)?, title_path(entry.title)?));
+    }
+    let fill = unless_off(raw.fill, "write a title's path, or \"off\"")?;
+    let fill = fill.map(|(path, span)| path_at(path, &span)).transpose()?;
+    let start = raw.start.map(when).transpose()?;
+    let repeats = raw.repeat.unwrap_or(true);
+    let programme = Programme { list, repeats, start, timed, fill };
+    let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
+    let interface = interface(raw.interface)?;
+    if interface.is_none() && to.needs_interface() {
+        let message = "this address is that of one link; say which by `interface`";
+        return Err(Mistake::at(raw.to.span(), message));
+    }
+    let source = match or_auto(raw.source)? {
+        Auto::Auto => None,
+        Auto::Set((text, span)) => match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_ipv4() == to.to.is_ipv4() => Some(ip),
+            _ => {
+                let message = "write one of this host's addresses, of the family of `to`";
+                return Err(Mistake::at(span, message));
+            }
+        },
+    };
+    let fits = |rate: BitRate| RATES.contains(&rate);
+    let stuff = match unless_off(raw.stuff, "write the rate of all that leaves, or \"off\"")? {
+        Some((Value(rate), span)) => Some(in_range(rate, span, RATES)?),
+        None => None,
+    };
+    Ok(Channel {
+        name: raw.name.into_inner(),
+        programme,
+        to,
+        interface,
+        source,
+        hops: number(raw.hops, 1, 1..=255)? as u8,
+        class: raw.class.map(Spanned::into_inner),
+        dscp: dscp(raw.dscp)?,
+        rate: auto_quantity(raw.rate, fits, "write a rate from 1 kbit/s to 100 Gbit/s")?,
+        stuff,
+        burst: burst(raw.burst)?,
+        announced: raw.announce.unwrap_or(false),
+    })
+}
+
+fn title_path(written: Spanned<String>) -> Checked<String> {
+    let span = written.span();
+    path_at(written.into_inner(), &span)
+}
+
+fn path_at(path: String, span: &Range<usize>) -> Checked<String> {
+    match path.starts_with('/') {
+        true => Ok(path),
+        false => {
+            let message = "write the title's path as in a URL, like \"/films/loop.ts\"";
+            Err(Mistake::at(span.clone(), message))
+        }
+    }
+}

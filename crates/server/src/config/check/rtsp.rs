@@ -1,0 +1,92 @@
+//! `[rtsp]`: from what was written to who may do what, and which groups may be used.
+
+use std::path::Path;
+
+use tactus_core::units::BitRate;
+use toml::Spanned;
+
+use super::{RATES, address, interface};
+use crate::config::class::{Classes, Terms};
+use crate::config::error::Mistake;
+use crate::config::raw;
+use crate::config::rtsp::{self, Net, Rtsp};
+use crate::config::written::{
+    Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity,
+};
+
+pub(super) fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
+    let addresses = match raw.address {
+        None => vec![],
+        Some(list) => {
+            let span = list.span();
+            let list = list.into_inner().0;
+            let is_off = list.iter().all(|text| text == "off");
+            let list = if is_off { vec![] } else { list };
+            list.iter().map(|text| address(text, span.clone())).collect::<Checked<_>>()?
+        }
+    };
+    let nets = |list: Vec<Spanned<String>>| {
+        let net = |text: Spanned<String>| {
+            Net::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+        };
+        list.into_iter().map(|text| Ok((text.span(), net(text)?))).collect::<Checked<Vec<_>>>()
+    };
+    let groups = nets(raw.groups.map(Spanned::into_inner).unwrap_or_default())?;
+    for (span, net) in &groups {
+        let all = net.nth(net.len() - 1).is_some_and(|last| last.is_multicast());
+        if !net.first.is_multicast() || !all {
+            let message = "these are no groups; write some like \"239.192.7.0/28\"";
+            return Err(Mistake::at(span.clone(), message));
+        }
+    }
+    let group_port = match raw.group_port {
+        None => 5004,
+        Some(port) => {
+            let span = port.span();
+            let port = in_range(port.into_inner(), span.clone(), 1024..=65534)?;
+            if !port.is_multiple_of(2) {
+                let message = "RTP has an even port, and RTCP the next; write an even one";
+                return Err(Mistake::at(span, message));
+            }
+            port as u16
+        }
+    };
+    let mut principals: Vec<rtsp::Principal> = Vec::with_capacity(raw.principal.len());
+    for written in raw.principal {
+        let span = written.name.span();
+        let name = written.name.into_inner();
+        if !is_plain_name(&name) {
+            return Err(Mistake::at(span, PLAIN_NAME));
+        }
+        if principals.iter().any(|known| known.name == name) {
+            let message = format!("there is another principal {name:?}; name each once");
+            return Err(Mistake::at(span, message));
+        }
+        let password = base.join(written.password_file.into_inner());
+        let destinations = nets(written.destinations)?.into_iter().map(|(_, net)| net).collect();
+        let records = written.records;
+        principals.push(rtsp::Principal { name, password, destinations, records });
+    }
+    let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
+    let terms = classes.terms(class, burst(raw.burst)?, dscp(raw.dscp)?);
+    let span = raw.class.as_ref().map_or(0..0, Spanned::span);
+    let Terms { class, burst, dscp } = terms.map_err(|message| Mistake::at(span, message))?;
+    Ok(Rtsp {
+        addresses,
+        readers: raw.readers.unwrap_or_default(),
+        groups: groups.into_iter().map(|(_, net)| net).collect(),
+        group_port,
+        interface: interface(raw.interface)?,
+        hops: number(raw.hops, 1, 1..=254)? as u8,
+        class,
+        dscp,
+        burst,
+        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
+        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        recorders: raw.recorders.unwrap_or_default(),
+        record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
+        recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,
+        overwrite: raw.overwrite.unwrap_or(false),
+        principals,
+    })
+}
