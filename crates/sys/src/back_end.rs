@@ -17,6 +17,7 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
+use crate::directions::FEW;
 use crate::frames::{PacketSocketLink, XdpLink};
 use crate::gaps::{GapCounters, GapLink, GapTerms};
 use crate::outlet::{self, Cutting, UdpLink};
@@ -62,13 +63,14 @@ impl BackEnd {
         matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
 
-    fn open(self, tick: Nanos) -> io::Result<Box<dyn PacketPort>> {
+    fn open(self, use_of: Use) -> io::Result<Box<dyn PacketPort>> {
+        let Use { tick, destinations } = use_of;
         Ok(match self {
             Self::Sendmmsg => Box::new(UdpLink::new()),
             Self::IoUring => Box::new(UringLink::new()?),
-            Self::Txtime => Box::new(TxtimeLink::open(tick)?),
-            Self::PacketSocket => Box::new(PacketSocketLink::new()?),
-            Self::Xdp => Box::new(XdpLink::new()?),
+            Self::Txtime => Box::new(TxtimeLink::open(tick, destinations)?),
+            Self::PacketSocket => Box::new(PacketSocketLink::new(destinations)?),
+            Self::Xdp => Box::new(XdpLink::new(destinations)?),
             Self::GapFrames => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
         })
     }
@@ -80,10 +82,10 @@ impl BackEnd {
             Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
             // Only where there is something that keeps the time.
             Self::Txtime => {
-                TxtimeLink::open(MILLISECOND)?;
+                TxtimeLink::open(MILLISECOND, FEW)?;
                 Ok(Box::new(TxtimeLink::on_loopback(MILLISECOND)?))
             }
-            other => other.open(MILLISECOND),
+            other => other.open(Use { tick: MILLISECOND, destinations: FEW }),
         }
     }
 }
@@ -105,6 +107,15 @@ pub struct Candidate {
     pub gathered: Option<Nanos>,
 }
 
+/// What a port is used for.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// How often somebody sends.
+    pub tick: Nanos,
+    /// To how many; more cost more each.
+    pub destinations: usize,
+}
+
 /// What was taken.
 pub struct Chosen {
     /// It.
@@ -124,20 +135,20 @@ pub struct Chosen {
 }
 
 /// Takes a link that is kept full, or what there is without it.
-pub fn choose_gaps(terms: &GapTerms, tick: Nanos) -> Chosen {
-    match GapLink::open(terms, clock::now()) {
+pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
+    match GapLink::open(terms, use_of.destinations, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
             let gauge = Gauge::read(&[BackEnd::Sendmmsg]);
             Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, gauge, None) }
         }
-        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, tick) },
+        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, use_of) },
     }
 }
 
 /// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that lets each datagram
-/// leave at its own time where it can be had, else the cheapest. A `tick` is how often somebody sends.
-pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
+/// leave at its own time where it can be had, else the cheapest.
+pub fn choose(wanted: Option<BackEnd>, use_of: Use) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
         None => !back_end.is_bypass(),
@@ -156,7 +167,7 @@ pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
     order.extend(cheapest.map(|(_, back_end)| back_end));
     let mut refused = None;
     for back_end in order {
-        match back_end.open(tick) {
+        match back_end.open(use_of) {
             Ok(port) => return chosen(port, back_end, gauge, refused),
             Err(error) => refused = refused.or(Some((back_end, error))),
         }
@@ -401,9 +412,11 @@ mod tests {
         assert_eq!(rounds(&[(910, 700); 20]), (920, 330));
     }
 
+    const USE: Use = Use { tick: MILLISECOND, destinations: FEW };
+
     #[test]
     fn who_goes_on_measuring_has_the_one_that_was_taken() {
-        let mut chosen = choose(None, MILLISECOND);
+        let mut chosen = choose(None, USE);
         chosen.gauge.round();
         let found = chosen.gauge.candidates();
         let back_ends: Vec<BackEnd> = found.iter().map(|it| it.back_end).collect();
@@ -416,7 +429,7 @@ mod tests {
         let rate = tactus_core::units::BitRate(1_000_000_000);
         let device = "lo".to_owned();
         let terms = GapTerms { device, rate, overhead: 24, ahead: MILLISECOND.times(2) };
-        let chosen = choose_gaps(&terms, MILLISECOND);
+        let chosen = choose_gaps(&terms, USE);
         assert!(chosen.gaps.is_none() && !chosen.back_end.is_bypass());
         let (refused, why) = chosen.refused.unwrap();
         assert_eq!((refused, why.raw_os_error()), (BackEnd::GapFrames, Some(libc::ENODEV)));
@@ -425,7 +438,7 @@ mod tests {
     #[test]
     fn what_is_chosen_sends_and_what_is_refused_is_told() {
         for wanted in BackEnd::ALL.map(Some).into_iter().chain([None]) {
-            let mut chosen = choose(wanted, MILLISECOND);
+            let mut chosen = choose(wanted, USE);
             let is_wanted = wanted.is_none_or(|wanted| wanted == chosen.back_end);
             assert!(is_wanted || chosen.refused.is_some());
             assert!(wanted.is_some() || !chosen.back_end.is_bypass());

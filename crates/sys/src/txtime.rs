@@ -17,7 +17,7 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::{MonoTime, Nanos};
 
 use self::timed::Timed;
-use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
 use crate::held::{Held, Kept, Offered};
 use crate::outlet::{Cutting, UdpLink, cookie, set_time};
 
@@ -40,11 +40,11 @@ const LEAVES: Nanos = Nanos::from_micros(250);
 const UNDER_WAY_MAX: usize = 4096;
 
 impl TxtimeLink {
-    /// The port, for whoever sends once in a `tick`.
+    /// The port, for whoever sends once in a `tick`, to so many destinations.
     ///
     /// # Errors
     /// When no device keeps packets until their time; what the kernel says.
-    pub fn open(tick: Nanos) -> io::Result<Self> {
+    pub fn open(tick: Nanos, destinations: usize) -> io::Result<Self> {
         let mut timed = Timed::new(ahead(tick))?;
         let Some(kept) = timed.kept() else {
             let why = "no device has the queueing discipline fq (tc qdisc)";
@@ -56,7 +56,7 @@ impl TxtimeLink {
             let (routes, devices) = timed.look();
             give_times(directions::find(routes, devices, question), question)
         };
-        Self::with(tick, under_way_max, Directions::new(find)?)
+        Self::with(tick, under_way_max, Directions::new(destinations, find)?)
     }
 
     /// The same on the loopback as it is, which keeps nothing: to measure and to test with.
@@ -65,7 +65,7 @@ impl TxtimeLink {
     /// What the kernel says.
     pub fn on_loopback(tick: Nanos) -> io::Result<Self> {
         let find = |question: &Question| give_times(directions::find_here(question), question);
-        Self::with(tick, UNDER_WAY_MAX, Directions::new(find)?)
+        Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, find)?)
     }
 
     fn with(tick: Nanos, under_way_max: usize, directions: Directions) -> io::Result<Self> {
