@@ -90,6 +90,14 @@ impl BackEnd {
     }
 }
 
+impl BackEnd {
+    /// By `so_txtime` what leaves by a device without `fq` is kept until its time, and copied for it.
+    fn other_way_on_loopback(self) -> Option<Box<dyn PacketPort>> {
+        let port = (self == Self::Txtime).then(|| TxtimeLink::alone(MILLISECOND))?;
+        Some(Box::new(port.ok()?))
+    }
+}
+
 impl fmt::Display for BackEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -214,6 +222,8 @@ pub struct Gauge {
 struct Gauged {
     back_end: BackEnd,
     port: io::Result<Box<dyn PacketPort>>,
+    /// The same where it goes the other way, if it has two; the dearer one counts.
+    other_way: Option<Box<dyn PacketPort>>,
     /// What the last few rounds have found.
     single: VecDeque<Nanos>,
     gathered: VecDeque<Nanos>,
@@ -231,7 +241,11 @@ impl Gauge {
     /// One that has measured as often as it takes to know something.
     fn read(back_ends: &[BackEnd]) -> Self {
         let stage = Stage::new().ok();
-        let open = |&back_end: &BackEnd| Gauged::over(back_end, back_end.on_loopback());
+        let open = |&back_end: &BackEnd| {
+            let port = back_end.on_loopback();
+            let other_way = port.as_ref().ok().and_then(|_| back_end.other_way_on_loopback());
+            Gauged { other_way, ..Gauged::over(back_end, port) }
+        };
         let gauged = stage.iter().flat_map(|_| back_ends).map(open).collect();
         let mut gauge = Self { stage, gauged, rounds: 0 };
         gauge.settle();
@@ -254,9 +268,13 @@ impl Gauge {
     /// Measures each once more; they take turns.
     pub fn round(&mut self) {
         let Some(stage) = &self.stage else { return };
-        for Gauged { port, single, gathered, .. } in &mut self.gauged {
+        for Gauged { port, other_way, single, gathered, .. } in &mut self.gauged {
             let Ok(port) = port else { continue };
-            add(single, stage.cost(port.as_mut(), 1));
+            let other = other_way.as_mut().and_then(|other| stage.cost(other.as_mut(), 1));
+            add(
+                single,
+                stage.cost(port.as_mut(), 1).map(|own| other.map_or(own, |it| it.max(own))),
+            );
             if port.segments_max() > 1 {
                 add(gathered, stage.cost(port.as_mut(), 7));
             }
@@ -293,7 +311,14 @@ impl Gauge {
 impl Gauged {
     fn over(back_end: BackEnd, port: io::Result<Box<dyn PacketPort>>) -> Self {
         let last = || VecDeque::with_capacity(ROUNDS);
-        Self { back_end, port, single: last(), gathered: last(), counts: Costs::default() }
+        Self {
+            back_end,
+            port,
+            other_way: None,
+            single: last(),
+            gathered: last(),
+            counts: Costs::default(),
+        }
     }
 
     fn last(&self) -> Costs {
@@ -370,9 +395,12 @@ impl Stage {
         described.extend((rest > 0).then(|| message(rest)));
         let parts = [&BODY[..]; BATCH];
         let batch = Batch { messages: &described, parts: &parts };
+        // Whoever keeps times keeps them for a moment.
         let now = clock::now();
-        let due = &[now; BATCH][..described.len()];
-        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, due);
+        let due = if port.ahead() > Nanos(0) { now + Nanos(1) } else { now };
+        let all = &[due; BATCH][..described.len()];
+        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, all);
+        port.turn(due, due);
         let taken = &described[..gone.messages];
         taken.iter().map(|message| u64::from(message.parts)).sum()
     }
@@ -413,6 +441,16 @@ mod tests {
     }
 
     const USE: Use = Use { tick: MILLISECOND, destinations: FEW };
+
+    #[test]
+    fn what_a_port_keeps_until_its_time_is_sent_while_its_cost_is_taken() {
+        let mut kept = BackEnd::Txtime.other_way_on_loopback().unwrap();
+        let stage = Stage::new().unwrap();
+        stage.settle(kept.as_mut());
+        assert!(stage.cost(kept.as_mut(), 1).is_some_and(|cost| cost > Nanos(0)));
+        assert_eq!(kept.turn(clock::now(), MonoTime(0)), None, "all have left");
+        assert!(BackEnd::Sendmmsg.other_way_on_loopback().is_none());
+    }
 
     #[test]
     fn who_goes_on_measuring_has_the_one_that_was_taken() {

@@ -170,8 +170,9 @@ impl Directions {
         self.known.get(place).map_or(0, |known| known.key.cookie ^ known.until.0)
     }
 
-    /// Takes in what has been answered.
-    pub(crate) fn take_answers(&mut self, now: MonoTime) {
+    /// Takes in what has been answered; whether anything has.
+    pub(crate) fn take_answers(&mut self, now: MonoTime) -> bool {
+        let mut has_come = false;
         while let Some(Answer { key, found }) = self.answers.pop() {
             let place = self.place(&key);
             // It may have been forgotten meanwhile.
@@ -179,7 +180,9 @@ impl Directions {
                 let until = now + holds(&key);
                 *known = Known { key, found: Some(found), until, is_asked: false };
             }
+            has_come = true;
         }
+        has_come
     }
 
     fn set(&mut self, place: usize, known: Known) {
