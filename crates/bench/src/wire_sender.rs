@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<()> {
             // The queueing discipline counts what it is given.
             let terms =
                 GapTerms { device: options.device.clone(), rate, overhead: 0, ahead: AHEAD };
-            let mut port = GapLink::open(&terms, clock::now())?;
+            let mut port = GapLink::open(&terms, options.streams.into(), clock::now())?;
             serve(&mut port, &outlet, Agenda::new(options, begin))
         }
         Keeper::Ticks => serve(&mut UdpLink::new(), &outlet, Agenda::new(options, begin)),

@@ -17,6 +17,7 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
+use crate::directions::FEW;
 use crate::frames::{PacketSocketLink, XdpLink};
 use crate::gaps::{GapCounters, GapLink, GapTerms};
 use crate::outlet::{self, Cutting, UdpLink};
@@ -62,13 +63,14 @@ impl BackEnd {
         matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
 
-    fn open(self, tick: Nanos) -> io::Result<Box<dyn PacketPort>> {
+    fn open(self, use_of: Use) -> io::Result<Box<dyn PacketPort>> {
+        let Use { tick, destinations } = use_of;
         Ok(match self {
             Self::Sendmmsg => Box::new(UdpLink::new()),
             Self::IoUring => Box::new(UringLink::new()?),
-            Self::Txtime => Box::new(TxtimeLink::open(tick)?),
-            Self::PacketSocket => Box::new(PacketSocketLink::new()?),
-            Self::Xdp => Box::new(XdpLink::new()?),
+            Self::Txtime => Box::new(TxtimeLink::open(tick, destinations)?),
+            Self::PacketSocket => Box::new(PacketSocketLink::new(destinations)?),
+            Self::Xdp => Box::new(XdpLink::new(destinations)?),
             Self::GapFrames => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
         })
     }
@@ -80,11 +82,19 @@ impl BackEnd {
             Self::Xdp => Ok(Box::new(XdpLink::on_loopback()?)),
             // Only where there is something that keeps the time.
             Self::Txtime => {
-                TxtimeLink::open(MILLISECOND)?;
+                TxtimeLink::open(MILLISECOND, FEW)?;
                 Ok(Box::new(TxtimeLink::on_loopback(MILLISECOND)?))
             }
-            other => other.open(MILLISECOND),
+            other => other.open(Use { tick: MILLISECOND, destinations: FEW }),
         }
+    }
+}
+
+impl BackEnd {
+    /// By `so_txtime` what leaves by a device without `fq` is kept until its time, and copied for it.
+    fn other_way_on_loopback(self) -> Option<Box<dyn PacketPort>> {
+        let port = (self == Self::Txtime).then(|| TxtimeLink::alone(MILLISECOND))?;
+        Some(Box::new(port.ok()?))
     }
 }
 
@@ -103,6 +113,15 @@ pub struct Candidate {
     pub single: Result<Nanos, String>,
     /// CPU time of each of seven that leave as one message.
     pub gathered: Option<Nanos>,
+}
+
+/// What a port is used for.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// How often somebody sends.
+    pub tick: Nanos,
+    /// To how many; more cost more each.
+    pub destinations: usize,
 }
 
 /// What was taken.
@@ -124,20 +143,20 @@ pub struct Chosen {
 }
 
 /// Takes a link that is kept full, or what there is without it.
-pub fn choose_gaps(terms: &GapTerms, tick: Nanos) -> Chosen {
-    match GapLink::open(terms, clock::now()) {
+pub fn choose_gaps(terms: &GapTerms, use_of: Use) -> Chosen {
+    match GapLink::open(terms, use_of.destinations, clock::now()) {
         Ok(link) => {
             let gaps = Some(link.counters());
             let gauge = Gauge::read(&[BackEnd::Sendmmsg]);
             Chosen { gaps, ..chosen(Box::new(link), BackEnd::GapFrames, gauge, None) }
         }
-        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, tick) },
+        Err(error) => Chosen { refused: Some((BackEnd::GapFrames, error)), ..choose(None, use_of) },
     }
 }
 
 /// Measures `wanted`, or all that bypass nothing, 10 ms of CPU time for each. Takes the one that lets each datagram
-/// leave at its own time where it can be had, else the cheapest. A `tick` is how often somebody sends.
-pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
+/// leave at its own time where it can be had, else the cheapest.
+pub fn choose(wanted: Option<BackEnd>, use_of: Use) -> Chosen {
     let looked_at = |back_end: &BackEnd| match wanted {
         Some(wanted) => *back_end == wanted || *back_end == BackEnd::Sendmmsg,
         None => !back_end.is_bypass(),
@@ -156,7 +175,7 @@ pub fn choose(wanted: Option<BackEnd>, tick: Nanos) -> Chosen {
     order.extend(cheapest.map(|(_, back_end)| back_end));
     let mut refused = None;
     for back_end in order {
-        match back_end.open(tick) {
+        match back_end.open(use_of) {
             Ok(port) => return chosen(port, back_end, gauge, refused),
             Err(error) => refused = refused.or(Some((back_end, error))),
         }
@@ -203,6 +222,8 @@ pub struct Gauge {
 struct Gauged {
     back_end: BackEnd,
     port: io::Result<Box<dyn PacketPort>>,
+    /// The same where it goes the other way, if it has two; the dearer one counts.
+    other_way: Option<Box<dyn PacketPort>>,
     /// What the last few rounds have found.
     single: VecDeque<Nanos>,
     gathered: VecDeque<Nanos>,
@@ -220,7 +241,11 @@ impl Gauge {
     /// One that has measured as often as it takes to know something.
     fn read(back_ends: &[BackEnd]) -> Self {
         let stage = Stage::new().ok();
-        let open = |&back_end: &BackEnd| Gauged::over(back_end, back_end.on_loopback());
+        let open = |&back_end: &BackEnd| {
+            let port = back_end.on_loopback();
+            let other_way = port.as_ref().ok().and_then(|_| back_end.other_way_on_loopback());
+            Gauged { other_way, ..Gauged::over(back_end, port) }
+        };
         let gauged = stage.iter().flat_map(|_| back_ends).map(open).collect();
         let mut gauge = Self { stage, gauged, rounds: 0 };
         gauge.settle();
@@ -243,9 +268,13 @@ impl Gauge {
     /// Measures each once more; they take turns.
     pub fn round(&mut self) {
         let Some(stage) = &self.stage else { return };
-        for Gauged { port, single, gathered, .. } in &mut self.gauged {
+        for Gauged { port, other_way, single, gathered, .. } in &mut self.gauged {
             let Ok(port) = port else { continue };
-            add(single, stage.cost(port.as_mut(), 1));
+            let other = other_way.as_mut().and_then(|other| stage.cost(other.as_mut(), 1));
+            add(
+                single,
+                stage.cost(port.as_mut(), 1).map(|own| other.map_or(own, |it| it.max(own))),
+            );
             if port.segments_max() > 1 {
                 add(gathered, stage.cost(port.as_mut(), 7));
             }
@@ -282,7 +311,14 @@ impl Gauge {
 impl Gauged {
     fn over(back_end: BackEnd, port: io::Result<Box<dyn PacketPort>>) -> Self {
         let last = || VecDeque::with_capacity(ROUNDS);
-        Self { back_end, port, single: last(), gathered: last(), counts: Costs::default() }
+        Self {
+            back_end,
+            port,
+            other_way: None,
+            single: last(),
+            gathered: last(),
+            counts: Costs::default(),
+        }
     }
 
     fn last(&self) -> Costs {
@@ -359,9 +395,12 @@ impl Stage {
         described.extend((rest > 0).then(|| message(rest)));
         let parts = [&BODY[..]; BATCH];
         let batch = Batch { messages: &described, parts: &parts };
+        // Whoever keeps times keeps them for a moment.
         let now = clock::now();
-        let due = &[now; BATCH][..described.len()];
-        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, due);
+        let due = if port.ahead() > Nanos(0) { now + Nanos(1) } else { now };
+        let all = &[due; BATCH][..described.len()];
+        let gone = port.send_timed(now, SocketHandle(self.outlet.as_raw_fd()), batch, all);
+        port.turn(due, due);
         let taken = &described[..gone.messages];
         taken.iter().map(|message| u64::from(message.parts)).sum()
     }
@@ -401,9 +440,21 @@ mod tests {
         assert_eq!(rounds(&[(910, 700); 20]), (920, 330));
     }
 
+    const USE: Use = Use { tick: MILLISECOND, destinations: FEW };
+
+    #[test]
+    fn what_a_port_keeps_until_its_time_is_sent_while_its_cost_is_taken() {
+        let mut kept = BackEnd::Txtime.other_way_on_loopback().unwrap();
+        let stage = Stage::new().unwrap();
+        stage.settle(kept.as_mut());
+        assert!(stage.cost(kept.as_mut(), 1).is_some_and(|cost| cost > Nanos(0)));
+        assert_eq!(kept.turn(clock::now(), MonoTime(0)), None, "all have left");
+        assert!(BackEnd::Sendmmsg.other_way_on_loopback().is_none());
+    }
+
     #[test]
     fn who_goes_on_measuring_has_the_one_that_was_taken() {
-        let mut chosen = choose(None, MILLISECOND);
+        let mut chosen = choose(None, USE);
         chosen.gauge.round();
         let found = chosen.gauge.candidates();
         let back_ends: Vec<BackEnd> = found.iter().map(|it| it.back_end).collect();
@@ -416,7 +467,7 @@ mod tests {
         let rate = tactus_core::units::BitRate(1_000_000_000);
         let device = "lo".to_owned();
         let terms = GapTerms { device, rate, overhead: 24, ahead: MILLISECOND.times(2) };
-        let chosen = choose_gaps(&terms, MILLISECOND);
+        let chosen = choose_gaps(&terms, USE);
         assert!(chosen.gaps.is_none() && !chosen.back_end.is_bypass());
         let (refused, why) = chosen.refused.unwrap();
         assert_eq!((refused, why.raw_os_error()), (BackEnd::GapFrames, Some(libc::ENODEV)));
@@ -425,7 +476,7 @@ mod tests {
     #[test]
     fn what_is_chosen_sends_and_what_is_refused_is_told() {
         for wanted in BackEnd::ALL.map(Some).into_iter().chain([None]) {
-            let mut chosen = choose(wanted, MILLISECOND);
+            let mut chosen = choose(wanted, USE);
             let is_wanted = wanted.is_none_or(|wanted| wanted == chosen.back_end);
             assert!(is_wanted || chosen.refused.is_some());
             assert!(wanted.is_some() || !chosen.back_end.is_bypass());

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,8 @@ use crate::routes::{Device, Routes};
 /// What is known of the destinations of a port.
 pub(crate) struct Directions {
     known: Vec<Known>,
+    /// When there are as many, those that nobody asks for any more are forgotten.
+    known_max: usize,
     /// Where in `known` a destination is, by its hash: small, so that looking for one costs little memory.
     places: Box<[u16]>,
     questions: Producer<Question>,
@@ -100,31 +103,42 @@ struct Answer {
     found: Found,
 }
 
-/// Places for destinations: twice as many as there are, or looking for one takes long. When they are full, all
-/// are forgotten and asked again.
-const PLACES: usize = 8192;
-const KNOWN_MAX: usize = PLACES / 2;
+/// Destinations of whoever only measures.
+pub(crate) const FEW: usize = 64;
+/// Destinations that are known at most, as their numbers are small, and at least, however many are wanted.
+const KNOWN: RangeInclusive<usize> = FEW..=32_768;
 const NOBODY: u16 = u16::MAX;
+const _: () = assert!(*KNOWN.end() <= NOBODY as usize);
 /// How long an answer holds at most. The kernel forgets a neighbour after 30 s at the earliest.
 const HOLDS: Nanos = SECOND.times(5);
 /// Questions under way.
 const QUESTIONS: usize = 256;
 
 impl Directions {
-    /// Nothing is known; `find` is asked, on a thread of its own.
-    pub(crate) fn new(find: impl FnMut(&Question) -> Found + Send + 'static) -> io::Result<Self> {
+    /// Nothing is known, of as many destinations as there will be; `find` is asked, on a thread of its own.
+    pub(crate) fn new(
+        destinations: usize,
+        find: impl FnMut(&Question) -> Found + Send + 'static,
+    ) -> io::Result<Self> {
         let (questions, asked) = ring(QUESTIONS);
         let (answered, answers) = ring(QUESTIONS);
         let resolver = Resolver::start(asked, answered, find)?;
-        let known = Vec::with_capacity(KNOWN_MAX);
-        let places = vec![NOBODY; PLACES].into_boxed_slice();
-        Ok(Self { known, places, questions, answers, resolver })
+        // A quarter for those that have just ended.
+        let known_max = (destinations + destinations / 4).clamp(*KNOWN.start(), *KNOWN.end());
+        let known = Vec::with_capacity(known_max);
+        // Twice as many, or looking for one takes long.
+        let places = vec![NOBODY; 2 * known_max.next_power_of_two()].into_boxed_slice();
+        Ok(Self { known, known_max, places, questions, answers, resolver })
     }
 
     /// What is known of a destination; asks for what is not.
     pub(crate) fn look(&mut self, now: MonoTime, outlet: SocketHandle, key: Key) -> Direction {
-        let place = self.place(&key);
+        let mut place = self.place(&key);
         let known = self.known.get(usize::from(self.places[place])).copied();
+        if known.is_none() && self.known.len() >= self.known_max {
+            self.make_room(now);
+            place = self.place(&key);
+        }
         match known {
             Some(Known { found: Some(found), until, .. }) if now < until => {
                 return Direction::Fresh(found);
@@ -152,12 +166,13 @@ impl Directions {
 
     /// Reads what [`look`](Self::look) reads, for whoever asks for many at once: a number without a meaning.
     pub(crate) fn look_up(&self, key: &Key) -> u64 {
-        let place = usize::from(self.places[key.hash() % PLACES]);
+        let place = usize::from(self.places[self.first_place(key)]);
         self.known.get(place).map_or(0, |known| known.key.cookie ^ known.until.0)
     }
 
-    /// Takes in what has been answered.
-    pub(crate) fn take_answers(&mut self, now: MonoTime) {
+    /// Takes in what has been answered; whether anything has.
+    pub(crate) fn take_answers(&mut self, now: MonoTime) -> bool {
+        let mut has_come = false;
         while let Some(Answer { key, found }) = self.answers.pop() {
             let place = self.place(&key);
             // It may have been forgotten meanwhile.
@@ -165,7 +180,9 @@ impl Directions {
                 let until = now + holds(&key);
                 *known = Known { key, found: Some(found), until, is_asked: false };
             }
+            has_come = true;
         }
+        has_come
     }
 
     fn set(&mut self, place: usize, known: Known) {
@@ -178,17 +195,31 @@ impl Directions {
         }
     }
 
-    /// Where `key` is, or would be.
-    fn place(&mut self, key: &Key) -> usize {
-        if self.known.len() >= KNOWN_MAX {
+    /// Forgets those that have not been asked for since their answer was too old to hold; all, when that is nobody.
+    fn make_room(&mut self, now: MonoTime) {
+        self.known.retain(|known| known.is_asked || now < known.until + HOLDS);
+        if self.known.len() >= self.known_max {
             self.known.clear();
-            self.places.fill(NOBODY);
         }
-        let mut place = key.hash() % PLACES;
+        self.places.fill(NOBODY);
+        for nth in 0..self.known.len() {
+            let place = self.place(&self.known[nth].key);
+            self.places[place] = nth as u16;
+        }
+    }
+
+    /// Where `key` is, or would be.
+    fn place(&self, key: &Key) -> usize {
+        let mut place = self.first_place(key);
         while self.known.get(usize::from(self.places[place])).is_some_and(|it| it.key != *key) {
-            place = (place + 1) % PLACES;
+            place = (place + 1) & (self.places.len() - 1);
         }
         place
+    }
+
+    /// The place that `key` would like best; there are a power of two of them.
+    fn first_place(&self, key: &Key) -> usize {
+        key.hash() & (self.places.len() - 1)
     }
 }
 
@@ -343,6 +374,7 @@ mod tests {
     use super::*;
     use crate::clock;
     use std::net::Ipv4Addr;
+    use std::sync::atomic::AtomicU64;
 
     const OUTLET: SocketHandle = SocketHandle(-1);
 
@@ -361,7 +393,7 @@ mod tests {
 
     #[test]
     fn an_answer_holds_and_is_then_asked_for_again() {
-        let mut directions = Directions::new(|_| Found::Unresolved).unwrap();
+        let mut directions = Directions::new(4096, |_| Found::Unresolved).unwrap();
         let begin = MonoTime(SECOND.0);
         assert_eq!(ask(&mut directions, begin, 7), Direction::Unknown);
         wait(&mut directions, begin, 7, Direction::Fresh(Found::Unresolved));
@@ -371,9 +403,31 @@ mod tests {
     }
 
     #[test]
+    fn of_as_many_destinations_as_were_said_all_stay_known() {
+        for destinations in [1_000, 8_192] {
+            let asked = Arc::new(AtomicU64::new(0));
+            let count = Arc::clone(&asked);
+            let mut directions = Directions::new(destinations as usize, move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                way()
+            })
+            .unwrap();
+            let begin = MonoTime(SECOND.0);
+            // In turns, as streams come.
+            for _ in 0..3 {
+                for to in 0..destinations {
+                    wait(&mut directions, begin, to, Direction::Fresh(way()));
+                }
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), u64::from(destinations));
+        }
+    }
+
+    #[test]
     fn destinations_beyond_those_that_there_is_room_for_are_asked_again() {
-        let mut directions = Directions::new(|_| Found::Elsewhere).unwrap();
-        for nth in 0..(KNOWN_MAX as u32 + 500) {
+        let mut directions = Directions::new(4096, |_| Found::Elsewhere).unwrap();
+        let known_max = directions.known_max;
+        for nth in 0..(known_max as u32 + 500) {
             let key = Key { cookie: 1, to: IpAddr::V4(nth.into()) };
             while ask(&mut directions, clock::now(), nth) == Direction::Unknown && {
                 let place = directions.place(&key);
@@ -381,8 +435,23 @@ mod tests {
             } {
                 directions.take_answers(clock::now());
             }
-            assert!(directions.known.len() <= KNOWN_MAX);
+            assert!(directions.known.len() <= known_max);
         }
+    }
+
+    #[test]
+    fn those_that_have_ended_make_room_for_others_and_the_others_stay() {
+        let mut directions = Directions::new(800, |_| way()).unwrap();
+        let begin = MonoTime(SECOND.0);
+        let later = begin + SECOND.times(20);
+        (0..300).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
+        (300..1000).for_each(|to| wait(&mut directions, later, to, Direction::Fresh(way())));
+        assert_eq!(directions.known.len(), directions.known_max);
+        wait(&mut directions, later, 1000, Direction::Fresh(way()));
+        assert_eq!(directions.known.len(), 701);
+        let mut ask = |to| ask(&mut directions, later, to);
+        assert!((300..=1000).all(|to| ask(to) == Direction::Fresh(way())));
+        assert_eq!(ask(0), Direction::Unknown);
     }
 
     /// A way past the kernel.
@@ -394,7 +463,7 @@ mod tests {
 
     #[test]
     fn destinations_that_began_together_do_not_ask_together() {
-        let mut directions = Directions::new(|_| way()).unwrap();
+        let mut directions = Directions::new(4096, |_| way()).unwrap();
         let begin = MonoTime(SECOND.0);
         (0..1000).for_each(|to| wait(&mut directions, begin, to, Direction::Fresh(way())));
         let fresh: Vec<usize> = (0..=50)
@@ -411,7 +480,7 @@ mod tests {
         let (sender, answers) = std::sync::mpsc::channel::<()>();
         let is_held = Arc::new(AtomicBool::new(false));
         let holds = Arc::clone(&is_held);
-        let mut directions = Directions::new(move |_| {
+        let mut directions = Directions::new(4096, move |_| {
             if holds.load(Ordering::Relaxed) {
                 // Until the other end is gone.
                 answers.recv().unwrap_err();

@@ -19,7 +19,7 @@ use tactus_core::units::MonoTime;
 
 use self::packet_socket::PacketSocket;
 use self::rings::Rings;
-use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
 use crate::frame::Route;
 use crate::outlet::{MESSAGES_MAX, UdpLink, cookie};
 use crate::routes::Routes;
@@ -66,11 +66,12 @@ pub(crate) enum Lack {
 const DEVICES_MAX: usize = 16;
 
 impl<D: Device> FrameLink<D> {
-    /// Binds every device that carries Ethernet frames, in the network namespace of the caller.
+    /// Binds every device that carries Ethernet frames, in the network namespace of the caller, to send to so many
+    /// destinations.
     ///
     /// # Errors
     /// When there is none, or none may be bound: `EPERM` without `CAP_NET_RAW`.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(destinations: usize) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let (mut bound, mut devices) = (vec![], vec![]);
@@ -87,7 +88,7 @@ impl<D: Device> FrameLink<D> {
             return Err(last);
         }
         let find = move |question: &Question| directions::find(&mut routes, &devices, question);
-        Ok(Self::over(bound, Directions::new(find)?))
+        Ok(Self::over(bound, Directions::new(destinations, find)?))
     }
 
     /// Binds the loopback, where all that is sent comes back to this host, when it is IPv6: to measure and to
@@ -97,7 +98,7 @@ impl<D: Device> FrameLink<D> {
     /// As [`Self::new`].
     pub(crate) fn on_loopback() -> io::Result<Self> {
         let device = D::bind(crate::datagrams::interface("lo")?)?;
-        Ok(Self::over(vec![Some(device)], Directions::new(directions::find_here)?))
+        Ok(Self::over(vec![Some(device)], Directions::new(FEW, directions::find_here)?))
     }
 
     fn over(devices: Vec<Option<D>>, directions: Directions) -> Self {

@@ -21,7 +21,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use self::device::Device;
 use self::ring::{Content, Laid, Ring};
 use crate::clock;
-use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
 use crate::frame::{self, Checksum, Mac, Route};
 use crate::held::{Held, Kept};
 use crate::outlet::{UdpLink, cookie};
@@ -90,11 +90,11 @@ const DEVICE_LOOK: Nanos = SECOND;
 const DEVICE_TRY: Nanos = Nanos::from_millis(100);
 
 impl GapLink {
-    /// Binds the device. `now` is of the clock that due times are in.
+    /// Binds the device, to send to so many destinations. `now` is of the clock that due times are in.
     ///
     /// # Errors
     /// What the kernel says: `EPERM` without `CAP_NET_RAW`; `ENODEV` for what is no Ethernet, or not up.
-    pub fn open(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
+    pub fn open(terms: &GapTerms, destinations: usize, now: MonoTime) -> io::Result<Self> {
         let mut routes = Routes::open()?;
         let name = terms.device.clone();
         let mut device = device_named(&mut routes, &name)?;
@@ -109,7 +109,7 @@ impl GapLink {
             }
             directions::find(&mut routes, &[device], question)
         };
-        Self::with(terms, now, (&terms.device, index, mac), Directions::new(find)?)
+        Self::with(terms, now, (&terms.device, index, mac), Directions::new(destinations, find)?)
     }
 
     /// The same on the loopback, which is as fast as the processor: to test with.
@@ -118,7 +118,7 @@ impl GapLink {
     /// As [`Self::open`].
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
         let index = crate::datagrams::interface("lo")?;
-        let directions = Directions::new(directions::find_here)?;
+        let directions = Directions::new(FEW, directions::find_here)?;
         Self::with(terms, now, ("lo", index, [0; 6]), directions)
     }
 

@@ -1,15 +1,17 @@
 //! Datagrams that a port was given early and whose time nobody else keeps.
 //!
-//! Promise: none leaves early or by a socket that has taken the number of its own; nothing is allocated after the
+//! Promise: none leaves early or by a socket that has taken the number of its own, which the kernel is asked once in a
+//! look for each outlet; those of one outlet that follow each other leave by one call; nothing is allocated after the
 //! start.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 
-use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
+use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
 use crate::directions::Key;
-use crate::outlet::{UdpLink, cookie};
+use crate::outlet::{MESSAGES_MAX, UdpLink, cookie};
 
 /// They, in the order in which they came.
 pub(crate) struct Held {
@@ -61,6 +63,8 @@ pub(crate) enum Offered {
 const NOBODY: SocketHandle = SocketHandle(-1);
 /// 2 ms of 2.5 Gbit/s.
 const PLACES: usize = 512;
+/// Most that leave by one call.
+const RUN_MAX: usize = MESSAGES_MAX;
 /// Places of destinations: two that share one are held together, which only costs them their own time.
 const DESTINATIONS: usize = 1024;
 /// A datagram of seven packets and an RTP header is 1,328; what the control side makes may be a little longer.
@@ -118,11 +122,19 @@ impl Held {
     }
 
     /// Offers them to whoever can keep their time now, in order, up to one that it has no room for.
-    pub(crate) fn hand_over(&mut self, mut offer: impl FnMut(&Early<'_>) -> Offered) {
+    pub(crate) fn hand_over(&mut self, offer: impl FnMut(&Early<'_>) -> Offered) {
+        self.hand_over_by(&mut Check::new(cookie), offer);
+    }
+
+    fn hand_over_by(
+        &mut self,
+        check: &mut Check<impl FnMut(RawFd) -> Option<u64>>,
+        mut offer: impl FnMut(&Early<'_>) -> Offered,
+    ) {
         for nth in 0..self.count {
             let place = (self.first + nth) % PLACES;
             let Slot { outlet, cookie: own, to, due, len } = self.slots[place];
-            if outlet == NOBODY || cookie(outlet.0) != Some(own) {
+            if outlet == NOBODY || !check.is_open(outlet, own) {
                 continue;
             }
             let key = Key { cookie: own, to: to.ip() };
@@ -142,31 +154,167 @@ impl Held {
 
     /// Sends those that are due, up to one that its socket has no room for; how many the kernel refuses.
     pub(crate) fn send_due(&mut self, now: MonoTime, udp: &mut UdpLink) -> u64 {
+        if self.next().is_none_or(|due| due > now) {
+            return 0;
+        }
+        self.send_due_by(now, &mut Check::new(cookie), |outlet, batch| udp.send(now, outlet, batch))
+    }
+
+    fn send_due_by(
+        &mut self,
+        now: MonoTime,
+        check: &mut Check<impl FnMut(RawFd) -> Option<u64>>,
+        mut send: impl FnMut(SocketHandle, Batch<'_>) -> Gone,
+    ) -> u64 {
         let mut refused = 0;
         while self.next().is_some_and(|due| due <= now) {
-            let Slot { outlet, cookie: own, to, len, .. } = self.slots[self.first];
-            // Its outlet may have been closed, and the number be somebody else's.
-            if outlet != NOBODY && cookie(outlet.0) == Some(own) {
-                let message = Message { to, segment: len as u16, parts: 1 };
-                let batch =
-                    Batch { messages: &[message], parts: &[&self.bytes[self.first][..len]] };
-                match udp.send(now, outlet, batch).stop {
-                    Some(Stop::Full) => return refused,
-                    Some(Stop::Refused(_)) => refused += 1,
-                    None => {}
+            let Slot { outlet, cookie: own, .. } = self.slots[self.first];
+            if outlet == NOBODY || !check.is_open(outlet, own) {
+                self.pass();
+                continue;
+            }
+            let run = self.run(now);
+            let mut messages =
+                [Message { to: self.slots[self.first].to, segment: 0, parts: 1 }; RUN_MAX];
+            let mut parts = [&[][..]; RUN_MAX];
+            for nth in 0..run {
+                let place = (self.first + nth) % PLACES;
+                let Slot { to, len, .. } = self.slots[place];
+                messages[nth] = Message { to, segment: len as u16, parts: 1 };
+                parts[nth] = &self.bytes[place][..len];
+            }
+            let Gone { messages, stop } =
+                send(outlet, Batch { messages: &messages[..run], parts: &parts[..run] });
+            (0..messages).for_each(|_| self.pass());
+            match stop {
+                Some(Stop::Full) => return refused,
+                Some(Stop::Refused(_)) => {
+                    refused += 1;
+                    self.pass();
                 }
+                None => {}
             }
-            if outlet != NOBODY {
-                self.places[Key { cookie: own, to: to.ip() }.hash() % DESTINATIONS] -= 1;
-            }
-            self.pass();
         }
         refused
     }
 
-    /// The first of them has gone.
+    /// How many of the first are due and leave by the same outlet.
+    fn run(&self, now: MonoTime) -> usize {
+        let first = self.slots[self.first];
+        let belongs = |nth: &usize| {
+            let slot = self.slots[(self.first + nth) % PLACES];
+            slot.due <= now && (slot.outlet, slot.cookie) == (first.outlet, first.cookie)
+        };
+        (0..self.count.min(RUN_MAX)).take_while(belongs).count()
+    }
+
+    /// The first of them has gone, or will not.
     fn pass(&mut self) {
+        let Slot { outlet, cookie, to, .. } = self.slots[self.first];
+        if outlet != NOBODY {
+            self.places[Key { cookie, to: to.ip() }.hash() % DESTINATIONS] -= 1;
+        }
         self.first = (self.first + 1) % PLACES;
         self.count -= 1;
+    }
+}
+
+/// Whether outlets are still open, found out once for each: one that has been closed may have left its number to another
+/// socket.
+struct Check<F> {
+    cookie: F,
+    /// By their numbers; those that share a place are asked for in turns.
+    known: [(SocketHandle, Option<u64>); CHECKED],
+}
+
+const CHECKED: usize = 32;
+
+impl<F: FnMut(RawFd) -> Option<u64>> Check<F> {
+    fn new(cookie: F) -> Self {
+        Self { cookie, known: [(NOBODY, None); CHECKED] }
+    }
+
+    fn is_open(&mut self, outlet: SocketHandle, own: u64) -> bool {
+        let known = &mut self.known[outlet.0 as usize % CHECKED];
+        if known.0 != outlet {
+            *known = (outlet, (self.cookie)(outlet.0));
+        }
+        known.1 == Some(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const NOW: MonoTime = MonoTime(1000);
+
+    /// Sixty of three outlets in turns, of which all but the last thirty are due.
+    fn held() -> Held {
+        let mut held = Held::new();
+        let to = "127.0.0.1:9".parse().unwrap();
+        for nth in 0..60u8 {
+            let outlet = 7 + i32::from(nth / 5 % 3);
+            let due = if nth < 30 { NOW } else { MonoTime(2000) };
+            let kept = held.keep(SocketHandle(outlet), outlet as u64, to, due, &[&[nth]]);
+            assert!(matches!(kept, Kept::Whole));
+        }
+        held
+    }
+
+    #[test]
+    fn the_kernel_is_asked_once_in_a_look_for_each_outlet() {
+        let asked = Cell::new(0);
+        let cookie = |outlet: RawFd| {
+            asked.set(asked.get() + 1);
+            Some(outlet as u64)
+        };
+        let mut held = held();
+        let mut offered = 0;
+        held.hand_over_by(&mut Check::new(cookie), |_| {
+            offered += 1;
+            Offered::Refused
+        });
+        assert_eq!((offered, asked.take()), (60, 3));
+        let mut sent = vec![];
+        let refused = held.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
+            let marks = batch.parts.iter().map(|part| part[0]);
+            sent.push((outlet.0, marks.collect::<Vec<u8>>()));
+            Gone { messages: batch.messages.len(), stop: None }
+        });
+        assert_eq!((refused, asked.take()), (0, 3));
+        let own: Vec<_> =
+            (0..6u8).map(|run| (7 + i32::from(run % 3), run * 5..run * 5 + 5)).collect();
+        assert_eq!(sent, own.into_iter().map(|(by, all)| (by, all.collect())).collect::<Vec<_>>());
+        assert_eq!((held.count, held.next()), (30, Some(MonoTime(2000))));
+    }
+
+    #[test]
+    fn what_is_refused_and_what_has_no_outlet_any_more_is_passed_over() {
+        let mut held = held();
+        // The second outlet's number is another socket's now, and the kernel refuses each third.
+        let mut sent = 0;
+        let cookie = |outlet: RawFd| Some(if outlet == 8 { 99 } else { outlet as u64 });
+        let refused = held.send_due_by(NOW, &mut Check::new(cookie), |outlet, batch| {
+            assert_ne!(outlet.0, 8);
+            let messages = batch.parts.iter().take_while(|part| part[0] % 3 != 0).count();
+            sent += messages;
+            let stop = (messages < batch.parts.len()).then_some(Stop::Refused(libc::ENETUNREACH));
+            Gone { messages, stop }
+        });
+        assert_eq!((sent, refused, held.count), (14, 6, 30));
+        let mut calls = 0;
+        let full = |_: SocketHandle, _: Batch<'_>| {
+            calls += 1;
+            Gone { messages: 2, stop: Some(Stop::Full) }
+        };
+        let known = |outlet: RawFd| Some(outlet as u64);
+        assert_eq!(held.send_due_by(MonoTime(2000), &mut Check::new(known), full), 0);
+        assert_eq!((calls, held.count), (1, 28), "behind a full socket they wait");
+        let all =
+            |_: SocketHandle, batch: Batch<'_>| Gone { messages: batch.messages.len(), stop: None };
+        held.send_due_by(MonoTime(2000), &mut Check::new(known), all);
+        assert!(held.is_empty() && held.places.iter().all(|&count| count == 0));
     }
 }

@@ -79,19 +79,24 @@ pub fn open(way: &Way) -> io::Result<OwnedFd> {
     }
     bind(&socket, &on_link(SocketAddr::new(way.from, 0), way.interface))?;
     if let (true, Some(index)) = (is_v4, way.interface) {
-        let cookie = cookie(socket.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
-        INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie, index);
+        let number = socket.as_raw_fd();
+        let own = cookie(number).ok_or_else(io::Error::last_os_error)?;
+        let mut known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have been closed, which tell nobody, go.
+        known.retain(|&own, &mut (socket, _)| cookie(socket) == Some(own));
+        known.insert(own, (number, index));
     }
     Ok(socket)
 }
 
-/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie: the kernel takes the number
-/// but never gives it back (`IP_MULTICAST_IF`, ip(7)). An entry is a few bytes, and no cookie comes twice.
-static INTERFACES: Mutex<BTreeMap<u64, u32>> = Mutex::new(BTreeMap::new());
+/// By which interface groups of IPv4 leave, where an outlet says so, by its cookie, and its number: the kernel takes the
+/// interface but never gives it back (`IP_MULTICAST_IF`, ip(7)). No cookie comes twice.
+static INTERFACES: Mutex<BTreeMap<u64, (RawFd, u32)>> = Mutex::new(BTreeMap::new());
 
 /// By which interface the outlet with this cookie sends groups of IPv4.
 pub(crate) fn group_interface(cookie: u64) -> Option<u32> {
-    INTERFACES.lock().unwrap_or_else(PoisonError::into_inner).get(&cookie).copied()
+    let known = INTERFACES.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(&cookie).map(|&(_, index)| index)
 }
 
 /// What the kernel calls a socket: a number that no two ever share.
@@ -545,6 +550,16 @@ mod tests {
         assert_eq!((take(&one), take(&one)), (b"first".to_vec(), b"last".to_vec()));
         let gone = link.send(NOW, SocketHandle(-1), rest);
         assert_eq!(gone, Gone { messages: 0, stop: Some(Stop::Refused(libc::EBADF)) });
+    }
+
+    #[test]
+    fn the_interface_of_an_outlet_that_is_closed_is_forgotten_with_the_next() {
+        let lo = crate::datagrams::interface("lo").unwrap();
+        let by_lo = || open(&Way { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
+        let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
+        let last = by_lo();
+        assert_eq!(group_interface(cookie(last.as_raw_fd()).unwrap()), Some(lo));
+        assert!(cookies.into_iter().all(|cookie| group_interface(cookie).is_none()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::{MonoTime, Nanos};
 
 use self::timed::Timed;
-use crate::directions::{self, Direction, Directions, Found, Key, Question};
+use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
 use crate::held::{Held, Kept, Offered};
 use crate::outlet::{Cutting, UdpLink, cookie, set_time};
 
@@ -29,6 +29,8 @@ pub struct TxtimeLink {
     /// When those leave that were given early, in the order in which they were given.
     under_way: VecDeque<MonoTime>,
     under_way_max: usize,
+    /// What is kept here might be handed over now.
+    may_hand_over: bool,
     tick: Nanos,
 }
 
@@ -40,11 +42,11 @@ const LEAVES: Nanos = Nanos::from_micros(250);
 const UNDER_WAY_MAX: usize = 4096;
 
 impl TxtimeLink {
-    /// The port, for whoever sends once in a `tick`.
+    /// The port, for whoever sends once in a `tick`, to so many destinations.
     ///
     /// # Errors
     /// When no device keeps packets until their time; what the kernel says.
-    pub fn open(tick: Nanos) -> io::Result<Self> {
+    pub fn open(tick: Nanos, destinations: usize) -> io::Result<Self> {
         let mut timed = Timed::new(ahead(tick))?;
         let Some(kept) = timed.kept() else {
             let why = "no device has the queueing discipline fq (tc qdisc)";
@@ -56,7 +58,7 @@ impl TxtimeLink {
             let (routes, devices) = timed.look();
             give_times(directions::find(routes, devices, question), question)
         };
-        Self::with(tick, under_way_max, Directions::new(find)?)
+        Self::with(tick, under_way_max, Directions::new(destinations, find)?)
     }
 
     /// The same on the loopback as it is, which keeps nothing: to measure and to test with.
@@ -65,7 +67,15 @@ impl TxtimeLink {
     /// What the kernel says.
     pub fn on_loopback(tick: Nanos) -> io::Result<Self> {
         let find = |question: &Question| give_times(directions::find_here(question), question);
-        Self::with(tick, UNDER_WAY_MAX, Directions::new(find)?)
+        Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, find)?)
+    }
+
+    /// The same, where nothing else keeps the time: all that is given early is kept here.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn alone(tick: Nanos) -> io::Result<Self> {
+        Self::with(tick, UNDER_WAY_MAX, Directions::new(FEW, |_| Found::Elsewhere)?)
     }
 
     fn with(tick: Nanos, under_way_max: usize, directions: Directions) -> io::Result<Self> {
@@ -75,18 +85,24 @@ impl TxtimeLink {
             held: Held::new(),
             under_way: VecDeque::with_capacity(under_way_max),
             under_way_max,
+            may_hand_over: false,
             tick,
         })
     }
 
     /// Sees what is known by now, and what has left; sends what was kept here for too long or needs not be kept.
     fn look(&mut self, now: MonoTime) {
-        self.directions.take_answers(now);
+        self.may_hand_over |= self.directions.take_answers(now);
         while self.under_way.front().is_some_and(|&leaves| leaves + LEAVES < now) {
             self.under_way.pop_front();
+            self.may_hand_over = true;
         }
-        let Self { udp, directions, held, under_way, under_way_max, .. } = self;
+        let Self { udp, directions, held, under_way, under_way_max, may_hand_over, .. } = self;
         held.send_due(now, udp);
+        if held.is_empty() || !*may_hand_over {
+            return;
+        }
+        *may_hand_over = false;
         held.hand_over(|one| {
             if under_way.len() == *under_way_max {
                 return Offered::Full;
@@ -97,6 +113,7 @@ impl TxtimeLink {
             let message = Message { to: one.to, segment: one.bytes.len() as u16, parts: 1 };
             let batch = Batch { messages: &[message], parts: &[one.bytes] };
             if udp.send_at(one.outlet, batch, &[one.due]).stop == Some(Stop::Full) {
+                *may_hand_over = true;
                 return Offered::Full;
             }
             under_way.push_back(one.due);
@@ -116,7 +133,12 @@ impl TxtimeLink {
         let (mut messages, mut parts) = (0, 0);
         for message in of.iter().take(room) {
             let key = Key { cookie, to: message.to.ip() };
-            if self.held.has(key) || !is_timed(&mut self.directions, now, outlet, key) {
+            // Also of one that waits behind others: who is not asked for is not known.
+            if !is_timed(&mut self.directions, now, outlet, key) {
+                break;
+            }
+            if self.held.has(key) {
+                self.may_hand_over = true;
                 break;
             }
             messages += 1;
@@ -304,7 +326,7 @@ mod tests {
         while !is_timed(&mut link.directions, now, by, key) {
             assert!(clock::now() < end, "the question was not answered");
             std::thread::yield_now();
-            link.directions.take_answers(now);
+            link.may_hand_over |= link.directions.take_answers(now);
         }
     }
 
@@ -353,6 +375,29 @@ mod tests {
         let later = at(60) + LEAVES + Nanos(1);
         assert_eq!(link.turn(later, later), None);
         assert_eq!((wait(&inbox), take(&inbox)), (4, None));
+    }
+
+    /// To look at all that is kept, at each turn and each send, would cost more than to send it.
+    #[test]
+    fn what_is_kept_is_looked_at_again_only_when_something_has_changed() {
+        let mut link = TxtimeLink::on_loopback(TICK).unwrap();
+        let (_outlet, by) = outlet("127.0.0.1");
+        let (inbox, to) = inbox();
+        let begin = clock::now();
+        give(&mut link, begin, by, to, &[(1, begin + SECOND)]);
+        let end = begin + SECOND.times(60);
+        // As if nobody had heard the answer.
+        while !link.directions.take_answers(begin) {
+            assert!(clock::now() < end, "the question was not answered");
+            std::thread::yield_now();
+        }
+        link.turn(begin, begin);
+        assert_eq!((take(&inbox), link.held.next()), (None, Some(begin + SECOND)));
+        // Room is a reason.
+        link.under_way.push_back(begin);
+        let later = begin + LEAVES + Nanos(1);
+        link.turn(later, later);
+        assert_eq!((wait(&inbox), link.held.next()), (1, None));
     }
 
     #[test]

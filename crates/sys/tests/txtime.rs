@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_sys::back_end::{BackEnd, choose};
+use tactus_sys::back_end::{BackEnd, Use, choose};
 use tactus_sys::clock;
 use tactus_sys::datagrams::{Datagrams, Wanted, interface};
 use tactus_sys::outlet::{UdpLink, Way, open};
@@ -139,7 +139,7 @@ fn the_kernel_keeps_datagrams_until_their_time() {
         return;
     }
     let mut wire = Wire::new();
-    let mut port = TxtimeLink::open(TICK).unwrap();
+    let mut port = TxtimeLink::open(TICK, 64).unwrap();
     wire.settle(&mut port);
     // Given at once; the machine may stand still meanwhile, and then it is given again.
     for attempt in 0.. {
@@ -174,7 +174,7 @@ fn more_than_the_kernel_keeps_wait_for_room_and_none_is_lost() {
         return;
     }
     let mut wire = Wire::new();
-    let mut port = TxtimeLink::open(TICK).unwrap();
+    let mut port = TxtimeLink::open(TICK, 64).unwrap();
     wire.settle(&mut port);
     let first = clock::now() + BEFORE;
     let due: Vec<MonoTime> = (0..250).map(|nth| first + MILLISECOND.times(2 * nth)).collect();
@@ -188,7 +188,7 @@ fn a_host_whose_kernel_keeps_datagrams_until_their_time_sends_by_it() {
     if !is_here() {
         return;
     }
-    let chosen = choose(None, TICK);
+    let chosen = choose(None, Use { tick: TICK, destinations: 64 });
     assert_eq!(chosen.back_end, BackEnd::Txtime);
     assert!(chosen.port.ahead() > TICK && chosen.refused.is_none());
     let own = chosen.candidates.iter().find(|it| it.back_end == BackEnd::Txtime).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
-use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge};
+use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge, Use};
 use tactus_sys::gaps::{GapCounters, GapTerms};
 use tactus_sys::outlet::{self, Cutting};
 
@@ -45,9 +45,11 @@ pub(super) fn open(
         raw::BackEnd::Xdp => Some(BackEnd::Xdp),
     };
     let tick = config.packets.tick;
+    // Each stream has one.
+    let use_of = Use { tick, destinations: config.memory.streams_max as usize };
     let chosen = match &config.gap_frames {
-        Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), tick),
-        None => back_end::choose(wanted, tick),
+        Some(gaps) => back_end::choose_gaps(&gap_terms(gaps), use_of),
+        None => back_end::choose(wanted, use_of),
     };
     let Chosen { port, back_end, cutting, candidates, gauge, gaps, refused } = chosen;
     if let Some((wanted, error)) = refused {

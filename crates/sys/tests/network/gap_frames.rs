@@ -58,7 +58,7 @@ impl Stage {
         ip("address add 198.51.100.1/24 dev other0");
         let device = "full0".to_owned();
         let terms = GapTerms { device, rate: BitRate(100_000_000), overhead: 0, ahead: AHEAD };
-        let port = GapLink::open(&terms, clock::now()).unwrap();
+        let port = GapLink::open(&terms, 64, clock::now()).unwrap();
         let (full, other) = (Stream::by("full0", "full1", 1), Stream::by("other0", "other1", 2));
         let mut stage = Self { port, full, other, longest: 0 };
         until("both ways are known", || {

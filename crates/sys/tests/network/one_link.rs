@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use tactus_core::ports::{Batch, Message, SocketHandle};
 use tactus_core::units::MILLISECOND;
-use tactus_sys::back_end::{BackEnd, choose};
+use tactus_sys::back_end::{BackEnd, Use, choose};
 use tactus_sys::clock;
 use tactus_sys::datagrams::{interface, on_link};
 use tactus_sys::outlet::{Way, open};
@@ -29,7 +29,7 @@ fn an_address_of_one_link_is_reached_by_the_link_that_is_named() {
     let to = SocketAddr::new("fe80::2".parse().unwrap(), PORT);
     let from: [IpAddr; 2] = ["::", "fe80::1"].map(|from| from.parse().unwrap());
     for back_end in [BackEnd::Sendmmsg, BackEnd::IoUring, BackEnd::PacketSocket] {
-        let mut port = choose(Some(back_end), MILLISECOND).port;
+        let mut port = choose(Some(back_end), Use { tick: MILLISECOND, destinations: 64 }).port;
         for (from, (here, tap)) in from.iter().flat_map(|from| {
             ends.iter().zip(&taps).map(move |(&(here, _), tap)| (*from, (here, tap)))
         }) {
