@@ -402,6 +402,9 @@ impl Pacer {
 
     /// Takes the child of `id` that is first out of its line; `own` is what `id` is guaranteed.
     fn pass(&mut self, id: u32, own: BitRate) -> Passed {
+        if own > BitRate(0) && self.family(id).is_forgone {
+            self.judge_again(id);
+        }
         let family = &mut self.families[self.nodes[id as usize].family as usize];
         let (links, moves) = (&mut self.links, &mut self.work.steps);
         let (id, is_owed) = match family.owed.take_first(links, moves) {
@@ -425,6 +428,21 @@ impl Pacer {
         };
         // What stands among the owed may have lost its guarantee since.
         Passed { id, is_owed: is_owed && guaranteed > BitRate(0), guaranteed }
+    }
+
+    /// Wakes those of the lent children of `id` that are guaranteed something, which counts from now on: when they entered
+    /// something above was guaranteed nothing. One pass over who stands there, after a change above.
+    fn judge_again(&mut self, id: u32) {
+        let family = &mut self.families[self.nodes[id as usize].family as usize];
+        family.is_forgone = false;
+        for child in family.lent.iter().flat_map(|line| line.members(&self.links)) {
+            let node = &mut self.nodes[child as usize];
+            if node.class.guaranteed > BitRate(0) {
+                node.guarantee.pull_up(self.before);
+                self.work.steps += 1;
+                self.wheel.set(child, self.turn + 1);
+            }
+        }
     }
 
     /// Counts a packet on the link and on all classes that it came through.
@@ -521,6 +539,11 @@ impl Pacer {
         let is_guaranteed = mutant!(NothingOwed, false, self.is_guaranteed(id));
         let family = &mut self.families[self.nodes[parent as usize].family as usize];
         let node = &mut self.nodes[id as usize];
+        if !is_guaranteed && node.class.guaranteed > BitRate(0) {
+            // Those above may be guaranteed something while it stands here; it has missed nothing until then.
+            node.guarantee.pull_up(self.before);
+            family.is_forgone = true;
+        }
         let owed_from = node.guarantee.due();
         if is_guaranteed && owed_from <= self.now {
             node.place = Place::Owed;

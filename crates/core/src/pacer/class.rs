@@ -134,6 +134,8 @@ pub(super) struct Family {
     pub(super) lent: [Line; PRIORITIES],
     /// Which of `lent` are not empty, as bits.
     pub(super) borrowing: u8,
+    /// Somebody in `lent` may be guaranteed something that counts for nothing, as a class above is not.
+    pub(super) is_forgone: bool,
 }
 
 impl Family {
@@ -144,5 +146,6 @@ impl Family {
         owed: Line::EMPTY,
         lent: [Line::EMPTY; PRIORITIES],
         borrowing: 0,
+        is_forgone: false,
     };
 }

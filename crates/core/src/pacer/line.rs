@@ -5,6 +5,8 @@
 //! highest hexadecimal digit in which it differs from the last key that left, in the slot of that
 //! digit (a radix heap). The links live with the members: a line allocates nothing.
 
+use core::iter::successors;
+
 use crate::mutant;
 
 /// No member.
@@ -108,6 +110,15 @@ impl Line {
             self.scatter(links, place, moves);
         }
         Some(first)
+    }
+
+    /// All members, in no order.
+    pub(super) fn members(&self, links: &[Link]) -> impl Iterator<Item = u32> {
+        let heads = self.heads.iter().copied().filter(|&head| head != NONE);
+        heads.flat_map(move |head| {
+            let after = move |&member: &u32| links[member as usize].after;
+            successors(Some(head), move |member| Some(after(member)).filter(|&next| next != head))
+        })
     }
 
     /// Moves all of a slot down to the levels where they belong now.
@@ -214,6 +225,8 @@ mod tests {
                     Step::Leave(_) => {}
                 }
                 prop_assert_eq!(line.is_empty(), model.is_empty());
+                let members: BTreeSet<_> = line.members(&links).collect();
+                prop_assert_eq!(members, model.iter().map(|&(_, member)| member).collect());
             }
             prop_assert!(moves <= entered * LEVELS as u64);
         }

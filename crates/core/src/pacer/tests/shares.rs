@@ -267,6 +267,40 @@ fn a_guarantee_that_is_new_is_owed_nothing_for_the_time_before() {
 }
 
 #[test]
+fn a_guarantee_counts_as_soon_as_all_above_have_one_and_not_for_the_time_before() {
+    let class = |guaranteed: u64, ceiling: Option<u64>, priority| Class {
+        guaranteed: BitRate(guaranteed * GBIT),
+        ceiling: ceiling.map(|ceiling| BitRate(ceiling * GBIT)),
+        priority,
+        share: BitRate(GBIT),
+    };
+    // With a ceiling the flat is blocked at times, and not in line when the house changes.
+    for ceiling in [None, Some(8)] {
+        let mut hall = Hall::new(LIMITS, 10 * GBIT);
+        let house = hall.pacer.add(LINK, class(0, None, 0)).unwrap();
+        let flat = hall.pacer.add(house, class(8, ceiling, 0)).unwrap();
+        hall.greedy(flat, class(5, None, 7));
+        hall.greedy(flat, class(1, Some(4), 0));
+        hall.greedy(flat, class(0, None, 0));
+        hall.run(SECOND);
+        assert_eq!(hall.streams[0].sent, 0, "a guarantee below none is worth nothing");
+        hall.pacer.change(hall.now, house, class(8, None, 0));
+        hall.run(Nanos::from_millis(1));
+        let lent = (ceiling.unwrap_or(10) - 6) / 2;
+        for _ in 0..20 {
+            let sent = hall.sent_in(Nanos::from_millis(1));
+            for (sent, exact) in sent.into_iter().zip([5, 1 + lent, lent]) {
+                let exact = exact * GBIT / 8000;
+                assert!(sent.abs_diff(exact) <= 4 * DATAGRAM, "{sent} for {exact}");
+            }
+        }
+        hall.pacer.change(hall.now, house, class(0, None, 0));
+        hall.run(Nanos::from_millis(1));
+        assert_eq!(hall.sent_in(FIFTH)[0], 0, "and with the house's it is gone");
+    }
+}
+
+#[test]
 fn rates_from_a_kilobit_to_a_hundred_gigabits_share_one_link() {
     let rates = [1_000, 64_000, 4 * MBIT, 2 * GBIT, 90 * GBIT];
     let mut hall = Hall::new(LIMITS, 100 * GBIT);
