@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
-use tactus_sys::datagrams::{BATCH, Datagrams, Wanted};
+use tactus_sys::inlet::{BATCH, Datagrams, Wanted};
 
 use crate::cpu::RECEIVER;
 use crate::netns::Side;
@@ -175,7 +175,7 @@ fn read(
     let mut next = clock::now();
     while !stop.load(Ordering::Relaxed) {
         for (view, inbox) in views.iter_mut().zip(&mut inboxes) {
-            let mut each = |datagram: tactus_sys::datagrams::Datagram<'_>| {
+            let mut each = |datagram: tactus_sys::inlet::Datagram<'_>| {
                 if let Some(stamp) = datagram.stamp {
                     view.take(MonoTime(stamp.0.saturating_sub(apart)), datagram.bytes);
                 }

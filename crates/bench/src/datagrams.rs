@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::inlet::{Datagrams, Wanted};
 
 use crate::arrivals::Trace;
 use crate::arrivals::{Arrival, Record};
@@ -156,7 +156,7 @@ fn read(
     while !stop.load(Ordering::Relaxed) {
         for (stream, inbox) in (0..).zip(&mut inboxes) {
             let mut some = false;
-            let mut each = |datagram: tactus_sys::datagrams::Datagram<'_>| {
+            let mut each = |datagram: tactus_sys::inlet::Datagram<'_>| {
                 some = true;
                 if let Some(stamp) = datagram.stamp {
                     // The wall clock may be set back by a little; the order is that of arrival.
@@ -167,9 +167,7 @@ fn read(
                     record.push(Arrival { at, stream, bytes });
                 }
             };
-            while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::datagrams::BATCH)
-            {
-            }
+            while inbox.receive(&mut each).is_ok_and(|count| count == tactus_sys::inlet::BATCH) {}
             if some && !std::mem::replace(&mut has_begun[stream as usize], true) {
                 begun.fetch_add(1, Ordering::Relaxed);
             }

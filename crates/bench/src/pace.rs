@@ -11,7 +11,7 @@ use tactus_core::datagrams::{Form, Ip, PAYLOAD};
 use tactus_core::pacer::{Class, ClassId, LINK, Limits, Pacer, Packet};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
-use tactus_sys::outlet::{self, UdpLink, Way};
+use tactus_sys::packets::outlet::{self, UdpLink, Way};
 
 use crate::clock;
 use crate::datagrams::{Whereto, behind};

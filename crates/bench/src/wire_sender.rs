@@ -13,8 +13,8 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{PAYLOAD, begins};
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos};
-use tactus_sys::gaps::{GapLink, GapTerms};
-use tactus_sys::outlet::{self, UdpLink, Way};
+use tactus_sys::packets::gaps::{GapLink, GapTerms};
+use tactus_sys::packets::outlet::{self, UdpLink, Way};
 
 use crate::datagrams::behind;
 use crate::{clock, priority};
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<()> {
     drop(priority::fifo(20));
     let outlet = outlet::open(&Way {
         from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        interface: Some(tactus_sys::datagrams::interface(&options.device)?),
+        interface: Some(tactus_sys::inlet::interface(&options.device)?),
         hops: Some(8),
         dscp: 0,
         heard_here: false,

@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_core::classes::ClassNumber;
-use tactus_sys::{datagrams, outlet};
+use tactus_sys::inlet;
+use tactus_sys::packets::outlet;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -396,8 +397,8 @@ impl Entry {
 /// Where a channel's datagrams go: with the interface, where the address is one of one link. Without, where there is no
 /// such interface now, which whoever opens the outlet is told.
 fn address_of(channel: &Channel) -> SocketAddr {
-    let interface = channel.interface.as_deref().and_then(|name| datagrams::interface(name).ok());
-    datagrams::on_link(channel.to.to, interface)
+    let interface = channel.interface.as_deref().and_then(|name| inlet::interface(name).ok());
+    inlet::on_link(channel.to.to, interface)
 }
 
 /// Sockets that are open, by the way in which they send, and their class of the link.
@@ -406,7 +407,7 @@ struct Outlets(Mutex<HashMap<(outlet::Way, Option<ClassNumber>), Outlet>>);
 
 impl Outlets {
     fn get(&self, channel: &Channel, terms: Terms) -> std::io::Result<Outlet> {
-        let interface = channel.interface.as_deref().map(datagrams::interface).transpose()?;
+        let interface = channel.interface.as_deref().map(inlet::interface).transpose()?;
         let any = match channel.to.to.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

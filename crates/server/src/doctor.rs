@@ -10,8 +10,8 @@ use std::io;
 use std::path::Path;
 
 use tactus_core::units::{Bytes, Nanos};
-use tactus_sys::back_end::{self, BackEnd};
-use tactus_sys::outlet;
+use tactus_sys::packets::back_end::{self, BackEnd};
+use tactus_sys::packets::outlet;
 use tactus_sys::probe::{self, Machine, Network, Volume};
 
 use crate::broker::OUTLET_BUFFER;

@@ -24,7 +24,7 @@ use tactus_engine::link::Patience;
 use tactus_engine::message::{PacketClass, Report};
 use tactus_ring::spsc::Consumer;
 use tactus_sys::bell::{self, Bell, Sleeper};
-use tactus_sys::pages::FillerRights;
+use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, Vital};
 

@@ -14,7 +14,7 @@ use tactus::media::{probe, sample};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND};
-use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -481,7 +481,7 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     let join = |group: &str, source: Option<&str>| {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let to = SocketAddr::new(address(group), 0);
-        let interface = Some(tactus_sys::datagrams::interface("lo").expect("it is always there"));
+        let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
         let wanted = Wanted { to, source: source.map(address), interface, buffer: 8 << 20 };
         Datagrams::open(&wanted).expect("a group")
     };
@@ -491,7 +491,7 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     // Nobody but the named source is heard there.
     let mut stranger = join("232.7.7.1", Some("127.0.0.10"));
     let sap = SocketAddr::new("239.255.255.255".parse().expect("an address"), 9875);
-    let interface = Some(tactus_sys::datagrams::interface("lo").expect("it is always there"));
+    let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
     let mut announced =
         Datagrams::open(&Wanted { to: sap, source: None, interface, buffer: 1 << 20 })
             .expect("SAP");
@@ -579,7 +579,7 @@ async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names
             ip(&format!("-6 address add fe80::{}/64 dev {link}{end} nodad", end + 1));
         }
     }
-    let there = tactus_sys::datagrams::interface("far1").expect("it was made");
+    let there = tactus_sys::inlet::interface("far1").expect("it was made");
     let to = SocketAddr::new("fe80::2".parse().expect("an address"), 5004);
     let wanted = Wanted { to, source: None, interface: Some(there), buffer: 32 << 20 };
     let mut inbox = Datagrams::open(&wanted).expect("a port");

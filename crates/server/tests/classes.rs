@@ -20,7 +20,7 @@ use tactus::config::{Auto, Config};
 use tactus::engine;
 use tactus::media::{probe, sample};
 use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
-use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -15,8 +15,8 @@ use tactus_core::ledger::Resource;
 use tactus_core::made::Timed;
 use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
-use tactus_sys::datagrams::{Datagrams, Wanted};
-use tactus_sys::outlet;
+use tactus_sys::inlet::{Datagrams, Wanted};
+use tactus_sys::packets::outlet;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -18,7 +18,7 @@ use tactus::media::sample;
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, MIB, Nanos, SECOND};
-use tactus_sys::outlet;
+use tactus_sys::packets::outlet;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);

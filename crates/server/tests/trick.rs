@@ -22,8 +22,8 @@ use tactus_core::ts::trick::Scale;
 use tactus_core::ts::{Continuity, Framing, Index, pes_times};
 use tactus_core::units::{BitRate, Bytes, MIB, MediaTime, Nanos};
 use tactus_engine::message::{Pace, VolumeId};
-use tactus_sys::datagrams::{Datagrams, Wanted as Inbox};
-use tactus_sys::outlet;
+use tactus_sys::inlet::{Datagrams, Wanted as Inbox};
+use tactus_sys::packets::outlet;
 
 const SECOND: u64 = 27_000_000;
 const SESSION: Session = Session { source: 0x5eed, sequence: 65_530, timestamp: u32::MAX - 9 };

@@ -5,16 +5,25 @@
 //! Promise: it opens on any kernel and says which way it took and why, so that admission can be set
 //! lower and the status page can say so.
 
+mod progress;
+mod workers;
+
+pub mod writes;
+
+pub mod pages;
+pub mod threads;
+pub mod uring;
+
 use std::io;
 
 use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer};
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::View;
 
-use crate::pages::DiskPages;
-use crate::threads::DiskThreads;
-use crate::uring::{DiskRing, Registration, RingFacts};
-use crate::writes::{WriteOptions, WriteThreads};
+use crate::disk::pages::DiskPages;
+use crate::disk::threads::DiskThreads;
+use crate::disk::uring::{DiskRing, Registration, RingFacts};
+use crate::disk::writes::{WriteOptions, WriteThreads};
 
 /// A disk port, by the best way that the kernel allows.
 pub struct DiskDevice {

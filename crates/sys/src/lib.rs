@@ -15,33 +15,11 @@ pub mod memory;
 
 pub mod region;
 
-pub mod datagrams;
 pub mod file;
-pub mod outlet;
+pub mod inlet;
 pub mod tcp;
 
-mod frame;
-mod routes;
-
-mod directions;
-
-mod frames;
-mod held;
-
-pub mod gaps;
-pub mod txtime;
-pub mod uring_link;
-
-pub mod back_end;
-
-mod progress;
-mod workers;
-
-pub mod writes;
-
-pub mod pages;
-pub mod threads;
-pub mod uring;
+pub mod packets;
 
 pub mod disk;
 

@@ -10,8 +10,9 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;
 use tactus_core::units::Bytes;
 
+use crate::disk::uring;
 use crate::memory::{self, Memory, meminfo_bytes};
-use crate::{thread, uring};
+use crate::thread;
 
 mod network;
 mod qdisc;

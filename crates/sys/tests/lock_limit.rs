@@ -12,7 +12,7 @@ use tactus_core::ports::{BlockRef, Direction, DiskPort, FileHandle, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_sys::clock;
-use tactus_sys::uring::{DiskRing, Registration};
+use tactus_sys::disk::uring::{DiskRing, Registration};
 
 #[test]
 fn a_refused_registration_is_reported_and_reads_go_on() {

@@ -13,9 +13,9 @@ use tactus_core::ports::{BlockRef, Direction, DiskFault, DiskPort, FileHandle, T
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_sys::clock;
+use tactus_sys::disk::uring::Registration;
+use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{Way, open_writes};
-use tactus_sys::uring::Registration;
-use tactus_sys::writes::WriteOptions;
 
 const PART: u64 = 3 * 4096;
 const WHOLE: u32 = 8 * 4096;

@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
-use tactus_sys::back_end::{BackEnd, Use, choose};
 use tactus_sys::clock;
-use tactus_sys::datagrams::{Datagrams, Wanted, interface};
-use tactus_sys::outlet::{UdpLink, Way, open};
-use tactus_sys::txtime::TxtimeLink;
+use tactus_sys::inlet::{Datagrams, Wanted, interface};
+use tactus_sys::packets::back_end::{BackEnd, Use, choose};
+use tactus_sys::packets::outlet::{UdpLink, Way, open};
+use tactus_sys::packets::txtime::TxtimeLink;
 
 const GROUP: &str = "239.255.88.1";
 const TICK: Nanos = MILLISECOND;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use tactus_core::ledger::Resource;
 use tactus_core::ports::PacketPort;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
-use tactus_sys::back_end::{self, BackEnd, Candidate, Chosen, Gauge, Use};
-use tactus_sys::gaps::{GapCounters, GapTerms};
-use tactus_sys::outlet::{self, Cutting};
+use tactus_sys::packets::back_end::{self, BackEnd, Candidate, Chosen, Gauge, Use};
+use tactus_sys::packets::gaps::{GapCounters, GapTerms};
+use tactus_sys::packets::outlet::{self, Cutting};
 
 use crate::broker::{Broker, DatagramCost, OUTLET_BUFFER, OUTLET_BUFFER_MIN};
 use crate::config::units::exact;

@@ -14,12 +14,12 @@ use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
 use tactus_engine::feeding::Memory;
 use tactus_ring::arena;
 use tactus_sys::bell::Bell;
+use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
+use tactus_sys::disk::uring::Registration;
+use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, Way};
 use tactus_sys::file;
-use tactus_sys::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::region::{HugeRegion, Locking, Pages};
-use tactus_sys::uring::Registration;
-use tactus_sys::writes::WriteOptions;
 
 use super::host::Bells;
 use super::intake::{SYNCS_MAX, WriteShare};

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tactus_core::ts::{Mark, PACKET};
 use tactus_core::units::{BitRate, KIB, MIB, MonoTime, Nanos, SECOND, WallTime};
 use tactus_sys::clock;
-use tactus_sys::datagrams::{self, BATCH, Datagrams, Wanted};
+use tactus_sys::inlet::{self, BATCH, Datagrams, Wanted};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -94,7 +94,7 @@ impl Session {
 
     fn try_open(&self) -> io::Result<Inbox> {
         let interface = match &self.recording.interface {
-            Some(name) => Some(datagrams::interface(name)?),
+            Some(name) => Some(inlet::interface(name)?),
             None => None,
         };
         let buffer = self.rate().map_or(BUFFER, |rate| {
@@ -248,7 +248,7 @@ impl Running {
         allowance.handle_time(now);
         inbox.receive(|datagram| {
             allowance.take(datagram.bytes.len());
-            let datagrams::Datagram { from, bytes, is_cut, .. } = datagram;
+            let inlet::Datagram { from, bytes, is_cut, .. } = datagram;
             let came = Came { now, from, bytes, is_cut };
             reception.handle(came, |packet, mark| flow.handle_packet(now, packet, mark));
         })

@@ -13,7 +13,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
 use tactus_engine::message::VolumeId;
 use tactus_ring::counter::Snapshot;
-use tactus_sys::back_end::{BackEnd, Candidate};
+use tactus_sys::packets::back_end::{BackEnd, Candidate};
 use tactus_sys::probe;
 
 use super::{Sources, ratio, seconds};

@@ -10,9 +10,9 @@ use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
-use tactus_sys::back_end::Candidate;
-use tactus_sys::gaps::GapCounters;
-use tactus_sys::outlet::Cutting;
+use tactus_sys::packets::back_end::Candidate;
+use tactus_sys::packets::gaps::GapCounters;
+use tactus_sys::packets::outlet::Cutting;
 use tactus_sys::probe;
 
 use super::{Sources, Stream, Volume, ratio, seconds};

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tactus_core::rtp::rtcp::NtpTime;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
-use tactus_sys::{datagrams, outlet};
+use tactus_sys::inlet;
+use tactus_sys::packets::outlet;
 use tokio::net::UdpSocket;
 
 use super::reports::{self, Heard, Report, now_and_wall};
@@ -59,7 +60,7 @@ impl PortPairs {
 
     /// The outlet for groups of the family of `group`.
     pub(super) fn for_group(&self, group: IpAddr, hops: u8) -> io::Result<Outlet> {
-        let interface = self.config.interface.as_deref().map(datagrams::interface).transpose()?;
+        let interface = self.config.interface.as_deref().map(inlet::interface).transpose()?;
         let any = match group {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

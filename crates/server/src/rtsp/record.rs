@@ -16,7 +16,7 @@ use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
 use tactus_core::units::{BitRate, MIB, MonoTime, SECOND};
 use tactus_sys::clock;
-use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::inlet::{Datagrams, Wanted};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tactus_core::rtp;
-use tactus_sys::datagrams::Datagrams;
+use tactus_sys::inlet::Datagrams;
 
 use crate::served::Served;
 use crate::{PATIENCE, inbox, is_inside};

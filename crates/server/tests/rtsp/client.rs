@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 use tactus_core::rtp;
-use tactus_sys::datagrams::{Datagrams, Wanted};
+use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
@@ -241,7 +241,7 @@ impl Receiver {
 
     /// What is sent to a group on the loopback.
     pub(crate) fn of_group(group: SocketAddr) -> Self {
-        let interface = tactus_sys::datagrams::interface("lo").ok();
+        let interface = tactus_sys::inlet::interface("lo").ok();
         let wanted = Wanted { to: group, source: None, interface, buffer: 32 << 20 };
         let rtp = Datagrams::open(&wanted).expect("a group");
         let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

@@ -9,9 +9,9 @@ use tactus_core::ports::{self, Completion, Direction, DiskPort, FileHandle, Tran
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, Lease, View, arena};
 use tactus_sys::clock;
+use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::{DiskDevice, DiskOptions, Way, open};
 use tactus_sys::file::{Access, Opened, open_beneath};
-use tactus_sys::uring::Registration;
 
 pub(crate) const BLOCK: u32 = 32 * 1024;
 

@@ -10,7 +10,7 @@ use tactus_core::ports::{Completion, DiskFault, DiskPort, FileHandle};
 use tactus_ring::arena::{HeapRegion, Region, arena};
 use tactus_sys::clock;
 use tactus_sys::disk::DiskFacts;
-use tactus_sys::uring::{DiskRing, Registration};
+use tactus_sys::disk::uring::{DiskRing, Registration};
 
 use crate::fixture::{BLOCK, Fixture, WAYS, block_of, next, transfer};
 
@@ -216,11 +216,11 @@ fn memory_that_the_kernel_may_still_write_is_never_freed() {
 #[test]
 fn numbers_out_of_range_are_refused() {
     let fixture = Fixture::new(1, 0);
-    for depth in [0, tactus_sys::uring::DEPTH_MAX + 1] {
+    for depth in [0, tactus_sys::disk::uring::DEPTH_MAX + 1] {
         assert!(DiskRing::open(fixture.view.clone(), depth, Registration::Wanted).is_err());
     }
-    let threads = tactus_sys::threads::DiskThreads::open;
-    for (depth, count) in [(0, 1), (1, 0), (1, tactus_sys::threads::THREADS_MAX + 1)] {
+    let threads = tactus_sys::disk::threads::DiskThreads::open;
+    for (depth, count) in [(0, 1), (1, 0), (1, tactus_sys::disk::threads::THREADS_MAX + 1)] {
         assert!(threads(fixture.view.clone(), depth, count).is_err());
     }
 }

@@ -13,9 +13,9 @@ use tactus_core::ports::{Reach, Sync, Synced, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{BlockRef, HeapRegion, Keeper, View, arena};
 use tactus_sys::clock;
+use tactus_sys::disk::uring::Registration;
+use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{DiskWrites, Way, open_writes};
-use tactus_sys::uring::Registration;
-use tactus_sys::writes::WriteOptions;
 
 use crate::fixture::{BLOCK, WAYS, block_of, content, mix};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MILLISECOND, Nanos};
 use tactus_sys::clock;
-use tactus_sys::gaps::{GapLink, GapTerms};
+use tactus_sys::packets::gaps::{GapLink, GapTerms};
 
 use crate::namespace::{Tap, group, ip, is_inside, outlet_by, pair, until};
 

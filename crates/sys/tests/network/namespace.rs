@@ -7,8 +7,8 @@ use std::process::Command;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, socket_with};
 use tactus_core::units::{MILLISECOND, SECOND};
 use tactus_sys::clock;
-use tactus_sys::datagrams::interface;
-use tactus_sys::outlet::{Way, open};
+use tactus_sys::inlet::interface;
+use tactus_sys::packets::outlet::{Way, open};
 
 /// Set where the namespace is.
 const INSIDE: &str = "TACTUS_TEST_INSIDE";

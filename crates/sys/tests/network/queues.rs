@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle};
 use tactus_core::units::MonoTime;
-use tactus_sys::outlet::UdpLink;
+use tactus_sys::packets::outlet::UdpLink;
 use tactus_sys::probe::queues;
 
 use crate::namespace::{Tap, group, is_inside, outlet_by, pair, tc, until};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use tactus_core::units::Nanos;
-use tactus_sys::back_end::BackEnd;
 use tactus_sys::file::DirectAlignment;
+use tactus_sys::packets::back_end::BackEnd;
 use tactus_sys::probe::{self, HugePages, IoUringFacts, Machine, Network, RealTime};
 
 use super::*;

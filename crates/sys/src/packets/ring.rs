@@ -10,7 +10,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use tactus_core::ports::{Batch, FilePart, Gone, PacketPort, SocketHandle};
 use tactus_core::units::MonoTime;
 
-use crate::outlet::{MESSAGES_MAX, Tables, UdpLink, stop_for};
+use crate::packets::outlet::{MESSAGES_MAX, Tables, UdpLink, stop_for};
 
 /// The port; its handles are file descriptors of outlets.
 pub struct UringLink {
@@ -156,7 +156,7 @@ impl PacketPort for UringLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outlet::{Way, open};
+    use crate::packets::outlet::{Way, open};
     use std::net::UdpSocket;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;

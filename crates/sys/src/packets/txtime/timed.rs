@@ -7,7 +7,7 @@ use std::io;
 use tactus_core::units::{MonoTime, Nanos, SECOND};
 
 use crate::clock;
-use crate::routes::{Device, FairQueue, Queue, QueueKind, Routes};
+use crate::packets::routes::{Device, FairQueue, Queue, QueueKind, Routes};
 
 /// They, as they were a moment ago.
 pub(super) struct Timed {

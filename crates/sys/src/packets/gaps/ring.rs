@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::datagrams::set;
-use crate::outlet::grow;
+use crate::inlet::set;
+use crate::packets::outlet::grow;
 
 /// A device's queue of frames.
 pub(super) struct Ring {

@@ -14,8 +14,8 @@ use tactus_core::units::{MILLISECOND, Nanos};
 
 use super::{Device, Lack};
 use crate::clock;
-use crate::datagrams::set;
-use crate::frame::{self, Checksum, Frame, Route};
+use crate::inlet::set;
+use crate::packets::frame::{self, Checksum, Frame, Route};
 
 /// Frames that may be on their way at once: 13 ms of 1 Gbit/s. A power of two.
 const FRAMES: u32 = 1024;

@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn this_host_is_no_hop_and_the_loopback_no_device() {
         let mut routes = Routes::open().unwrap();
-        let lo = crate::datagrams::interface("lo").unwrap();
+        let lo = crate::inlet::interface("lo").unwrap();
         assert!(routes.devices().unwrap().iter().all(|device| device.index != lo));
         for here in ["127.0.0.1", "::1"] {
             assert_eq!(routes.hop(here.parse().unwrap(), None, None).unwrap(), None);
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn nobody_is_the_neighbour_of_the_loopback() {
         let mut routes = Routes::open().unwrap();
-        let lo = crate::datagrams::interface("lo").unwrap();
+        let lo = crate::inlet::interface("lo").unwrap();
         let nobody = "192.0.2.77".parse().unwrap();
         assert_eq!(routes.neighbour(lo, nobody).unwrap(), None);
     }

@@ -34,8 +34,8 @@ use tactus_core::ports::{
 };
 use tactus_core::units::MonoTime;
 
+use crate::disk::workers::{Work, Workers};
 use crate::thread;
-use crate::workers::{Work, Workers};
 use alone::Alone;
 use compare::Comparer;
 use discard::{Discarder, Kept};

@@ -12,9 +12,9 @@ use std::ptr;
 use tactus_core::ports::{Batch, Message};
 
 use super::{Device, Lack};
-use crate::datagrams::set;
-use crate::frame::{self, HEADER_MAX, Route};
-use crate::outlet::{MESSAGES_MAX, PARTS_MAX, grow};
+use crate::inlet::set;
+use crate::packets::frame::{self, HEADER_MAX, Route};
+use crate::packets::outlet::{MESSAGES_MAX, PARTS_MAX, grow};
 
 /// The socket, bound to a device.
 pub(crate) struct PacketSocket {
@@ -144,7 +144,7 @@ fn lack(error: &io::Error) -> Lack {
 /// is thrown away when it comes in.
 fn kernel_cuts() -> bool {
     let tries = || -> io::Result<bool> {
-        let mut socket = PacketSocket::open(crate::datagrams::interface("lo")?)?;
+        let mut socket = PacketSocket::open(crate::inlet::interface("lo")?)?;
         let from = "127.0.0.1:9".parse().expect("an address");
         let (device, hops, class, mtu) = (0, 1, 0, 1500);
         let route = Route { device, to_mac: [0; 6], from_mac: [0; 6], from, hops, class, mtu };

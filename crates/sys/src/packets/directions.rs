@@ -17,9 +17,9 @@ use tactus_core::units::{MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::bell::{Bell, Sleeper, bell};
-use crate::frame::{Mac, Route, mac_of_group};
-use crate::outlet::{cookie, group_interface, option};
-use crate::routes::{Device, Routes};
+use crate::packets::frame::{Mac, Route, mac_of_group};
+use crate::packets::outlet::{cookie, group_interface, option};
+use crate::packets::routes::{Device, Routes};
 
 /// What is known of the destinations of a port.
 pub(crate) struct Directions {

@@ -19,10 +19,10 @@ use tactus_core::units::MonoTime;
 
 use self::packet_socket::PacketSocket;
 use self::rings::Rings;
-use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
-use crate::frame::Route;
-use crate::outlet::{MESSAGES_MAX, UdpLink, cookie};
-use crate::routes::Routes;
+use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
+use crate::packets::frame::Route;
+use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
+use crate::packets::routes::Routes;
 
 /// Frames by AF_XDP.
 pub(crate) type XdpLink = FrameLink<Rings>;
@@ -97,7 +97,7 @@ impl<D: Device> FrameLink<D> {
     /// # Errors
     /// As [`Self::new`].
     pub(crate) fn on_loopback() -> io::Result<Self> {
-        let device = D::bind(crate::datagrams::interface("lo")?)?;
+        let device = D::bind(crate::inlet::interface("lo")?)?;
         Ok(Self::over(vec![Some(device)], Directions::new(FEW, directions::find_here)?))
     }
 
@@ -202,7 +202,7 @@ impl<D: Device> PacketPort for FrameLink<D> {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::outlet::{Way, open};
+    use crate::packets::outlet::{Way, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -284,7 +284,7 @@ mod tests {
         let gone = link.send(clock::now(), handle, Batch { messages: &messages, parts: &parts });
         assert_eq!(gone, Gone { messages: 71, stop: None });
         let mut bytes = [0; 2000];
-        let own = crate::outlet::address(&outlet).unwrap();
+        let own = crate::packets::outlet::address(&outlet).unwrap();
         for body in &bodies {
             let (len, from) = inbox.recv_from(&mut bytes).unwrap();
             assert_eq!((&bytes[..len], from), (&body[..], own));

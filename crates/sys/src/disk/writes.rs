@@ -15,9 +15,9 @@ use tactus_core::ports::{
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::progress::{Progress, Rest, Step};
+use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::workers::{Work, Workers};
 use crate::thread;
-use crate::workers::{Work, Workers};
 
 /// How much a port for writes takes at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use tactus_core::ports::Sync;
 
-use crate::progress::Progress;
+use crate::disk::progress::Progress;
 
 /// What is in the kernel.
 pub(super) enum Running {

@@ -37,8 +37,8 @@ use tactus_core::ports::{
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::progress::{Progress, Rest, Step};
-use crate::writes::WriteOptions;
+use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::writes::WriteOptions;
 
 /// The disk port on io_uring.
 pub struct DiskRing {

@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 use tactus_core::ports::{Batch, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
-use crate::directions::Key;
-use crate::outlet::{MESSAGES_MAX, UdpLink, cookie};
+use crate::packets::directions::Key;
+use crate::packets::outlet::{MESSAGES_MAX, UdpLink, cookie};
 
 /// They, in the order in which they came.
 pub(crate) struct Held {

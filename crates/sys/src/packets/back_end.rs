@@ -17,12 +17,12 @@ use tactus_core::ports::{Batch, Message, PacketPort, SocketHandle};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
 
 use crate::clock;
-use crate::directions::FEW;
-use crate::frames::{PacketSocketLink, XdpLink};
-use crate::gaps::{GapCounters, GapLink, GapTerms};
-use crate::outlet::{self, Cutting, UdpLink};
-use crate::txtime::TxtimeLink;
-use crate::uring_link::UringLink;
+use crate::packets::directions::FEW;
+use crate::packets::frames::{PacketSocketLink, XdpLink};
+use crate::packets::gaps::{GapCounters, GapLink, GapTerms};
+use crate::packets::outlet::{self, Cutting, UdpLink};
+use crate::packets::ring::UringLink;
+use crate::packets::txtime::TxtimeLink;
 
 /// By which of the kernel's doors datagrams leave.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -358,7 +358,7 @@ const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 84
 impl Stage {
     fn new() -> io::Result<Self> {
         let from = Ipv4Addr::LOCALHOST.into();
-        let interface = Some(crate::datagrams::interface("lo")?);
+        let interface = Some(crate::inlet::interface("lo")?);
         let (hops, dscp, heard_here, buffer) = (None, 0, false, 4 << 20);
         let way = outlet::Way { from, interface, hops, dscp, heard_here, buffer };
         Ok(Self { outlet: outlet::open(&way)?, to: NOBODY })

@@ -21,11 +21,11 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 use self::device::Device;
 use self::ring::{Content, Laid, Ring};
 use crate::clock;
-use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
-use crate::frame::{self, Checksum, Mac, Route};
-use crate::held::{Held, Kept};
-use crate::outlet::{UdpLink, cookie};
-use crate::routes::{self, Routes};
+use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
+use crate::packets::frame::{self, Checksum, Mac, Route};
+use crate::packets::held::{Held, Kept};
+use crate::packets::outlet::{UdpLink, cookie};
+use crate::packets::routes::{self, Routes};
 
 /// A link that is kept full.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ impl GapLink {
     /// # Errors
     /// As [`Self::open`].
     pub fn on_loopback(terms: &GapTerms, now: MonoTime) -> io::Result<Self> {
-        let index = crate::datagrams::interface("lo")?;
+        let index = crate::inlet::interface("lo")?;
         let directions = Directions::new(FEW, directions::find_here)?;
         Self::with(terms, now, ("lo", index, [0; 6]), directions)
     }
@@ -323,7 +323,7 @@ impl GapLink {
 
 /// What is known of the device with this name.
 fn device_named(routes: &mut Routes, name: &str) -> io::Result<routes::Device> {
-    let index = crate::datagrams::interface(name)?;
+    let index = crate::inlet::interface(name)?;
     let device = routes.devices()?.into_iter().find(|device| device.index == index);
     device.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
@@ -426,7 +426,7 @@ fn write_pause(frame: &mut [u8], from: Mac) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outlet::{Way, open};
+    use crate::packets::outlet::{Way, open};
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
     use std::time::Duration;
@@ -506,7 +506,7 @@ mod tests {
         let mut bytes = [0; 1500];
         for payload in payloads {
             let (len, sender) = inbox.recv_from(&mut bytes).unwrap();
-            assert_eq!((len, sender), (1316, crate::outlet::address(&outlet).unwrap()));
+            assert_eq!((len, sender), (1316, crate::packets::outlet::address(&outlet).unwrap()));
             assert_eq!((&bytes[..600], &bytes[600..len]), (&payload[..], &BODY[..716]));
         }
         // The kernel gives each slot back when its frame has been taken off the other end.

@@ -13,8 +13,8 @@ use tactus_core::ports::{Completion, Direction, DiskPort, Sync, Synced, Transfer
 use tactus_core::units::MonoTime;
 use tactus_ring::arena::{BlockRef, View};
 
-use crate::progress::{Progress, Rest, Step};
-use crate::workers::{Work, Workers};
+use crate::disk::progress::{Progress, Rest, Step};
+use crate::disk::workers::{Work, Workers};
 
 /// The disk port on ordinary threads.
 pub struct DiskThreads {

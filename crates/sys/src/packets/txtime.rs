@@ -17,9 +17,9 @@ use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandl
 use tactus_core::units::{MonoTime, Nanos};
 
 use self::timed::Timed;
-use crate::directions::{self, Direction, Directions, FEW, Found, Key, Question};
-use crate::held::{Held, Kept, Offered};
-use crate::outlet::{Cutting, UdpLink, cookie, set_time};
+use crate::packets::directions::{self, Direction, Directions, FEW, Found, Key, Question};
+use crate::packets::held::{Held, Kept, Offered};
+use crate::packets::outlet::{Cutting, UdpLink, cookie, set_time};
 
 /// The port; its handles are file descriptors of outlets.
 pub struct TxtimeLink {
@@ -266,7 +266,7 @@ impl PacketPort for TxtimeLink {
 mod tests {
     use super::*;
     use crate::clock;
-    use crate::outlet::{Way, open};
+    use crate::packets::outlet::{Way, open};
     use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::time::Duration;

@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use tactus_core::ports::{Batch, FilePart, Gone, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::MonoTime;
 
-use crate::datagrams::{ADDRESS, Address, EMPTY, on_link, set};
 use crate::file;
+use crate::inlet::{ADDRESS, Address, EMPTY, on_link, set};
 
 /// What all datagrams of an outlet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn the_interface_of_an_outlet_that_is_closed_is_forgotten_with_the_next() {
-        let lo = crate::datagrams::interface("lo").unwrap();
+        let lo = crate::inlet::interface("lo").unwrap();
         let by_lo = || open(&Way { interface: Some(lo), ..way(LOCAL[0]) }).unwrap();
         let cookies: Vec<u64> = (0..10).map(|_| cookie(by_lo().as_raw_fd()).unwrap()).collect();
         let last = by_lo();
@@ -578,12 +578,12 @@ mod tests {
 
     #[test]
     fn a_group_is_heard_on_the_interface_that_it_is_sent_by() {
-        let lo = crate::datagrams::interface("lo").unwrap();
+        let lo = crate::inlet::interface("lo").unwrap();
         for (group, from) in [("239.255.77.2", "127.0.0.1"), ("ff01::77:2", "::1")] {
             let to = SocketAddr::new(group.parse().unwrap(), 0);
             let wanted =
-                crate::datagrams::Wanted { to, source: None, interface: Some(lo), buffer: 1 << 20 };
-            let Ok(mut inbox) = crate::datagrams::Datagrams::open(&wanted) else {
+                crate::inlet::Wanted { to, source: None, interface: Some(lo), buffer: 1 << 20 };
+            let Ok(mut inbox) = crate::inlet::Datagrams::open(&wanted) else {
                 println!("skipped: {group} cannot be joined on lo");
                 continue;
             };
@@ -600,7 +600,7 @@ mod tests {
             assert_eq!(gone, Gone { messages: 1, stop: None }, "{group}");
             let came = (0..2000).find_map(|_| {
                 let mut came = None;
-                let each = |d: crate::datagrams::Datagram<'_>| came = Some(d.bytes.to_vec());
+                let each = |d: crate::inlet::Datagram<'_>| came = Some(d.bytes.to_vec());
                 if inbox.receive(each).is_err() {
                     std::thread::sleep(Duration::from_millis(10));
                 }
