@@ -96,7 +96,7 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.histogram("tactus_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
 }
 
-/// RTSP, where it is served.
+/// Classes of the link.
 fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
     let all = sources.classes.all();
     let labels = |class: &classes::Status| vec![("class", class.name.clone())];
@@ -123,6 +123,7 @@ fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_class_lent", help, per_second(), each)
 }
 
+/// RTSP, where it is served.
 fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
     let Some(rtsp) = sources.rtsp.get() else { return Ok(()) };
     let counters = rtsp.counters();
