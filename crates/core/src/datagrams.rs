@@ -3,8 +3,9 @@
 //!
 //! Promise: every byte is in one datagram, in order; no datagram is due before its first byte is by the
 //! byte clock; RTP's numbers follow each other and its timestamps are the due times (RFC 2250, RFC 3550).
-//! It knows no addresses and moves no bytes. The argument: `docs/design/packets.md`.
+//! It knows no addresses, and moves no bytes: that is `composing`'s. The argument: `docs/design/packets.md`.
 
+mod composing;
 mod counting;
 mod gathering;
 mod plan;
@@ -15,9 +16,10 @@ use core::ops::Range;
 use crate::byte_clock::ByteClock;
 use crate::mutant;
 use crate::rtp;
-use crate::ts::{self, Moment, NULL_PACKET, Pcr, Stamper};
+use crate::ts::{self, Pcr, Stamper};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 
+pub use composing::Composed;
 pub use counting::{Counting, Kept};
 pub use gathering::Gathering;
 pub use plan::{Law, Line, Plan, Stamps};
@@ -120,15 +122,6 @@ pub struct Trace {
     shows: Option<Pcr>,
 }
 
-/// What was put into a message beside the title's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Composed {
-    /// Null packets.
-    pub nulls: u32,
-    /// Packets of the title whose time had come a whole datagram before.
-    pub late: u32,
-}
-
 /// What a stream is cut by.
 #[derive(Clone, Debug)]
 pub struct Cutting {
@@ -174,16 +167,6 @@ pub struct Cutter {
     stamper: Stamper,
     /// What the stream's clock shows at its first byte of the title; none when nobody knows.
     begins: Option<Pcr>,
-}
-
-/// Where a stream's bytes come from, packet by packet.
-#[derive(Clone, Copy)]
-enum Slot {
-    /// From what stands in front, at this byte.
-    Front(usize),
-    /// The next of the title.
-    Title,
-    Null,
 }
 
 impl Cutter {
@@ -471,168 +454,6 @@ impl Cutter {
         self.stuffed().is_none() && self.at >= self.front()
     }
 
-    /// Makes the payloads of the next message in `bytes`, with `room` bytes in front of each for whatever stands there. The
-    /// title's are in their places already where [nothing moves them](Self::is_in_place), else all together at the end.
-    ///
-    /// # Panics
-    /// When it is not the next one, or `bytes` are not as many.
-    pub fn compose(&mut self, message: &Message, bytes: &mut [u8], room: usize) -> Composed {
-        let rooms = u64::from(message.datagrams) * room as u64;
-        assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0 + rooms);
-        let mut composed = Composed::default();
-        if self.is_in_place() {
-            let mut title = self.taken;
-            for payload in payloads(bytes, room) {
-                self.stamp_title(title, payload);
-                title += Bytes(payload.len() as u64);
-            }
-            return composed;
-        }
-        let (stuffed, front) = (self.stuffed().is_some(), self.front());
-        let mut from = bytes.len() - message.taken.0 as usize;
-        let mut title = self.taken;
-        let end = self.taken + message.taken;
-        let mut at = 0;
-        for nth in 0..message.datagrams {
-            let mut own = if stuffed { self.of_title(nth, title, Some(end)) } else { u64::MAX };
-            let due = if stuffed { self.due(nth) } else { MonoTime(0) };
-            let datagram = (at + PAYLOAD.0 as usize).min(message.bytes.0 as usize);
-            while at < datagram {
-                let len = (TS as usize).min(datagram - at);
-                let out = self.at + Bytes(at as u64);
-                let slot = match out < front {
-                    true => Slot::Front(out.0 as usize),
-                    false if own > 0 && title < end => Slot::Title,
-                    false => Slot::Null,
-                };
-                let place = at + room * (nth as usize + 1);
-                match slot {
-                    Slot::Front(front) => {
-                        let plan = self.plan.as_ref().expect("what stands in front is in the plan");
-                        bytes[place..place + len].copy_from_slice(&plan.front[front..front + len]);
-                    }
-                    Slot::Title => {
-                        // Where nothing is put between them, they lie where they are to be.
-                        if from != place {
-                            bytes.copy_within(from..from + len, place);
-                        }
-                        own -= 1;
-                        from += len;
-                        if stuffed && self.title_due(title) + self.gap() < due {
-                            composed.late += 1;
-                        }
-                    }
-                    Slot::Null => {
-                        bytes[place..place + len].copy_from_slice(&NULL_PACKET[..len]);
-                        composed.nulls += 1;
-                    }
-                }
-                if let Some(packet) = bytes[place..place + len].first_chunk_mut() {
-                    self.stamp(slot, title, out, packet);
-                }
-                if matches!(slot, Slot::Title) {
-                    title += Bytes(len as u64);
-                }
-                at += len;
-            }
-        }
-        composed
-    }
-
-    /// Makes clocks and counters run on in packets of the title that lie where they are to be; `title` is where in it they
-    /// begin.
-    fn stamp_title(&mut self, mut title: Bytes, bytes: &mut [u8]) {
-        if self.stamps().is_none() {
-            return;
-        }
-        let ahead = self.at - self.taken;
-        let turn_ends = |this: &Self| this.turn.map_or(u64::MAX, |turn| (this.part + 1) * turn.0);
-        let mut end = turn_ends(self);
-        for packet in bytes.as_chunks_mut().0 {
-            if title.0 >= end || !self.stamper.stamp_plain(packet) {
-                self.stamp(Slot::Title, title, title + ahead, packet);
-                end = turn_ends(self);
-            }
-            title += Bytes(TS);
-        }
-    }
-
-    /// Makes the clocks and counters of one packet run on; `title` is where in the title the next packet is.
-    fn stamp(&mut self, slot: Slot, title: Bytes, out: Bytes, packet: &mut [u8; ts::PACKET]) {
-        let Some(stamps) = self.plan.as_ref().and_then(|plan| plan.stamps.as_ref()) else { return };
-        let moment = match slot {
-            Slot::Null => return,
-            Slot::Front(_) => {
-                // Where the title's clock is marked, one stands in front.
-                let clock = stamps.clock.filter(|_| packet[3] & 0x20 != 0);
-                let shown = |(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?));
-                let pcr = clock.and_then(shown);
-                Moment { pcr, moved: MediaTime(0), beyond: None, breaks: self.breaks }
-            }
-            Slot::Title => {
-                let (part, within) = self.turn_of(title);
-                if part != self.part {
-                    self.stamper.join();
-                    (self.part, self.ahead) = (part, self.ahead_in(part));
-                    // A title whose clock cannot be moved begins anew in each turn.
-                    self.breaks = stamps.turn == Some(MediaTime(0));
-                }
-                // Few packets have one.
-                let may_have_clock = packet[3] & 0x20 != 0 || !stamps.runs.is_empty();
-                let pcr = stamps
-                    .clock
-                    .filter(|_| may_have_clock)
-                    .and_then(|(pid, _)| Some((pid, self.shows(out + Bytes(ts::PCR_BYTE))?)));
-                if stamps.runs.is_empty() {
-                    let moved = self.ahead;
-                    let moment = Moment { pcr, moved, beyond: None, breaks: self.breaks };
-                    return self.stamper.stamp(packet, &moment);
-                }
-                let behind = stamps.runs.partition_point(|run| run.at <= within);
-                let moved = |nth: usize| {
-                    let run = nth.checked_sub(1).map_or(MediaTime(0), |nth| stamps.runs[nth].moved);
-                    Pcr::at(self.ahead).after(run).ticks()
-                };
-                // Of two neighbours the nearer jump counts.
-                let beyond = match (behind.checked_sub(1), stamps.runs.get(behind)) {
-                    (None, None) => None,
-                    (Some(last), Some(next))
-                        if within - stamps.runs[last].at > next.at - within =>
-                    {
-                        Some(moved(behind + 1))
-                    }
-                    (Some(last), _) => Some(moved(last)),
-                    (None, Some(_)) => Some(moved(behind + 1)),
-                };
-                Moment { pcr, moved: moved(behind), beyond, breaks: self.breaks }
-            }
-        };
-        self.stamper.stamp(packet, &moment);
-    }
-
-    /// In which turn a byte of the title is, and where in it: in most cases the one that the stamper is in.
-    fn turn_of(&self, title: Bytes) -> (u64, u64) {
-        let Some(turn) = self.turn else { return (0, title.0) };
-        match title.0.checked_sub(self.part * turn.0) {
-            Some(within) if within < turn.0 => (self.part, within),
-            _ => (title.0 / turn.0, title.0 % turn.0),
-        }
-    }
-
-    /// How far the stream's clock is ahead of the title's in a turn, modulo the wrap.
-    fn ahead_in(&self, part: u64) -> MediaTime {
-        let Some(stamps) = self.stamps() else { return MediaTime(0) };
-        let turned = match (stamps.turn, self.turn) {
-            (Some(turn), _) => wrapped(u128::from(turn.0) * u128::from(part)),
-            (None, Some(turn)) => self.span(Bytes(turn.0 * part)),
-            (None, None) => MediaTime(0),
-        };
-        match (stamps.clock, self.begins) {
-            (Some((_, own)), Some(begins)) => Pcr::at(turned).after(begins.since(own)).ticks(),
-            _ => turned,
-        }
-    }
-
     /// The header of datagram `nth` of the next message.
     pub fn header(&self, nth: u32) -> Option<[u8; rtp::HEADER]> {
         let Form::Rtp(session) = self.form else { return None };
@@ -735,30 +556,6 @@ impl Cutter {
         match self.line() {
             Some(line) => self.clock.start() + self.lead() + line.due(from, self.hint),
             None => self.clock.due(from) + self.lead(),
-        }
-    }
-
-    /// What the stream's clock shows at a byte, counted over all that leaves: the title's clock at its first byte, and
-    /// what has passed since.
-    fn shows(&self, out: Bytes) -> Option<Pcr> {
-        // A clock that is not the bytes' is only moved.
-        let begins =
-            self.begins.filter(|_| self.stamps().is_some_and(|stamps| stamps.turn.is_none()))?;
-        let front = self.front();
-        Some(match self.stuffed() {
-            Some(rate) => begins.before(self.lead_ticks()).after(ticks(out, rate)),
-            None if out < front => {
-                begins.before(self.lead_ticks()).after(ticks(out, self.clock.rate()))
-            }
-            None => begins.after(self.span(out - front)),
-        })
-    }
-
-    /// What passes until byte `from` of the title, by its times.
-    fn span(&self, from: Bytes) -> MediaTime {
-        match self.line() {
-            Some(line) => wrapped(u128::from(line.ticks(from, self.hint).0)),
-            None => ticks(from, self.clock.rate()),
         }
     }
 

@@ -4,32 +4,74 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// A packet that even a slow class has many of in a millisecond.
+const SMALL: u64 = 400;
 const FIFTH: Nanos = Nanos::from_millis(200);
 
-/// What the children of a class get of `own` when all want everything: guarantees first, cut to fit,
-/// the rest by priority and share, nobody above his ceiling. In bits per second; divisions round down.
-fn fluid(own: u64, classes: &[Class]) -> Vec<u64> {
+/// Classes, parents first, each with the place of its own; none: the link.
+type Tree = [(Option<usize>, Class)];
+
+/// What a class has.
+#[derive(Clone, Copy)]
+struct Has {
+    /// All that it gets.
+    gets: u64,
+    /// Of it what it is guaranteed, with its siblings cut to fit.
+    guaranteed: u64,
+}
+
+fn children(tree: &Tree, of: Option<usize>) -> Vec<usize> {
+    (0..tree.len()).filter(|&at| tree[at].0 == of).collect()
+}
+
+/// What a class can use: its ceiling, or what those below it can.
+fn most(tree: &Tree, at: usize) -> u64 {
+    let below = children(tree, Some(at));
+    let sum = below.iter().fold(0u64, |sum, &child| sum.saturating_add(most(tree, child)));
+    let ceiling = tree[at].1.ceiling.map_or(u64::MAX, |ceiling| ceiling.0);
+    if below.is_empty() { ceiling } else { ceiling.min(sum) }
+}
+
+/// What all get of a link when those without children want everything. In bits per second; divisions round down.
+fn fluid(link: u64, tree: &Tree) -> Vec<u64> {
+    let mut all = vec![0; tree.len()];
+    let mut parents = vec![(None, Has { gets: link, guaranteed: link })];
+    while let Some((parent, has)) = parents.pop() {
+        let below = children(tree, parent);
+        for (&at, gets) in below.iter().zip(level(has, tree, &below)) {
+            all[at] = gets.gets;
+            parents.push((Some(at), gets));
+        }
+    }
+    all
+}
+
+/// What the children of a class get: guarantees first, cut to fit, the rest by priority and share, nobody above
+/// what he can use.
+fn level(of: Has, tree: &Tree, below: &[usize]) -> Vec<Has> {
+    let classes: Vec<Class> = below.iter().map(|&at| tree[at].1).collect();
+    let most: Vec<u64> = below.iter().map(|&at| most(tree, at).min(of.gets)).collect();
     let promised: u64 = classes.iter().map(|class| class.guaranteed.0).sum();
-    let most = |class: &Class| class.ceiling.map_or(own, |ceiling| ceiling.0.min(own));
     let part =
         |of: u64, what: u64, sum: u64| (u128::from(of) * u128::from(what) / u128::from(sum)) as u64;
-    let mut gets: Vec<u64> = classes
+    let guaranteed: Vec<u64> = classes
         .iter()
-        .map(|class| match promised <= own {
+        .map(|class| match promised <= of.guaranteed {
             true => class.guaranteed.0,
-            false => part(own, class.guaranteed.0, promised),
+            false => part(of.guaranteed, class.guaranteed.0, promised),
         })
         .collect();
-    let mut left = own - gets.iter().sum::<u64>();
+    let mut gets: Vec<u64> =
+        guaranteed.iter().zip(&most).map(|(&guaranteed, &most)| guaranteed.min(most)).collect();
+    let mut left = of.gets - gets.iter().sum::<u64>();
     for priority in 0..PRIORITIES as u8 {
         let mut open: Vec<usize> =
             (0..classes.len()).filter(|&at| classes[at].priority == priority).collect();
         // Who would get more than he may gets that, and the others share again.
         loop {
             let shares: u64 = open.iter().map(|&at| classes[at].share.0).sum();
-            let full = |at: &usize| {
-                gets[*at] + part(left, classes[*at].share.0, shares) >= most(&classes[*at])
-            };
+            let full =
+                |at: &usize| gets[*at] + part(left, classes[*at].share.0, shares) >= most[*at];
             let (filled, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|at| full(at));
             if filled.is_empty() {
                 let lent = left;
@@ -41,8 +83,8 @@ fn fluid(own: u64, classes: &[Class]) -> Vec<u64> {
                 break;
             }
             for at in filled {
-                left -= most(&classes[at]) - gets[at];
-                gets[at] = most(&classes[at]);
+                left -= most[at] - gets[at];
+                gets[at] = most[at];
             }
             open = rest;
         }
@@ -50,11 +92,11 @@ fn fluid(own: u64, classes: &[Class]) -> Vec<u64> {
             break;
         }
     }
-    gets
+    gets.into_iter().zip(guaranteed).map(|(gets, guaranteed)| Has { gets, guaranteed }).collect()
 }
 
-fn class() -> impl Strategy<Value = Class> {
-    (0u64..2_000, 1u64..3_000, any::<bool>(), 0u8..3, 1u64..1_000).prop_map(
+fn class(guaranteed_max: u64, above_max: u64) -> impl Strategy<Value = Class> {
+    (0..guaranteed_max, 1..above_max, any::<bool>(), 0u8..3, 1u64..1_000).prop_map(
         |(guaranteed, above, has_ceiling, priority, share)| Class {
             guaranteed: BitRate(guaranteed * MBIT),
             ceiling: has_ceiling.then_some(BitRate((guaranteed + above) * MBIT)),
@@ -64,12 +106,71 @@ fn class() -> impl Strategy<Value = Class> {
     )
 }
 
+/// A tree of up to three levels. Parents may be guaranteed less than their children, or nothing, and all together
+/// more than the link has, or a part of it.
+fn tree() -> impl Strategy<Value = Vec<(Option<usize>, Class)>> {
+    let spec = prop::sample::select(vec![60, 300, 1_500]).prop_flat_map(|most| {
+        let class = prop_oneof![1 => class(1, 600), 4 => class(most, 600)];
+        prop::collection::vec((any::<prop::sample::Index>(), class), 2..16)
+    });
+    spec.prop_map(|spec| {
+        let mut tree: Vec<(Option<usize>, Class)> = vec![];
+        for (at, (parent, class)) in spec.into_iter().enumerate() {
+            let depth = |mut at: usize| {
+                let mut depth = 1;
+                while let Some(parent) = tree[at].0 {
+                    (at, depth) = (parent, depth + 1);
+                }
+                depth
+            };
+            // Half of the classes lie on the link.
+            let parent = parent.index(2 * at + 1);
+            tree.push(((parent < at && depth(parent) < 3).then_some(parent), class));
+        }
+        tree
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
+    fn shares_are_those_of_a_fluid_over_any_tree_whoever_joined_when(
+        tree in tree(), link in 300u64..2_000, joins in prop::collection::vec(0u64..40_000_000, 16),
+    ) {
+        let link = link * MBIT;
+        let mut hall = Hall::new(LIMITS, link);
+        let mut ids: Vec<Option<ClassId>> = vec![None; tree.len()];
+        // Parents before their children; those without children when their time comes.
+        let is_leaf = |at: usize| children(&tree, Some(at)).is_empty();
+        for (at, &(parent, class)) in tree.iter().enumerate().filter(|&(at, _)| !is_leaf(at)) {
+            let parent = parent.map_or(LINK, |parent| ids[parent].unwrap());
+            ids[at] = Some(hall.pacer.add(parent, class).unwrap());
+        }
+        let mut leaves: Vec<usize> = (0..tree.len()).filter(|&at| is_leaf(at)).collect();
+        leaves.sort_by_key(|&at| joins[at]);
+        let begin = hall.now;
+        for &at in &leaves {
+            hall.run((begin + Nanos(joins[at])).since(hall.now));
+            let parent = tree[at].0.map_or(LINK, |parent| ids[parent].unwrap());
+            hall.add(parent, tree[at].1, Law::Greedy, SMALL);
+        }
+        hall.run(Nanos::from_millis(5));
+        let expected = fluid(link, &tree);
+        // Two packets for each level, for short and for long.
+        for millis in [50, 200] {
+            let sent = hall.sent_in(Nanos::from_millis(millis));
+            for (number, &at) in leaves.iter().enumerate() {
+                let fluid = BitRate(expected[at]).bytes_in(Nanos::from_millis(millis)).0;
+                let error = sent[number].abs_diff(fluid);
+                prop_assert!(error <= 6 * SMALL, "class {at}, {millis} ms: {} for {fluid} of {sent:?}", sent[number]);
+            }
+        }
+    }
+
+    #[test]
     fn shares_are_those_of_a_fluid_and_do_not_drift(
-        classes in prop::collection::vec(class(), 1..9), link in 500u64..8_000,
+        classes in prop::collection::vec(class(2_000, 3_000), 1..9), link in 500u64..8_000,
     ) {
         let link = link * MBIT;
         let mut hall = Hall::new(LIMITS, link);
@@ -77,7 +178,8 @@ proptest! {
             hall.greedy(LINK, class);
         }
         hall.run(Nanos::from_millis(20));
-        let expected = fluid(link, &classes);
+        let tree: Vec<_> = classes.iter().map(|&class| (None, class)).collect();
+        let expected = fluid(link, &tree);
         // The same few packets of difference for short and for long.
         for millis in [100, 400] {
             let sent = hall.sent_in(Nanos::from_millis(millis));
