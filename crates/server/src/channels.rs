@@ -6,7 +6,7 @@
 //! anybody here. One channel that comes, changes or goes moves no other. Those that leave in the same
 //! way share an outlet.
 //!
-//! What comes next is decided by `desk`, done by `runner`, told by `status`; `session` makes reports and
+//! What comes next is decided by `desk`, when by `timing`; it is done by `runner`, told by `status`; `session` makes reports and
 //! announcements; `kept` has changes outlive the server.
 
 mod desk;
@@ -15,6 +15,7 @@ mod list;
 pub(crate) mod packets;
 mod session;
 mod status;
+mod timing;
 
 mod runner;
 
