@@ -502,6 +502,7 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     assert_eq!(channels.set(channel).await, Ok(true));
     let waits = until(&channels, "x", |status| status.reason.is_some()).await;
     assert!(waits.reason.expect("it waits").contains("its time"));
+    assert_eq!(channels.skip("x"), Err(OrderError::Silent));
     let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 2).1);
     let turns = turns.await.expect("both have come");
     assert_eq!((turns[0].0, turns[1].0), (1, 2));
@@ -627,6 +628,37 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
     };
     assert_eq!([a, c, d], [titles[0], titles[2], titles[3]]);
     assert!(b < titles[1] / 2, "{b} of {}", titles[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 60, 1);
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let text = "name = \"x\"\nto = \"udp://127.0.0.1:9\"\nplaylist = [\"/a.ts\", \"/a.ts\"]\n";
+    let channel = Config::parse_channel(text).expect("a channel");
+    assert_eq!(channels.set(channel).await, Ok(true));
+    until(&channels, "x", |status| status.sent_bytes > 0).await;
+    // As many orders as can be told at once: the channel takes them as it comes to it.
+    let taken = async |order: &dyn Fn() -> Result<(), OrderError>| loop {
+        match order() {
+            Err(OrderError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+            done => return done,
+        }
+    };
+    let wish = || channels.wish("x", "/a.ts".into());
+    for nth in 0..100 {
+        assert_eq!(taken(&wish).await, Ok(()), "{nth}");
+    }
+    assert_eq!(wish(), Err(OrderError::Wishes));
+    assert_eq!(taken(&|| channels.skip("x")).await, Ok(()));
+    let end = Instant::now() + PATIENCE;
+    while wish() != Ok(()) {
+        assert!(Instant::now() < end, "one has gone, so there is room");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    channels.close().await;
 }
 
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.

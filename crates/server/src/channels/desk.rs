@@ -79,9 +79,6 @@ impl Item {
     }
 }
 
-/// Wishes that may wait: somebody who has more makes a list.
-pub(super) const WISHES_MAX: usize = 100;
-
 impl Desk {
     /// A channel that has sent nothing by `now`. Its list is empty until it is told.
     pub(super) fn new(programme: Programme, now: WallTime) -> Self {
@@ -228,13 +225,14 @@ impl Desk {
         }
     }
 
-    /// Has a title sent before what comes next otherwise; whether there is room for the wish.
-    pub(super) fn wish(&mut self, path: String) -> bool {
-        let has_room = self.wished.len() < WISHES_MAX;
-        if has_room {
-            self.wished.push_back(path);
-        }
-        has_room
+    /// Has a title sent before what comes next otherwise. Who takes wishes sees to it that they do not become too many.
+    pub(super) fn wish(&mut self, path: String) {
+        self.wished.push_back(path);
+    }
+
+    /// How many wishes wait.
+    pub(super) fn wishes(&self) -> u64 {
+        self.wished.len() as u64
     }
 
     /// Whether anything can come without being asked for, now or at its time.
@@ -319,10 +317,10 @@ mod tests {
             [next(&mut all), next(&mut all), next(&mut all)].map(Option::unwrap),
             ["/a", "/b", "/a"]
         );
-        assert!(all.wish("/w".into()));
-        assert_eq!((all.peek(), all.is_over()), (Some("/w"), false));
+        all.wish("/w".into());
+        assert_eq!((all.peek(), all.is_over(), all.wishes()), (Some("/w"), false, 1));
         assert_eq!([next(&mut all), next(&mut all)].map(Option::unwrap), ["/w", "/b"]);
-        assert!(all.wish("/w".into()));
+        all.wish("/w".into());
         let wished = all.next().unwrap();
         all.give_back(wished.clone());
         assert_eq!(all.next(), Some(wished));

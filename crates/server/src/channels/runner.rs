@@ -67,6 +67,8 @@ pub(super) struct Runner {
     again: Instant,
     /// The same of what has its time.
     timed_again: Instant,
+    /// Titles that were asked for so far.
+    wishes: u64,
     /// What is looked for, as far as that has come.
     search: Option<Search>,
     /// When the list was read; never since its programme is another one.
@@ -138,6 +140,7 @@ impl Runner {
             announcement: None,
             again: Instant::now(),
             timed_again: Instant::now(),
+            wishes: 0,
             search: None,
             list_read: None,
             rest: None,
@@ -148,6 +151,7 @@ impl Runner {
         loop {
             self.tell();
             self.step().await;
+            self.board.count_wishes(self.wishes - self.desk.wishes());
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
                 // What is ordered concerns what is sent by then.
@@ -456,9 +460,8 @@ impl Runner {
             }
             Order::Next(title) => {
                 self.take_back(|item| item.origin == Origin::List);
-                if !self.desk.wish(title) {
-                    tracing::warn!(channel = self.channel.name, "too many titles are wished for");
-                }
+                self.desk.wish(title);
+                self.wishes += 1;
             }
             Order::Change(channel) => {
                 self.take_back(|_| true);
