@@ -6,7 +6,7 @@
 //! anybody here. One channel that comes, changes or goes moves no other. Those that leave in the same
 //! way share an outlet.
 //!
-//! What comes next is decided by `desk`, done by `runner`, told by `status`; `session` makes reports and
+//! What comes next is decided by `desk`, when by `timing`; it is done by `runner`, told by `status`; `session` makes reports and
 //! announcements; `kept` has changes outlive the server.
 
 mod desk;
@@ -15,6 +15,7 @@ mod list;
 pub(crate) mod packets;
 mod session;
 mod status;
+mod timing;
 
 mod runner;
 
@@ -39,7 +40,7 @@ use crate::config::channel::Channel;
 use crate::config::class::{Classes, Terms};
 use kept::Kept;
 use runner::{Order, Runner};
-use status::Board;
+use status::{Board, WISHES_MAX};
 
 /// All channels of a server.
 #[derive(Clone)]
@@ -94,6 +95,12 @@ pub enum OrderError {
     /// It has not done what it was asked before.
     #[error("the channel has not done yet what it was asked before; ask again in a moment")]
     Busy,
+    /// As many titles wait as may.
+    #[error("{WISHES_MAX} titles that were asked for wait already; give it a list")]
+    Wishes,
+    /// There is nothing to be left.
+    #[error("the channel sends nothing that could be left")]
+    Silent,
 }
 
 /// What has become of channels that are configured anew.
@@ -261,7 +268,10 @@ impl Channels {
     /// # Errors
     /// Why not.
     pub fn skip(&self, name: &str) -> Result<(), OrderError> {
-        self.order(name, Order::Skip)
+        match self.board(name).ok_or(OrderError::Unknown)?.is_sent() {
+            true => self.order(name, Order::Skip),
+            false => Err(OrderError::Silent),
+        }
     }
 
     /// Has a channel send a title before what it would send next.
@@ -269,7 +279,11 @@ impl Channels {
     /// # Errors
     /// Why not.
     pub fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
-        self.order(name, Order::Next(title))
+        let board = self.board(name).ok_or(OrderError::Unknown)?;
+        match board.wish() {
+            true => self.order(name, Order::Next(title)).inspect_err(|_| board.unwish()),
+            false => Err(OrderError::Wishes),
+        }
     }
 
     /// Whether channels of a configuration can be sent here.

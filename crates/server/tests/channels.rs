@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use dvb_conformance::{ConformanceMonitor, Indicator};
 use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::channels::{Channels, OrderError, State, Status};
+use tactus::config::channel::When;
 use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::media::{probe, sample};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
-use tactus_core::units::{Bytes, MIB, MediaTime, SECOND};
+use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
+use tactus_sys::clock;
 use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
@@ -450,6 +452,213 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
     let marks = turns_of(&bytes).into_iter().map(|turn| turn.0);
     assert_eq!(marks.filter(|&mark| mark != 2).collect::<Vec<_>>(), [1, 3]);
     assert_whole(&bytes);
+}
+
+/// All that comes until `count` turns of titles have begun, and when they did.
+fn turns_begun(mut inbox: Datagrams, count: usize) -> (Vec<Vec<u8>>, Vec<(u8, WallTime)>) {
+    let (mut all, mut turns) = (vec![], Vec::<(u8, WallTime)>::new());
+    let end = Instant::now() + PATIENCE;
+    while turns.len() < count {
+        assert!(Instant::now() < end, "{turns:?}");
+        let heard = inbox.receive(|datagram| {
+            let mark = datagram.bytes[datagram.bytes.len() - 1];
+            if turns.last().is_none_or(|turn| turn.0 != mark) {
+                turns.push((mark, clock::wall_now()));
+            }
+            all.push(datagram.bytes.to_vec());
+        });
+        if heard.is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    (all, turns)
+}
+
+/// Not before its time, and not a second behind it on a slow machine.
+fn assert_at(heard: WallTime, time: WallTime) {
+    assert!((time.0..time.0 + SECOND.0).contains(&heard.0), "{heard:?} for {time:?}");
+}
+
+const fn in_seconds(now: WallTime, seconds: u64) -> WallTime {
+    WallTime(now.0 + SECOND.0 * seconds)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 1, 1);
+    marked(dir.path(), "b.ts", 2, 2);
+    let heard = inbox(Ipv4Addr::LOCALHOST.into());
+    let to = heard.address().expect("bound");
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let text = format!("name = \"x\"\nto = \"udp://{to}\"\ntitle = \"/a.ts\"\nrepeat = false\n");
+    let mut channel = Config::parse_channel(&text).expect("a channel");
+    // Neither falls on what is looked for every five seconds.
+    let now = clock::wall_now();
+    let (start, time) = (in_seconds(now, 2), in_seconds(now, 6));
+    channel.programme.start = Some(When::At(start));
+    channel.programme.timed = vec![(When::At(time), "/b.ts".into())];
+    assert_eq!(channels.set(channel).await, Ok(true));
+    let waits = until(&channels, "x", |status| status.reason.is_some()).await;
+    assert!(waits.reason.expect("it waits").contains("its time"));
+    assert_eq!(channels.skip("x"), Err(OrderError::Silent));
+    let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 2).1);
+    let turns = turns.await.expect("both have come");
+    assert_eq!((turns[0].0, turns[1].0), (1, 2));
+    assert_at(turns[0].1, start);
+    assert_at(turns[1].1, time);
+    channels.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_then_is_sent() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "fill.ts", 2, 1);
+    marked(dir.path(), "b.ts", 12, 2);
+    let heard = inbox(Ipv4Addr::LOCALHOST.into());
+    let to = heard.address().expect("bound");
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let text = format!(
+        "name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [\"/missing.ts\", \"/b.ts\"]\nfill = \"/fill.ts\"\n"
+    );
+    let mut channel = Config::parse_channel(&text).expect("a channel");
+    let now = clock::wall_now();
+    let (start, time) = (in_seconds(now, 8), in_seconds(now, 16));
+    channel.programme.start = Some(When::At(start));
+    channel.programme.timed = vec![(When::At(time), "/late.ts".into())];
+    assert_eq!(channels.set(channel).await, Ok(true));
+    let turns = tokio::task::spawn_blocking(move || turns_begun(heard, 4));
+    // It is there when it was missed once.
+    until(&channels, "x", |status| {
+        let is_late = |skipped: &String| skipped.starts_with("/late.ts");
+        status.title == "/b.ts" && status.skipped.as_ref().is_some_and(is_late)
+    })
+    .await;
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).expect("a directory");
+    marked(&other, "late.ts", 3, 3);
+    std::fs::rename(other.join("late.ts"), dir.path().join("late.ts")).expect("a title");
+    let (all, turns) = turns.await.expect("all have come");
+    let [(1, _), (2, begun), (3, timed), (2, _)] = turns[..] else { panic!("{turns:?}") };
+    assert_at(begun, start);
+    assert_at(timed, time);
+    assert_whole(&payload(&all));
+    channels.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_again_and_again_makes_way_when_its_list_or_the_fill_is_another_one() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 2, 1);
+    marked(dir.path(), "b.ts", 2, 2);
+    let (list, new) = (dir.path().join("list.m3u8"), dir.path().join("new"));
+    std::fs::write(&list, "a.ts\n").expect("a list");
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let of = |keys: &str| {
+        let text = format!("name = \"x\"\nto = \"udp://127.0.0.1:9\"\n{keys}");
+        Config::parse_channel(&text).expect("a channel")
+    };
+    assert_eq!(channels.set(of("playlist = \"/list.m3u8\"")).await, Ok(true));
+    until(&channels, "x", |status| status.title == "/a.ts" && status.sent_bytes > 0).await;
+    std::fs::write(&new, "b.ts\n").expect("a list");
+    std::fs::rename(&new, &list).expect("a list");
+    until(&channels, "x", |status| status.title == "/b.ts" && status.sent_bytes > 0).await;
+
+    for (nth, fill) in ["/a.ts", "/b.ts"].into_iter().enumerate() {
+        let keys = format!("title = \"/missing.ts\"\nfill = \"{fill}\"");
+        assert_eq!(channels.set(of(&keys)).await, Ok(false), "{nth}");
+        let status = until(&channels, "x", |status| {
+            status.state == State::Filling && status.title == fill && status.sent_bytes > 0
+        });
+        status.await;
+    }
+    // One that is not there takes nobody's place; without one nothing is sent.
+    let missing = "title = \"/missing.ts\"\nfill = \"/none.ts\"";
+    assert_eq!(channels.set(of(missing)).await, Ok(false));
+    let skips = channels.one("x").expect("it is there").skips;
+    let status = until(&channels, "x", |status| status.skips > skips + 1).await;
+    assert_eq!((status.state, &*status.title), (State::Filling, "/b.ts"));
+    assert_eq!(channels.set(of("title = \"/missing.ts\"")).await, Ok(false));
+    until(&channels, "x", |status| status.state == State::Waiting).await;
+    channels.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let titles = [("a", 2, 1), ("b", 8, 2), ("c", 12, 3), ("d", 2, 4)];
+    let titles = titles.map(|(name, seconds, mark)| {
+        marked(dir.path(), &format!("{name}.ts"), seconds, mark).len() / PACKET
+    });
+    let heard = inbox(Ipv4Addr::LOCALHOST.into());
+    let to = heard.address().expect("bound");
+    let of = |keys: &str| {
+        let text = format!("name = \"x\"\nto = \"udp://{to}\"\nrepeat = false\n{keys}\n");
+        Config::parse_channel(&text).expect("a channel")
+    };
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let list = "playlist = [\"/a.ts\", \"/b.ts\", \"/c.ts\", \"/missing.ts\"]";
+    assert_eq!(channels.set(of(list)).await, Ok(true));
+    let skips = channels.clone();
+    let heard = tokio::task::spawn_blocking(move || {
+        // As soon as anything of the second one has come: perhaps nobody here has heard that the first is over.
+        let mut heard = heard;
+        let mut all = vec![];
+        while turns_of(&all).len() < 2 {
+            heard.receive(|datagram| all.extend(datagram.bytes)).ok();
+        }
+        assert_eq!(skips.skip("x"), Ok(()));
+        (heard, all)
+    });
+    let (mut heard, mut all) = heard.await.expect("it has come");
+    let before = until(&channels, "x", |status| status.title == "/c.ts").await.skips;
+    // Nothing follows: when that is known nobody waits for it any more.
+    assert_eq!(channels.skip("x"), Ok(()));
+    until(&channels, "x", |status| status.skips > before + 1).await;
+    assert_eq!(channels.set(of("playlist = [\"/c.ts\", \"/d.ts\"]")).await, Ok(false));
+    until(&channels, "x", |status| status.state == State::Ended).await;
+    channels.close().await;
+    while heard.receive(|datagram| all.extend(datagram.bytes)).is_ok() {}
+    let [(1, a), (2, b), (3, c), (4, d)] = turns_of(&all)[..] else {
+        panic!("{:?}", turns_of(&all))
+    };
+    assert_eq!([a, c, d], [titles[0], titles[2], titles[3]]);
+    assert!(b < titles[1] / 2, "{b} of {}", titles[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 60, 1);
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    let text = "name = \"x\"\nto = \"udp://127.0.0.1:9\"\nplaylist = [\"/a.ts\", \"/a.ts\"]\n";
+    let channel = Config::parse_channel(text).expect("a channel");
+    assert_eq!(channels.set(channel).await, Ok(true));
+    until(&channels, "x", |status| status.sent_bytes > 0).await;
+    // As many orders as can be told at once: the channel takes them as it comes to it.
+    let taken = async |order: &dyn Fn() -> Result<(), OrderError>| loop {
+        match order() {
+            Err(OrderError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+            done => return done,
+        }
+    };
+    let wish = || channels.wish("x", "/a.ts".into());
+    for nth in 0..100 {
+        assert_eq!(taken(&wish).await, Ok(()), "{nth}");
+    }
+    assert_eq!(wish(), Err(OrderError::Wishes));
+    assert_eq!(taken(&|| channels.skip("x")).await, Ok(()));
+    let end = Instant::now() + PATIENCE;
+    while wish() != Ok(()) {
+        assert!(Instant::now() < end, "one has gone, so there is room");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    channels.close().await;
 }
 
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.

@@ -1,7 +1,8 @@
 //! What a channel sends next: its list, titles that have their time, and what somebody has asked for.
 //!
-//! Promise: titles come in the order of their list, each once a turn, whatever is put between them; a title
-//! that has its time is told once for each time. It sends nothing and reads no clock.
+//! Promise: titles come in the order of their list, each once a turn, whatever is put between them; what has its
+//! time is told until it is taken or its time has passed. What was taken and is not sent after all is as if it had
+//! never been told. It sends nothing and reads no clock.
 
 use std::collections::VecDeque;
 
@@ -15,13 +16,25 @@ pub(super) struct Desk {
     programme: Programme,
     /// The list, as it was read last.
     titles: Vec<String>,
-    /// Which of them is next.
+    place: Place,
+    /// Where it was before the last title was told.
+    before: Place,
+    /// Asked for by somebody.
+    wished: VecDeque<String>,
+}
+
+/// How far a programme has come.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Which title of the list is next.
     at: usize,
+    /// The one that was taken last.
+    last: Option<String>,
+    /// What stands behind that.
+    behind: usize,
     /// The list has its turn.
     has_begun: bool,
     timed: Vec<Timed>,
-    /// Asked for by somebody.
-    wished: VecDeque<String>,
 }
 
 /// Something that happens at its time.
@@ -66,9 +79,6 @@ impl Item {
     }
 }
 
-/// Wishes that may wait: somebody who has more makes a list.
-pub(super) const WISHES_MAX: usize = 100;
-
 impl Desk {
     /// A channel that has sent nothing by `now`. Its list is empty until it is told.
     pub(super) fn new(programme: Programme, now: WallTime) -> Self {
@@ -80,53 +90,92 @@ impl Desk {
             .collect();
         // A moment that has passed was its beginning; of each day the next one counts.
         let has_begun = !timed.iter().any(|timed| timed.title.is_none());
+        let place = Place { at: 0, last: None, behind: 0, has_begun, timed };
         let (titles, wished) = (Vec::new(), VecDeque::new());
-        Self { programme, titles, at: 0, has_begun, timed, wished }
+        Self { programme, titles, before: place.clone(), place, wished }
     }
 
-    /// Goes by another programme, after `current` where that is in its list.
+    /// Goes by another programme, from where the list is.
     pub(super) fn change(&mut self, programme: Programme, now: WallTime) {
         let is_same_start = programme.start == self.programme.start;
-        let Self { at, has_begun, wished, titles, .. } =
-            std::mem::replace(self, Self::new(programme, now));
-        (self.at, self.wished, self.titles) = (at, wished, titles);
-        self.has_begun |= has_begun && is_same_start;
+        let Self { place, wished, titles, .. } = std::mem::replace(self, Self::new(programme, now));
+        let Place { has_begun, timed, .. } = std::mem::replace(&mut self.place, place);
+        self.place.has_begun = has_begun || self.place.has_begun && is_same_start;
+        self.place.timed = timed;
+        (self.before, self.wished, self.titles) = (self.place.clone(), wished, titles);
     }
 
-    /// The list has been read; it goes on behind `last`, the title of it that was begun last.
-    pub(super) fn read(&mut self, titles: Vec<String>, last: Option<&str>) {
-        let known = last.and_then(|last| {
-            // The same title may stand there several times: the nearest place is the likeliest.
-            let places = (0..titles.len()).filter(|&place| titles[place] == last);
-            places.min_by_key(|place| (place + 1).abs_diff(self.at))
-        });
-        self.at = known.map_or(self.at.min(titles.len()), |place| place + 1);
+    /// The list has been read. One that is another one goes on behind the title that was taken last.
+    pub(super) fn read(&mut self, titles: Vec<String>) {
+        // What could not be sent since is not asked for again before the others.
+        if titles == self.titles {
+            return;
+        }
+        for place in [&mut self.place, &mut self.before] {
+            let known = place.last.as_ref().and_then(|last| {
+                // The same title may stand there several times: the nearest place is the likeliest.
+                let places = (0..titles.len()).filter(|&at| titles[at] == *last);
+                places.min_by_key(|at| (at + 1).abs_diff(place.behind))
+            });
+            place.at = known.map_or(place.at.min(titles.len()), |at| at + 1);
+            place.behind = place.at;
+        }
         self.titles = titles;
     }
 
     /// A title of the list, or one that was wished for, if there is any; in a list that repeats there always
     /// is.
     pub(super) fn next(&mut self) -> Option<Item> {
+        self.before = self.place.clone();
         if let Some(path) = self.wished.pop_front() {
             return Some(Item::once(path, Origin::Wish));
         }
-        if !self.has_begun || self.titles.is_empty() {
+        if !self.place.has_begun || self.titles.is_empty() {
             return None;
         }
-        if self.at >= self.titles.len() {
+        if self.place.at >= self.titles.len() {
             if !self.programme.repeats {
                 return None;
             }
-            self.at = 0;
+            self.place.at = 0;
         }
-        let path = self.titles[self.at].clone();
-        self.at += 1;
-        Some(Item { path, is_endless: self.is_loop(), origin: Origin::List })
+        self.place.at += 1;
+        Some(self.of_list(self.place.at - 1))
     }
 
-    /// Whether a title is all of the list, and is sent again and again.
-    pub(super) fn loops(&self, path: &str) -> bool {
-        self.is_loop() && self.titles.first().is_some_and(|title| title == path)
+    fn of_list(&self, at: usize) -> Item {
+        Item { path: self.titles[at].clone(), is_endless: self.is_loop(), origin: Origin::List }
+    }
+
+    /// What was told is sent, or waits to be.
+    pub(super) fn take(&mut self, item: &Item) {
+        if item.origin == Origin::List {
+            (self.place.last, self.place.behind) = (Some(item.path.clone()), self.place.at);
+        }
+    }
+
+    /// What was told last, or taken, is not sent after all.
+    pub(super) fn give_back(&mut self, item: Item) {
+        self.place = self.before.clone();
+        if item.origin == Origin::Wish {
+            self.wished.push_front(item.path);
+        }
+    }
+
+    /// Nothing could be had. Of a list that comes to an end, what stands behind the title that was taken last is asked for
+    /// again: it may come.
+    pub(super) fn try_again(&mut self) {
+        if self.place.at >= self.titles.len() && !self.programme.repeats {
+            self.place.at = self.place.behind;
+        }
+    }
+
+    /// Whether what is sent again and again is still in the programme.
+    pub(super) fn keeps(&self, item: &Item) -> bool {
+        match item.origin {
+            Origin::Fill => self.programme.fill.as_ref() == Some(&item.path),
+            _ => !item.is_endless || self.is_loop() && self.titles[0] == item.path,
+        }
     }
 
     /// Whether one title, sent once, is all that will ever come by itself.
@@ -147,61 +196,50 @@ impl Desk {
 
     /// When the next thing happens that has its time.
     pub(super) fn time(&self) -> Option<WallTime> {
-        self.timed.iter().map(|timed| timed.time).min()
+        self.place.first().map(|timed| timed.time)
     }
 
-    /// The title that has its time then, which comes again the next day if it does; of the beginning of the
-    /// list its first title.
-    pub(super) fn next_timed(&mut self) -> Option<(WallTime, Item)> {
-        let place = (0..self.timed.len()).min_by_key(|&place| self.timed[place].time)?;
-        let Timed { time, when, ref title } = self.timed[place];
-        let title = title.clone();
-        match when.next(time) {
-            Some(again) => self.timed[place].time = again,
-            None => drop(self.timed.remove(place)),
+    /// The title that has its time then. Of the beginning of the list its `nth`, as those before it may be missing.
+    pub(super) fn timed(&self, nth: usize) -> Option<Item> {
+        match &self.place.first()?.title {
+            Some(path) => (nth == 0).then(|| Item::once(path.clone(), Origin::Time)),
+            None => (nth < self.titles.len()).then(|| self.of_list(nth)),
         }
-        let item = match title {
-            Some(path) => Item::once(path, Origin::Time),
-            None => {
-                (self.at, self.has_begun) = (0, true);
-                self.next()?
-            }
-        };
-        Some((time, item))
     }
 
-    /// Has a title sent before what comes next otherwise; whether there is room for the wish.
-    pub(super) fn wish(&mut self, path: String) -> bool {
-        let has_room = self.wished.len() < WISHES_MAX;
-        if has_room {
-            self.wished.push_back(path);
+    /// The `nth` of these is sent, or waits to be.
+    pub(super) fn take_timed(&mut self, nth: usize, item: &Item) {
+        self.before = self.place.clone();
+        self.place.pass_timed();
+        if item.origin == Origin::List {
+            self.place.at = nth + 1;
+            self.take(item);
         }
-        has_room
     }
 
-    /// Has a title sent before all others that were asked for.
-    pub(super) fn wish_first(&mut self, path: String) {
-        self.wished.push_front(path);
-    }
-
-    /// A title that was told is not sent after all: it is next again.
-    pub(super) fn give_back(&mut self, item: Item) {
-        match item.origin {
-            Origin::List => {
-                let before = self.at.checked_sub(1);
-                let is_last = |at: &usize| self.titles.get(*at) == Some(&item.path);
-                self.at = before.filter(is_last).unwrap_or(self.at);
-            }
-            Origin::Wish => self.wished.push_front(item.path),
-            // Its time comes again, or it is not of this programme.
-            Origin::Time | Origin::Fill => {}
+    /// The time of what has it next is over. The list has begun if that was its beginning; a title comes again the next
+    /// day if it does.
+    pub(super) fn pass_timed(&mut self) {
+        for place in [&mut self.place, &mut self.before] {
+            place.pass_timed();
         }
+    }
+
+    /// Has a title sent before what comes next otherwise. Who takes wishes sees to it that they do not become too many.
+    pub(super) fn wish(&mut self, path: String) {
+        self.wished.push_back(path);
+    }
+
+    /// How many wishes wait.
+    pub(super) fn wishes(&self) -> u64 {
+        self.wished.len() as u64
     }
 
     /// Whether anything can come without being asked for, now or at its time.
     pub(super) fn is_over(&self) -> bool {
-        let is_at_end = self.at >= self.titles.len() && !self.programme.repeats;
-        is_at_end && self.has_begun && self.wished.is_empty() && self.timed.is_empty()
+        let is_at_end = self.place.at >= self.titles.len() && !self.programme.repeats;
+        let is_all = self.wished.is_empty() && self.place.timed.is_empty();
+        is_at_end && is_all && self.place.has_begun
     }
 
     /// How many titles its list has, which is how often it is worth asking for another one.
@@ -212,11 +250,29 @@ impl Desk {
     /// What comes next, if nothing is asked for meanwhile.
     pub(super) fn peek(&self) -> Option<&str> {
         let wished = self.wished.front().map(String::as_str);
-        let next = match self.titles.get(self.at) {
+        let next = match self.titles.get(self.place.at) {
             None if self.programme.repeats => self.titles.first(),
             next => next,
         };
-        wished.or(next.map(String::as_str).filter(|_| self.has_begun))
+        wished.or(next.map(String::as_str).filter(|_| self.place.has_begun))
+    }
+}
+
+impl Place {
+    fn first(&self) -> Option<&Timed> {
+        self.timed.iter().min_by_key(|timed| timed.time)
+    }
+
+    fn pass_timed(&mut self) {
+        let Some(at) = (0..self.timed.len()).min_by_key(|&at| self.timed[at].time) else { return };
+        let Timed { time, when, ref title } = self.timed[at];
+        if title.is_none() {
+            (self.at, self.last, self.behind, self.has_begun) = (0, None, 0, true);
+        }
+        match when.next(time) {
+            Some(again) => self.timed[at].time = again,
+            None => drop(self.timed.remove(at)),
+        }
     }
 }
 
@@ -231,12 +287,27 @@ mod tests {
     fn desk(keys: &str, titles: &[&str]) -> Desk {
         let text = format!("name = \"a\"\nto = \"udp://239.1.1.1:5000\"\ntitle = \"/-\"\n{keys}");
         let mut desk = Desk::new(Config::parse_channel(&text).unwrap().programme, NOON);
-        desk.read(titles.iter().map(ToString::to_string).collect(), None);
+        read(&mut desk, titles);
         desk
     }
 
+    fn read(desk: &mut Desk, titles: &[&str]) {
+        desk.read(titles.iter().map(ToString::to_string).collect());
+    }
+
+    /// What is told next, and taken.
     fn next(desk: &mut Desk) -> Option<String> {
-        desk.next().map(|item| item.path)
+        let item = desk.next()?;
+        desk.take(&item);
+        Some(item.path)
+    }
+
+    fn timed(desk: &Desk) -> Vec<String> {
+        (0..).map_while(|nth| desk.timed(nth)).map(|item| item.path).collect()
+    }
+
+    const fn hour(hours: u64) -> WallTime {
+        WallTime(NOON.0 + hours * 3_600_000_000_000)
     }
 
     #[test]
@@ -246,64 +317,109 @@ mod tests {
             [next(&mut all), next(&mut all), next(&mut all)].map(Option::unwrap),
             ["/a", "/b", "/a"]
         );
-        assert!(all.wish("/w".into()));
-        assert_eq!((all.peek(), all.is_over()), (Some("/w"), false));
+        all.wish("/w".into());
+        assert_eq!((all.peek(), all.is_over(), all.wishes()), (Some("/w"), false, 1));
         assert_eq!([next(&mut all), next(&mut all)].map(Option::unwrap), ["/w", "/b"]);
-        let wished = Item::once("/w".into(), Origin::Wish);
+        all.wish("/w".into());
+        let wished = all.next().unwrap();
         all.give_back(wished.clone());
         assert_eq!(all.next(), Some(wished));
         let listed = all.next().unwrap();
         assert_eq!(listed.path, "/a");
         all.give_back(listed.clone());
         assert_eq!(all.next(), Some(listed));
-        assert!((0..WISHES_MAX).all(|_| all.wish("/w".into())));
-        assert!(!all.wish("/w".into()));
 
         let mut once = desk("repeat = false", &["/a", "/b"]);
         assert_eq!([next(&mut once), next(&mut once)].map(Option::unwrap), ["/a", "/b"]);
         assert_eq!((next(&mut once), once.peek(), once.is_over()), (None, None, true));
-        let mut alone = desk("fill = \"/i\"", &["/a"]);
-        assert!(alone.next().unwrap().is_endless && alone.loops("/a") && !alone.loops("/b"));
-        assert!(alone.fill().unwrap().is_fill());
         assert!(next(&mut desk("", &[])).is_none());
+    }
+
+    #[test]
+    fn what_is_sent_again_and_again_is_kept_as_long_as_the_programme_has_it() {
+        let mut alone = desk("fill = \"/i\"", &["/a"]);
+        let (item, fill) = (alone.next().unwrap(), alone.fill().unwrap());
+        assert!(item.is_endless && fill.is_endless && fill.is_fill());
+        assert!(alone.keeps(&item) && alone.keeps(&fill));
+        read(&mut alone, &["/b"]);
+        assert!(!alone.keeps(&item) && alone.keeps(&fill));
+        read(&mut alone, &["/a", "/b"]);
+        assert!(!alone.keeps(&item) && alone.keeps(&Item::once("/gone".into(), Origin::List)));
+        for keys in ["fill = \"/other\"", ""] {
+            alone.change(desk(keys, &[]).programme, NOON);
+            assert!(!alone.keeps(&fill), "{keys}");
+        }
     }
 
     #[test]
     fn a_list_that_changes_goes_on_behind_what_was_sent() {
         let mut desk = desk("", &["/a", "/b", "/c", "/b"]);
-        let read = |desk: &mut Desk, titles: &[&str], last| {
-            desk.read(titles.iter().map(ToString::to_string).collect(), Some(last));
-            next(desk).unwrap()
+        let mut read = |titles: &[&str]| {
+            read(&mut desk, titles);
+            next(&mut desk).unwrap()
         };
-        next(&mut desk);
-        assert_eq!(read(&mut desk, &["/x", "/a", "/y"], "/a"), "/y");
-        assert_eq!(read(&mut desk, &["/b", "/1", "/2", "/b", "/3"], "/b"), "/3", "the nearest one");
-        assert_eq!(read(&mut desk, &["/1"], "/gone"), "/1");
+        assert_eq!(read(&["/a"]), "/a");
+        assert_eq!(read(&["/x", "/a", "/b"]), "/b");
+        assert_eq!(read(&["/b", "/1", "/2", "/b", "/3"]), "/3", "the nearest one");
+        assert_eq!(read(&["/1"]), "/1");
     }
 
     #[test]
-    fn what_has_its_time_is_told_once_for_each() {
+    fn what_cannot_be_sent_is_passed_however_long_the_list_is() {
+        let titles: Vec<_> = (1..=30).map(|nth| format!("/{nth}")).collect();
+        let titles: Vec<_> = titles.iter().map(String::as_str).collect();
+        for keys in ["", "repeat = false"] {
+            let mut desk = desk(keys, &titles);
+            assert_eq!(next(&mut desk).as_deref(), Some("/1"));
+            assert!((0..20).all(|_| desk.next().is_some()));
+            desk.try_again();
+            read(&mut desk, &titles);
+            assert_eq!(desk.next().map(|item| item.path).as_deref(), Some("/22"), "{keys}");
+        }
+        // At the end of one that does not go round, what was passed may have come.
+        let mut once = desk("repeat = false", &["/a", "/b", "/c"]);
+        assert_eq!(next(&mut once).as_deref(), Some("/a"));
+        assert!(once.next().is_some() && once.next().is_some() && once.next().is_none());
+        once.try_again();
+        assert_eq!((once.is_over(), next(&mut once).as_deref()), (false, Some("/b")));
+        assert_eq!(next(&mut once).as_deref(), Some("/c"));
+        once.try_again();
+        assert_eq!((once.is_over(), next(&mut once)), (true, None));
+    }
+
+    #[test]
+    fn what_has_its_time_is_told_until_it_is_taken_or_its_time_is_over() {
         let keys = "start = \"2026-11-22T13:00:00Z\"\nat = [{ time = \"2026-11-22T14:00:00Z\", title = \"/n\" }, \
                     { time = \"2026-11-22T11:00:00Z\", title = \"/past\" }]";
-        let mut desk = desk(keys, &["/a", "/b"]);
-        let hour = |hours: u64| WallTime(NOON.0 + hours * 3_600_000_000_000);
-        assert_eq!((next(&mut desk), desk.peek(), desk.is_over()), (None, None, false));
-        assert_eq!(desk.time(), Some(hour(1)));
-        assert_eq!(
-            desk.next_timed().map(|(at, item)| (at, item.path)),
-            Some((hour(1), "/a".into()))
-        );
-        assert_eq!(
-            desk.next_timed().map(|(at, item)| (at, item.path)),
-            Some((hour(2), "/n".into()))
-        );
-        assert_eq!((desk.time(), next(&mut desk)), (None, Some("/b".into())));
+        let mut begun = desk(keys, &["/a", "/b", "/c"]);
+        assert_eq!((next(&mut begun), begun.peek(), begun.is_over()), (None, None, false));
+        assert_eq!(begun.time(), Some(hour(1)));
+        assert_eq!(timed(&begun), ["/a", "/b", "/c"], "whichever can be had first");
+        let first = begun.timed(1).unwrap();
+        begun.take_timed(1, &first);
+        assert_eq!((begun.time(), timed(&begun)), (Some(hour(2)), vec!["/n".into()]));
+        // Another one is to follow: the list still has its time.
+        begun.give_back(first.clone());
+        assert_eq!((begun.time(), begun.next()), (Some(hour(1)), None));
+        begun.take_timed(1, &first);
+        begun.pass_timed();
+        assert_eq!((begun.time(), next(&mut begun)), (None, Some("/c".into())));
 
-        let mut daily = self::desk("at = [{ time = \"20:00\", title = \"/n\" }]", &["/a"]);
-        let (first, _) = daily.next_timed().unwrap();
-        let (second, item) = daily.next_timed().unwrap();
-        assert!((DAY - DAY / 24..=DAY + DAY / 24).contains(&(second.0 - first.0)));
+        // Of a list of which nothing can be had then, it is the turn.
+        let mut none = desk(keys, &["/a"]);
+        none.pass_timed();
+        assert_eq!((none.time(), next(&mut none)), (Some(hour(2)), Some("/a".into())));
+
+        let mut daily = desk("at = [{ time = \"20:00\", title = \"/n\" }]", &["/a"]);
+        let (first, item) = (daily.time().unwrap(), daily.timed(0).unwrap());
         assert_eq!(item, Item::once("/n".into(), Origin::Time));
+        daily.take_timed(0, &item);
+        let day = daily.time().unwrap().0 - first.0;
+        assert!((DAY - DAY / 24..=DAY + DAY / 24).contains(&day));
+        daily.give_back(item);
+        assert_eq!(daily.time(), Some(first));
+        daily.pass_timed();
+        assert_eq!(daily.time().unwrap().0 - first.0, day);
     }
 
     #[test]
@@ -311,7 +427,8 @@ mod tests {
         let programme = |keys: &str| desk(keys, &[]).programme;
         let mut desk = desk("start = \"20:00\"", &["/a", "/b"]);
         assert!(next(&mut desk).is_none());
-        desk.next_timed();
+        let first = desk.timed(0).unwrap();
+        desk.take_timed(0, &first);
         desk.change(programme("start = \"20:00\"\nrepeat = false"), NOON);
         assert_eq!([next(&mut desk), next(&mut desk)], [Some("/b".into()), None]);
         desk.change(programme("start = \"21:00\""), NOON);

@@ -1,5 +1,5 @@
 //! One channel at work: has the next title read ahead before the one that is sent ends, and takes another
-//! where one cannot be had.
+//! where one cannot be had. What is due, and when, is said by `timing`.
 //!
 //! Promise: as long as there is anything that can be sent something is; the title that follows is at the
 //! engine before its time, and begins where the one before it ends. A title that somebody has left, whose
@@ -7,6 +7,7 @@
 //! another one can take it: whatever is ordered, and however near the end is, something follows.
 
 mod plan;
+mod search;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use super::desk::{Desk, Item, Origin};
 use super::session::{self, Announcement, Reports};
 use super::status::Board;
+use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
 use super::{Inner, list, packets};
 use crate::broker::{Grant, Outlet, Sending, Target};
 use crate::catalogue::{Found, Indexed, OpenTitle};
@@ -61,14 +63,16 @@ pub(super) struct Runner {
     session: Session,
     reports: Option<Reports>,
     announcement: Option<Announcement>,
-    /// The title of the list that was begun last.
-    last: Option<String>,
     /// What was not to be had is asked for again then.
     again: Instant,
-    /// Somebody has left the title that is sent.
-    is_left: bool,
-    /// Its programme is another one since the list was read.
-    is_changed: bool,
+    /// The same of what has its time.
+    timed_again: Instant,
+    /// Titles that were asked for so far.
+    wishes: u64,
+    /// What is looked for, as far as that has come.
+    search: Option<Search>,
+    /// When the list was read; never since its programme is another one.
+    list_read: Option<Instant>,
     /// What is to be sent of a title behind a block that could not be read.
     rest: Option<(Item, Arc<OpenTitle>, Range<u64>)>,
 }
@@ -87,6 +91,10 @@ struct Playing {
     ends: Option<Instant>,
     /// It was told to end.
     is_stopped: bool,
+    /// Somebody has left it.
+    is_left: bool,
+    /// Something else was to be sent: it begins only where that is not there in time, and is left then.
+    is_unwanted: bool,
 }
 
 /// One that follows.
@@ -95,17 +103,13 @@ struct Next {
     /// When the one before it has to make way; none for its own end.
     cut: Option<Instant>,
     since: Instant,
-    /// Something else is to follow: it begins only if that is not there in time, and is left then.
-    is_unwanted: bool,
-    /// The title of the list that was begun last before it.
-    last: Option<String>,
 }
 
 /// Why a title is not taken.
 enum Missed {
     Because(String),
     /// What waits may begin at any moment.
-    Late(Item),
+    Late,
 }
 
 impl From<String> for Missed {
@@ -114,25 +118,8 @@ impl From<String> for Missed {
     }
 }
 
-/// How long before its time a title is looked for, admitted and read ahead. Its room counts twice so long.
-const LEAD: Duration = Duration::from_secs(20);
-/// What is not there, or has no room, is looked for again after this.
-const AGAIN: Duration = Duration::from_secs(5);
 /// Between titles that fail.
 const REST: Duration = Duration::from_secs(1);
-/// So soon the engine has given back what a title had.
-const RETURN: Duration = Duration::from_millis(300);
-/// Nearer to the end of what is sent nothing takes the place of what waits: the engine would have the one before it has
-/// heard of the other.
-const KEEP: Duration = Duration::from_secs(2);
-/// A title that is not read ahead after this is cut to all the same.
-const PRIME_MAX: Duration = Duration::from_secs(15);
-/// How often it is looked whether one is.
-const LOOK: Duration = Duration::from_millis(20);
-/// For so long nothing happens.
-const LONG: Duration = Duration::from_secs(60);
-/// Titles that are tried one after the other, before another thing is.
-const TRIES_MAX: usize = 20;
 
 impl Runner {
     pub(super) fn new(board: Arc<Board>, house: Arc<Inner>, orders: mpsc::Receiver<Order>) -> Self {
@@ -151,19 +138,24 @@ impl Runner {
             session: session::new(),
             reports: None,
             announcement: None,
-            last: None,
             again: Instant::now(),
-            is_left: false,
-            is_changed: false,
+            timed_again: Instant::now(),
+            wishes: 0,
+            search: None,
+            list_read: None,
             rest: None,
         }
     }
 
     pub(super) async fn run(mut self) {
         loop {
+            self.tell();
             self.step().await;
+            self.board.count_wishes(self.wishes - self.desk.wishes());
             let wake = tokio::time::Instant::from_std(self.wake());
             tokio::select! {
+                // What is ordered concerns what is sent by then.
+                biased;
                 (outcome, sent) = ended(&mut self.now) => self.ended(outcome, sent),
                 order = self.orders.recv() => match order {
                     Some(order) => self.obey(order),
@@ -175,98 +167,84 @@ impl Runner {
         self.end().await;
     }
 
-    /// Does what is due.
+    /// Does what is due first.
     async fn step(&mut self) {
-        self.tell();
-        if std::mem::take(&mut self.is_changed) {
-            self.read_list().await;
-            self.foresee();
-        }
-        let is_wanted = self.next.as_ref().is_some_and(|next| !next.is_unwanted);
-        let is_due = match &self.now {
-            None => Instant::now() >= self.again,
-            Some(now) if is_wanted || now.is_stopped => false,
-            // Nobody can follow what has not begun.
-            Some(_) if Instant::now() < self.again || !self.has_begun() => false,
-            Some(now) => {
-                let is_near = |end: Option<Instant>| end.is_some_and(|end| in_time(end) <= LEAD);
-                let is_asked = self.is_left || self.is_abandoned(now);
-                is_near(now.ends) || is_near(self.timed()) || is_asked || now.item.is_fill()
+        match self.facts().act() {
+            None => {}
+            Some(Act::Cut) => self.stop(),
+            Some(Act::Read) => {
+                self.read_list().await;
+                self.foresee();
+                self.search = None;
             }
-        };
-        if is_due {
-            self.find_next().await;
-        } else if !is_wanted && Instant::now() >= self.again && self.has_begun() {
-            // Nothing has to follow.
-            self.make_way();
+            Some(Act::FindTimed) => self.find_timed().await,
+            Some(Act::FindNext) => self.find_next().await,
+            Some(Act::MakeWay) => drop(self.make_way()),
         }
-        self.cut();
-    }
-
-    /// Whether anything can have left of what is sent.
-    fn has_begun(&self) -> bool {
-        self.counter_of_now(|counters| counters.epoch.value()) != 0
-    }
-
-    /// Whether the packet server has what is sent: before it has begun, and not behind its end.
-    fn is_open(&self) -> bool {
-        self.counter_of_now(|counters| counters.rate.value()) != 0
-    }
-
-    fn counter_of_now(&self, value: impl Fn(&StreamCounters) -> u64) -> u64 {
-        let now = self.now.as_ref();
-        let counters = now.and_then(|now| self.house.broker.counters_of(now.grant.place()));
-        counters.map_or(0, value)
-    }
-
-    /// Drops what waits and is unwanted, unless it may begin at any moment; whether nothing waits.
-    fn make_way(&mut self) -> bool {
-        let ends = self.now.as_ref().and_then(|now| now.ends);
-        let is_far = ends.is_none_or(|ends| in_time(ends) > KEEP) && self.is_open();
-        if is_far {
-            self.next.take_if(|next| next.is_unwanted);
-        }
-        self.next.is_none()
-    }
-
-    /// Whether what is sent again and again is not in the programme any more.
-    fn is_abandoned(&self, now: &Playing) -> bool {
-        now.item.is_endless && !now.item.is_fill() && !self.desk.loops(&now.item.path)
-    }
-
-    /// When something happens that has its time, if that is before the title's own end.
-    fn timed(&self) -> Option<Instant> {
-        let time = self.desk.time()?;
-        let after = Duration::from_nanos(time.0.saturating_sub(clock::wall_now().0));
-        let at = Instant::now() + after;
-        let ends = self.now.as_ref().and_then(|now| now.ends);
-        ends.is_none_or(|ends| at <= ends).then_some(at)
     }
 
     /// When to look again.
     fn wake(&self) -> Instant {
-        let mut wake = Instant::now() + LONG;
-        let mut by = |time: Option<Instant>| wake = time.map_or(wake, |time| time.min(wake));
-        by(self.announcement.as_ref().map(Announcement::due));
-        by(self.reports.as_ref().filter(|_| self.now.is_some()).map(Reports::due));
-        let lead = |time: Instant| time.checked_sub(LEAD);
-        let next = self.next.as_ref().filter(|next| !next.is_unwanted);
-        match (&self.now, next) {
-            (None, _) => by(Some(self.again)),
-            (Some(now), None) if !now.is_stopped => {
-                let at_once = now.item.is_fill() || self.is_left || self.is_abandoned(now);
-                let times = [now.ends.and_then(lead), self.timed().and_then(lead)];
-                let times = times.into_iter().flatten().chain(at_once.then_some(self.again));
-                by(times.min().map(|time| time.max(self.again)));
+        let announces = self.announcement.as_ref().map(Announcement::due);
+        let reports = self.reports.as_ref().filter(|_| self.now.is_some()).map(Reports::due);
+        announces.into_iter().chain(reports).fold(self.facts().wake(), Instant::min)
+    }
+
+    fn facts(&self) -> Facts {
+        let now = Instant::now();
+        let timed = self
+            .desk
+            .time()
+            .map(|time| now + Duration::from_nanos(time.0.saturating_sub(clock::wall_now().0)));
+        let sent = self.now.as_ref().map(|sent| {
+            let makes_way = sent.item.is_fill() || !self.desk.keeps(&sent.item);
+            Sent {
+                ends: sent.ends,
+                // Until then whom it follows has its place.
+                has_begun: self.before.is_none()
+                    && self.counter(sent, |each| each.epoch.value()) != 0,
+                is_open: self.counter(sent, |each| each.rate.value()) != 0,
+                is_stopped: sent.is_stopped,
+                is_left: sent.is_left || sent.is_unwanted || makes_way,
             }
-            (Some(now), Some(Next { cut: Some(cut), .. })) if !now.is_stopped => {
-                by(Some((*cut).max(Instant::now() + LOOK)));
-            }
-            (Some(_), _) => {}
+        });
+        let waiting = self.next.as_ref().map(|next| Waiting {
+            cut: next.cut,
+            since: next.since,
+            // The packet server knows its rate when the first blocks are in memory.
+            is_ready: self.counter(&next.playing, |each| each.rate.value()) != 0,
+            is_unwanted: next.playing.is_unwanted,
+        });
+        // For a title that is all of a list nobody asks for another one.
+        let is_file = matches!(self.channel.programme.list, List::File(_));
+        let looped = self.now.as_ref().filter(|sent| is_file && sent.item.is_endless);
+        let reads = match self.list_read {
+            None => Some(now),
+            Some(read) => looped.map(|sent| read + sent.lasts.max(AGAIN)),
+        };
+        let (again, timed_again) = (self.again, self.timed_again);
+        Facts { now, again, timed, timed_again, reads, sent, waiting }
+    }
+
+    fn counter(&self, playing: &Playing, value: impl Fn(&StreamCounters) -> u64) -> u64 {
+        self.house.broker.counters_of(playing.grant.place()).map_or(0, value)
+    }
+
+    /// Drops what waits, unless it may begin at any moment; whether nothing waits.
+    fn make_way(&mut self) -> bool {
+        if self.facts().may_make_way() {
+            self.take_back(|_| true);
+            self.next = None;
         }
-        let begins = self.now.is_some() && (self.before.is_some() || !self.has_begun());
-        by(begins.then(|| Instant::now() + LOOK));
-        wake
+        self.next.is_none()
+    }
+
+    /// Has what is sent end at a packet.
+    fn stop(&mut self) {
+        if let Some(now) = &mut self.now {
+            now.is_stopped = true;
+            self.house.broker.stop(&now.grant);
+        }
     }
 
     /// Reports, announcements, and the place of whom the title has followed.
@@ -284,124 +262,23 @@ impl Runner {
         }
     }
 
-    /// Has the title that is sent make way, if it must.
-    fn cut(&mut self) {
-        let (Some(now), Some(next)) = (&mut self.now, &self.next) else { return };
-        let is_time =
-            |cut: &Instant| *cut <= Instant::now() && !now.is_stopped && !next.is_unwanted;
-        let Some(cut) = next.cut.filter(is_time) else { return };
-        let counters = self.house.broker.counters_of(next.playing.grant.place());
-        // The packet server knows its rate when the first blocks are in memory.
-        let is_ready = counters.is_some_and(|counters| counters.rate.value() != 0);
-        if is_ready || next.since.elapsed().min(cut.elapsed()) >= PRIME_MAX {
-            now.is_stopped = true;
-            self.house.broker.stop(&now.grant);
-        }
-    }
-
-    /// Has another title read ahead, or begins it when nothing is sent.
-    async fn find_next(&mut self) {
-        self.read_list().await;
-        let is_near = self.timed().filter(|&at| in_time(at) <= LEAD);
-        let mut why = None;
-        let mut first = None;
-        let mut cut = None;
-        if let Some(at) = is_near.filter(|&at| self.now.is_some() || in_time(at).is_zero()) {
-            (cut, first) = (Some(at), self.desk.next_timed().map(|(_, item)| item));
-        } else if let Some(now) = &self.now {
-            let at_once = now.item.is_endless || self.is_left;
-            cut = at_once.then(Instant::now);
-        }
-        let is_timed = first.is_some();
-        let is_fill = self.now.as_ref().is_some_and(|now| now.item.is_fill());
-        if let Some((item, title, range)) = self.rest.take()
-            && let Ok(playing) = self.prime_range(item, title, range).await
-        {
-            return self.take(playing, None);
-        }
-        for _ in 0..self.desk.len().clamp(1, TRIES_MAX) {
-            let Some(item) = first.take().or_else(|| self.desk.next()) else { break };
-            let (path, origin) = (item.path.clone(), item.origin);
-            match self.prime(item).await {
-                Ok(playing) => {
-                    let last = self.last.clone();
-                    if origin == Origin::List {
-                        self.last = Some(path);
-                    }
-                    self.take(playing, cut);
-                    if let Some(next) = &mut self.next {
-                        next.last = last;
-                    }
-                    return;
-                }
-                Err(Missed::Late(item)) => return self.put_off(item),
-                Err(Missed::Because(reason)) => {
-                    self.board.skip(&path, &reason);
-                    // What has its time and is not there breaks nothing off.
-                    if is_timed && self.now.is_some() {
-                        self.again = Instant::now();
-                        return;
-                    }
-                    why = Some(format!("{path}: {reason}"));
-                }
-            }
-        }
-        self.again = Instant::now() + AGAIN;
-        // What is sent until something better comes, is sent already.
-        if is_fill {
-            return;
-        }
-        if let Some(fill) = self.desk.fill() {
-            let path = fill.path.clone();
-            match self.prime(fill).await {
-                Ok(playing) => return self.take(playing, cut),
-                Err(Missed::Late(_)) => return,
-                Err(Missed::Because(reason)) => why = why.or(Some(format!("{path}: {reason}"))),
-            }
-        }
-        if self.now.is_some() {
-            return;
-        }
-        // Nobody goes on in this session.
-        if let Some(before) = self.before.take() {
-            drop(before);
-            self.again = Instant::now() + RETURN;
-        }
-        self.close_session();
-        match (why, self.desk.time()) {
-            (Some(why), _) => self.board.wait(why),
-            (None, _) if self.desk.is_over() => self.board.end(),
-            (None, Some(_)) => self.board.wait("its time has not come".into()),
-            (None, None) => self.board.wait("there is no title".into()),
-        }
-    }
-
     /// Takes what was begun as what is sent, or as what follows.
-    fn take(&mut self, mut playing: Playing, cut: Option<Instant>) {
+    fn take(&mut self, playing: Playing, cut: Option<Instant>) {
         if self.now.is_some() {
             self.board.next(&playing.item.path);
-            let (since, is_unwanted, last) = (Instant::now(), false, None);
-            self.next = Some(Next { playing, cut, since, is_unwanted, last });
-            return;
+            self.next = Some(Next { playing, cut, since: Instant::now() });
+        } else {
+            self.begin(playing);
         }
-        playing.begin();
-        self.board.begin(
-            &playing.item.path,
-            playing.grant.place(),
-            playing.rate,
-            playing.item.is_fill(),
-        );
-        self.now = Some(playing);
-        self.foresee();
     }
 
-    /// What waits begins first: then this one is looked for again.
-    fn put_off(&mut self, item: Item) {
-        match item.origin {
-            Origin::Time => self.desk.wish_first(item.path),
-            _ => self.desk.give_back(item),
-        }
-        self.again = Instant::now() + REST;
+    /// It is sent from now on.
+    fn begin(&mut self, mut playing: Playing) {
+        playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
+        let Playing { item, grant, rate, .. } = &playing;
+        self.board.begin(&item.path, grant.place(), *rate, item.is_fill());
+        self.now = Some(playing);
+        self.foresee();
     }
 
     /// Says what follows, as far as it is known.
@@ -430,9 +307,9 @@ impl Runner {
         let path = path_of(&item.path)?;
         let (rate, plan, lasts) = self.plan(&title, &path, &range).await?;
         let terms = self.channel.terms(&self.house.classes)?;
-        // What takes its time is done: from here on it is the engine's.
+        // What takes its time is done: from here on it is the engine's, and takes the place of what waits.
         if !self.make_way() {
-            return Err(Missed::Late(item));
+            return Err(Missed::Late);
         }
         let outlet = match &self.outlet {
             Some(outlet) => Arc::clone(outlet),
@@ -461,9 +338,20 @@ impl Runner {
         let sending =
             broker.begin_sending(&mut grant, &title, range.clone(), repeats, target).await;
         let sending = sending.map_err(|outcome| format!("it ended: {outcome:?}"))?;
-        let (ends, is_stopped) = (None, false);
-        let rate = rate_out;
-        Ok(Playing { item, title, grant, sending, range, rate, lasts, ends, is_stopped })
+        let (rate, ends, is_stopped, is_left, is_unwanted) = (rate_out, None, false, false, false);
+        Ok(Playing {
+            item,
+            title,
+            grant,
+            sending,
+            range,
+            rate,
+            lasts,
+            ends,
+            is_stopped,
+            is_left,
+            is_unwanted,
+        })
     }
 
     /// The outlet, and what goes by it beside the packets.
@@ -512,8 +400,9 @@ impl Runner {
                 Err(reason) => Err(reason),
             },
         };
+        self.list_read = Some(Instant::now());
         match titles {
-            Ok(titles) => self.desk.read(titles, self.last.as_deref()),
+            Ok(titles) => self.desk.read(titles),
             Err(reason) => {
                 if let List::File(file) = &self.channel.programme.list {
                     self.board.skip(file, &reason);
@@ -525,8 +414,7 @@ impl Runner {
     /// What was sent has ended.
     fn ended(&mut self, outcome: Outcome, sent: u64) {
         let Some(gone) = self.now.take() else { return };
-        let was_left = gone.is_stopped || std::mem::take(&mut self.is_left);
-        self.is_left = false;
+        let was_left = gone.is_stopped || gone.is_left || gone.is_unwanted;
         match outcome {
             Outcome::Complete => {}
             Outcome::Stopped if was_left => {}
@@ -537,14 +425,9 @@ impl Runner {
         if self.before.is_none() || sent > 0 {
             self.before = Some((grant, sending.stream()));
         }
-        self.again = Instant::now();
-        if let Some(Next { mut playing, is_unwanted, .. }) = self.next.take() {
-            self.is_left = is_unwanted;
-            playing.begin();
-            let Playing { item, grant, rate, .. } = &playing;
-            self.board.begin(&item.path, grant.place(), *rate, item.is_fill());
-            self.now = Some(playing);
-            return self.foresee();
+        (self.again, self.search) = (Instant::now(), None);
+        if let Some(Next { playing, .. }) = self.next.take() {
+            return self.begin(playing);
         }
         match outcome {
             Outcome::Unreadable { block, .. } | Outcome::Damaged { block } if !item.is_endless => {
@@ -566,15 +449,20 @@ impl Runner {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Skip => match self.next.as_mut().filter(|next| !next.is_unwanted) {
-                Some(next) => next.cut = Some(Instant::now()),
-                None => self.is_left = self.now.is_some(),
-            },
+            Order::Skip => {
+                let waiting = self.next.as_ref().map(|Next { playing, .. }| {
+                    (self.counter(playing, |each| each.epoch.value()) != 0, !playing.is_unwanted)
+                });
+                match (Skip::of(waiting), &mut self.now, &mut self.next) {
+                    (Skip::Cut, _, Some(next)) => next.cut = Some(Instant::now()),
+                    (Skip::Waiting, _, Some(next)) => next.playing.is_left = true,
+                    (_, now, _) => now.iter_mut().for_each(|now| now.is_left = true),
+                }
+            }
             Order::Next(title) => {
                 self.take_back(|item| item.origin == Origin::List);
-                if !self.desk.wish(title) {
-                    tracing::warn!(channel = self.channel.name, "too many titles are wished for");
-                }
+                self.desk.wish(title);
+                self.wishes += 1;
             }
             Order::Change(channel) => {
                 self.take_back(|_| true);
@@ -582,23 +470,21 @@ impl Runner {
                 self.board.change((*channel).clone());
                 self.channel = *channel;
                 self.desk.change(programme, clock::wall_now());
-                self.is_changed = true;
+                self.list_read = None;
             }
         }
         self.foresee();
-        self.again = Instant::now();
+        self.search = None;
+        (self.again, self.timed_again) = (Instant::now(), Instant::now());
     }
 
     /// What waits is not to follow after all, unless it has begun already.
     fn take_back(&mut self, concerns: impl Fn(&Item) -> bool) {
-        let is_sent = self.now.as_ref().is_some_and(|now| !now.is_stopped) && self.is_open();
-        let Some(next) = &mut self.next else { return };
-        if is_sent && !next.is_unwanted && concerns(&next.playing.item) {
-            next.is_unwanted = true;
-            if next.playing.item.origin == Origin::List {
-                self.last = next.last.take();
-            }
-            self.desk.give_back(next.playing.item.clone());
+        let is_sent = self.facts().sent.is_some_and(|sent| sent.is_open && !sent.is_stopped);
+        let Some(Next { playing, .. }) = self.next.as_mut().filter(|_| is_sent) else { return };
+        if !playing.is_unwanted && concerns(&playing.item) {
+            playing.is_unwanted = true;
+            self.desk.give_back(playing.item.clone());
         }
     }
 
@@ -616,13 +502,6 @@ impl Runner {
     }
 }
 
-impl Playing {
-    /// It is sent from now on.
-    fn begin(&mut self) {
-        self.ends = (!self.item.is_endless).then(|| Instant::now() + self.lasts);
-    }
-}
-
 /// The end of what is sent; without end when nothing is.
 async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
     match now {
@@ -635,10 +514,6 @@ async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
 fn behind(range: &Range<u64>, byte: u64) -> Range<u64> {
     let packets = byte.saturating_sub(range.start).div_ceil(PACKET as u64);
     (range.start + packets * PACKET as u64).min(range.end)..range.end
-}
-
-fn in_time(at: Instant) -> Duration {
-    at.saturating_duration_since(Instant::now())
 }
 
 fn path_of(title: &str) -> Result<RequestPath, String> {

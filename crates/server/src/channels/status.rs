@@ -67,6 +67,9 @@ pub struct Status {
     pub keys: Map<String, Value>,
 }
 
+/// Wishes that may wait: somebody who has more makes a list.
+pub(super) const WISHES_MAX: u64 = 100;
+
 /// Where a channel's state is written.
 pub(super) struct Board(Mutex<Now>);
 
@@ -79,6 +82,10 @@ struct Now {
     next: Option<String>,
     place: Option<u32>,
     rate: Option<BitRate>,
+    /// Titles that were asked for.
+    wishes: u64,
+    /// Those of them that wait no more.
+    wishes_gone: u64,
     starts: u64,
     skips: u64,
     skipped: Option<String>,
@@ -98,6 +105,8 @@ impl Board {
             next: None,
             place: None,
             rate: None,
+            wishes: 0,
+            wishes_gone: 0,
             starts: 0,
             skips: 0,
             skipped: None,
@@ -140,6 +149,29 @@ impl Board {
         (now.title, now.place, now.rate) = (Some(title.into()), Some(place), Some(rate));
         now.starts += 1;
         now.told.remove(title);
+    }
+
+    /// Whether one more title may be asked for; then it counts as one that waits.
+    pub(super) fn wish(&self) -> bool {
+        let mut now = self.now();
+        let has_room = now.wishes - now.wishes_gone < WISHES_MAX;
+        now.wishes += u64::from(has_room);
+        has_room
+    }
+
+    /// The last of them was not taken.
+    pub(super) fn unwish(&self) {
+        self.now().wishes -= 1;
+    }
+
+    /// So many wait no more.
+    pub(super) fn count_wishes(&self, gone: u64) {
+        self.now().wishes_gone = gone;
+    }
+
+    /// Whether anything is sent.
+    pub(super) fn is_sent(&self) -> bool {
+        matches!(self.now().state, State::Running | State::Filling)
     }
 
     /// This title follows.

@@ -117,9 +117,9 @@ fn refused(error: &OrderError) -> Response {
         OrderError::Unknown => Response::text(404, text),
         OrderError::NotKept(_) => Response::text(500, text),
         OrderError::Class(_) => Response::text(400, text),
-        OrderError::SameAddress(_) => Response::text(409, text),
+        OrderError::SameAddress(_) | OrderError::Silent => Response::text(409, text),
         OrderError::TooMany => Response::text(429, text),
-        OrderError::Busy => Response::text(503, text).with("Retry-After", "1"),
+        OrderError::Busy | OrderError::Wishes => Response::text(503, text).with("Retry-After", "1"),
     }
 }
 

@@ -4,9 +4,6 @@
 
 use super::*;
 
-/// How often a title's times are asked for: 2 s each, so the title that is sent has not ended by then.
-const INDEX_TRIES: u32 = 5;
-
 impl Runner {
     /// The rate to reserve, what is to be known of its bytes before they leave, and how long a turn of it lasts.
     pub(super) async fn plan(
@@ -66,16 +63,21 @@ impl Runner {
         title: &OpenTitle,
         path: &RequestPath,
     ) -> Result<Result<Arc<Index>, IndexFault>, String> {
-        for _ in 0..INDEX_TRIES {
-            match self.house.catalogue.index(title, path).await {
-                Ok(Indexed::Ready(index)) => return Ok(Ok(index)),
-                Ok(Indexed::Never(fault)) => return Ok(Err(fault)),
-                // Each time it is waited for a little.
-                Ok(Indexed::Coming) => {}
-                Err(fault) => return Err(fault.to_string()),
-            }
+        match self.house.catalogue.index(title, path).await {
+            Ok(Indexed::Ready(index)) => Ok(Ok(index)),
+            Ok(Indexed::Never(fault)) => Ok(Err(fault)),
+            // They have been waited for a little; who waits for more of them has no time for others.
+            Ok(Indexed::Coming) => Err("the title's times are being found out".into()),
+            Err(fault) => Err(fault.to_string()),
         }
-        Err("the title's times are being found out".into())
+    }
+
+    /// Has found out what a title of later needs.
+    pub(super) async fn ask(&self, item: &Item) -> Result<(), String> {
+        let path = path_of(&item.path)?;
+        let title = self.title(&path).await?;
+        let range = packets::range(&title).await?;
+        self.plan(&title, &path, &range).await.map(drop)
     }
 
     pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
