@@ -308,6 +308,28 @@ fn a_title_is_played_in_frames_of_the_connection() {
 }
 
 #[test]
+fn a_report_that_comes_in_two_reads_is_not_slow() {
+    let stage = Stage::new(SECOND.times(16), "");
+    let mut client = stage.connect();
+    let url = format!("{}/track1", stage.url());
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
+    let session = client.ask("SETUP", &url, transport).session();
+    assert_eq!(client.play(&session, "npt=0-").status, 200);
+    client.frames(4, 10);
+    client.send(b"$\x05\0\x08");
+    std::thread::sleep(Duration::from_millis(50));
+    client.send(&RECEIVER_REPORT);
+    // Longer than a message may take.
+    let end = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < end {
+        client.frames(4, 50);
+    }
+    let counters = stage.rtsp.counters();
+    assert_eq!((counters.reports(), counters.refused_for(Reason::Slow)), (1, 0));
+    assert_eq!(client.order("TEARDOWN", &session).status, 200);
+}
+
+#[test]
 fn s01_to_s05_what_is_no_request_is_answered_and_closes() {
     let stage = Stage::new(SECOND.times(2), "");
     let long = "x".repeat(5000);

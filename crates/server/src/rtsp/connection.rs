@@ -296,6 +296,7 @@ impl Connection {
                 Ok(Piece::Frame { channel, len }) => {
                     if self.frame(channel, len) {
                         self.bytes.drain(..len);
+                        begun = None;
                         continue;
                     }
                     // Row S12.
