@@ -466,11 +466,15 @@ impl Connection {
                 if let Some(show) = show {
                     show.close().await;
                 }
-                house.end_stream(id);
+                let left = house.end_stream(id);
                 // The connection is ours again when its stream has left it.
                 if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
                     drop(pipe.to);
                     pipe.done.await.ok();
+                }
+                // What it had is free when this is answered, and nothing is sent any more.
+                if let Some(left) = left {
+                    left.await.ok();
                 }
                 Ok(Reply::new(Status::OK))
             }

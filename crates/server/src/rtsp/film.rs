@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::describe::fault;
-use super::groups::Groups;
 use super::ports::Pair;
 use super::way::{ByFrames, Path, Way, report_frame};
 use super::{House, Status as Told};
@@ -61,7 +60,6 @@ struct Known {
     number: u32,
     offer: Offer,
     to: String,
-    group: IpAddr,
     reports: Option<(Arc<Pair>, SocketAddr)>,
     transport: String,
 }
@@ -289,15 +287,8 @@ impl Show {
             epoch: tactus_sys::clock::now(),
             before: (0, 0),
         });
-        let (to, group) = (to.to_string(), to.ip());
-        self.known().push(Known {
-            number,
-            offer,
-            to,
-            group,
-            reports,
-            transport: transport.clone(),
-        });
+        let (to, said) = (to.to_string(), transport.clone());
+        self.known().push(Known { number, offer, to, reports, transport: said });
         Ok(transport)
     }
 
@@ -339,10 +330,9 @@ impl Show {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports of its receivers do not count any more, and its groups are free.
-    pub(super) fn forget(&self, id: SessionId, groups: &Groups) {
+    /// Reports of its receivers do not count any more.
+    pub(super) fn forget(&self, id: SessionId) {
         for known in self.known().iter() {
-            groups.free(known.group);
             if let Some((pair, from)) = &known.reports {
                 pair.forget(*from, id);
             }
