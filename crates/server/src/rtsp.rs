@@ -125,7 +125,7 @@ impl Rtsp {
             pairs: PortPairs::new(config),
             seats: Arc::new(Seats::new(config)),
             counters: Counters::default(),
-            sessions: Mutex::default(),
+            sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
             streams: Mutex::default(),
             films: Mutex::default(),
             movies: Movies::default(),

@@ -476,6 +476,21 @@ fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
 }
 
 #[test]
+fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
+    let stage = Stage::new(SECOND.times(2), "[rtsp]\nsessions_max = 12\n");
+    let mut client = stage.connect();
+    let same: Vec<_> = (0..10).map(|_| client.set_up(40_000)).collect();
+    let statuses: Vec<_> = same.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [&[200; 8][..], &[461; 2]].concat(), "of one port");
+    let more: Vec<_> = (1..6).map(|nth| client.set_up(40_000 + 2 * nth)).collect();
+    let statuses: Vec<_> = more.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 453], "of all");
+    assert!(more[4].body.contains("sessions_max"), "{}", more[4].body);
+    assert_eq!(client.order("TEARDOWN", &same[0].session()).status, 200);
+    assert_eq!(client.set_up(40_000).status, 200, "there is room again, of both");
+}
+
+#[test]
 fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     let stage = Stage::new(
         SECOND.times(2),

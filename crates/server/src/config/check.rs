@@ -44,11 +44,12 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let link = link(raw.link)?;
     let classes = classes(raw.class, &link)?;
     let channels = channels(raw.channel, &classes)?;
-    let rtsp = rtsp(raw.rtsp, base, &classes)?;
+    let memory = memory(raw.memory)?;
+    let rtsp = rtsp(raw.rtsp, base, &classes, &memory)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
-        memory: memory(raw.memory)?,
+        memory,
         link,
         rate: rate(raw.rate)?,
         cpu_budget: quantity(
@@ -578,7 +579,7 @@ pub(super) fn channel(raw: raw::Channel) -> Checked<Channel> {
     })
 }
 
-fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
+fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes, memory: &Memory) -> Checked<Rtsp> {
     let addresses = match raw.address {
         None => vec![],
         Some(list) => {
@@ -647,6 +648,8 @@ fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
         burst,
         connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        // As many that are sent as there may be, and as many that wait.
+        sessions_max: number(raw.sessions_max, 2 * memory.streams_max, 1..=2_000_000)?,
         recorders: raw.recorders.unwrap_or_default(),
         record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
         recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,

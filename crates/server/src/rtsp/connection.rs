@@ -555,6 +555,11 @@ impl Connection {
                 let text = "too many sessions of this address do not play; end some of them";
                 return Reply::said(why.status(), text);
             }
+            Refused::Full => {
+                self.house.counters.refuse(Reason::Room);
+                let text = "there are as many sessions as there may be; see [rtsp] sessions_max";
+                return Reply::said(why.status(), text);
+            }
             Refused::Often => {
                 self.house.counters.refuse(Reason::Often);
                 return reply.with("Retry-After", "1");

@@ -340,9 +340,11 @@ impl Show {
     }
 
     /// Pauses; it goes on where it is now, which is told.
-    pub(super) async fn pause(&self) -> MediaTime {
+    pub(super) async fn pause(&self, house: &House, id: SessionId) -> MediaTime {
         let mut state = self.state.lock().await;
         state.stop().await;
+        // It may have been begun by another connection since it was said to be paused.
+        house.sessions().handle_end(id);
         state.position
     }
 

@@ -167,6 +167,9 @@ impl Asker<'_> {
         to.set_port(ports.rtp);
         let mut from = to;
         from.set_port(ports.rtcp());
+        if pair.is_full(from) {
+            return Err(none("as many sessions as may go to these ports already; name others"));
+        }
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);

@@ -189,6 +189,8 @@ impl Connection {
                 if let Err(why) = setup {
                     return Err(self.refused(why));
                 }
+                // Until RECORD nothing is held.
+                house.sessions().promise_when_played(new);
                 announced.id = Some(new);
                 self.sessions.push(new);
                 new
@@ -209,6 +211,7 @@ impl Connection {
         let ok = Reply::new(Status::OK).with("Session", session(id)).with("Range", "npt=now-");
         if announced.is_recorded {
             // After a pause, of which nothing is to be known here.
+            house.sessions().handle_begin(id);
             return Ok(ok);
         }
         let recorder = house.recorder.get().ok_or_else(|| {
@@ -236,6 +239,7 @@ impl Connection {
         if let Err(why) = played {
             return Err(self.refused(why));
         }
+        house.sessions().handle_begin(id);
         announced.is_recorded = true;
         let (mut used, mut channels, mut sockets) = (vec![], vec![], vec![]);
         for medium in &mut announced.media {

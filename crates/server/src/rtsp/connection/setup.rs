@@ -242,6 +242,7 @@ impl Connection {
         let (now, what) = (tactus_sys::clock::now(), (base, offer));
         let setup = house.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
+        house.sessions().promise_when_played(id);
         self.has_session();
         self.sessions.push(id);
         let (done, is_done) = oneshot::channel();

@@ -66,11 +66,14 @@ impl Show {
         state.stop().await;
         let now = tactus_sys::clock::now();
         let begun = match scale {
-            Scale::PLAY => self.as_it_is(house, &state, asked, now)?,
-            scale => self.scaled(house, &state, asked.from, scale, now)?,
+            Scale::PLAY => self.as_it_is(house, &state, asked, now),
+            scale => self.scaled(house, &state, asked.from, scale, now),
         };
-        let Parts { made, course, tracks } = begun;
-        house.sessions().handle_begin(id);
+        let begun = begun.inspect_err(|_| house.sessions().handle_end(id));
+        let Parts { made, course, tracks } = begun?;
+        if !house.sessions().handle_begin(id) {
+            return Err(Reply::new(Status::SESSION_NOT_FOUND));
+        }
         let made = Arc::new(made);
         let of = |(track, part): (&Track, &TrackPart)| {
             Reporter::new(track, part.output, part.at_epoch, self.clock_of(track))
