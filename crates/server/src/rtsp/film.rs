@@ -414,9 +414,20 @@ impl State {
         }
     }
 
+    /// Where it is now.
+    fn here(&self, now: MonoTime) -> MediaTime {
+        match &self.playing {
+            Some(playing) => playing.course.position(playing.made.begin(), now),
+            None => self.position,
+        }
+    }
+
     /// Stops what is played, and notes how far it has come.
     async fn stop(&mut self) {
-        let Some(playing) = self.playing.take() else { return };
+        let Some(mut playing) = self.playing.take() else { return };
+        // Whoever follows it must not tell its end when the next one has begun.
+        playing.watch.abort();
+        (&mut playing.watch).await.ok();
         let Playing { made, course, sent, .. } = &playing;
         let begin = made.begin();
         let bytes = |nth| made.gone(nth).map_or(0, |gone| gone.bytes);
