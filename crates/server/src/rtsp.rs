@@ -28,6 +28,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tactus_core::rtsp::session::{SessionId, Sessions, State};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 pub use counters::{Counters, Reason};
@@ -124,7 +125,7 @@ impl Rtsp {
             pairs: PortPairs::new(config),
             seats: Arc::new(Seats::new(config)),
             counters: Counters::default(),
-            sessions: Mutex::default(),
+            sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
             streams: Mutex::default(),
             films: Mutex::default(),
             movies: Movies::default(),
@@ -294,21 +295,23 @@ impl House {
         while tasks.try_join_next().is_some() {}
     }
 
-    /// The session is over in the books; its stream ends.
-    fn end_stream(&self, id: SessionId) {
+    /// The session is over in the books; its stream ends, and closes what comes back when it has.
+    fn end_stream(&self, id: SessionId) -> Option<oneshot::Receiver<()>> {
         self.stop_take(id);
         self.receptions.forget(id);
         let show = self.films().remove(&id);
         if let Some(show) = show {
-            show.forget(id, &self.groups);
-        }
-        let handle = self.streams().remove(&id);
-        if let Some(handle) = handle {
-            if let Some((pair, from)) = &handle.reports {
-                pair.forget(*from, id);
+            show.forget(id);
+            // Its groups are another one's when nothing is sent to them any more.
+            if show.connection().is_none() {
+                self.tasks().spawn(async move { show.close().await });
             }
-            self.groups.free(handle.to.ip());
         }
+        let handle = self.streams().remove(&id)?;
+        if let Some((pair, from)) = &handle.reports {
+            pair.forget(*from, id);
+        }
+        handle.left
     }
 }
 

@@ -308,6 +308,28 @@ fn a_title_is_played_in_frames_of_the_connection() {
 }
 
 #[test]
+fn a_report_that_comes_in_two_reads_is_not_slow() {
+    let stage = Stage::new(SECOND.times(16), "");
+    let mut client = stage.connect();
+    let url = format!("{}/track1", stage.url());
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
+    let session = client.ask("SETUP", &url, transport).session();
+    assert_eq!(client.play(&session, "npt=0-").status, 200);
+    client.frames(4, 10);
+    client.send(b"$\x05\0\x08");
+    std::thread::sleep(Duration::from_millis(50));
+    client.send(&RECEIVER_REPORT);
+    // Longer than a message may take.
+    let end = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < end {
+        client.frames(4, 50);
+    }
+    let counters = stage.rtsp.counters();
+    assert_eq!((counters.reports(), counters.refused_for(Reason::Slow)), (1, 0));
+    assert_eq!(client.order("TEARDOWN", &session).status, 200);
+}
+
+#[test]
 fn s01_to_s05_what_is_no_request_is_answered_and_closes() {
     let stage = Stage::new(SECOND.times(2), "");
     let long = "x".repeat(5000);
@@ -454,6 +476,21 @@ fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
 }
 
 #[test]
+fn s15_all_sessions_together_are_bounded_and_those_of_one_receiver() {
+    let stage = Stage::new(SECOND.times(2), "[rtsp]\nsessions_max = 12\n");
+    let mut client = stage.connect();
+    let same: Vec<_> = (0..10).map(|_| client.set_up(40_000)).collect();
+    let statuses: Vec<_> = same.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [&[200; 8][..], &[461; 2]].concat(), "of one port");
+    let more: Vec<_> = (1..6).map(|nth| client.set_up(40_000 + 2 * nth)).collect();
+    let statuses: Vec<_> = more.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 453], "of all");
+    assert!(more[4].body.contains("sessions_max"), "{}", more[4].body);
+    assert_eq!(client.order("TEARDOWN", &same[0].session()).status, 200);
+    assert_eq!(client.set_up(40_000).status, 200, "there is room again, of both");
+}
+
+#[test]
 fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     let stage = Stage::new(
         SECOND.times(2),
@@ -558,10 +595,16 @@ fn what_does_not_fit_is_453_and_names_what_is_short() {
     assert_eq!((one.status, two.status, three.status), (200, 200, 453), "{three:?}");
     assert!(three.body.contains("the link"), "{}", three.body);
     assert!(three.field("Retry-After").parse::<u32>().is_ok());
-    assert_eq!(client.order("TEARDOWN", &two.session()).status, 200);
-    let end = Instant::now() + PATIENCE;
-    while client.set_up(40_004).status != 200 {
-        assert!(Instant::now() < end, "its promise has not come back");
+    // What has ended has given back what it had when that is answered.
+    let mut last = two.session();
+    for round in 0..100 {
+        if round % 2 == 0 {
+            assert_eq!(client.play(&last, "").status, 200);
+        }
+        assert_eq!(client.order("TEARDOWN", &last).status, 200);
+        let next = client.set_up(40_004);
+        assert_eq!(next.status, 200, "{round}: {}", next.body);
+        last = next.session();
     }
 }
 
@@ -591,7 +634,19 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     first_matches(&played, &packets[0]);
     let bytes = payload(&packets);
     assert!(bytes == stage.title[..bytes.len()]);
-    assert_eq!(client.order("TEARDOWN", &set.session()).status, 200);
+    // It is another one's at once, and nothing comes of what has ended.
+    let mut session = set.session();
+    for round in 0..20 {
+        assert_eq!(client.order("TEARDOWN", &session).status, 200);
+        while receiver.rtp.receive(|_| {}).is_ok() {}
+        let transport = format!("Transport: RTP/AVP;multicast;destination={group}\r\n");
+        let next = client.ask("SETUP", &url, &transport);
+        assert_eq!(next.status, 200, "{round}: {}", next.body);
+        assert!(receiver.rest().is_empty(), "{round}");
+        session = next.session();
+        assert_eq!(client.play(&session, "").status, 200);
+        receiver.take(1);
+    }
 }
 
 #[test]

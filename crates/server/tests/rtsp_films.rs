@@ -238,6 +238,67 @@ impl Client {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn s15_movies_that_hold_nothing_are_counted_whatever_they_have_played() {
+    let _turn = TURN.lock().await;
+    let stage = stage(8).await;
+    tokio::task::block_in_place(|| {
+        let mut client = Client::new(&stage);
+        for (range, answer, pauses) in [("99999-", "457", false), ("0-", "200", true)] {
+            let mut sessions = vec![];
+            for nth in 0..40 {
+                let port = 40_000 + 2 * nth;
+                let ports = format!("client_port={port}-{}", port + 1);
+                let fields = format!("Transport: RTP/AVP;unicast;{ports}\r\n");
+                let (head, _) = client.ask("SETUP", &format!("{}/track1", stage.url), &fields);
+                let expected = if nth < 32 { "RTSP/1.0 200" } else { "RTSP/1.0 453" };
+                assert!(head.starts_with(expected), "{range}, {nth}: {head}");
+                if nth >= 32 {
+                    continue;
+                }
+                let session = field(&head, "Session");
+                let session = session.split(';').next().expect("a name");
+                let named = format!("Session: {session}\r\n");
+                let fields = format!("{named}Range: npt={range}\r\n");
+                let (play, _) = client.ask("PLAY", &stage.url, &fields);
+                assert!(play.starts_with(&format!("RTSP/1.0 {answer}")), "{range}: {play}");
+                if pauses {
+                    let (pause, _) = client.ask("PAUSE", &stage.url, &named);
+                    assert!(pause.starts_with("RTSP/1.0 200"), "{pause}");
+                }
+                sessions.push(named);
+            }
+            // Who plays makes room for the next, until it is at its end.
+            let last = format!("{}Range: npt=4-\r\n", sessions[0]);
+            let (play, _) = client.ask("PLAY", &stage.url, &last);
+            assert!(play.starts_with("RTSP/1.0 200"), "{play}");
+            let set_up = |client: &mut Client| {
+                let fields = "Transport: RTP/AVP;unicast;client_port=41000-41001\r\n";
+                client.ask("SETUP", &format!("{}/track1", stage.url), fields).0
+            };
+            let one_more = set_up(&mut client);
+            assert!(one_more.starts_with("RTSP/1.0 200"), "{one_more}");
+            let end = Instant::now() + PATIENCE;
+            while stage.rtsp.all().iter().any(|session| session.state == "playing") {
+                assert!(Instant::now() < end, "{:?}", stage.rtsp.all());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let session = field(&one_more, "Session");
+            let session = session.split(';').next().expect("a name");
+            let (over, _) = client.ask("TEARDOWN", &stage.url, &format!("Session: {session}\r\n"));
+            assert!(over.starts_with("RTSP/1.0 200"), "{over}");
+            let none = set_up(&mut client);
+            assert!(none.starts_with("RTSP/1.0 453"), "it waits again: {none}");
+            for named in sessions {
+                let (over, _) = client.ask("TEARDOWN", &stage.url, &named);
+                assert!(over.starts_with("RTSP/1.0 200"), "{over}");
+            }
+        }
+    });
+    // What two have asked for at once is kept in memory, which is a stream of its own.
+    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() <= 1);
+}
+
 fn field(head: &str, name: &str) -> String {
     let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
     line.unwrap_or_else(|| panic!("no {name}: {head}")).to_owned()

@@ -34,7 +34,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[mode
 struct Stage {
     rtsp: Rtsp,
     uploads: Option<Uploads>,
-    _engine: Engine,
+    engine: Engine,
     address: SocketAddr,
     runtime: Option<tokio::runtime::Runtime>,
     dir: tempfile::TempDir,
@@ -73,7 +73,7 @@ impl Stage {
         let address = listener.local_addr().expect("bound");
         runtime.spawn(rtsp.clone().serve(listener));
         let runtime = Some(runtime);
-        Self { rtsp, uploads, _engine: engine, address, runtime, dir, _turn: turn }
+        Self { rtsp, uploads, engine, address, runtime, dir, _turn: turn }
     }
 
     fn url(&self, name: &str) -> String {
@@ -386,6 +386,44 @@ fn s17_who_may_not_record_is_told_so() {
     let long = format!("Content-Length: {}\r\n", (64 << 10) + 1);
     assert_eq!(stage.connect().ask("ANNOUNCE", &url(&stage), &long, "").0, 413);
     assert_eq!(stage.connect().ask("RECORD", &url(&stage), "", "").0, 455);
+}
+
+#[test]
+fn a_record_that_is_refused_has_begun_nothing() {
+    let stage = Stage::new(ANYONE);
+    let files = || {
+        let dir = fs::read_dir(stage.file("")).expect("a directory");
+        let mut names: Vec<_> = dir.map(|file| file.expect("a file").file_name()).collect();
+        names.sort();
+        names
+    };
+    let (before, none) = (files(), stage.engine.broker.levels());
+    // Ten orders come in a tenth of a second, unless the machine has no time.
+    let tries = (0..100).find(|nth| {
+        let mut client = stage.connect();
+        let url = stage.url(&format!("{nth}.ts"));
+        assert_eq!(client.announce(&url, SDP).0, 200);
+        let (status, said) = client.ask("SETUP", &url, FRAMES, "");
+        assert_eq!(status, 200, "{said}");
+        let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
+        let session = format!("{}\r\n", session.split(';').next().expect("a name"));
+        for _ in 0..10 {
+            assert_eq!(client.ask("PAUSE", &url, &session, "").0, 200);
+        }
+        let (status, said) = client.ask("RECORD", &url, &session, "");
+        let is_refused = status == 503;
+        if is_refused {
+            assert!(said.contains("Retry-After"), "{said}");
+            assert_eq!(stage.engine.broker.levels(), none, "nothing is held of it");
+            assert_eq!(files(), before);
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(client.ask("RECORD", &url, &session, "").0, 200, "its turn has come");
+        }
+        assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
+        is_refused
+    });
+    assert!(tries.is_some(), "it was never refused");
+    assert_eq!(files(), before, "nothing has come, and nothing is left");
 }
 
 #[test]

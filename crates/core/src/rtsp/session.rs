@@ -2,9 +2,10 @@
 //! when they are over.
 //!
 //! Promise: a session answers only to its own (row S07); each step is refused in a state that does not allow it; who
-//! sets up and does not play is bounded by address (row S15), who plays and pauses by time (row S18); a session of which
-//! nothing has been heard for [`SILENCE_MAX`] is over, whatever else it does (rows S11, S15). It holds no
-//! streams: whoever does ends them when it is told here.
+//! sets up and does not play is bounded by address, also when it has played and holds nothing any more, and all of them
+//! together are bounded (row S15); who plays and pauses is by time (row S18); a session of which nothing has been
+//! heard for [`SILENCE_MAX`] is over, whatever else it does (rows S11, S15). It holds no streams: whoever does
+//! ends them when it is told here.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,7 +19,8 @@ use crate::units::{MonoTime, Nanos, SECOND};
 
 /// A session of which nothing has been heard for so long is over (RFC 2326, section 12.37).
 pub const SILENCE_MAX: Nanos = SECOND.times(60);
-/// Most sessions of one address that have not played yet.
+/// Most sessions of one address that wait when another one begins: those that have not played yet, and those that hold
+/// nothing as long as they do not play. Who plays is bounded by what there is room for, whatever its address.
 pub const WAITING_MAX: u32 = 32;
 /// Most times in a second that a session begins, stops, or is moved: each is work for the engine.
 pub const TURNS_PER_SECOND: u32 = 10;
@@ -75,8 +77,10 @@ pub enum Refused {
     Unknown(Status),
     /// Not in this state.
     State,
-    /// The address has as many sessions that have not played as it may have.
+    /// The address has as many sessions that wait as it may have.
     Waiting,
+    /// There are as many sessions as there may be.
+    Full,
     /// Too often.
     Often,
 }
@@ -87,7 +91,7 @@ impl Refused {
         match self {
             Self::Unknown(status) => status,
             Self::State => Status::NOT_IN_THIS_STATE,
-            Self::Waiting => Status::NOT_ENOUGH_BANDWIDTH,
+            Self::Waiting | Self::Full => Status::NOT_ENOUGH_BANDWIDTH,
             Self::Often => Status::UNAVAILABLE,
         }
     }
@@ -103,10 +107,12 @@ pub enum Setup {
 }
 
 /// All sessions.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Sessions {
     all: BTreeMap<SessionId, Session>,
-    /// Sessions that have not played, by address.
+    /// Most of them at once.
+    max: usize,
+    /// Sessions that wait, by address.
     waiting: BTreeMap<IpAddr, u32>,
 }
 
@@ -116,7 +122,10 @@ struct Session {
     network: IpAddr,
     principal: Option<String>,
     state: State,
-    has_played: bool,
+    /// What it needs was promised at SETUP and is until its end; else only while it is played.
+    is_promised: bool,
+    /// It is counted as one that waits.
+    waits: bool,
     uri: String,
     offer: Offer,
     heard: MonoTime,
@@ -144,6 +153,11 @@ impl Turns {
 }
 
 impl Sessions {
+    /// None yet, and at most `max` at once.
+    pub fn new(max: usize) -> Self {
+        Self { all: BTreeMap::new(), max, waiting: BTreeMap::new() }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.all.len()
@@ -177,17 +191,20 @@ impl Sessions {
             return if is_same { Ok(Setup::Same(id)) } else { Err(Refused::State) };
         }
         let network = network(caller.address);
-        let waiting = self.waiting.entry(network).or_default();
-        if *waiting >= WAITING_MAX {
+        if self.waiting.get(&network).is_some_and(|&waiting| waiting >= WAITING_MAX) {
             return Err(Refused::Waiting);
         }
-        *waiting += 1;
+        if self.all.len() >= self.max {
+            return Err(Refused::Full);
+        }
+        *self.waiting.entry(network).or_default() += 1;
         let session = Session {
             connection: caller.connection,
             network,
             principal: caller.principal.map(String::from),
             state: State::Ready,
-            has_played: false,
+            is_promised: true,
+            waits: true,
             uri: uri.into(),
             offer,
             heard: now,
@@ -198,7 +215,15 @@ impl Sessions {
         Ok(Setup::New)
     }
 
-    /// PLAY: which session it is, and what it did before.
+    /// What the session that has just been set up needs is promised only while it is played: when it is not, it waits.
+    pub fn promise_when_played(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.is_promised = false;
+        }
+    }
+
+    /// PLAY: which session it is, and what it did before. One that is promised nothing yet is as it was until
+    /// [`Self::handle_begin`].
     ///
     /// # Errors
     /// Why not; nothing has changed.
@@ -212,10 +237,9 @@ impl Sessions {
         if !session.turns.take(now) {
             return Err(Refused::Often);
         }
-        let before = core::mem::replace(&mut session.state, State::Playing);
-        if !core::mem::replace(&mut session.has_played, true) {
-            let network = session.network;
-            self.stop_waiting(network);
+        let before = session.state;
+        if session.is_promised {
+            self.handle_begin(id);
         }
         Ok((id, before))
     }
@@ -235,7 +259,9 @@ impl Sessions {
             return Err(Refused::Often);
         }
         // Before the first PLAY there is nothing to pause (appendix A.2: Ready stays Ready).
-        Ok((id, core::mem::replace(&mut session.state, State::Ready)))
+        let before = session.state;
+        self.handle_end(id);
+        Ok((id, before))
     }
 
     /// TEARDOWN: the session that is over.
@@ -273,24 +299,32 @@ impl Sessions {
         }
     }
 
-    /// It is sent from now on; its order may have come before its last end was told.
-    pub fn handle_begin(&mut self, id: SessionId) {
-        if let Some(session) = self.all.get_mut(&id) {
-            session.state = State::Playing;
+    /// It is sent from now on; its order may have come before its last end was told. Whether it is there: if not, it must
+    /// not be sent.
+    pub fn handle_begin(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.all.get_mut(&id) else { return false };
+        session.state = State::Playing;
+        if core::mem::take(&mut session.waits) {
+            let network = session.network;
+            self.stop_waiting(network);
         }
+        true
     }
 
-    /// What it plays has come to its end, or could not begin.
+    /// What it plays has stopped, has come to its end, or could not begin.
     pub fn handle_end(&mut self, id: SessionId) {
-        if let Some(session) = self.all.get_mut(&id) {
-            session.state = State::Ready;
+        let Some(session) = self.all.get_mut(&id) else { return };
+        session.state = State::Ready;
+        if !session.is_promised && !core::mem::replace(&mut session.waits, true) {
+            // More than may begin: those that have been played together may be paused together.
+            *self.waiting.entry(session.network).or_default() += 1;
         }
     }
 
     /// It is over.
     pub fn handle_over(&mut self, id: SessionId) {
         if let Some(session) = self.all.remove(&id)
-            && !session.has_played
+            && session.waits
         {
             self.stop_waiting(session.network);
         }

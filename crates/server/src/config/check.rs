@@ -52,11 +52,12 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
     let classes = classes(raw.class, &link, gap_frames.as_ref())?;
     let channels = channels(raw.channel, &classes)?;
-    let rtsp = rtsp(raw.rtsp, base, &classes)?;
+    let memory = memory(raw.memory)?;
+    let rtsp = rtsp(raw.rtsp, base, &classes, &memory)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,
-        memory: memory(raw.memory)?,
+        memory,
         link,
         rate: rate(raw.rate)?,
         cpu_budget: quantity(

@@ -328,6 +328,7 @@ pub struct Rtsp {
     pub class: Placed<String>,
     pub connections_max: Placed<u32>,
     pub connections_per_address_max: Placed<u32>,
+    pub sessions_max: Placed<u32>,
     pub recorders: Option<Recorders>,
     pub record_rate: Placed<Value<BitRate>>,
     pub recordings_max: Placed<u32>,

@@ -34,6 +34,8 @@ pub struct Rtsp {
     pub connections_max: u32,
     /// Most connections from one address at once.
     pub connections_per_address_max: u32,
+    /// Most sessions at once, whoever they are of.
+    pub sessions_max: u32,
     /// Who may record.
     pub recorders: Recorders,
     /// What is reserved for a recording whose announcement does not say its rate.

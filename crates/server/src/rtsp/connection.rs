@@ -296,6 +296,7 @@ impl Connection {
                 Ok(Piece::Frame { channel, len }) => {
                     if self.frame(channel, len) {
                         self.bytes.drain(..len);
+                        begun = None;
                         continue;
                     }
                     // Row S12.
@@ -465,11 +466,15 @@ impl Connection {
                 if let Some(show) = show {
                     show.close().await;
                 }
-                house.end_stream(id);
+                let left = house.end_stream(id);
                 // The connection is ours again when its stream has left it.
                 if let Some(pipe) = self.pipe.take_if(|pipe| pipe.id == id) {
                     drop(pipe.to);
                     pipe.done.await.ok();
+                }
+                // What it had is free when this is answered, and nothing is sent any more.
+                if let Some(left) = left {
+                    left.await.ok();
                 }
                 Ok(Reply::new(Status::OK))
             }
@@ -548,6 +553,11 @@ impl Connection {
             Refused::Waiting => {
                 self.house.counters.refuse(Reason::Waiting);
                 let text = "too many sessions of this address do not play; end some of them";
+                return Reply::said(why.status(), text);
+            }
+            Refused::Full => {
+                self.house.counters.refuse(Reason::Room);
+                let text = "there are as many sessions as there may be; see [rtsp] sessions_max";
                 return Reply::said(why.status(), text);
             }
             Refused::Often => {

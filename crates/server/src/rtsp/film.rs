@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::describe::fault;
-use super::groups::Groups;
 use super::ports::Pair;
 use super::way::{ByFrames, Path, Way, report_frame};
 use super::{House, Status as Told};
@@ -61,7 +60,6 @@ struct Known {
     number: u32,
     offer: Offer,
     to: String,
-    group: IpAddr,
     reports: Option<(Arc<Pair>, SocketAddr)>,
     transport: String,
 }
@@ -289,15 +287,8 @@ impl Show {
             epoch: tactus_sys::clock::now(),
             before: (0, 0),
         });
-        let (to, group) = (to.to_string(), to.ip());
-        self.known().push(Known {
-            number,
-            offer,
-            to,
-            group,
-            reports,
-            transport: transport.clone(),
-        });
+        let (to, said) = (to.to_string(), transport.clone());
+        self.known().push(Known { number, offer, to, reports, transport: said });
         Ok(transport)
     }
 
@@ -339,10 +330,9 @@ impl Show {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports of its receivers do not count any more, and its groups are free.
-    pub(super) fn forget(&self, id: SessionId, groups: &Groups) {
+    /// Reports of its receivers do not count any more.
+    pub(super) fn forget(&self, id: SessionId) {
         for known in self.known().iter() {
-            groups.free(known.group);
             if let Some((pair, from)) = &known.reports {
                 pair.forget(*from, id);
             }
@@ -350,9 +340,11 @@ impl Show {
     }
 
     /// Pauses; it goes on where it is now, which is told.
-    pub(super) async fn pause(&self) -> MediaTime {
+    pub(super) async fn pause(&self, house: &House, id: SessionId) -> MediaTime {
         let mut state = self.state.lock().await;
         state.stop().await;
+        // It may have been begun by another connection since it was said to be paused.
+        house.sessions().handle_end(id);
         state.position
     }
 
@@ -422,9 +414,20 @@ impl State {
         }
     }
 
+    /// Where it is now.
+    fn here(&self, now: MonoTime) -> MediaTime {
+        match &self.playing {
+            Some(playing) => playing.course.position(playing.made.begin(), now),
+            None => self.position,
+        }
+    }
+
     /// Stops what is played, and notes how far it has come.
     async fn stop(&mut self) {
-        let Some(playing) = self.playing.take() else { return };
+        let Some(mut playing) = self.playing.take() else { return };
+        // Whoever follows it must not tell its end when the next one has begun.
+        playing.watch.abort();
+        (&mut playing.watch).await.ok();
         let Playing { made, course, sent, .. } = &playing;
         let begin = made.begin();
         let bytes = |nth| made.gone(nth).map_or(0, |gone| gone.bytes);

@@ -2,13 +2,20 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::rtsp::Net;
 
 pub(super) struct Groups {
     nets: Vec<Net>,
-    taken: Mutex<HashSet<IpAddr>>,
+    taken: Arc<Mutex<HashSet<IpAddr>>>,
+}
+
+/// A group that is a session's, until this is dropped: when nothing is sent to it any more.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) address: IpAddr,
+    taken: Arc<Mutex<HashSet<IpAddr>>>,
 }
 
 /// Groups that are looked at to find a free one.
@@ -25,17 +32,18 @@ pub(super) enum NoGroup {
 
 impl Groups {
     pub(super) fn new(nets: &[Net]) -> Self {
-        Self { nets: nets.to_vec(), taken: Mutex::default() }
+        Self { nets: nets.to_vec(), taken: Arc::default() }
     }
 
     /// A free group of the family of IPv4 or not; the one that is `wanted`, if any is.
-    pub(super) fn take(&self, wanted: Option<IpAddr>, is_v4: bool) -> Result<IpAddr, NoGroup> {
+    pub(super) fn take(&self, wanted: Option<IpAddr>, is_v4: bool) -> Result<Group, NoGroup> {
+        let group = |address| Group { address, taken: Arc::clone(&self.taken) };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wanted) = wanted {
             let ours = self.nets.iter().any(|net| net.contains(wanted));
             return match ours {
                 false => Err(NoGroup::NotOurs),
-                true => taken.insert(wanted).then_some(wanted).ok_or(NoGroup::InUse),
+                true => taken.insert(wanted).then(|| group(wanted)).ok_or(NoGroup::InUse),
             };
         }
         let nets = self.nets.iter().filter(|net| net.first.is_ipv4() == is_v4);
@@ -43,17 +51,18 @@ impl Groups {
         for net in nets {
             any = true;
             let mut all = (0..net.len().min(LOOK_MAX)).filter_map(|nth| net.nth(nth));
-            if let Some(group) = all.find(|group| !taken.contains(group)) {
-                taken.insert(group);
-                return Ok(group);
+            if let Some(free) = all.find(|address| !taken.contains(address)) {
+                taken.insert(free);
+                return Ok(group(free));
             }
         }
         Err(if any { NoGroup::InUse } else { NoGroup::NotOurs })
     }
+}
 
-    /// The session that was sent to it is over; of other addresses there is nothing to free.
-    pub(super) fn free(&self, group: IpAddr) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&group);
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
     }
 }
 
@@ -66,15 +75,23 @@ mod tests {
         let plan = ["239.1.1.0/31", "ff3e::8000:0/127"].map(|text| Net::parse(text).unwrap());
         let groups = Groups::new(&plan);
         let at = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(groups.take(Some(at("239.1.1.1")), true), Ok(at("239.1.1.1")));
-        assert_eq!(groups.take(Some(at("239.1.1.1")), true), Err(NoGroup::InUse));
-        assert_eq!(groups.take(Some(at("239.1.1.2")), true), Err(NoGroup::NotOurs));
-        assert_eq!(groups.take(Some(at("255.255.255.255")), true), Err(NoGroup::NotOurs));
-        assert_eq!(groups.take(None, true), Ok(at("239.1.1.0")));
-        assert_eq!(groups.take(None, true), Err(NoGroup::InUse));
-        assert_eq!(groups.take(None, false), Ok(at("ff3e::8000:0")));
-        groups.free(at("239.1.1.1"));
-        assert_eq!(groups.take(None, true), Ok(at("239.1.1.1")));
-        assert_eq!(Groups::new(&[]).take(None, true), Err(NoGroup::NotOurs));
+        let mut held = vec![];
+        let mut take = |wanted, is_v4| {
+            let group = groups.take(wanted, is_v4)?;
+            let address = group.address;
+            held.push(group);
+            Ok(address)
+        };
+        assert_eq!(take(Some(at("239.1.1.1")), true), Ok(at("239.1.1.1")));
+        assert_eq!(take(Some(at("239.1.1.1")), true), Err(NoGroup::InUse));
+        assert_eq!(take(Some(at("239.1.1.2")), true), Err(NoGroup::NotOurs));
+        assert_eq!(take(Some(at("255.255.255.255")), true), Err(NoGroup::NotOurs));
+        assert_eq!(take(None, true), Ok(at("239.1.1.0")));
+        assert_eq!(take(None, true), Err(NoGroup::InUse));
+        assert_eq!(take(None, false), Ok(at("ff3e::8000:0")));
+        held.retain(|group| group.address != at("239.1.1.1"));
+        let again = groups.take(None, true).expect("it is free again");
+        assert_eq!(again.address, at("239.1.1.1"));
+        assert_eq!(Groups::new(&[]).take(None, true).err(), Some(NoGroup::NotOurs));
     }
 }

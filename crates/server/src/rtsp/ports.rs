@@ -37,6 +37,9 @@ pub(super) struct Pair {
     receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
 }
 
+/// Most sessions whose reports come from one port: a player may have some that it tells apart by their sources. Each
+/// report is looked at for all of them.
+const RECEIVER_SESSIONS_MAX: usize = 8;
 /// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
 const TRIES: u32 = 64;
 /// Longest report that is read; longer ones are cut, and so not well-formed.
@@ -110,9 +113,19 @@ impl Pair {
         self.receivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on reports from `from` count for this session.
+    /// Whether reports from `from` count for as many sessions as they may.
+    pub(super) fn is_full(&self, from: SocketAddr) -> bool {
+        self.receivers().get(&from).is_some_and(|known| known.len() >= RECEIVER_SESSIONS_MAX)
+    }
+
+    /// From now on reports from `from` count for this session; not for one more than they may, which only several that
+    /// are set up at once can be.
     pub(super) fn expect(&self, from: SocketAddr, id: SessionId) {
-        self.receivers().entry(from).or_default().push(id);
+        let mut receivers = self.receivers();
+        let sessions = receivers.entry(from).or_default();
+        if sessions.len() < RECEIVER_SESSIONS_MAX && !sessions.contains(&id) {
+            sessions.push(id);
+        }
     }
 
     /// No report of this session counts any more.

@@ -78,6 +78,8 @@ pub(super) struct Handle {
     /// As it was answered.
     pub(super) transport: String,
     pub(super) place: u32,
+    /// Closed when nothing is sent any more and what was held is free; a connection knows that of its own.
+    pub(super) left: Option<oneshot::Receiver<()>>,
 }
 
 /// What a stream is made of.
@@ -95,8 +97,8 @@ pub(super) struct Stream {
     pub(super) counts: Vec<Count>,
     /// What left last is not what stands before the position.
     pub(super) is_elsewhere: bool,
-    /// Dropped at its end.
-    pub(super) done: Option<oneshot::Sender<()>>,
+    /// Dropped at its end, when all else has been given back.
+    pub(super) done: oneshot::Sender<()>,
 }
 
 /// Orders as a stream gets them.
@@ -219,7 +221,10 @@ impl Stream {
                 break;
             }
         }
-        drop(self.done.take());
+        let Self { broker, grant, path, done, .. } = self;
+        broker.retire(grant).await;
+        drop(path);
+        drop(done);
     }
 
     async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {

@@ -1,7 +1,7 @@
 //! The ways that packets may take: to whom, by which ports or channels, and what is said of it.
 //!
 //! Promise: nothing is sent to anybody but who asks, unless the configuration says so (rows S08 to S10), whatever kind of
-//! title it is of. What is taken for a way that is not gone is given back by whoever asked for it.
+//! title it is of. What is taken for a way is given back when it is dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ use tactus_sys::tcp::Preparation;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::groups::NoGroup;
+use super::groups::{Group, NoGroup};
 use super::ports::Pair;
 use super::{House, Reason};
 use crate::broker::Outlet;
@@ -46,6 +46,8 @@ pub(super) struct ByDatagrams {
     pub(super) burst: Nanos,
     /// Where reports come to, and from where; none of a group.
     pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
+    /// The group that is sent to, held as long as anything may be.
+    pub(super) _group: Option<Group>,
 }
 
 pub(super) struct ByFrames {
@@ -165,11 +167,14 @@ impl Asker<'_> {
         to.set_port(ports.rtp);
         let mut from = to;
         from.set_port(ports.rtcp());
+        if pair.is_full(from) {
+            return Err(none("as many sessions as may go to these ports already; name others"));
+        }
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
         let reports = Some((pair, from));
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports });
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports, _group: None });
         Ok(Way { path, to, transport })
     }
 
@@ -191,15 +196,13 @@ impl Asker<'_> {
                 Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
             }
         })?;
-        let outlet = house.pairs.for_group(group, hops).map_err(|error| {
-            house.groups.free(group);
-            failed(&error)
-        })?;
-        let to = SocketAddr::new(group, port);
+        let outlet = house.pairs.for_group(group.address, hops).map_err(|error| failed(&error))?;
+        let to = SocketAddr::new(group.address, port);
         let ports = Ports { rtp: port };
-        let transport = offer.form.multicast(group, ports, hops);
+        let transport = offer.form.multicast(group.address, ports, hops);
         let burst = house.config.burst;
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports: None });
+        let (reports, _group) = (None, Some(group));
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports, _group });
         Ok(Way { path, to, transport })
     }
 }

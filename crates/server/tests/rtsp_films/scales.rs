@@ -375,6 +375,52 @@ async fn the_scale_changes_while_it_plays_and_it_goes_on_from_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_title_does_not_have_is_refused_and_it_plays_on() {
+    let _turn = TURN.lock().await;
+    let stage = stage(20).await;
+    tokio::task::block_in_place(|| {
+        let mut session = Session::new(&stage, false);
+        session.play("Range: npt=6-\r\n");
+        let hear = |session: &mut Session<'_>| {
+            let Heard { pictures, sound, .. } = &session.heard;
+            let (pictures, sound) = (pictures.len() + 10, sound + 10);
+            while session.heard.pictures.len() < pictures || session.heard.sound < sound {
+                session.hear_more();
+            }
+        };
+        for (fields, status) in [
+            ("Range: npt=9999-\r\n", "457"),
+            ("Scale: 4\r\nRange: npt=99-\r\n", "457"),
+            ("Range: npt=now-0.5\r\n", "457"),
+            ("Scale: fast\r\n", "400"),
+        ] {
+            hear(&mut session);
+            // No packet is missing before or behind the answer, and none comes again.
+            let answer = session.answer(fields);
+            assert!(answer.starts_with(&format!("RTSP/1.0 {status}")), "{fields}: {answer}");
+            assert_eq!(stage.rtsp.all()[0].state, "playing", "{fields}");
+        }
+        hear(&mut session);
+        assert!(session.heard.goodbyes.is_empty());
+        session.end();
+        // Sound alone is not shown faster, and is heard on.
+        let mut client = Client::new(&stage);
+        let way = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        let (head, _) = client.ask("SETUP", &format!("{}/track2", stage.url), way);
+        let name = field(&head, "Session");
+        let named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
+        let (play, _) = client.ask("PLAY", &stage.url, &named);
+        assert!(play.starts_with("RTSP/1.0 200"), "{play}");
+        let (none, _) = client.ask("PLAY", &stage.url, &format!("{named}Scale: 2\r\n"));
+        assert!(none.starts_with("RTSP/1.0 415"), "{none}");
+        assert_eq!(stage.rtsp.all()[0].state, "playing");
+        let heard = (0..50).map(|_| client.frame()).filter(|(channel, _)| *channel == 0).count();
+        assert!(heard > 40, "{heard}");
+    });
+    stage.peace().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_the_disk_has_no_time_it_is_453_and_says_so() {
     let _turn = TURN.lock().await;
     let stage = stage(30).await;

@@ -8,6 +8,8 @@ use alloc::vec;
 use proptest::prelude::*;
 
 const URI: &str = "rtsp://host/a.ts";
+/// Most sessions: more than one address may have waiting, fewer than two.
+const MAX: usize = 40;
 const OTHER: [&str; 2] =
     ["RTP/AVP;unicast;client_port=5000-5001", "RTP/AVP;unicast;client_port=6000-6001"];
 
@@ -31,7 +33,7 @@ fn set_up(sessions: &mut Sessions, now: MonoTime, caller: &Caller<'_>, id: u128)
 
 #[test]
 fn s06_each_step_has_its_state() {
-    let (mut sessions, one, now) = (Sessions::default(), caller(1, None), after(0));
+    let (mut sessions, one, now) = (Sessions::new(MAX), caller(1, None), after(0));
     assert_eq!(sessions.handle_play(now, &one, None), Err(Refused::State), "PLAY before SETUP");
     assert_eq!(Refused::State.status(), Status::NOT_IN_THIS_STATE);
     let name = set_up(&mut sessions, now, &one, 5);
@@ -54,7 +56,7 @@ fn s06_each_step_has_its_state() {
 
 #[test]
 fn s07_a_session_answers_to_its_own() {
-    let (mut sessions, now) = (Sessions::default(), after(0));
+    let (mut sessions, now) = (Sessions::new(MAX), after(0));
     let unknown = Err(Refused::Unknown(Status::SESSION_NOT_FOUND));
     let name = set_up(&mut sessions, now, &caller(1, None), 5);
     let of_anna = set_up(&mut sessions, now, &caller(1, Some("anna")), 6);
@@ -76,7 +78,7 @@ fn s07_a_session_answers_to_its_own() {
 
 #[test]
 fn s11_who_is_silent_is_over_even_while_playing() {
-    let (mut sessions, one) = (Sessions::default(), caller(1, None));
+    let (mut sessions, one) = (Sessions::new(MAX), caller(1, None));
     let [silent, heard, asks] = [5, 6, 7].map(|id| set_up(&mut sessions, after(0), &one, id));
     for name in [&silent, &heard, &asks] {
         sessions.handle_play(after(0), &one, Some(name)).unwrap();
@@ -93,7 +95,7 @@ fn s11_who_is_silent_is_over_even_while_playing() {
 
 #[test]
 fn s15_an_address_has_a_few_that_do_not_play_and_loses_them_at_sixty_seconds() {
-    let (mut sessions, one) = (Sessions::default(), caller(1, None));
+    let (mut sessions, one) = (Sessions::new(MAX), caller(1, None));
     for id in 0..u128::from(WAITING_MAX) {
         set_up(&mut sessions, after(0), &one, id);
     }
@@ -117,8 +119,71 @@ fn s15_an_address_has_a_few_that_do_not_play_and_loses_them_at_sixty_seconds() {
 }
 
 #[test]
+fn s15_what_holds_nothing_waits_whatever_it_has_played() {
+    let (mut sessions, one) = (Sessions::new(1000), caller(1, None));
+    let begin = |sessions: &mut Sessions, id| {
+        let setup = sessions.handle_setup(after(0), &one, None, (URI, offer(0)), SessionId(id));
+        sessions.promise_when_played(SessionId(id));
+        setup.map(drop)
+    };
+    let play = |sessions: &mut Sessions, id| {
+        let name = SessionId(id).to_string();
+        sessions.handle_play(after(0), &one, Some(&name)).map(|(_, before)| before)
+    };
+    let full = Err(Refused::Waiting);
+    let most = u128::from(WAITING_MAX);
+    for id in 0..most {
+        assert_eq!(begin(&mut sessions, id), Ok(()));
+        // What is asked for is refused before it begins.
+        assert_eq!(play(&mut sessions, id), Ok(State::Ready));
+        assert_eq!(sessions.state(SessionId(id)), Some(State::Ready));
+    }
+    assert_eq!(begin(&mut sessions, most), full);
+    // As many of one address may play as there is room for.
+    for id in 0..300 {
+        assert!(sessions.handle_begin(SessionId(id)));
+        assert_eq!(begin(&mut sessions, id + most), Ok(()), "{id}");
+    }
+    assert_eq!(begin(&mut sessions, 1000), full);
+    // Paused or at their end they wait again, and make no room when that is told twice.
+    let name = SessionId(0).to_string();
+    assert_eq!(
+        sessions.handle_pause(after(1), &one, Some(&name)),
+        Ok((SessionId(0), State::Playing))
+    );
+    sessions.handle_end(SessionId(0));
+    sessions.handle_end(SessionId(1));
+    assert_eq!(sessions.waiting.values().sum::<u32>(), WAITING_MAX + 2);
+    for id in 300..302 {
+        sessions.handle_over(SessionId(id));
+        assert_eq!(begin(&mut sessions, 1000), full);
+    }
+    sessions.handle_over(SessionId(1));
+    assert_eq!(begin(&mut sessions, 1000), Ok(()));
+    assert!(!sessions.handle_begin(SessionId(1)), "it is over");
+}
+
+#[test]
+fn s15_all_sessions_together_are_as_many_as_there_may_be() {
+    let mut sessions = Sessions::new(3);
+    for id in 0..3 {
+        let name = set_up(&mut sessions, after(0), &caller(1, None), id);
+        sessions.handle_play(after(0), &caller(1, None), Some(&name)).unwrap();
+    }
+    let far = Caller { address: "10.0.0.2".parse().unwrap(), ..caller(2, None) };
+    let more = |sessions: &mut Sessions| {
+        sessions.handle_setup(after(0), &far, None, (URI, offer(0)), SessionId(9))
+    };
+    assert_eq!(more(&mut sessions), Err(Refused::Full));
+    assert_eq!(Refused::Full.status(), Status::NOT_ENOUGH_BANDWIDTH);
+    assert_eq!(sessions.waiting.len(), 0, "nothing of it is left");
+    sessions.handle_over(SessionId(1));
+    assert_eq!(more(&mut sessions), Ok(Setup::New));
+}
+
+#[test]
 fn s18_a_session_begins_and_stops_ten_times_in_a_second() {
-    let (mut sessions, one) = (Sessions::default(), caller(1, None));
+    let (mut sessions, one) = (Sessions::new(MAX), caller(1, None));
     let name = set_up(&mut sessions, after(0), &one, 5);
     let turn = |sessions: &mut Sessions, now, nth: u32| match nth % 2 {
         0 => sessions.handle_play(now, &one, Some(&name)),
@@ -139,12 +204,13 @@ fn s18_a_session_begins_and_stops_ten_times_in_a_second() {
 /// What may come in, in any order.
 #[derive(Clone, Debug)]
 enum Step {
-    Setup { connection: u64, named: Option<usize>, offer: usize, refused: bool },
+    Setup { connection: u64, named: Option<usize>, offer: usize, refused: bool, late: bool },
     Play(u64, Option<usize>),
     Pause(u64, Option<usize>),
     Teardown(u64, Option<usize>),
     Alive(u64, Option<usize>),
     Report(usize),
+    Begin(usize),
     End(usize),
     Wait(u64),
 }
@@ -153,16 +219,17 @@ fn step() -> impl Strategy<Value = Step> {
     let who = || (0u64..3, prop::option::of(0usize..50));
     prop_oneof![
         3 => (who(), 0usize..2, any::<bool>()).prop_map(|((connection, named), offer, refused)| {
-            Step::Setup { connection, named, offer, refused }
+            Step::Setup { connection, named, offer, refused, late: refused }
         }),
-        2 => (0u64..3, 0usize..2).prop_map(|(connection, offer)| {
-            Step::Setup { connection, named: None, offer, refused: false }
+        2 => (0u64..3, 0usize..2, any::<bool>()).prop_map(|(connection, offer, late)| {
+            Step::Setup { connection, named: None, offer, refused: false, late }
         }),
         4 => who().prop_map(|(c, n)| Step::Play(c, n)),
         2 => who().prop_map(|(c, n)| Step::Pause(c, n)),
         1 => who().prop_map(|(c, n)| Step::Teardown(c, n)),
         1 => who().prop_map(|(c, n)| Step::Alive(c, n)),
         1 => (0usize..50).prop_map(Step::Report),
+        1 => (0usize..50).prop_map(Step::Begin),
         1 => (0usize..50).prop_map(Step::End),
         2 => (0u64..40_000).prop_map(Step::Wait),
     ]
@@ -172,8 +239,21 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     owner: u64,
     playing: bool,
-    played: bool,
+    /// It is promised something only while it plays.
+    late: bool,
+    waits: bool,
     heard: MonoTime,
+}
+
+impl Model {
+    fn begin(&mut self) {
+        (self.playing, self.waits) = (true, false);
+    }
+
+    fn end(&mut self) {
+        self.playing = false;
+        self.waits |= self.late;
+    }
 }
 
 proptest! {
@@ -184,8 +264,12 @@ proptest! {
             if connection == 2 { "10.0.0.2" } else { "10.0.0.1" }.parse().unwrap()
         };
         let who = |connection| Caller { connection, address: address(connection), principal: None };
-        let mut sessions = Sessions::default();
+        let mut sessions = Sessions::new(MAX);
         let mut model: Vec<Option<Model>> = vec![];
+        let waiting = |model: &[Option<Model>], connection| {
+            let of = |one: &&Model| one.waits && address(one.owner) == address(connection);
+            model.iter().flatten().filter(of).count()
+        };
         let mut now = after(0);
         for step in steps {
             let name = |named: Option<usize>| named.map(|nth| SessionId(nth as u128).to_string());
@@ -196,7 +280,7 @@ proptest! {
                     .ok_or(Refused::Unknown(Status::SESSION_NOT_FOUND))
             };
             match step {
-                Step::Setup { connection, named, offer: nth, refused } => {
+                Step::Setup { connection, named, offer: nth, refused, late } => {
                     let id = SessionId(model.len() as u128);
                     let named = named.filter(|_| !refused || model.len() > 3);
                     let got = sessions.handle_setup(
@@ -205,12 +289,12 @@ proptest! {
                     match got {
                         Ok(Setup::New) => {
                             prop_assert!(named.is_none());
-                            let one = Model { owner: connection, playing: false, played: false, heard: now };
-                            model.push(Some(one));
-                            let waiting = model.iter().flatten().filter(|one| {
-                                !one.played && address(one.owner) == address(connection)
-                            });
-                            prop_assert!(waiting.count() <= WAITING_MAX as usize);
+                            prop_assert!(waiting(&model, connection) < WAITING_MAX as usize);
+                            if late {
+                                sessions.promise_when_played(id);
+                            }
+                            let owner = connection;
+                            model.push(Some(Model { owner, playing: false, late, waits: true, heard: now }));
                             // The broker may have no room for it.
                             if refused {
                                 sessions.handle_over(id);
@@ -228,10 +312,10 @@ proptest! {
                         }
                         Err(Refused::Unknown(_)) => prop_assert!(own(&model, connection, named).is_err()),
                         Err(Refused::Waiting) => {
-                            let waiting = model.iter().flatten().filter(|one| {
-                                !one.played && address(one.owner) == address(connection)
-                            });
-                            prop_assert_eq!(waiting.count(), WAITING_MAX as usize);
+                            prop_assert!(waiting(&model, connection) >= WAITING_MAX as usize);
+                        }
+                        Err(Refused::Full) => {
+                            prop_assert_eq!(model.iter().flatten().count(), MAX);
                         }
                         Err(Refused::Often) => prop_assert!(false, "nothing has begun"),
                     }
@@ -249,8 +333,11 @@ proptest! {
                             let one = model[at].as_mut().unwrap();
                             prop_assert_eq!(id, SessionId(at as u128));
                             prop_assert_eq!(before == State::Playing, one.playing);
-                            one.playing = plays;
-                            one.played |= plays;
+                            match plays {
+                                true if one.late => {}
+                                true => one.begin(),
+                                false => one.end(),
+                            }
                             one.heard = now;
                         }
                         (Err(Refused::Often), Ok(at)) => model[at].as_mut().unwrap().heard = now,
@@ -280,10 +367,18 @@ proptest! {
                         one.heard = now;
                     }
                 }
+                Step::Begin(at) => {
+                    let is_there = sessions.handle_begin(SessionId(at as u128));
+                    let one = model.get_mut(at).and_then(Option::as_mut);
+                    prop_assert_eq!(is_there, one.is_some());
+                    if let Some(one) = one {
+                        one.begin();
+                    }
+                }
                 Step::End(at) => {
                     sessions.handle_end(SessionId(at as u128));
                     if let Some(Some(one)) = model.get_mut(at) {
-                        one.playing = false;
+                        one.end();
                     }
                 }
                 Step::Wait(millis) => {
@@ -297,8 +392,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(sessions.len(), model.iter().flatten().count());
-            let waiting = model.iter().flatten().filter(|one| !one.played).count();
-            prop_assert_eq!(sessions.waiting.values().sum::<u32>() as usize, waiting);
+            let all = model.iter().flatten().filter(|one| one.waits).count();
+            prop_assert_eq!(sessions.waiting.values().sum::<u32>() as usize, all);
         }
     }
 }

@@ -8,13 +8,18 @@ use toml::Spanned;
 use super::{RATES, address, interface};
 use crate::config::class::{Classes, Terms};
 use crate::config::error::Mistake;
-use crate::config::raw;
 use crate::config::rtsp::{self, Net, Rtsp};
 use crate::config::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity,
 };
+use crate::config::{Memory, raw};
 
-pub(super) fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rtsp> {
+pub(super) fn rtsp(
+    raw: raw::Rtsp,
+    base: &Path,
+    classes: &Classes,
+    memory: &Memory,
+) -> Checked<Rtsp> {
     let addresses = match raw.address {
         None => vec![],
         Some(list) => {
@@ -83,6 +88,8 @@ pub(super) fn rtsp(raw: raw::Rtsp, base: &Path, classes: &Classes) -> Checked<Rt
         burst,
         connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        // As many that are sent as there may be, and as many that wait.
+        sessions_max: number(raw.sessions_max, 2 * memory.streams_max, 1..=2_000_000)?,
         recorders: raw.recorders.unwrap_or_default(),
         record_rate: quantity(raw.record_rate, BitRate(20_000_000), RATES)?,
         recordings_max: number(raw.recordings_max, 16, 1..=1_000)?,

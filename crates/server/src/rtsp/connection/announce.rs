@@ -189,6 +189,8 @@ impl Connection {
                 if let Err(why) = setup {
                     return Err(self.refused(why));
                 }
+                // Until RECORD nothing is held.
+                house.sessions().promise_when_played(new);
                 announced.id = Some(new);
                 self.sessions.push(new);
                 new
@@ -209,6 +211,7 @@ impl Connection {
         let ok = Reply::new(Status::OK).with("Session", session(id)).with("Range", "npt=now-");
         if announced.is_recorded {
             // After a pause, of which nothing is to be known here.
+            house.sessions().handle_begin(id);
             return Ok(ok);
         }
         let recorder = house.recorder.get().ok_or_else(|| {
@@ -216,6 +219,11 @@ impl Connection {
         })?;
         let (volume, inside) = house.spot(&announced.path)?;
         let (path, title) = (inside.to_owned(), announced.path.name().to_owned());
+        // Whatever is wrong with the request is said before anything has begun.
+        let played = house.sessions().handle_play(now, caller, named);
+        if let Err(why) = played {
+            return Err(self.refused(why));
+        }
         // Its place is taken before anything is waited for.
         let Some(place) = Place::take(&house) else {
             house.counters.refuse(Reason::Room);
@@ -231,11 +239,12 @@ impl Connection {
         let account = store::Principal::new(principal.as_deref().unwrap_or("rtsp"));
         let begin = Begin { volume, path, rate, precondition, principal: account };
         let recording = recorder.begin(begin).await.map_err(|error| self.not_begun(&error))?;
-        let announced = self.announced.as_mut().expect("it was there");
-        let played = house.sessions().handle_play(tactus_sys::clock::now(), caller, named);
-        if let Err(why) = played {
-            return Err(self.refused(why));
+        if !house.sessions().handle_begin(id) {
+            // Its session has ended meanwhile, and nothing has come: nothing is left of it.
+            recording.finish().await.map_err(|error| self.not_begun(&error.into()))?;
+            return Err(self.refused(Refused::Unknown(Status::SESSION_NOT_FOUND)));
         }
+        let announced = self.announced.as_mut().expect("it was there");
         announced.is_recorded = true;
         let (mut used, mut channels, mut sockets) = (vec![], vec![], vec![]);
         for medium in &mut announced.media {

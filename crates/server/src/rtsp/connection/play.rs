@@ -85,9 +85,7 @@ impl Connection {
         let now = tactus_sys::clock::now();
         let played = house.sessions().handle_play(now, caller, told.request.session());
         played.map_err(|why| self.refused(why))?;
-        let begun = show.play(house, told.id, asked, scale, teller).await.inspect_err(|_| {
-            house.sessions().handle_end(told.id);
-        })?;
+        let begun = show.play(house, told.id, asked, scale, teller).await?;
         let mut reply = told.sent(begun.range, &begun.tracks);
         if scale != Scale::PLAY {
             reply = reply.with("Scale", scale.to_string());
@@ -111,7 +109,7 @@ impl Connection {
         }
         let show = self.house.show(id);
         let at = match show {
-            Some(show) => show.pause().await,
+            Some(show) => show.pause(&self.house, id).await,
             None => self.pause_stream(id, request.version).await?,
         };
         // In 2.0 it is told where it goes on (RFC 7826, section 13.6).

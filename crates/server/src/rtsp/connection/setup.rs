@@ -77,22 +77,6 @@ impl Connection {
         caller: &Caller<'_>,
         way: Way,
     ) -> Answer {
-        let group = Some(way.to.ip()).filter(IpAddr::is_multicast);
-        let result = self.try_admit(programme, what, caller, way);
-        if let (Err(_), Some(group)) = (&result, group) {
-            self.house.groups.free(group);
-        }
-        let reply = result?;
-        Ok(reply)
-    }
-
-    fn try_admit(
-        &mut self,
-        programme: &Arc<Programme>,
-        what: (&str, Offer),
-        caller: &Caller<'_>,
-        way: Way,
-    ) -> Answer {
         let house = &self.house;
         let now = tactus_sys::clock::now();
         let id = self.new_id()?;
@@ -121,12 +105,12 @@ impl Connection {
         let transport = format!("{};ssrc={:08X};mode=\"PLAY\"", way.transport, numbers.source);
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
-        let (reports, connection) = match &way.path {
-            Path::Datagrams(path) => (path.reports.clone(), None),
+        let (reports, connection, left) = match &way.path {
+            Path::Datagrams(path) => (path.reports.clone(), None, Some(is_done)),
             Path::Frames(path) => {
                 let (to, channels) = (Hearer::Stream(give.clone()), vec![path.channels]);
                 self.coming = Some(Pipe { id, to, channels, done: is_done });
-                (None, Some(self.number))
+                (None, Some(self.number), None)
             }
         };
         if let Some((pair, from)) = &reports {
@@ -142,6 +126,7 @@ impl Connection {
             reports,
             principal: caller.principal.map(str::to_owned),
             place: grant.place(),
+            left,
         };
         house.streams().insert(id, handle);
         house.receptions.expect(id, Track::new(1, numbers.source, rtcp::VIDEO_CLOCK));
@@ -152,7 +137,7 @@ impl Connection {
             programme: Arc::clone(programme),
             grant,
             path: way.path,
-            done: Some(done),
+            done,
             numbers,
             counts: vec![],
             is_elsewhere: false,
@@ -223,9 +208,8 @@ impl Connection {
             None => self.carries(),
         };
         let (way, offer) = self.asker(socket, principal).way(offers, &carries)?;
-        let to = way.to.ip();
         let added = self.add_track((film, base, number), caller, known, (way, offer)).await;
-        let (id, transport) = added.inspect_err(|_| house.groups.free(to))?;
+        let (id, transport) = added?;
         Ok(set_up(id, transport))
     }
 
@@ -258,6 +242,7 @@ impl Connection {
         let (now, what) = (tactus_sys::clock::now(), (base, offer));
         let setup = house.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
+        house.sessions().promise_when_played(id);
         self.has_session();
         self.sessions.push(id);
         let (done, is_done) = oneshot::channel();

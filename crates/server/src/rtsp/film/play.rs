@@ -1,7 +1,8 @@
 //! PLAY of a movie: what is begun of it, with which numbers, by which of its tracks.
 //!
 //! Promise: as it is, all tracks leave with one common time; at another scale its pictures leave, and the sound has
-//! its number and its time all the same. What cannot be begun has changed nothing but that what was played has stopped.
+//! its number and its time all the same. What the title does not have is refused and changes nothing (RFC 2326, appendix
+//! A.2); what there is no room for has stopped what was played, whose room it might have had.
 
 use std::sync::Arc;
 
@@ -63,14 +64,23 @@ impl Show {
         teller: Option<Teller>,
     ) -> Result<Begun, Reply> {
         let mut state = self.state.lock().await;
+        let now = tactus_sys::clock::now();
+        // What is refused for what it asks is refused before what is played has stopped.
+        match scale {
+            Scale::PLAY => drop(self.part(&state, asked, (state.here(now), now))?),
+            scale => drop(self.pictures(house, &state, asked.from, (scale, state.here(now)))?),
+        }
         state.stop().await;
         let now = tactus_sys::clock::now();
         let begun = match scale {
-            Scale::PLAY => self.as_it_is(house, &state, asked, now)?,
-            scale => self.scaled(house, &state, asked.from, scale, now)?,
+            Scale::PLAY => self.as_it_is(house, &state, asked, now),
+            scale => self.scaled(house, &state, asked.from, scale, now),
         };
-        let Parts { made, course, tracks } = begun;
-        house.sessions().handle_begin(id);
+        let begun = begun.inspect_err(|_| house.sessions().handle_end(id));
+        let Parts { made, course, tracks } = begun?;
+        if !house.sessions().handle_begin(id) {
+            return Err(Reply::new(Status::SESSION_NOT_FOUND));
+        }
         let made = Arc::new(made);
         let of = |(track, part): (&Track, &TrackPart)| {
             Reporter::new(track, part.output, part.at_epoch, self.clock_of(track))
@@ -95,20 +105,19 @@ impl Show {
         Ok(Begun { range: (course.from, course.last), tracks: told })
     }
 
-    /// Begins what was asked for, as it is.
-    fn as_it_is(
+    /// What was asked for at `position`, as it is, with the numbers of `now`, and what is read for it.
+    fn part(
         &self,
-        house: &House,
         state: &State,
         asked: Span,
-        now: MonoTime,
-    ) -> Result<Parts, Reply> {
+        (position, now): (MediaTime, MonoTime),
+    ) -> Result<(Part, Feed), Reply> {
         let movie = &self.film.movie;
         let wish = match asked.from {
             From::At(time) => nanos(time),
             // After its end it begins again.
-            From::Now if state.position >= media_time(movie.duration) => Nanos(0),
-            From::Now => nanos(state.position),
+            From::Now if position >= media_time(movie.duration) => Nanos(0),
+            From::Now => nanos(position),
         };
         let end = asked.to.map(nanos).filter(|&end| end < movie.duration);
         let begin = movie.begin(wish);
@@ -121,9 +130,21 @@ impl Show {
             track.sent(track.timestamp_at(now, self.clock_of(track)).wrapping_sub(back))
         });
         let (movie, tracks) = (Arc::clone(movie), sent.collect());
-        let part = Part { movie, begin: begin.clone(), end, tracks, stretch: 1 };
+        let part = Part { movie, begin, end, tracks, stretch: 1 };
         let feed = part.feed(&self.film.title);
         let feed = feed.ok_or_else(|| Reply::new(Status::NOT_IN_THIS_STATE))?;
+        Ok((part, feed))
+    }
+
+    /// Begins what was asked for, as it is.
+    fn as_it_is(
+        &self,
+        house: &House,
+        state: &State,
+        asked: Span,
+        now: MonoTime,
+    ) -> Result<Parts, Reply> {
+        let (part, feed) = self.part(state, asked, (state.position, now))?;
         let streams = MovieStreams::new(part.clone(), feed.reading.range.start);
         let made = state.begin(house, feed, part.needs(), streams)?;
         let track = |nth| TrackPart {
@@ -133,11 +154,35 @@ impl Show {
         };
         let course = Course {
             scale: Scale::PLAY,
-            from: media_time(begin.at),
+            from: media_time(part.begin.at),
             after: MediaTime(0),
-            last: media_time(end.unwrap_or(self.film.movie.duration)),
+            last: media_time(part.end.unwrap_or(self.film.movie.duration)),
         };
         Ok(Parts { made, course, tracks: (0..state.tracks.len()).map(track).collect() })
+    }
+
+    /// Which of the tracks has the pictures, and from where they are shown at another scale.
+    fn pictures(
+        &self,
+        house: &House,
+        state: &State,
+        from: From,
+        (scale, position): (Scale, MediaTime),
+    ) -> Result<(usize, MediaTime), Reply> {
+        let movie = &self.film.movie;
+        let duration = media_time(movie.duration);
+        let from = match from {
+            From::At(time) if time > duration => return Err(self.film.plays_no_more()),
+            From::At(time) => time,
+            // From its end it goes back.
+            From::Now if scale.is_reverse() => position,
+            From::Now if position >= duration => MediaTime(0),
+            From::Now => position,
+        };
+        let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
+        let pictures = state.tracks.iter().position(is_video);
+        let pictures = pictures.ok_or_else(|| house.not_shown(&Fault::NoPictures))?;
+        Ok((pictures, from))
     }
 
     /// Begins to show its pictures at another scale.
@@ -150,18 +195,7 @@ impl Show {
         now: MonoTime,
     ) -> Result<Parts, Reply> {
         let movie = &self.film.movie;
-        let duration = media_time(movie.duration);
-        let from = match from {
-            From::At(time) if time > duration => return Err(self.film.plays_no_more()),
-            From::At(time) => time,
-            // From its end it goes back.
-            From::Now if scale.is_reverse() => state.position,
-            From::Now if state.position >= duration => MediaTime(0),
-            From::Now => state.position,
-        };
-        let is_video = |track: &Track| movie.tracks[track.number as usize - 1].is_video();
-        let pictures = state.tracks.iter().position(is_video);
-        let pictures = pictures.ok_or_else(|| house.not_shown(&Fault::NoPictures))?;
+        let (pictures, from) = self.pictures(house, state, from, (scale, state.position))?;
         let track = &state.tracks[pictures];
         let sent = track.sent(track.timestamp_at(now, self.clock_of(track)));
         let whereto = match &track.path {
