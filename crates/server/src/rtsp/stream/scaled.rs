@@ -100,6 +100,7 @@ impl Stream {
                     let (is_whole, last) = (ended == Some(End::Complete), Vec::from_iter(last));
                     teller.tell(Ending { is_whole, at, scale: Some(scale.to_string()), last });
                 }
+                self.say_goodbye().await;
                 orders.next().await
             }
         }
