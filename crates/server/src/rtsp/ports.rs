@@ -37,6 +37,15 @@ pub(super) struct Pair {
     receivers: Mutex<HashMap<SocketAddr, Vec<SessionId>>>,
 }
 
+/// Whom our reports of a stream go to.
+#[derive(Clone)]
+pub(super) enum Hearers {
+    /// One receiver, whose own reports come to the pair.
+    One(Arc<Pair>, SocketAddr),
+    /// Whoever is in a group: nobody in it is known, so nobody is heard.
+    Group(Arc<std::net::UdpSocket>, SocketAddr),
+}
+
 /// What an outlet may hold: as with channels.
 const BUFFER: usize = 8 * MIB as usize;
 /// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
@@ -127,11 +136,25 @@ impl Pair {
             }
         }
     }
+}
 
+impl Hearers {
     /// Sends a report of ours, if the socket takes it: reports may be lost.
-    pub(super) fn report(&self, to: SocketAddr, bytes: &[u8]) {
-        if let Err(error) = self.reports.try_send_to(bytes, to) {
+    pub(super) fn report(&self, bytes: &[u8]) {
+        let (to, sent) = match self {
+            Self::One(pair, to) => (to, pair.reports.try_send_to(bytes, *to)),
+            Self::Group(socket, to) => (to, socket.send_to(bytes, to)),
+        };
+        if let Err(error) = sent {
             tracing::debug!(%to, %error, "a report is not sent");
+        }
+    }
+
+    /// Where reports come to, and from where; none of a group.
+    pub(super) fn receiver(&self) -> Option<(Arc<Pair>, SocketAddr)> {
+        match self {
+            Self::One(pair, from) => Some((Arc::clone(pair), *from)),
+            Self::Group(..) => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! title it is of. What is taken for a way that is not gone is given back by whoever asked for it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::groups::NoGroup;
-use super::ports::Pair;
+use super::ports::{Hearers, Pair};
 use super::{House, Reason};
 use crate::broker::Outlet;
 use crate::config::rtsp::Principal;
@@ -44,8 +44,8 @@ pub(super) struct ByDatagrams {
     pub(super) outlet: Outlet,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
-    /// Where reports come to, and from where; none of a group.
-    pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
+    /// Whom our reports go to.
+    pub(super) hearers: Hearers,
 }
 
 pub(super) struct ByFrames {
@@ -168,8 +168,8 @@ impl Asker<'_> {
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
-        let reports = Some((pair, from));
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports });
+        let hearers = Hearers::One(pair, from);
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers });
         Ok(Way { path, to, transport })
     }
 
@@ -191,7 +191,12 @@ impl Asker<'_> {
                 Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
             }
         })?;
-        let outlet = house.pairs.for_group(group, hops).map_err(|error| {
+        // Reports leave by the same socket, as far and by the same interface as the packets.
+        let opened = house.pairs.for_group(group, hops).and_then(|outlet| {
+            let socket = UdpSocket::from(outlet.try_clone()?);
+            Ok((outlet, Arc::new(socket)))
+        });
+        let (outlet, socket) = opened.map_err(|error| {
             house.groups.free(group);
             failed(&error)
         })?;
@@ -199,7 +204,8 @@ impl Asker<'_> {
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group, ports, hops);
         let burst = house.config.burst;
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports: None });
+        let hearers = Hearers::Group(socket, SocketAddr::new(group, ports.rtcp()));
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers });
         Ok(Way { path, to, transport })
     }
 }
@@ -208,16 +214,8 @@ impl Path {
     /// Where reports come to, and from where.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
-            Self::Datagrams(path) => path.reports.clone(),
+            Self::Datagrams(path) => path.hearers.receiver(),
             Self::Frames(_) => None,
-        }
-    }
-}
-
-impl ByDatagrams {
-    pub(super) fn report(&self, bytes: &[u8]) {
-        if let Some((pair, to)) = &self.reports {
-            pair.report(*to, bytes);
         }
     }
 }

@@ -300,6 +300,25 @@ impl Receiver {
         }
     }
 
+    /// What `source` says of itself on a port for reports, until it says goodbye.
+    pub(crate) fn reports_to_goodbye(&mut self, source: u32) -> Vec<rtcp::SenderInfo> {
+        let mut said = vec![];
+        loop {
+            // One by one: whoever else sends to the group is passed over.
+            for report in self.take(1) {
+                let by = rtcp::read(&report).expect("RTCP").find_map(|packet| match packet {
+                    rtcp::Packet::Sender { source, info, .. } => Some((source, info)),
+                    _ => None,
+                });
+                match by {
+                    Some((by, _)) if by == source && gone(&report) == Some(by) => return said,
+                    Some((by, info)) if by == source => said.push(info),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// What has come and what comes within a tenth of a second.
     pub(crate) fn rest(&mut self) -> Vec<Vec<u8>> {
         let mut came = vec![];

@@ -122,7 +122,7 @@ impl Connection {
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
         let (reports, connection) = match &way.path {
-            Path::Datagrams(path) => (path.reports.clone(), None),
+            Path::Datagrams(path) => (path.hearers.receiver(), None),
             Path::Frames(path) => {
                 let (to, channels) = (Hearer::Stream(give.clone()), vec![path.channels]);
                 self.coming = Some(Pipe { id, to, channels, done: is_done });
