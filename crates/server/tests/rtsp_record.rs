@@ -87,18 +87,29 @@ impl Stage {
         self.dir.path().join("titles").join(name)
     }
 
-    /// Pictures with some out of order, and sound.
+    /// Pictures by H.264 with some out of order, and sound.
     fn film(&self) -> PathBuf {
-        let film = self.dir.path().join("film.mp4");
+        self.film_by("libx264", &["-preset", "veryfast"])
+    }
+
+    /// The same by H.265.
+    fn film_by_h265(&self) -> PathBuf {
+        let quiet = "log-level=none";
+        let terms = ["-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", quiet];
+        self.film_by("libx265", &terms)
+    }
+
+    fn film_by(&self, encoder: &str, terms: &[&str]) -> PathBuf {
+        let film = self.dir.path().join(format!("{encoder}.mp4"));
         let seconds = SECONDS.to_string();
         let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
         let audio = format!("anoisesrc=sample_rate=48000:duration={seconds}");
         let words = [
             "-v", "error", "-y", "-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio, "-c:v",
-            "libx264", "-preset", "veryfast", "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a",
-            "320k", "-ac", "2",
+            encoder, "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a", "320k", "-ac", "2",
         ];
-        said("ffmpeg", "ffmpeg", &[&words[..], &[&film.display().to_string()]].concat());
+        let out = film.display().to_string();
+        said("ffmpeg", "ffmpeg", &[&words[..], terms, &[&out]].concat());
         film
     }
 
@@ -237,7 +248,8 @@ fn has_no_gap(title: &[u8]) {
 }
 
 fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
-    let name = format!("{transport}.ts");
+    let coding = film.file_stem().and_then(|stem| stem.to_str()).expect("a plain name");
+    let name = format!("{coding}-{transport}.ts");
     let (film, url) = (film.display().to_string(), stage.url(&name));
     let words = ["-v", "error", "-re", "-i", &film, "-c", "copy", "-f", "rtsp", "-rtsp_transport"];
     said("ffmpeg", "ffmpeg", &[&words[..], &[transport, &url]].concat());
@@ -278,9 +290,10 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
 #[test]
 fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
     let stage = Stage::new(ANYONE);
-    let film = stage.film();
-    film_is_recorded(&stage, &film, "udp");
-    film_is_recorded(&stage, &film, "tcp");
+    for film in [stage.film(), stage.film_by_h265()] {
+        film_is_recorded(&stage, &film, "udp");
+        film_is_recorded(&stage, &film, "tcp");
+    }
 }
 
 #[test]
