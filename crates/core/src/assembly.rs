@@ -13,8 +13,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::rtp::gather::{Frame, Gather, Kind};
-use crate::rtp::rtcp::{self, NtpTime};
-use crate::rtp::{self, Order, Packet, Verdict};
+use crate::rtp::rtcp::{self, NtpTime, Reception};
+use crate::rtp::{self, Order, Packet, Receipt, Verdict};
 use crate::ts::{AHEAD, Content, Muxer, Sieve, Times};
 use crate::units::{MonoTime, Nanos, SECOND};
 
@@ -86,6 +86,7 @@ struct Source {
     payload_type: u8,
     locked: Option<u32>,
     order: Order,
+    receipt: Receipt,
 }
 
 #[derive(Debug)]
@@ -116,8 +117,8 @@ impl Assembly {
     /// When there are none: [`tracks`] gives some.
     pub fn new(tracks: &[Track]) -> Self {
         let way = match tracks {
-            [Track { coding: Coding::Whole, payload_type, .. }] => Way::Whole(Box::new(Whole {
-                source: Source::new(*payload_type),
+            [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {
+                source: Source::new(track),
                 sieve: Sieve::default(),
                 out: Vec::new(),
             })),
@@ -138,20 +139,32 @@ impl Assembly {
     }
 
     /// Takes a packet of RTCP of medium `nth`; whether it is well-formed.
-    pub fn handle_report(&mut self, nth: usize, datagram: &[u8]) -> bool {
+    pub fn handle_report(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
         let Ok(packets) = rtcp::read(datagram) else { return false };
-        if let Way::Parts(parts) = &mut self.way
-            && let Some(medium) = parts.media.get_mut(nth)
-        {
-            for packet in packets {
-                if let rtcp::Packet::Sender { source, info, .. } = packet
-                    && medium.source.locked.is_none_or(|locked| locked == source)
-                {
-                    medium.report.get_or_insert((info.time, info.timestamp));
-                }
+        for packet in packets {
+            let rtcp::Packet::Sender { source, info, .. } = packet else { continue };
+            let Some(known) = self.source(nth) else { continue };
+            if known.locked.is_some_and(|locked| locked != source) {
+                continue;
+            }
+            known.receipt.handle_sender(now, source, info.time);
+            if let Way::Parts(parts) = &mut self.way {
+                parts.media[nth].report.get_or_insert((info.time, info.timestamp));
             }
         }
         true
+    }
+
+    /// What its sender is told of how medium `nth` is received; none when nothing has come since the last time.
+    pub fn report(&mut self, now: MonoTime, nth: usize) -> Option<Reception> {
+        self.source(nth)?.receipt.report(now)
+    }
+
+    fn source(&mut self, nth: usize) -> Option<&mut Source> {
+        match &mut self.way {
+            Way::Whole(whole) => (nth == 0).then_some(&mut whole.source),
+            Way::Parts(parts) => Some(&mut parts.media.get_mut(nth)?.source),
+        }
     }
 
     /// What need not wait any more at `now`: whole transport packets, behind what `out` has.
@@ -192,22 +205,27 @@ impl Assembly {
 }
 
 impl Source {
-    fn new(payload_type: u8) -> Self {
-        Self { payload_type, locked: None, order: Order::default() }
+    fn new(track: &Track) -> Self {
+        let (payload_type, receipt) = (track.payload_type, Receipt::new(track.clock));
+        Self { payload_type, locked: None, order: Order::default(), receipt }
     }
 
     /// The packet, if it is one of this sender.
-    fn read<'a>(&mut self, datagram: &'a [u8]) -> Option<Packet<'a>> {
+    fn read<'a>(&mut self, now: MonoTime, datagram: &'a [u8]) -> Option<Packet<'a>> {
         let packet = Packet::read(datagram).ok()?;
         let is_ours = packet.payload_type == self.payload_type
             && *self.locked.get_or_insert(packet.source) == packet.source;
-        is_ours.then_some(packet)
+        if !is_ours {
+            return None;
+        }
+        self.receipt.handle_packet(now, &packet);
+        Some(packet)
     }
 }
 
 impl Whole {
     fn handle(&mut self, now: MonoTime, datagram: &[u8]) -> bool {
-        let Some(packet) = self.source.read(datagram) else { return false };
+        let Some(packet) = self.source.read(now, datagram) else { return false };
         self.drain(now);
         let Self { source, sieve, out } = self;
         if source.order.handle_packet(now, packet.sequence, packet.payload) == Verdict::Now {
@@ -243,7 +261,7 @@ impl Parts {
             let Coding::Parts(gather) = &track.coding else { unreachable!("as above") };
             let decoding = gather.is_pictures().then(|| Decoding::new(track.is_in_order));
             Medium {
-                source: Source::new(track.payload_type),
+                source: Source::new(track),
                 gather: gather.clone(),
                 clock: track.clock,
                 came: None,
@@ -268,7 +286,7 @@ impl Parts {
 
     fn handle(&mut self, now: MonoTime, nth: usize, datagram: &[u8]) -> bool {
         let Some(medium) = self.media.get_mut(nth) else { return false };
-        let Some(packet) = medium.source.read(datagram) else { return false };
+        let Some(packet) = medium.source.read(now, datagram) else { return false };
         self.since.get_or_insert(now);
         medium.came.get_or_insert(now);
         medium.drain(now);

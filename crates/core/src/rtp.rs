@@ -7,6 +7,7 @@ pub mod frame;
 pub mod gather;
 mod nal;
 mod order;
+mod receipt;
 pub mod rtcp;
 
 pub mod aac;
@@ -15,6 +16,7 @@ pub mod h265;
 
 pub use nal::{LengthPrefixed, Payload};
 pub use order::{Counts, Order, Verdict, WINDOW};
+pub use receipt::Receipt;
 
 /// Payload type of MPEG-2 transport streams (RFC 3551, table 5).
 pub const MP2T: u8 = 33;

@@ -175,18 +175,7 @@ fn a_title_is_played_paused_sought_in_and_ended() {
     }
     first_matches(&sought, &part[0]);
     // Its end comes by itself, and is told by BYE.
-    let mut report = [0; 1500];
-    let len = loop {
-        let len = match receiver.rtcp.recv_from(&mut report) {
-            // Whoever is stopped and goes on.
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            came => came.expect("a goodbye").0,
-        };
-        if report[..len].windows(4).any(|word| word == [0x81, 203, 0, 1]) {
-            break len;
-        }
-    };
-    assert_eq!(report[len - 4..len], source.to_be_bytes());
+    assert_eq!(receiver.goodbye(), source);
     part.extend(receiver.rest());
     let bytes = payload(&part);
     // The tables stand in front, so that nobody waits for the next ones, and the mark of the new clock.
@@ -610,8 +599,9 @@ fn what_does_not_fit_is_453_and_names_what_is_short() {
 
 #[test]
 fn groups_of_the_plan_are_played_to_one_session_each() {
+    // Longer than it takes until reports come.
     let stage = Stage::new(
-        SECOND.times(6),
+        SECOND.times(8),
         "[rtsp]\ngroups = [\"239.192.7.0/31\"]\ninterface = \"lo\"\ngroup_port = 15004\n",
     );
     let mut client = stage.connect();
@@ -629,11 +619,17 @@ fn groups_of_the_plan_are_played_to_one_session_each() {
     assert_eq!(other.status, if group.to_string() == "239.192.7.1" { 453 } else { 200 });
     assert_eq!(set_up("RTP/AVP;multicast;destination=239.192.7.1").status, 453, "it is taken");
     let mut receiver = Receiver::of_group(SocketAddr::new(group, 15004));
+    let mut hearer = Receiver::of_group(SocketAddr::new(group, 15005));
     let played = client.play(&set.session(), "");
     let packets = receiver.take(200);
     first_matches(&played, &packets[0]);
     let bytes = payload(&packets);
     assert!(bytes == stage.title[..bytes.len()]);
+    // Whoever is in the group is told which times its stamps mean, and when it has ended.
+    let source = u32::from_str_radix(&set.parameter("Transport", "ssrc"), 16).expect("a source");
+    let heard = hearer.reports_to_goodbye(source);
+    assert!(!heard.is_empty(), "a report before the goodbye");
+    assert!(heard.iter().all(|info| info.packets > 200), "{heard:?}");
     // It is another one's at once, and nothing comes of what has ended.
     let mut session = set.session();
     for round in 0..20 {

@@ -5,18 +5,22 @@ mod scales;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::config::rtsp::Net;
 use tactus::config::{Auto, Config};
 use tactus::engine::{self, Engine};
 use tactus::media::movie::Movie;
 use tactus::media::{probe, sample};
 use tactus::rtsp::Rtsp;
+use tactus_core::rtp::rtcp;
 use tactus_core::units::{Bytes, MIB, SECOND};
+use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -48,6 +52,15 @@ async fn stage(seconds: u64) -> Stage {
 
 /// The same for a movie that `make` makes, on a disk of this `model`.
 async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Stage {
+    stage_by(model, make, |_| {}).await
+}
+
+/// The same, configured.
+async fn stage_by(
+    model: &str,
+    make: impl FnOnce(&Path),
+    configure: impl FnOnce(&mut Config),
+) -> Stage {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     // A disk that is measured while the machine has no time may have room for nothing.
     std::fs::create_dir(dir.path().join(".tactus")).expect("a directory of the server's own");
@@ -58,6 +71,7 @@ async fn stage_of(model: &str, make: impl FnOnce(&Path)) -> Stage {
     let mut config = Config::unconfigured();
     config.serve_only(dir.path());
     config.memory.arena = Auto::Set(Bytes(32 * MIB));
+    configure(&mut config);
     let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
     let catalogue = Arc::new(Catalogue::new(dir.path(), rules).expect("a volume"));
     let engine = engine::start(&config).expect("the engine starts");
@@ -182,6 +196,75 @@ async fn gstreamer_plays_to_the_end() {
         assert!((pictures - 1..=pictures).contains(&came), "{way}: {came} of {pictures}");
         stage.peace().await;
     }
+}
+
+/// A movie goes to a group for each track; so do its reports.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_in_the_group_of_a_track_gets_its_reports_and_its_goodbye() {
+    let _turn = TURN.lock().await;
+    let make = |file: &Path| {
+        sample::write_mp4(file, SECOND.times(2)).expect("a movie");
+    };
+    let stage = stage_by(MODEL, make, |config| {
+        config.rtsp.groups = vec![Net::parse("239.192.8.0/31").expect("a network")];
+        config.rtsp.interface = Some("lo".into());
+        config.rtsp.group_port = 15_014;
+    })
+    .await;
+    tokio::task::block_in_place(|| {
+        let mut client = Client::new(&stage);
+        let mut named = String::new();
+        let mut hearers = vec![];
+        for track in [1, 2] {
+            let url = format!("{}/track{track}", stage.url);
+            let way = "Transport: RTP/AVP;multicast\r\n";
+            let (head, _) = client.ask("SETUP", &url, &format!("{way}{named}"));
+            let name = field(&head, "Session");
+            named = format!("Session: {}\r\n", name.split(';').next().expect("a name"));
+            let transport = field(&head, "Transport");
+            let told = |name: &str| {
+                let value = transport.split(';').find_map(|part| part.strip_prefix(name));
+                value.expect("it is told").to_owned()
+            };
+            assert_eq!(told("port="), "15014-15015");
+            let group = told("destination=").parse().expect("a group");
+            let interface = tactus_sys::inlet::interface("lo").ok();
+            let to = SocketAddr::new(group, 15_015);
+            let wanted = Wanted { to, source: None, interface, buffer: 1 << 20 };
+            let hearer = Datagrams::open(&wanted).expect("a group");
+            let source = u32::from_str_radix(&told("ssrc="), 16).expect("a source");
+            hearers.push((hearer, source));
+        }
+        let (play, _) = client.ask("PLAY", &stage.url, &named);
+        assert!(play.starts_with("RTSP/1.0 200"), "{play}");
+        for (hearer, source) in &mut hearers {
+            let end = Instant::now() + PATIENCE;
+            let (mut reports, mut is_over) = (0, false);
+            while !is_over {
+                assert!(Instant::now() < end, "no goodbye behind {reports} reports");
+                let came = hearer.receive(|one| {
+                    let packets = || rtcp::read(one.bytes).expect("RTCP");
+                    let is_of = |packet: rtcp::Packet<'_>| {
+                        matches!(packet, rtcp::Packet::Sender { source: by, .. } if by == *source)
+                    };
+                    if !packets().any(is_of) {
+                        return;
+                    }
+                    match packets().any(|packet| matches!(packet, rtcp::Packet::Bye { .. })) {
+                        true => is_over = true,
+                        false => reports += 1,
+                    }
+                });
+                if came.is_err() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            assert!(reports > 0, "its times are told before the end");
+        }
+        let (end, _) = client.ask("TEARDOWN", &stage.url, &named);
+        assert!(end.starts_with("RTSP/1.0 200"), "{end}");
+    });
+    stage.peace().await;
 }
 
 /// A connection, by hand.

@@ -185,9 +185,7 @@ fn gstreamer_gets_every_byte_to_the_end_in_both_versions() {
     for (title, bytes) in
         [("even-short.ts", &titles.even_short), ("film-short.ts", &titles.film_short)]
     {
-        let ways = stage.ways(["udp", "tcp", "udp-mcast"]).into_iter();
-        // From a group no goodbye comes.
-        for (name, way, at) in ways.filter(|(_, way, _)| *way != "udp-mcast") {
+        for (name, way, at) in stage.ways(["udp", "tcp", "udp-mcast"]) {
             for version in ["1-0", "2-0"] {
                 let (url, out) = (format!("rtsp://{at}/{title}"), stage.out("whole"));
                 let args = [&script, version, &url, way, &out];
@@ -222,7 +220,6 @@ fn mpv_plays(title: &str, ways: &[&str]) {
             "--vo=image",
             "--vo-image-format=png",
             "--untimed",
-            // From a group no goodbye comes, so it would wait at the end.
             &format!("--frames={SHORT_PICTURES}"),
             &format!("--vo-image-outdir={dir}"),
             &transport,
@@ -253,17 +250,21 @@ fn mpv_plays(title: &str, ways: &[&str]) {
 fn ffmpeg_decodes_every_frame_of_a_movie() {
     let stage = Stage::new();
     let ffmpeg = installed("ffmpeg", "ffmpeg");
-    let file = stage.house.titles().join("movie.mp4");
-    let film = sums(Command::new(&ffmpeg), &[], file.to_str().expect("a plain name"));
-    let count = 10 * PICTURES_PER_SECOND;
-    assert!(film.len() > count);
-    let ways = stage.ways(["udp", "tcp", "udp_multicast"]).into_iter();
-    for (name, way, at) in ways.filter(|(_, way, _)| *way != "udp_multicast") {
-        let (transport, url) = (["-rtsp_transport", way], format!("rtsp://{at}/movie.mp4"));
-        let frames = ["-frames:v", &count.to_string()];
-        let (came, _) = sums_and_complaint(stage.player(&ffmpeg), &transport, &url, &frames);
-        let same = came.iter().zip(&film).take_while(|(came, own)| came == own).count();
-        assert_eq!((came.len(), same), (count, count), "{name}: as in the file");
+    stage.house.add_hevc();
+    // By H.264 and by H.265.
+    for title in ["movie.mp4", "hevc.mp4"] {
+        let file = stage.house.titles().join(title);
+        let film = sums(Command::new(&ffmpeg), &[], file.to_str().expect("a plain name"));
+        let count = 10 * PICTURES_PER_SECOND;
+        assert!(film.len() > count);
+        let ways = stage.ways(["udp", "tcp", "udp_multicast"]).into_iter();
+        for (name, way, at) in ways.filter(|(_, way, _)| *way != "udp_multicast") {
+            let (transport, url) = (["-rtsp_transport", way], format!("rtsp://{at}/{title}"));
+            let frames = ["-frames:v", &count.to_string()];
+            let (came, _) = sums_and_complaint(stage.player(&ffmpeg), &transport, &url, &frames);
+            let same = came.iter().zip(&film).take_while(|(came, own)| came == own).count();
+            assert_eq!((came.len(), same), (count, count), "{title}, {name}: as in the file");
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,15 @@ use tactus::media::probe;
 use tactus::recording::Recorder;
 use tactus::rtsp::Rtsp;
 use tactus::store::Medium;
+use tactus_core::rtp::Header;
+use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
 use tactus_core::units::{Bytes, MIB};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-const SECONDS: usize = 4;
+/// Longer than it takes until the first report of what comes, which senders must take.
+const SECONDS: usize = 7;
 const PICTURES: usize = 25 * SECONDS;
 
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
@@ -84,18 +87,29 @@ impl Stage {
         self.dir.path().join("titles").join(name)
     }
 
-    /// Pictures with some out of order, and sound.
+    /// Pictures by H.264 with some out of order, and sound.
     fn film(&self) -> PathBuf {
-        let film = self.dir.path().join("film.mp4");
+        self.film_by("libx264", &["-preset", "veryfast"])
+    }
+
+    /// The same by H.265.
+    fn film_by_h265(&self) -> PathBuf {
+        let quiet = "log-level=none";
+        let terms = ["-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", quiet];
+        self.film_by("libx265", &terms)
+    }
+
+    fn film_by(&self, encoder: &str, terms: &[&str]) -> PathBuf {
+        let film = self.dir.path().join(format!("{encoder}.mp4"));
         let seconds = SECONDS.to_string();
         let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
         let audio = format!("anoisesrc=sample_rate=48000:duration={seconds}");
         let words = [
             "-v", "error", "-y", "-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio, "-c:v",
-            "libx264", "-preset", "veryfast", "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a",
-            "320k", "-ac", "2",
+            encoder, "-bf", "3", "-g", "25", "-c:a", "aac", "-b:a", "320k", "-ac", "2",
         ];
-        said("ffmpeg", "ffmpeg", &[&words[..], &[&film.display().to_string()]].concat());
+        let out = film.display().to_string();
+        said("ffmpeg", "ffmpeg", &[&words[..], terms, &[&out]].concat());
         film
     }
 
@@ -234,7 +248,8 @@ fn has_no_gap(title: &[u8]) {
 }
 
 fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
-    let name = format!("{transport}.ts");
+    let coding = film.file_stem().and_then(|stem| stem.to_str()).expect("a plain name");
+    let name = format!("{coding}-{transport}.ts");
     let (film, url) = (film.display().to_string(), stage.url(&name));
     let words = ["-v", "error", "-re", "-i", &film, "-c", "copy", "-f", "rtsp", "-rtsp_transport"];
     said("ffmpeg", "ffmpeg", &[&words[..], &[transport, &url]].concat());
@@ -275,9 +290,10 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
 #[test]
 fn ffmpeg_records_a_film_by_udp_and_in_the_connection_with_every_frame() {
     let stage = Stage::new(ANYONE);
-    let film = stage.film();
-    film_is_recorded(&stage, &film, "udp");
-    film_is_recorded(&stage, &film, "tcp");
+    for film in [stage.film(), stage.film_by_h265()] {
+        film_is_recorded(&stage, &film, "udp");
+        film_is_recorded(&stage, &film, "tcp");
+    }
 }
 
 #[test]
@@ -349,6 +365,128 @@ fn a_connection_that_is_cut_leaves_a_title_of_what_came() {
     assert!(stage.title("cut.ts") == sent);
     // Now it is there, and stays.
     assert_eq!(stage.connect().announce(&url, SDP).0, 409);
+}
+
+const SOURCE: u32 = 9;
+/// A sender's report, from which the delay is counted.
+const TOLD: NtpTime = NtpTime(0x1234_5678_9abc_def0);
+
+/// Packet `nth` of a transport stream of a hundred packets a second.
+fn packet(nth: u16) -> Vec<u8> {
+    let mut packet = vec![0x47, 1, 0, 0x10 | (nth & 15) as u8];
+    packet.resize(188, nth as u8);
+    let timestamp = u32::from(nth) * 900;
+    let header =
+        Header { marker: false, payload_type: 33, sequence: nth, timestamp, source: SOURCE };
+    [&header.write()[..], &packet].concat()
+}
+
+/// Sends packets without each twentieth until `heard` has a report, which must tell of it.
+fn is_told_of_losses(
+    mut send: impl FnMut(bool, &[u8]),
+    mut heard: impl FnMut() -> Option<Vec<u8>>,
+) {
+    let info = SenderInfo { time: TOLD, timestamp: 0, packets: 0, octets: 0 };
+    send(true, &Compound::of_sender(SOURCE, &info, &[]).into_bytes());
+    let begun = Instant::now();
+    let report = (0..u16::MAX).find_map(|nth| {
+        if nth % 20 != 10 {
+            send(false, &packet(nth));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(begun.elapsed() < PATIENCE, "no report comes");
+        heard()
+    });
+    let took = begun.elapsed();
+    let report = report.expect("a report");
+    let packets: Vec<_> = rtcp::read(&report).expect("RTCP").collect();
+    let [rtcp::Packet::Receiver { source, receptions }, rtcp::Packet::Description(names)] =
+        &packets[..]
+    else {
+        panic!("{packets:?}");
+    };
+    assert_eq!(names.names().collect::<Vec<_>>(), [(*source, Some(&b"tactus"[..]))]);
+    let told: Vec<_> = receptions.iter().collect();
+    let [told] = told[..] else { panic!("{told:?}") };
+    assert_eq!((told.source, told.last_report), (SOURCE, TOLD.middle()));
+    // One of twenty: about twelve of 256.
+    let lost = (told.highest + 10) / 20;
+    let fraction = lost * 256 / (told.highest + 1);
+    assert_eq!((told.lost as u32, u32::from(told.fraction_lost)), (lost, fraction), "{told:?}");
+    assert!(lost > 1, "{told:?}");
+    let delay = f64::from(told.delay) / 65_536.0;
+    assert!(delay > 0.0 && delay <= took.as_secs_f64(), "{told:?} in {took:?}");
+}
+
+/// A recording that has begun, and what was said of its transport.
+fn recording(stage: &Stage, name: &str, transport: &str) -> (Client, String, String, String) {
+    let mut client = stage.connect();
+    let url = stage.url(name);
+    assert_eq!(client.announce(&url, SDP).0, 200);
+    let (status, said) = client.ask("SETUP", &url, transport, "");
+    assert_eq!(status, 200, "{said}");
+    let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
+    let session = format!("{}\r\n", session.split(';').next().expect("a name"));
+    assert_eq!(client.ask("RECORD", &url, &session, "").0, 200);
+    (client, url, session, said)
+}
+
+#[test]
+fn who_sends_datagrams_is_told_how_much_of_them_is_lost() {
+    let stage = Stage::new(ANYONE);
+    let (rtp, rtcp) = loop {
+        let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let port = rtp.local_addr().expect("bound").port();
+        if port.is_multiple_of(2)
+            && let Ok(rtcp) = UdpSocket::bind(("127.0.0.1", port + 1))
+        {
+            break (rtp, rtcp);
+        }
+    };
+    rtcp.set_nonblocking(true).expect("a socket");
+    let port = rtp.local_addr().expect("bound").port();
+    let way = format!("Transport: RTP/AVP;unicast;client_port={port}-{};mode=record\r\n", port + 1);
+    let (mut client, url, session, said) = recording(&stage, "udp.ts", &way);
+    let ports = said.split("server_port=").nth(1).and_then(|text| text.split('-').next());
+    let to: u16 = ports.expect("ports").parse().expect("a port");
+    let send = |is_report: bool, bytes: &[u8]| {
+        let (socket, to) = if is_report { (&rtcp, to + 1) } else { (&rtp, to) };
+        socket.send_to(bytes, ("127.0.0.1", to)).expect("it is sent");
+    };
+    is_told_of_losses(send, || {
+        let mut bytes = [0; 1500];
+        let (len, from) = rtcp.recv_from(&mut bytes).ok()?;
+        assert_eq!(from.port(), to + 1);
+        Some(bytes[..len].to_vec())
+    });
+    assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
+    assert!(!stage.title("udp.ts").is_empty());
+}
+
+#[test]
+fn who_sends_within_the_connection_is_told_so_on_the_channel_of_reports() {
+    let stage = Stage::new(ANYONE);
+    let (mut client, url, session, _) = recording(&stage, "tcp.ts", FRAMES);
+    let mut socket = client.socket.try_clone().expect("a socket");
+    let send = |is_report: bool, bytes: &[u8]| {
+        let [a, b] = (bytes.len() as u16).to_be_bytes();
+        let head = [b'$', u8::from(is_report), a, b];
+        (&client.socket).write_all(&[&head, bytes].concat()).expect("the server reads");
+    };
+    is_told_of_losses(send, || {
+        let mut head = [0; 4];
+        socket.set_nonblocking(true).expect("a socket");
+        let came = socket.peek(&mut head);
+        socket.set_nonblocking(false).expect("a socket");
+        came.ok()?;
+        socket.read_exact(&mut head).expect("a frame");
+        assert_eq!(head[..2], *b"$\x01");
+        let mut bytes = vec![0; usize::from(u16::from_be_bytes([head[2], head[3]]))];
+        socket.read_exact(&mut bytes).expect("a frame");
+        Some(bytes)
+    });
+    assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
+    assert!(!stage.title("tcp.ts").is_empty());
 }
 
 #[test]

@@ -94,9 +94,19 @@ async fn next<T>(
 #[tokio::test(flavor = "multi_thread")]
 async fn every_picture_and_every_frame_of_sound_of_a_movie_is_as_in_the_file() {
     let house = House::new("");
-    let file = house.titles().join("movie.mp4");
+    is_as_in_the_file(&house, "movie.mp4", &Titles::get().movie).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_pictures_by_h265_too() {
+    let house = House::new("");
+    let bytes = house.add_hevc();
+    is_as_in_the_file(&house, "hevc.mp4", &bytes).await;
+}
+
+async fn is_as_in_the_file(house: &House, title: &str, bytes: &[u8]) {
+    let file = house.titles().join(title);
     let movie = Movie::read(&File::open(file).expect("a movie")).expect("it can be sent");
-    let bytes = &Titles::get().movie;
     // The first frame of sound primes its decoder: the movie's edit leaves it out.
     let begin = movie.begin(Nanos::ZERO);
     let samples = [0, 1].map(|track: usize| -> Vec<Vec<u8>> {
@@ -104,7 +114,7 @@ async fn every_picture_and_every_frame_of_sound_of_a_movie_is_as_in_the_file() {
         samples.map(|own| bytes[own.at as usize..][..own.len as usize].to_vec()).collect()
     });
     let counts = samples.each_ref().map(Vec::len);
-    let url = format!("rtsp://{}/movie.mp4", house.rtsp);
+    let url = format!("rtsp://{}/{title}", house.rtsp);
     let hear = async |way: Transport| {
         let mut session = playing(&url, way).await.demuxed().expect("it knows these");
         let mut came = [vec![], vec![]];
@@ -119,7 +129,7 @@ async fn every_picture_and_every_frame_of_sound_of_a_movie_is_as_in_the_file() {
         }
         came
     };
-    heard("movie.mp4", &samples, hear, |came| {
+    heard(title, &samples, hear, |came| {
         let same = |track: usize| {
             let pairs = came[track].iter().zip(&samples[track]);
             pairs.take_while(|(one, other)| one == other).count()

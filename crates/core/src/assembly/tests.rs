@@ -97,8 +97,8 @@ fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
     let mut audio = Sender { sequence: 9, payload_type: 97, source: 2 };
     // The video's clock wraps; the sound's zero is half a second later.
     let (v0, a0) = (u32::MAX - 10_000, 77);
-    assert!(assembly.handle_report(0, &report(1, 5 << 32, v0)));
-    assert!(assembly.handle_report(1, &report(2, 11 << 31, a0)));
+    assert!(assembly.handle_report(AT, 0, &report(1, 5 << 32, v0)));
+    assert!(assembly.handle_report(AT, 1, &report(2, 11 << 31, a0)));
     let order = [0u32, 4, 2, 1, 3];
     let mut out = Vec::new();
     let mut sent = Vec::new();
@@ -180,6 +180,9 @@ fn what_is_lost_leaves_out_its_frame_and_is_counted() {
     assert_eq!(frames(&out, 0x100).len(), 49);
     let counts = assembly.counts();
     assert_eq!((counts.lost, counts.broken, counts.refused, counts.frames), (1, 1, 2, 49));
+    // Its sender is told, once.
+    assert_eq!(assembly.report(now, 0).map(|told| (told.source, told.lost)), Some((1, 1)));
+    assert_eq!((assembly.report(now, 0), assembly.report(now, 1)), (None, None));
 }
 
 #[test]
@@ -219,7 +222,8 @@ proptest::proptest! {
             let header = Header { marker: payload.len() > 30, payload_type, sequence, timestamp, source: 7 };
             assembly.handle_packet(now, nth, &[&header.write()[..], &payload].concat());
             assembly.handle_packet(now, nth, &payload);
-            assembly.handle_report(nth, &payload);
+            assembly.handle_report(now, nth, &payload);
+            assembly.report(now, nth);
             assembly.poll(now, &mut out);
         }
         assembly.handle_end(now, &mut out);

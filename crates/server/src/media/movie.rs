@@ -584,7 +584,26 @@ fn aac_of(config: &EsdsBox, channels: u16) -> Option<Codec> {
         index => *RATES.get(index)?,
     };
     let is_aac = first >> 3 != 0 && rate > 0;
-    is_aac.then_some(Codec::Aac { config, rate, channels: channels.max(1) })
+    let channels = aac_channels(&config).unwrap_or(channels.max(1));
+    is_aac.then_some(Codec::Aac { config, rate, channels })
+}
+
+/// How many channels a configuration of AAC has; none when it lists them one by one. It is what counts: beside it, writers put
+/// two for any number (ISO/IEC 14496-14, section 5.6.1).
+fn aac_channels(config: &[u8]) -> Option<u16> {
+    let [first, second, ..] = *config else { return None };
+    // Behind the object type and the rate, which may be written out in 24 bits.
+    let byte = match usize::from(first & 7) << 1 | usize::from(second >> 7) {
+        15 => *config.get(4)?,
+        _ => second,
+    };
+    // ISO/IEC 14496-3, table 1.19.
+    match byte >> 3 & 15 {
+        count @ 1..=6 => Some(u16::from(count)),
+        11 => Some(7),
+        7 | 12 | 14 => Some(8),
+        _ => None,
+    }
 }
 
 /// Adds the samples of a movie that is cut into fragments.

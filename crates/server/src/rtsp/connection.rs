@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::announce::{Announced, Intake};
+use self::announce::{Announced, Intake, report_of};
 use super::auth::{Nonce, Signed, Verdict};
 use super::describe::Programme;
 use super::ended::{Teller, ends};
@@ -136,6 +136,16 @@ async fn left(pipe: &mut Option<Pipe>) {
     match pipe {
         Some(pipe) => drop((&mut pipe.done).await),
         None => std::future::pending().await,
+    }
+}
+
+/// Sends a report to who records, unless it reads so little that it would have to be waited for: a sender need not read
+/// reports, and half a frame must not stand on the connection.
+async fn report_back(socket: &mut TcpStream, report: &[u8]) -> io::Result<()> {
+    match socket.try_write(report) {
+        Ok(len) => timeout(ANSWER_MAX, socket.write_all(&report[len..])).await?,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -344,6 +354,11 @@ impl Connection {
                 // Its stream is over, and what stands on the connection may be half a frame.
                 () = left(&mut self.pipe) => return Ok(Next::Over(None)),
                 Some(end) = self.ends.1.recv() => return Ok(Next::Ended(end)),
+                report = report_of(&mut self.intake) => {
+                    report_back(socket, &report).await?;
+                    // What has begun to come goes on.
+                    continue;
+                }
             };
             match read {
                 Ok(Ok(0)) => return Ok(Next::Over(None)),

@@ -40,6 +40,15 @@ pub(super) struct Pair {
 /// Most sessions whose reports come from one port: a player may have some that it tells apart by their sources. Each
 /// report is looked at for all of them.
 const RECEIVER_SESSIONS_MAX: usize = 8;
+/// Whom our reports of a stream go to.
+#[derive(Clone)]
+pub(super) enum Hearers {
+    /// One receiver, whose own reports come to the pair.
+    One(Arc<Pair>, SocketAddr),
+    /// Whoever is in a group: nobody in it is known, so nobody is heard.
+    Group(Arc<std::net::UdpSocket>, SocketAddr),
+}
+
 /// The kernel gives ports at random; half of them are even, and few of the next ones are taken.
 const TRIES: u32 = 64;
 /// Longest report that is read; longer ones are cut, and so not well-formed.
@@ -138,11 +147,25 @@ impl Pair {
             }
         }
     }
+}
 
+impl Hearers {
     /// Sends a report of ours, if the socket takes it: reports may be lost.
-    pub(super) fn report(&self, to: SocketAddr, bytes: &[u8]) {
-        if let Err(error) = self.reports.try_send_to(bytes, to) {
+    pub(super) fn report(&self, bytes: &[u8]) {
+        let (to, sent) = match self {
+            Self::One(pair, to) => (to, pair.reports.try_send_to(bytes, *to)),
+            Self::Group(socket, to) => (to, socket.send_to(bytes, to)),
+        };
+        if let Err(error) = sent {
             tracing::debug!(%to, %error, "a report is not sent");
+        }
+    }
+
+    /// Where reports come to, and from where; none of a group.
+    pub(super) fn receiver(&self) -> Option<(Arc<Pair>, SocketAddr)> {
+        match self {
+            Self::One(pair, from) => Some((Arc::clone(pair), *from)),
+            Self::Group(..) => None,
         }
     }
 }

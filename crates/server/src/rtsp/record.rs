@@ -1,8 +1,8 @@
 //! What a session records: packets that come, put together to a transport stream, written as a title.
 //!
 //! Promise: what has come of it is a title in the end, however it ends: by TEARDOWN, with its connection, by silence,
-//! or by a crash. Packets count only when they come from who records. Who sends within its connection is held back when
-//! the disk is slow; who sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
+//! or by a crash. Packets count only when they come from who records, who is told how they come. Who sends within its connection
+//! is held back when the disk is slow; who sends datagrams loses what a queue of [`QUEUE`] chunks does not hold, counted.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,9 +12,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tactus_core::assembly::{Assembly, Counts};
+use tactus_core::rtp::rtcp::Compound;
 use tactus_core::rtsp::session::SessionId;
 use tactus_core::rtsp::transport::Ports;
-use tactus_core::units::{BitRate, MIB, MonoTime, SECOND};
+use tactus_core::sdp::MEDIA_MAX;
+use tactus_core::units::{BitRate, MIB, MonoTime, Nanos, SECOND};
 use tactus_sys::clock;
 use tactus_sys::inlet::{Datagrams, Wanted};
 use tokio::net::UdpSocket;
@@ -22,6 +24,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::reports::NAME;
+use super::way::report_frame;
 use super::{House, Status};
 use crate::recording::Recording;
 use crate::store::ResumeError;
@@ -34,6 +38,10 @@ const CHUNK: usize = 64 * 1024;
 const QUEUE: usize = 128;
 /// How often it is looked for what need not wait any more.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often who sends is told how it comes (RFC 3550, section 6.2).
+const REPORT_EACH: Nanos = SECOND.times(5);
+/// Reports that wait for the connection: as many as there may be media.
+const REPORTS_MAX: usize = MEDIA_MAX;
 /// What has come is handed over after so many looks, though it is less than a chunk.
 const LOOKS: u32 = 4;
 /// What the kernel may hold of a medium: a second of 16 Mbit/s.
@@ -57,8 +65,17 @@ pub(super) struct Came {
 /// The sockets of one medium that comes as datagrams.
 pub(super) struct Sockets {
     packets: Datagrams,
-    reports: UdpSocket,
+    reports: Arc<UdpSocket>,
     pub(super) ports: Ports,
+    /// Where our reports go.
+    to: SocketAddr,
+}
+
+/// How who sends a medium is told how it comes.
+enum Teller {
+    Datagrams(Arc<UdpSocket>, SocketAddr),
+    /// The channel of its reports.
+    Frames(u8),
 }
 
 /// A recording as others know it.
@@ -87,23 +104,36 @@ pub(super) struct Parts {
     pub(super) recording: Recording,
     /// By the number of the medium; none: it comes within the connection.
     pub(super) sockets: Vec<(usize, Sockets)>,
+    /// In that case, the channels of reports, by the number of the medium.
+    pub(super) channels: Vec<u8>,
+    /// Who we are in reports.
+    pub(super) source: u32,
+}
+
+/// The ways between a recording and the connection that carries it.
+pub(super) struct Ends {
+    /// Packets that come in frames.
+    pub(super) give: mpsc::Sender<Came>,
+    /// Reports, in frames as they are to be sent.
+    pub(super) reports: mpsc::Receiver<Box<[u8]>>,
 }
 
 impl Sockets {
-    pub(super) fn open(own: IpAddr) -> io::Result<Self> {
+    /// Sockets of our address; `to` is where our reports go.
+    pub(super) fn open(own: IpAddr, to: SocketAddr) -> io::Result<Self> {
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
         // Those that did not fit are kept until one does, so that the kernel gives others.
         let mut unfit = vec![];
         for _ in 0..TRIES {
-            let to = SocketAddr::new(own, 0);
-            let wanted = Wanted { to, source: None, interface: None, buffer: BUFFER };
+            let any = SocketAddr::new(own, 0);
+            let wanted = Wanted { to: any, source: None, interface: None, buffer: BUFFER };
             let packets = Datagrams::open(&wanted)?;
             if let Some(ports) = Ports::new(packets.address()?.port()) {
                 match std::net::UdpSocket::bind(SocketAddr::new(own, ports.rtcp())) {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;
-                        let reports = UdpSocket::from_std(reports)?;
-                        return Ok(Self { packets, reports, ports });
+                        let reports = Arc::new(UdpSocket::from_std(reports)?);
+                        return Ok(Self { packets, reports, ports, to });
                     }
                     Err(error) => failed = error,
                 }
@@ -183,9 +213,10 @@ impl Sockets {
 }
 
 impl Take {
-    /// Begins; packets that come within the connection are given to the sender.
-    pub(super) fn begin(parts: Parts) -> (Arc<Self>, mpsc::Sender<Came>) {
-        let Parts { house, id, title, from, principal, rate, assembly, recording, sockets } = parts;
+    /// Begins.
+    pub(super) fn begin(parts: Parts) -> (Arc<Self>, Ends) {
+        let Parts { house, id, title, from, principal, rate, assembly, recording, .. } = parts;
+        let Parts { sockets, channels, source, .. } = parts;
         let (stop, stopping) = watch::channel(None);
         let (tell_end, end) = watch::channel(None);
         let (give, came) = mpsc::channel(CAME_MAX);
@@ -194,13 +225,29 @@ impl Take {
         let mut hearing = JoinSet::new();
         let may_wait = sockets.is_empty();
         let (hears, end_of_hearing) = watch::channel(());
+        let mut tellers: Vec<_> = channels.into_iter().map(Teller::Frames).collect();
         for (nth, sockets) in sockets {
+            tellers.push(Teller::Datagrams(Arc::clone(&sockets.reports), sockets.to));
             let end = end_of_hearing.clone();
             hearing.spawn(sockets.hear(nth, from.ip().to_canonical(), give.clone(), end));
         }
         let (chunks, written) = mpsc::channel(QUEUE);
         let told = Arc::clone(&take);
-        let run = Run { house, id, assembly, came, hears, stopping, chunks, may_wait, dropped: 0 };
+        let (tell, reports) = mpsc::channel(REPORTS_MAX);
+        let run = Run {
+            house,
+            id,
+            assembly,
+            came,
+            hears,
+            stopping,
+            chunks,
+            may_wait,
+            dropped: 0,
+            source,
+            tellers,
+            tell,
+        };
         // Not one of the house's tasks: those are cut off when it closes, and this one has a title to store.
         tokio::spawn(async move {
             let writing = tokio::spawn(write(recording, written));
@@ -228,7 +275,7 @@ impl Take {
                 house.takes().remove(&id);
             }
         });
-        (take, give)
+        (take, Ends { give, reports })
     }
 
     /// No more is taken.
@@ -304,6 +351,12 @@ struct Run {
     may_wait: bool,
     /// Bytes that the disk was too slow for.
     dropped: u64,
+    /// Who we are in reports.
+    source: u32,
+    /// By the number of the medium.
+    tellers: Vec<Teller>,
+    /// Takes reports to the connection.
+    tell: mpsc::Sender<Box<[u8]>>,
 }
 
 impl Run {
@@ -312,6 +365,7 @@ impl Run {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut looks, mut out) = (0, Vec::new());
         let mut heard = MonoTime(0);
+        let mut told = clock::now();
         // The last datagrams may come after the request that they are the last.
         let grace = if self.may_wait { Duration::ZERO } else { GRACE };
         loop {
@@ -332,6 +386,10 @@ impl Run {
                 if let Some(house) = self.house.upgrade() {
                     house.sessions().handle_report(now, self.id);
                 }
+            }
+            if now.since(told) >= REPORT_EACH {
+                told = now;
+                self.report(now);
             }
             self.assembly.poll(now, &mut out);
             if out.len() >= CHUNK || looks >= LOOKS {
@@ -360,8 +418,27 @@ impl Run {
 
     fn handle(&mut self, now: MonoTime, came: &Came) -> bool {
         match came.is_report {
-            true => self.assembly.handle_report(came.nth, &came.bytes),
+            true => self.assembly.handle_report(now, came.nth, &came.bytes),
             false => self.assembly.handle_packet(now, came.nth, &came.bytes),
+        }
+    }
+
+    /// Says how each medium comes, where somebody takes it: reports may be lost.
+    fn report(&mut self, now: MonoTime) {
+        for (nth, teller) in self.tellers.iter().enumerate() {
+            // Of what has not come since the last time there is nothing to say but that we are here.
+            let receptions = Vec::from_iter(self.assembly.report(now, nth));
+            let report = Compound::of_receiver(self.source, &receptions).name(self.source, NAME);
+            let bytes = report.into_bytes();
+            let is_sent = match teller {
+                Teller::Datagrams(socket, to) => socket.try_send_to(&bytes, *to).is_ok(),
+                Teller::Frames(channel) => {
+                    self.tell.try_send(report_frame(*channel, &bytes)).is_ok()
+                }
+            };
+            if !is_sent {
+                tracing::debug!(session = ?self.id, "a report is not sent");
+            }
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Sent {
 }
 
 /// The name of all our sources: nobody needs to know more of the machine.
-const NAME: &str = "tactus";
+pub(super) const NAME: &str = "tactus";
 
 impl Sent {
     /// A sender's report.

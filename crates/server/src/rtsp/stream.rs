@@ -341,7 +341,7 @@ impl Stream {
                 () = tokio::time::sleep(REPORT_EACH) => {
                     let Some(now) = sent_now(&self.broker, place, self.sent, session) else { continue };
                     timeline = Some(now.timeline);
-                    path.report(&made_now(|time, wall| now.report(time, wall)));
+                    path.hearers.report(&made_now(|time, wall| now.report(time, wall)));
                 }
             }
         }
@@ -413,7 +413,7 @@ impl Stream {
         match &self.path {
             Path::Datagrams(path) => {
                 tokio::time::sleep(GOODBYE_AFTER).await;
-                path.report(&bytes);
+                path.hearers.report(&bytes);
             }
             Path::Frames(path) => {
                 let framed = frame(path.channels.1, &bytes);

@@ -4,7 +4,7 @@
 //! title it is of. What is taken for a way is given back when it is dropped.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::groups::{Group, NoGroup};
-use super::ports::Pair;
+use super::ports::{Hearers, Pair};
 use super::{House, Reason};
 use crate::broker::Outlet;
 use crate::config::rtsp::Principal;
@@ -44,8 +44,8 @@ pub(super) struct ByDatagrams {
     pub(super) outlet: Outlet,
     pub(super) to: SocketAddr,
     pub(super) burst: Nanos,
-    /// Where reports come to, and from where; none of a group.
-    pub(super) reports: Option<(Arc<Pair>, SocketAddr)>,
+    /// Whom our reports go to.
+    pub(super) hearers: Hearers,
     /// The group that is sent to, held as long as anything may be.
     pub(super) _group: Option<Group>,
 }
@@ -173,8 +173,8 @@ impl Asker<'_> {
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
         let (outlet, burst) = (Arc::clone(&pair.outlet), house.config.burst);
-        let reports = Some((pair, from));
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports, _group: None });
+        let hearers = Hearers::One(pair, from);
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers, _group: None });
         Ok(Way { path, to, transport })
     }
 
@@ -196,13 +196,19 @@ impl Asker<'_> {
                 Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
             }
         })?;
-        let outlet = house.pairs.for_group(group.address, hops).map_err(|error| failed(&error))?;
+        // Reports leave by the same socket, as far and by the same interface as the packets.
+        let opened = house.pairs.for_group(group.address, hops).and_then(|outlet| {
+            let socket = UdpSocket::from(outlet.try_clone()?);
+            Ok((outlet, Arc::new(socket)))
+        });
+        let (outlet, socket) = opened.map_err(|error| failed(&error))?;
         let to = SocketAddr::new(group.address, port);
         let ports = Ports { rtp: port };
         let transport = offer.form.multicast(group.address, ports, hops);
         let burst = house.config.burst;
-        let (reports, _group) = (None, Some(group));
-        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, reports, _group });
+        let hearers = Hearers::Group(socket, SocketAddr::new(group.address, ports.rtcp()));
+        let _group = Some(group);
+        let path = Path::Datagrams(ByDatagrams { outlet, to, burst, hearers, _group });
         Ok(Way { path, to, transport })
     }
 }
@@ -211,16 +217,8 @@ impl Path {
     /// Where reports come to, and from where.
     pub(super) fn reports(&self) -> Option<(Arc<Pair>, SocketAddr)> {
         match self {
-            Self::Datagrams(path) => path.reports.clone(),
+            Self::Datagrams(path) => path.hearers.receiver(),
             Self::Frames(_) => None,
-        }
-    }
-}
-
-impl ByDatagrams {
-    pub(super) fn report(&self, bytes: &[u8]) {
-        if let Some((pair, to)) = &self.reports {
-            pair.report(*to, bytes);
         }
     }
 }

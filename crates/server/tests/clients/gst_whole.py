@@ -1,6 +1,6 @@
 """Plays a title to its end by GStreamer, and writes what came.
 
-Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp), and the file. It ends when the sender
+Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp, udp-mcast), and the file. It ends when the sender
 has said goodbye and nothing more comes; an error fails, and so does no goodbye.
 
 What comes is taken where it leaves rtspsrc's transport, in front of the queue that waits for packets, the depayloader

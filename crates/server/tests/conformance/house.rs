@@ -22,6 +22,11 @@ const FILM: &str = "-f lavfi -i testsrc2=size=640x360:rate=25 -f lavfi -i sine=s
     -c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -keyint_min 12 -sc_threshold 0 -bf 2 \
     -flags:v +cgop -crf 26 -maxrate 3M -bufsize 1M -c:a mp2 -b:a 128k -f mpegts -pcr_period 20";
 
+/// A movie by H.265, with pictures out of order.
+const HEVC: &str = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=sample_rate=48000 \
+    -c:v libx265 -preset ultrafast -tag:v hvc1 -b:v 400k -pix_fmt yuv420p \
+    -x265-params log-level=none:keyint=25:bframes=3 -c:a aac -b:a 96k";
+
 /// A disk as any, so that no test waits for a measurement or depends on it.
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
@@ -80,6 +85,11 @@ impl House {
     /// Where its titles are.
     pub(crate) fn titles(&self) -> PathBuf {
         self.dir.path().join("titles")
+    }
+
+    /// Adds a movie by H.265 to the titles: `/hevc.mp4`.
+    pub(crate) fn add_hevc(&self) -> Vec<u8> {
+        made(HEVC, self.titles().join("hevc.mp4"), MOVIE_SECONDS)
     }
 
     /// A place for what was received.
@@ -159,8 +169,12 @@ impl Titles {
 }
 
 fn film(file: PathBuf, seconds: u64) -> Vec<u8> {
+    made(FILM, file, seconds)
+}
+
+fn made(terms: &str, file: PathBuf, seconds: u64) -> Vec<u8> {
     let mut make = Command::new("ffmpeg");
-    make.args(["-nostdin", "-v", "error", "-y"]).args(FILM.split_whitespace());
+    make.args(["-nostdin", "-v", "error", "-y"]).args(terms.split_whitespace());
     let made = make.args(["-t", &seconds.to_string()]).arg(&file).status();
     assert!(made.expect("ffmpeg is installed (package ffmpeg)").success(), "ffmpeg makes a film");
     fs::read(file).expect("a film")

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
-use tactus_core::rtp;
+use tactus_core::rtp::{self, rtcp};
 use tactus_sys::inlet::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
@@ -135,6 +135,24 @@ impl Client {
         packets
     }
 
+    /// Waits for a goodbye on channel 5; who says it. What comes before it on channel 4 is given back.
+    pub(crate) fn goodbye(&mut self) -> (u32, Vec<Vec<u8>>) {
+        let mut packets = std::mem::take(&mut self.kept);
+        loop {
+            let mut sign = [0];
+            self.socket.read_exact(&mut sign).expect("a frame");
+            assert_eq!(sign, *b"$");
+            match self.frame() {
+                (4, bytes) => packets.push(bytes),
+                (_, bytes) => {
+                    if let Some(gone) = gone(&bytes) {
+                        return (gone, packets);
+                    }
+                }
+            }
+        }
+    }
+
     pub(crate) fn ask(&mut self, method: &str, url: &str, fields: &str) -> Reply {
         self.ask_in("RTSP/1.0", method, url, fields)
     }
@@ -261,6 +279,46 @@ impl Receiver {
         came
     }
 
+    /// Waits for a report.
+    pub(crate) fn report(&self) -> Vec<u8> {
+        let mut bytes = [0; 1500];
+        loop {
+            match self.rtcp.recv_from(&mut bytes) {
+                // Whoever is stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                came => return bytes[..came.expect("a report").0].to_vec(),
+            }
+        }
+    }
+
+    /// Waits for a goodbye; who says it.
+    pub(crate) fn goodbye(&self) -> u32 {
+        loop {
+            if let Some(gone) = gone(&self.report()) {
+                return gone;
+            }
+        }
+    }
+
+    /// What `source` says of itself on a port for reports, until it says goodbye.
+    pub(crate) fn reports_to_goodbye(&mut self, source: u32) -> Vec<rtcp::SenderInfo> {
+        let mut said = vec![];
+        loop {
+            // One by one: whoever else sends to the group is passed over.
+            for report in self.take(1) {
+                let by = rtcp::read(&report).expect("RTCP").find_map(|packet| match packet {
+                    rtcp::Packet::Sender { source, info, .. } => Some((source, info)),
+                    _ => None,
+                });
+                match by {
+                    Some((by, _)) if by == source && gone(&report) == Some(by) => return said,
+                    Some((by, info)) if by == source => said.push(info),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// What has come and what comes within a tenth of a second.
     pub(crate) fn rest(&mut self) -> Vec<Vec<u8>> {
         let mut came = vec![];
@@ -268,6 +326,14 @@ impl Receiver {
         while self.rtp.receive(|datagram| came.push(datagram.bytes.to_vec())).is_ok() {}
         came
     }
+}
+
+/// Who says goodbye, if anybody does.
+fn gone(report: &[u8]) -> Option<u32> {
+    rtcp::read(report).expect("RTCP").find_map(|packet| match packet {
+        rtcp::Packet::Bye { sources, .. } => sources.iter().next(),
+        _ => None,
+    })
 }
 
 /// What RTP packets carry, which must follow each other.

@@ -69,15 +69,7 @@ fn what_a_receiver_reports_by_udp_is_told() {
     let ports = set.parameter("Transport", "server_port");
     let port: u16 = ports.split('-').nth(1).expect("two ports").parse().expect("a number");
     let to = (stage.address.ip(), port);
-    let mut bytes = [0; 1500];
-    let len = loop {
-        match receiver.rtcp.recv_from(&mut bytes) {
-            // Whoever is stopped and goes on.
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            came => break came.expect("a report of the sender").0,
-        }
-    };
-    let heard = sender_report(&bytes[..len]).expect("a sender report");
+    let heard = sender_report(&receiver.report()).expect("a sender report");
     receiver.rtcp.send_to(&report(source, Some(heard)), to).expect("it is sent");
     let one = told(&stage);
     is_as_reported(&one);

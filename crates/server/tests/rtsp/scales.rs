@@ -21,6 +21,10 @@ fn pictures(packets: &[Vec<u8>]) -> Vec<u64> {
     shown
 }
 
+fn source(packet: &[u8]) -> u32 {
+    rtp::Packet::read(packet).expect("it is RTP").source
+}
+
 /// What comes of a part that begins with the packet that the answer names, until nothing comes for a second.
 fn part(receiver: &mut Receiver, reply: &Reply) -> Vec<Vec<u8>> {
     let first = reply.parameter("RTP-Info", "seq").parse::<u16>().expect("a number");
@@ -77,6 +81,8 @@ fn a_title_is_shown_faster_and_backwards_and_goes_on_from_there() {
     let shown = pictures(&packets);
     let took = (shown.last().unwrap() - shown[0]) as f64 / 90_000.0;
     assert!((took - (to - from) / 8.0).abs() < 0.01, "{took} of {from} to {to}");
+    // As at every end.
+    assert_eq!(receiver.goodbye(), source(&packets[0]));
 
     // From where that has ended back again, and into normal play on the way.
     let back = scaled("-2", "");
@@ -144,6 +150,17 @@ fn in_frames_of_a_connection_it_is_shown_so_too_and_the_answer_comes_before_the_
     let bytes = payload(&[reverse, more, packets.clone()].concat());
     assert_eq!((bytes[0], payload(&packets)[0]), (0x47, 0x47));
     assert_eq!(client.order("PAUSE", &session).status, 200);
+    // Its end is told behind its last frame.
+    client.kept.clear();
+    let fields = format!("Session: {session}\r\nScale: 16\r\nRange: npt=16-\r\n");
+    let last = client.ask("PLAY", &url, &fields);
+    let (gone, packets) = client.goodbye();
+    first_matches(&last, &packets[0]);
+    let shown = pictures(&packets);
+    let (from, to) = times(&last);
+    let took = (shown.last().unwrap() - shown[0]) as f64 / 90_000.0;
+    assert!((took - (to - from) / 16.0).abs() < 0.01, "{took} of {from} to {to}");
+    assert_eq!(gone, source(&packets[0]));
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
     assert_eq!(client.ask("OPTIONS", &stage.url(), "").status, 200, "it is a connection again");
     stage.wait_for_peace();

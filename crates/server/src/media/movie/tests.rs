@@ -58,6 +58,24 @@ fn contents(path: &Path, movie: &Movie) -> Vec<Vec<Content>> {
 }
 
 #[test]
+fn channels_are_those_of_the_configuration() {
+    for (config, channels) in [
+        (&[0x11, 0x88][..], Some(1)),
+        (&[0x11, 0x90], Some(2)),
+        (&[0x11, 0xb0], Some(6)),
+        (&[0x11, 0xb8], Some(8)),
+        // Its rate is written out: 48,000.
+        (&[0x17, 0x80, 0x5d, 0xc0, 0x08], Some(1)),
+        (&[0x17, 0x80, 0x5d, 0xc0, 0x10], Some(2)),
+        (&[0x17, 0x80, 0x5d, 0xc0], None),
+        (&[0x11, 0x80], None),
+        (&[0x11], None),
+    ] {
+        assert_eq!(aac_channels(config), channels, "{config:02x?}");
+    }
+}
+
+#[test]
 fn samples_are_those_that_a_foreign_reader_finds() {
     let dir = Dir::new();
     let path = dir.movie(10);

@@ -11,7 +11,7 @@ use tactus_core::sdp::{Description, Media};
 use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
 
-use super::super::record::{Came, Parts, Sockets, Take};
+use super::super::record::{Came, Ends, Parts, Sockets, Take};
 use super::*;
 use crate::catalogue::Found;
 use crate::recording::{Begin, BeginError};
@@ -46,7 +46,7 @@ pub(super) struct Intake {
     id: SessionId,
     /// By their channels: the number of the medium, and whether it is a report.
     channels: Vec<(u8, usize, bool)>,
-    give: mpsc::Sender<Came>,
+    ends: Ends,
 }
 
 impl Connection {
@@ -138,7 +138,8 @@ impl Connection {
             let is_elsewhere = offer.destination.is_some_and(|other| other != peer);
             match offer.lower {
                 Lower::Unicast(ports) if !is_elsewhere => {
-                    let sockets = Sockets::open(own).map_err(|error| {
+                    let to = SocketAddr::new(peer, ports.rtcp());
+                    let sockets = Sockets::open(own, to).map_err(|error| {
                         tracing::warn!(%error, "no ports can be had for a recording");
                         Reply::said(Status::INTERNAL, "no ports can be had")
                     })?;
@@ -214,6 +215,7 @@ impl Connection {
             house.sessions().handle_begin(id);
             return Ok(ok);
         }
+        let source = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let recorder = house.recorder.get().ok_or_else(|| {
             Reply::said(Status::FORBIDDEN, "no volume takes recordings; see [[volume]] uploads")
         })?;
@@ -247,6 +249,7 @@ impl Connection {
         let announced = self.announced.as_mut().expect("it was there");
         announced.is_recorded = true;
         let (mut used, mut channels, mut sockets) = (vec![], vec![], vec![]);
+        let is_report = |&(channel, _, is_report): &(u8, usize, bool)| is_report.then_some(channel);
         for medium in &mut announced.media {
             let nth = used.len();
             match &mut medium.line {
@@ -268,15 +271,17 @@ impl Connection {
             assembly: Assembly::new(&used),
             recording,
             sockets,
+            channels: channels.iter().filter_map(is_report).collect(),
+            source: u32::from_be_bytes(source),
         };
         let mut takes = house.takes();
-        let (take, give) = Take::begin(parts);
+        let (take, ends) = Take::begin(parts);
         takes.insert(id, take);
         // From here on it is counted as one that runs.
         drop(place);
         drop(takes);
         if !channels.is_empty() {
-            self.intake = Some(Intake { id, channels, give });
+            self.intake = Some(Intake { id, channels, ends });
         }
         Ok(ok)
     }
@@ -333,7 +338,7 @@ impl Connection {
             };
             let bytes = self.bytes[at + FRAME_HEAD..at + len].into();
             at += len;
-            if intake.give.send(Came { nth, is_report, bytes }).await.is_err() {
+            if intake.ends.give.send(Came { nth, is_report, bytes }).await.is_err() {
                 // It is over: the disk is full or has failed, or nothing was heard of it for too long.
                 let id = intake.id;
                 tracing::debug!(session = ?id, "what it records is over");
@@ -351,6 +356,18 @@ impl Connection {
             self.house.stop_take(id);
             self.house.sessions().handle_over(id);
         }
+    }
+}
+
+/// The next report of what is recorded within the connection; never, when nothing is.
+pub(super) async fn report_of(intake: &mut Option<Intake>) -> Box<[u8]> {
+    let report = match intake {
+        Some(intake) => intake.ends.reports.recv().await,
+        None => None,
+    };
+    match report {
+        Some(report) => report,
+        None => std::future::pending().await,
     }
 }
 

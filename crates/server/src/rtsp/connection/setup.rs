@@ -106,7 +106,7 @@ impl Connection {
         let (give, end, take) = orders();
         let (done, is_done) = oneshot::channel();
         let (reports, connection, left) = match &way.path {
-            Path::Datagrams(path) => (path.reports.clone(), None, Some(is_done)),
+            Path::Datagrams(path) => (path.hearers.receiver(), None, Some(is_done)),
             Path::Frames(path) => {
                 let (to, channels) = (Hearer::Stream(give.clone()), vec![path.channels]);
                 self.coming = Some(Pipe { id, to, channels, done: is_done });

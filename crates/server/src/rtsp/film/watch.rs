@@ -3,7 +3,6 @@
 //! Promise: receivers of each track are told which moments its timestamps mean, those of a silent one too, and when
 //! all has ended.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tactus_core::ts::trick::Scale;
 
 use super::super::House;
 use super::super::ended::{Ending, Teller};
-use super::super::ports::Pair;
+use super::super::ports::Hearers;
 use super::super::reports::now_and_wall;
 use super::super::way::{Path, report_frame};
 use super::{Track, ticks};
@@ -55,18 +54,16 @@ pub(super) struct Reporter {
 
 /// How reports travel.
 enum Reporting {
-    Nobody,
-    Datagrams(Arc<Pair>, SocketAddr),
+    Datagrams(Hearers),
     Channel(u8),
 }
 
 impl Reporter {
     /// That of `track`, which is sent by `output`; `timestamp` is that of the beginning of all streams.
     pub(super) fn new(track: &Track, output: Option<usize>, timestamp: u32, clock: u32) -> Self {
-        let by = match (&track.path, track.path.reports()) {
-            (Path::Frames(path), _) => Reporting::Channel(path.channels.1),
-            (_, Some((pair, to))) => Reporting::Datagrams(pair, to),
-            (_, None) => Reporting::Nobody,
+        let by = match &track.path {
+            Path::Frames(path) => Reporting::Channel(path.channels.1),
+            Path::Datagrams(path) => Reporting::Datagrams(path.hearers.clone()),
         };
         Self { by, output, source: track.source, timestamp, clock, before: track.before }
     }
@@ -119,8 +116,7 @@ impl Watch {
             let gone = Gone { packets, ..gone };
             let bytes = reporter.report(gone).bye(reporter.source, "").into_bytes();
             match &reporter.by {
-                Reporting::Nobody => {}
-                Reporting::Datagrams(pair, to) => pair.report(*to, &bytes),
+                Reporting::Datagrams(hearers) => hearers.report(&bytes),
                 Reporting::Channel(channel) => in_frames.push((*channel, bytes)),
             }
         }
@@ -153,12 +149,12 @@ impl Watch {
             last[nth] = Some(gone);
             let bytes = reporter.report(gone).into_bytes();
             match (&reporter.by, self.made.voice()) {
-                (Reporting::Datagrams(pair, to), _) => pair.report(*to, &bytes),
+                (Reporting::Datagrams(hearers), _) => hearers.report(&bytes),
                 // Whether it is sent before the end is nothing to wait for.
                 (Reporting::Channel(channel), Some(voice)) => {
                     drop(voice.insert(report_frame(*channel, &bytes)));
                 }
-                _ => {}
+                (Reporting::Channel(_), None) => {}
             }
         }
     }

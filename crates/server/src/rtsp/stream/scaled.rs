@@ -100,6 +100,7 @@ impl Stream {
                     let (is_whole, last) = (ended == Some(End::Complete), Vec::from_iter(last));
                     teller.tell(Ending { is_whole, at, scale: Some(scale.to_string()), last });
                 }
+                self.say_goodbye().await;
                 orders.next().await
             }
         }
@@ -131,7 +132,7 @@ impl Stream {
                     let now = after(self.sent, gone, session);
                     let report = made_now(|time, wall| now.report(time, wall));
                     match (&self.path, trick.voice()) {
-                        (Path::Datagrams(path), _) => path.report(&report),
+                        (Path::Datagrams(path), _) => path.hearers.report(&report),
                         (Path::Frames(path), Some(voice)) => {
                             // Whether it is sent before the end is nothing to wait for.
                             drop(voice.insert(frame(path.channels.1, &report)));
