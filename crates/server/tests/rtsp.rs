@@ -444,6 +444,44 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
 }
 
 #[test]
+fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
+    const SILENCE: Duration = Duration::from_secs(3);
+    let stage = Stage::new(SECOND.times(24), "");
+    stage.rtsp.end_after(Nanos::from_millis(SILENCE.as_secs() * 1000));
+    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+    let silent = || stage.rtsp.counters().silent_sessions();
+    for (nth, plays) in (1..).zip([true, false]) {
+        let begun = Instant::now();
+        let session = client.set_up(receiver.port).session();
+        if plays {
+            assert_eq!(client.play(&session, "").status, 200);
+            receiver.take(100);
+        }
+        assert!(stage.engine.broker.streams() > 0);
+        stage.wait_for_peace();
+        assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
+        assert_eq!((silent(), stage.rtsp.len()), (nth, 0));
+        assert_eq!(client.order("GET_PARAMETER", &session).status, 454);
+        receiver.rest();
+        assert!(receiver.rest().is_empty(), "nothing is sent to who is silent");
+    }
+    // Who reports goes on for twice as long.
+    let set = client.set_up(receiver.port);
+    assert_eq!(client.play(&set.session(), "").status, 200);
+    let port = set.parameter("Transport", "server_port");
+    let port: u16 = port.split('-').nth(1).and_then(|text| text.parse().ok()).expect("a port");
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * SILENCE {
+        let sent = receiver.rtcp.send_to(&RECEIVER_REPORT, (Ipv4Addr::LOCALHOST, port));
+        sent.expect("it is sent");
+        assert!(!receiver.rest().is_empty());
+    }
+    assert_eq!((silent(), stage.rtsp.len()), (2, 1));
+    stage.wait_for_peace();
+    assert_eq!((silent(), stage.rtsp.len()), (3, 0));
+}
+
+#[test]
 fn s15_the_address_that_does_not_play_has_thirty_two_sessions() {
     let stage = Stage::new(SECOND.times(2), "");
     let mut client = stage.connect();

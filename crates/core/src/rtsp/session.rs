@@ -103,11 +103,19 @@ pub enum Setup {
 }
 
 /// All sessions.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Sessions {
     all: BTreeMap<SessionId, Session>,
     /// Sessions that have not played, by address.
     waiting: BTreeMap<IpAddr, u32>,
+    silence_max: Nanos,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let (all, waiting) = (BTreeMap::new(), BTreeMap::new());
+        Self { all, waiting, silence_max: SILENCE_MAX }
+    }
 }
 
 #[derive(Debug)]
@@ -152,6 +160,11 @@ impl Sessions {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// From now on silence ends a session after this, instead of [`SILENCE_MAX`].
+    pub fn end_after(&mut self, silence_max: Nanos) {
+        self.silence_max = silence_max;
     }
 
     /// What the session of this name does.
@@ -298,7 +311,7 @@ impl Sessions {
 
     /// Those of which nothing has been heard for too long; they are over.
     pub fn poll_silent(&mut self, now: MonoTime) -> Vec<SessionId> {
-        let is_silent = |session: &Session| now.since(session.heard) >= SILENCE_MAX;
+        let is_silent = |session: &Session| now.since(session.heard) >= self.silence_max;
         let silent = self.all.iter().filter(|(_, session)| is_silent(session));
         let silent: Vec<_> = silent.map(|(id, _)| *id).collect();
         for id in &silent {
@@ -309,7 +322,7 @@ impl Sessions {
 
     /// When the next one will be, if nothing is heard of it.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        self.all.values().map(|session| session.heard + SILENCE_MAX).min()
+        self.all.values().map(|session| session.heard + self.silence_max).min()
     }
 
     /// The caller's session of this name, which has been heard of now.
