@@ -416,6 +416,49 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
 }
 
 #[test]
+fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
+    let stage = Stage::new(
+        SECOND.times(6),
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n",
+    );
+    let url = format!("{}/track1", stage.url());
+    let connect = || {
+        let mut client = stage.connect();
+        client.credentials = Some(("anna".into(), "correct-horse".into()));
+        client
+    };
+    let (frames, ports) = ("RTP/AVP/TCP;unicast;interleaved=0-1", Receiver::new().port);
+    let datagrams = format!("RTP/AVP;unicast;client_port={ports}-{}", ports + 1);
+    // The first of two, and the second where the first cannot be taken.
+    for offered in [
+        format!("{frames},{datagrams}"),
+        format!("{datagrams},{frames}"),
+        format!("RTP/AVP;multicast,{datagrams}"),
+        format!("RTP/AVP;multicast,{frames}"),
+    ] {
+        let mut client = connect();
+        let transport = format!("Transport: {offered}\r\n");
+        let set = client.ask_for("SETUP", &url, &transport);
+        assert_eq!(set.status, 200, "{offered}: {set:?}");
+        let named = format!("Session: {}\r\n", set.session());
+        let fields = format!("{named}{transport}");
+        let again = client.ask_for("SETUP", &url, &fields);
+        assert_eq!(again.status, 200, "{offered}: {again:?}");
+        assert_eq!(again.field("Transport"), set.field("Transport"));
+        assert_eq!(again.session(), set.session());
+        let other = format!("{named}Transport: RTP/AVP;unicast;client_port=40000-40001\r\n");
+        assert_eq!(client.ask_for("SETUP", &url, &other).status, 455, "another transport");
+        // What goes within a connection is nobody's on another one; the rest may be taken up there.
+        let is_framed = set.field("Transport").contains("interleaved");
+        let status = connect().ask_for("SETUP", &url, &fields).status;
+        assert_eq!(status, if is_framed { 454 } else { 200 }, "{offered}");
+        let mut last = if is_framed { client } else { connect() };
+        assert_eq!(last.order("TEARDOWN", &set.session()).status, 200);
+        stage.wait_for_peace();
+    }
+}
+
+#[test]
 fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
     let stage = Stage::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
     let mut client = stage.connect();
