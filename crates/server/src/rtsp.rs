@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tactus_core::rtsp::session::{SessionId, Sessions, State};
+use tactus_core::units::Nanos;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -146,6 +147,12 @@ impl Rtsp {
     pub fn record_with(&self, recorder: Recorder) {
         // It is one for the whole server.
         drop(self.0.recorder.set(recorder));
+    }
+
+    /// From now on silence ends a session after this, though answers say 60 s: for whoever cannot wait that long to see
+    /// it, as tests.
+    pub fn end_after(&self, silence_max: Nanos) {
+        self.0.sessions().end_after(silence_max);
     }
 
     /// Serves `listener` until the server stops, and then until nobody plays any more. Dropping the future

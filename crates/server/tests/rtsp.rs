@@ -288,6 +288,17 @@ fn a_title_is_played_in_frames_of_the_connection() {
         assert!(client.receive().is_none(), "it is closed");
         stage.wait_for_peace();
     }
+    // S12: receivers report every few seconds; a hundred frames at once are borne, and a thousand are not.
+    let mut client = stage.connect();
+    assert_eq!(client.ask("SETUP", &url, transport).status, 200);
+    let frame = [&b"$\x05\0\x08"[..], &RECEIVER_REPORT].concat();
+    client.send(&frame.repeat(100));
+    assert_eq!(client.ask("OPTIONS", "*", "").status, 200);
+    let malformed = stage.rtsp.counters().refused_for(Reason::Malformed);
+    client.socket.write_all(&frame.repeat(1000)).ok();
+    assert!(client.receive().is_none(), "it is closed");
+    assert_eq!(stage.rtsp.counters().refused_for(Reason::Malformed), malformed + 1);
+    stage.wait_for_peace();
     // Who goes away takes its stream along.
     let mut client = stage.connect();
     let session = client.ask("SETUP", &url, transport).session();
@@ -319,7 +330,7 @@ fn a_report_that_comes_in_two_reads_is_not_slow() {
 }
 
 #[test]
-fn s01_to_s05_what_is_no_request_is_answered_and_closes() {
+fn s01_to_s05_s13_what_is_no_request_is_answered_and_closes() {
     let stage = Stage::new(SECOND.times(2), "");
     let long = "x".repeat(5000);
     for (row, text, status, closes) in [
@@ -416,6 +427,49 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
 }
 
 #[test]
+fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
+    let stage = Stage::new(
+        SECOND.times(6),
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n",
+    );
+    let url = format!("{}/track1", stage.url());
+    let connect = || {
+        let mut client = stage.connect();
+        client.credentials = Some(("anna".into(), "correct-horse".into()));
+        client
+    };
+    let (frames, ports) = ("RTP/AVP/TCP;unicast;interleaved=0-1", Receiver::new().port);
+    let datagrams = format!("RTP/AVP;unicast;client_port={ports}-{}", ports + 1);
+    // The first of two, and the second where the first cannot be taken.
+    for offered in [
+        format!("{frames},{datagrams}"),
+        format!("{datagrams},{frames}"),
+        format!("RTP/AVP;multicast,{datagrams}"),
+        format!("RTP/AVP;multicast,{frames}"),
+    ] {
+        let mut client = connect();
+        let transport = format!("Transport: {offered}\r\n");
+        let set = client.ask_for("SETUP", &url, &transport);
+        assert_eq!(set.status, 200, "{offered}: {set:?}");
+        let named = format!("Session: {}\r\n", set.session());
+        let fields = format!("{named}{transport}");
+        let again = client.ask_for("SETUP", &url, &fields);
+        assert_eq!(again.status, 200, "{offered}: {again:?}");
+        assert_eq!(again.field("Transport"), set.field("Transport"));
+        assert_eq!(again.session(), set.session());
+        let other = format!("{named}Transport: RTP/AVP;unicast;client_port=40000-40001\r\n");
+        assert_eq!(client.ask_for("SETUP", &url, &other).status, 455, "another transport");
+        // What goes within a connection is nobody's on another one; the rest may be taken up there.
+        let is_framed = set.field("Transport").contains("interleaved");
+        let status = connect().ask_for("SETUP", &url, &fields).status;
+        assert_eq!(status, if is_framed { 454 } else { 200 }, "{offered}");
+        let mut last = if is_framed { client } else { connect() };
+        assert_eq!(last.order("TEARDOWN", &set.session()).status, 200);
+        stage.wait_for_peace();
+    }
+}
+
+#[test]
 fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
     let stage = Stage::new(SECOND.times(2), "[rtsp]\ngroups = [\"239.192.7.0/30\"]\nhops = 4\n");
     let mut client = stage.connect();
@@ -452,6 +506,102 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
     // S12: frames before anybody has offered a channel.
     client.send(&[&b"$\0\x01\0"[..], &[0; 256]].concat());
     assert!(client.receive().is_none(), "it is closed");
+}
+
+/// An address of this host that is not the loopback: nobody is sent to there but who asks from there.
+fn address_here() -> IpAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
+    // Nothing is sent: it is only looked for the way (RFC 5737 has the address).
+    let way = socket.connect("198.51.100.1:9").and_then(|()| socket.local_addr());
+    way.expect("this host needs an IPv4 address besides the loopback, and a route").ip()
+}
+
+#[test]
+fn s08_a_receiver_that_may_be_named_is_sent_to_and_heard() {
+    let there = address_here();
+    let people = format!(
+        "[rtsp]\nreaders = \"principals\"\n\
+         [[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\ndestinations = [\"{there}\"]\n\
+         [[rtsp.principal]]\nname = \"ben\"\npassword_file = \"password\"\n"
+    );
+    let stage = Stage::new(SECOND.times(12), &people);
+    let mut receiver = Receiver::at(there);
+    let (url, port) = (format!("{}/track1", stage.url()), receiver.port);
+    let transport = format!(
+        "Transport: RTP/AVP;unicast;destination={there};client_port={port}-{}\r\n",
+        port + 1
+    );
+    let set_up = |name: &str| {
+        let mut client = stage.connect();
+        client.credentials = Some((name.into(), "correct-horse".into()));
+        let set = client.ask_for("SETUP", &url, &transport);
+        (client, set)
+    };
+    assert_eq!(set_up("ben").1.status, 461);
+    assert_eq!(stage.rtsp.counters().refused_for(Reason::Reflect), 1);
+    let (mut client, set) = set_up("anna");
+    assert_eq!(set.status, 200, "{set:?}");
+    assert_eq!(set.parameter("Transport", "destination"), there.to_string());
+    let session = set.session();
+    let played = client.play(&session, "");
+    first_matches(&played, &receiver.take(100)[0]);
+    let server = set.parameter("Transport", "server_port");
+    let server: u16 = server.split('-').nth(1).and_then(|text| text.parse().ok()).expect("a port");
+    let until = |what: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !what() {
+            assert!(Instant::now() < end, "{:?}", stage.rtsp.counters());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // Its reports count, and those of who asked do not.
+    let asker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    asker.send_to(&RECEIVER_BYE, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
+    until(&|| stage.rtsp.counters().reports_bad() == 1);
+    receiver.rtcp.send_to(&RECEIVER_REPORT, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
+    until(&|| stage.rtsp.counters().reports() == 1);
+    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    receiver.rtcp.send_to(&RECEIVER_BYE, (Ipv4Addr::LOCALHOST, server)).expect("it is sent");
+    until(&|| stage.rtsp.is_empty());
+    stage.wait_for_peace();
+}
+
+#[test]
+fn s11_s15_who_is_silent_is_sent_no_more_and_its_rate_comes_back() {
+    const SILENCE: Duration = Duration::from_secs(3);
+    let stage = Stage::new(SECOND.times(24), "");
+    stage.rtsp.end_after(Nanos::from_millis(SILENCE.as_secs() * 1000));
+    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+    let silent = || stage.rtsp.counters().silent_sessions();
+    for (nth, plays) in (1..).zip([true, false]) {
+        let begun = Instant::now();
+        let session = client.set_up(receiver.port).session();
+        if plays {
+            assert_eq!(client.play(&session, "").status, 200);
+            receiver.take(100);
+        }
+        assert!(stage.engine.broker.streams() > 0);
+        stage.wait_for_peace();
+        assert!(begun.elapsed() >= SILENCE, "{:?}", begun.elapsed());
+        assert_eq!((silent(), stage.rtsp.len()), (nth, 0));
+        assert_eq!(client.order("GET_PARAMETER", &session).status, 454);
+        receiver.rest();
+        assert!(receiver.rest().is_empty(), "nothing is sent to who is silent");
+    }
+    // Who reports goes on for twice as long.
+    let set = client.set_up(receiver.port);
+    assert_eq!(client.play(&set.session(), "").status, 200);
+    let port = set.parameter("Transport", "server_port");
+    let port: u16 = port.split('-').nth(1).and_then(|text| text.parse().ok()).expect("a port");
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * SILENCE {
+        let sent = receiver.rtcp.send_to(&RECEIVER_REPORT, (Ipv4Addr::LOCALHOST, port));
+        sent.expect("it is sent");
+        assert!(!receiver.rest().is_empty());
+    }
+    assert_eq!((silent(), stage.rtsp.len()), (2, 1));
+    stage.wait_for_peace();
+    assert_eq!((silent(), stage.rtsp.len()), (3, 0));
 }
 
 #[test]
@@ -515,6 +665,31 @@ fn s16_a_password_is_asked_for_and_guessing_is_slow() {
     // S17: nobody records without a right.
     let announced = stage.connect().ask("ANNOUNCE", &url, "");
     assert_eq!(announced.status, 401);
+}
+
+#[test]
+fn s16_an_address_that_guesses_is_locked_out_and_no_other_one() {
+    let stage = Stage::new(
+        SECOND.times(2),
+        "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\npassword_file = \"password\"\n",
+    );
+    let url = stage.url();
+    let status = |from: &str, password: &str| {
+        let mut client = Client::connect_from(stage.address, from, url.clone());
+        client.credentials = Some(("anna".into(), password.into()));
+        client.ask_for("DESCRIBE", &url, "").status
+    };
+    // At once: each waits for its answer by itself.
+    let guess = || status("127.0.0.1", "wrong-horse");
+    let guessed: Vec<_> = std::thread::scope(|scope| {
+        let guesses: Vec<_> = (0..20).map(|_| scope.spawn(guess)).collect();
+        guesses.into_iter().map(|guess| guess.join().expect("an answer")).collect()
+    });
+    assert_eq!(guessed, [401; 20]);
+    for password in ["wrong-horse", "correct-horse"] {
+        assert_eq!(status("127.0.0.1", password), 403, "{password}");
+    }
+    assert_eq!(status("127.0.0.2", "correct-horse"), 200, "of another address");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use tactus::store::Medium;
 use tactus_core::rtp::Header;
 use tactus_core::rtp::rtcp::{self, Compound, NtpTime, SenderInfo};
 use tactus_core::ts::{Continuity, Packet};
-use tactus_core::units::{Bytes, MIB};
+use tactus_core::units::{Bytes, MIB, SECOND};
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -179,6 +179,7 @@ impl Client {
 
 const SDP: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 33\r\n";
 const FRAMES: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1;mode=record\r\n";
+const DATAGRAMS: &str = "Transport: RTP/AVP;unicast;client_port=40000-40001;mode=record\r\n";
 const ANYONE: &str = "[rtsp]\nrecorders = \"anyone\"\n";
 
 /// Has GStreamer record a title until it ends well itself, and says its name. Over TCP its sink (1.22) may flush the
@@ -487,6 +488,59 @@ fn who_sends_within_the_connection_is_told_so_on_the_channel_of_reports() {
     });
     assert_eq!(client.ask("TEARDOWN", &url, &session, "").0, 200);
     assert!(!stage.title("tcp.ts").is_empty());
+}
+
+/// A transport packet, and how it is sent: in RTP, as from `source`.
+fn numbered(nth: u8, source: u32) -> (Vec<u8>, Vec<u8>) {
+    let mut packet = vec![0x47, 1, 0, 0x10 | nth & 15];
+    packet.resize(188, nth);
+    let head = [0x80, 33, 0, nth, 0, 0, 0, 0];
+    let sent = [&head[..], &source.to_be_bytes(), &packet].concat();
+    (packet, sent)
+}
+
+#[test]
+fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is_silent() {
+    const SOURCE: u32 = 9;
+    let stage = Stage::new(ANYONE);
+    stage.rtsp.end_after(SECOND.times(3));
+    let mut client = stage.connect();
+    let url = stage.url("silent.ts");
+    assert_eq!(client.announce(&url, SDP).0, 200);
+    let (status, said) = client.ask("SETUP", &url, DATAGRAMS, "");
+    assert_eq!(status, 200, "{said}");
+    let (_, ports) = said.split_once("server_port=").expect("ports");
+    let (rtp, rest) = ports.split_once('-').expect("two ports");
+    let (rtcp, _) = rest.split_once(';').expect("two ports");
+    let [rtp, rtcp] = [rtp, rtcp].map(|text| text.parse::<u16>().expect("a port"));
+    let session = said.lines().find(|line| line.starts_with("Session")).expect("a session");
+    let session = format!("{}\r\n", session.split(';').next().expect("a name"));
+    assert_eq!(client.ask("RECORD", &url, &session, "").0, 200);
+
+    let [own, stranger] =
+        ["127.0.0.1", "127.0.0.2"].map(|ip| UdpSocket::bind((ip, 0)).expect("a loopback"));
+    let report = [&[0x80, 200, 0, 6][..], &SOURCE.to_be_bytes(), &[0; 20]].concat();
+    let mut sent = Vec::new();
+    for nth in 0..200 {
+        let (bytes, packet) = numbered(nth, SOURCE);
+        own.send_to(&packet, ("127.0.0.1", rtp)).expect("it is sent");
+        sent.extend(bytes);
+    }
+    // Somebody else says the same source, and goes on: nothing of it counts, nor keeps the session.
+    let end = Instant::now() + PATIENCE;
+    for nth in (200..=u8::MAX).cycle() {
+        if stage.file("silent.ts").exists() {
+            break;
+        }
+        assert!(Instant::now() < end, "{:?}", stage.rtsp.all());
+        stranger.send_to(&numbered(nth, SOURCE).1, ("127.0.0.1", rtp)).ok();
+        stranger.send_to(&report, ("127.0.0.1", rtcp)).ok();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(stage.rtsp.counters().silent_sessions(), 1);
+    let came = stage.title("silent.ts");
+    assert!(came == sent, "{} of {} bytes", came.len(), sent.len());
+    assert_eq!(client.ask("GET_PARAMETER", &url, &session, "").0, 454);
 }
 
 #[test]

@@ -114,6 +114,7 @@ pub struct Sessions {
     max: usize,
     /// Sessions that wait, by address.
     waiting: BTreeMap<IpAddr, u32>,
+    silence_max: Nanos,
 }
 
 #[derive(Debug)]
@@ -155,7 +156,8 @@ impl Turns {
 impl Sessions {
     /// None yet, and at most `max` at once.
     pub fn new(max: usize) -> Self {
-        Self { all: BTreeMap::new(), max, waiting: BTreeMap::new() }
+        let (all, waiting) = (BTreeMap::new(), BTreeMap::new());
+        Self { all, max, waiting, silence_max: SILENCE_MAX }
     }
 
     /// How many there are.
@@ -166,6 +168,11 @@ impl Sessions {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// From now on silence ends a session after this, instead of [`SILENCE_MAX`].
+    pub fn end_after(&mut self, silence_max: Nanos) {
+        self.silence_max = silence_max;
     }
 
     /// What the session of this name does.
@@ -332,7 +339,7 @@ impl Sessions {
 
     /// Those of which nothing has been heard for too long; they are over.
     pub fn poll_silent(&mut self, now: MonoTime) -> Vec<SessionId> {
-        let is_silent = |session: &Session| now.since(session.heard) >= SILENCE_MAX;
+        let is_silent = |session: &Session| now.since(session.heard) >= self.silence_max;
         let silent = self.all.iter().filter(|(_, session)| is_silent(session));
         let silent: Vec<_> = silent.map(|(id, _)| *id).collect();
         for id in &silent {
@@ -343,7 +350,7 @@ impl Sessions {
 
     /// When the next one will be, if nothing is heard of it.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        self.all.values().map(|session| session.heard + SILENCE_MAX).min()
+        self.all.values().map(|session| session.heard + self.silence_max).min()
     }
 
     /// The caller's session of this name, which has been heard of now.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
+use socket2::{Domain, Socket, Type};
 use tactus_core::rtp::{self, rtcp};
 use tactus_sys::inlet::{Datagrams, Wanted};
 
@@ -55,7 +56,19 @@ impl Reply {
 impl Client {
     /// A client that asks for the title at `url`.
     pub(crate) fn connect(address: SocketAddr, url: String) -> Self {
-        let socket = TcpStream::connect(address).expect("the server listens");
+        Self::by(TcpStream::connect(address).expect("the server listens"), url)
+    }
+
+    /// The same from another address of this host.
+    pub(crate) fn connect_from(address: SocketAddr, from: &str, url: String) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from: IpAddr = from.parse().expect("an address");
+        socket.bind(&SocketAddr::new(from, 0).into()).expect("an address of ours");
+        socket.connect(&address.into()).expect("the server listens");
+        Self::by(socket.into(), url)
+    }
+
+    fn by(socket: TcpStream, url: String) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         Self { socket, cseq: 0, url, credentials: None, kept: vec![] }
     }

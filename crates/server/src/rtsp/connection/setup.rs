@@ -54,10 +54,19 @@ impl Connection {
         named: Option<&str>,
         offers: &[Offer],
     ) -> Answer {
-        let offer = *offers.first().ok_or_else(|| Reply::new(Status::UNSUPPORTED_TRANSPORT))?;
+        if offers.is_empty() {
+            return Err(Reply::new(Status::UNSUPPORTED_TRANSPORT));
+        }
         let now = tactus_sys::clock::now();
+        let alive = self.house.sessions().handle_alive(now, caller, named);
+        self.own(alive.map_err(|why| self.refused(why))?)?;
         let new = self.new_id()?;
-        let setup = self.house.sessions().handle_setup(now, caller, named, (base, offer), new);
+        // Whoever has offered several offers them again; one of them was taken.
+        let setup = offers.iter().map(|offer| {
+            self.house.sessions().handle_setup(now, caller, named, (base, *offer), new)
+        });
+        let setup = setup.reduce(|best, next| if best.is_ok() { best } else { next });
+        let setup = setup.expect("there are some");
         match setup.map_err(|why| self.refused(why))? {
             Setup::Same(id) => {
                 let streams = self.house.streams();
