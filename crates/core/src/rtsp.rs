@@ -34,6 +34,8 @@ impl Status {
     pub const NOT_IN_THIS_STATE: Self = Self(455);
     pub const NOT_VALID_FOR_RESOURCE: Self = Self(456);
     pub const INVALID_RANGE: Self = Self(457);
+    pub const AGGREGATE_NOT_ALLOWED: Self = Self(459);
+    pub const ONLY_AGGREGATE: Self = Self(460);
     pub const UNSUPPORTED_TRANSPORT: Self = Self(461);
     pub const DESTINATION_PROHIBITED: Self = Self(463);
     pub const INTERNAL: Self = Self(500);
@@ -67,6 +69,8 @@ impl Status {
             454 => "Session Not Found",
             455 => "Method Not Valid in This State",
             457 => "Invalid Range",
+            459 => "Aggregate operation not allowed",
+            460 => "Only aggregate operation allowed",
             461 => "Unsupported transport",
             501 => "Not Implemented",
             503 => "Service Unavailable",
@@ -83,6 +87,8 @@ impl Status {
             413 => "Request Message Body Too Large",
             414 => "Request-URI Too Long",
             456 => "Header Field Not Valid for Resource",
+            459 => "Aggregate Operation Not Allowed",
+            460 => "Only Aggregate Operation Allowed",
             461 => "Unsupported Transport",
             463 => "Destination Prohibited",
             505 => "RTSP Version Not Supported",

@@ -427,6 +427,46 @@ fn s06_s07_s14_steps_have_their_state_their_owner_and_their_range() {
 }
 
 #[test]
+fn a_session_answers_to_the_urls_of_its_own_title_only() {
+    let stage = Stage::new(SECOND.times(12), "");
+    let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+    let (url, other) = (stage.url(), format!("rtsp://{}/none.ts", stage.address));
+    let transport = "Transport: RTP/AVP;unicast;client_port=40000-40001\r\n";
+    for number in [0, 2, 7] {
+        let set = client.ask("SETUP", &format!("{url}/track{number}"), transport);
+        assert_eq!(set.status, 404, "it has one track: {number}");
+    }
+    assert!(stage.rtsp.is_empty() && stage.engine.broker.streams() == 0);
+    let set = client.set_up(receiver.port);
+    let session = format!("Session: {}\r\n", set.session());
+    // Of all that means the title something else than its own URL is asked for in each way that players know.
+    let ways = ["", "/", "/track1", "/track1/", "?x=y"].map(|end| format!("{url}{end}"));
+    for own in &ways {
+        let played = client.ask("PLAY", own, &session);
+        assert_eq!(played.status, 200, "{own}: {played:?}");
+        let info = played.field("RTP-Info").to_owned();
+        assert!(info.starts_with(&format!("url={url}/track1;")), "{info}");
+        assert_eq!(client.ask("PAUSE", own, &session).status, 200, "{own}");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert_eq!(client.ask("PLAY", &url, &session).status, 200);
+    receiver.rest();
+    for strange in [&other, &format!("{other}/track1"), &format!("{url}/track2")] {
+        for method in ["PLAY", "PAUSE", "TEARDOWN"] {
+            assert_eq!(client.ask(method, strange, &session).status, 454, "{method} {strange}");
+        }
+    }
+    let fields = format!("{session}Transport: {}\r\n", set.field("Transport"));
+    assert_eq!(client.ask("SETUP", &format!("{other}/track1"), &fields).status, 459);
+    assert_eq!(client.ask("SETUP", &format!("{url}/track2"), &fields).status, 404);
+    // Nothing of it has done anything.
+    receiver.take(10);
+    assert_eq!(stage.rtsp.all()[0].state, "playing");
+    assert_eq!(client.ask("TEARDOWN", &ways[2], &session).status, 200);
+    stage.wait_for_peace();
+}
+
+#[test]
 fn s06_s07_a_setup_that_is_repeated_is_answered_as_before() {
     let stage = Stage::new(
         SECOND.times(6),

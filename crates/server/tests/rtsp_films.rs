@@ -474,3 +474,52 @@ async fn s12_tracks_of_a_movie_share_a_connection_on_channels_of_their_own() {
     });
     stage.peace().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
+    let _turn = TURN.lock().await;
+    let stage = stage(8).await;
+    tokio::task::block_in_place(|| {
+        let mut client = Client::new(&stage);
+        let other = stage.url.replace("movie.mp4", "none.mp4");
+        let [first, second] = [1, 2].map(|number| format!("{}/track{number}", stage.url));
+        let transport = "Transport: RTP/AVP/TCP;unicast\r\n";
+        let mut ask = |method: &str, url: &str, fields: &str, status: u16| {
+            let (said, frames) = client.ask(method, url, fields);
+            assert!(said.starts_with(&format!("RTSP/1.0 {status} ")), "{method} {url}: {said}");
+            (said, frames.len())
+        };
+        let session = |said: &str| {
+            let field = field(said, "Session");
+            format!("Session: {}\r\n", field.split(';').next().expect("a name"))
+        };
+        ask("SETUP", &format!("{}/track3", stage.url), transport, 404);
+        // Of one track its URL means the session.
+        let named = session(&ask("SETUP", &second, transport, 200).0);
+        ask("PLAY", &first, &named, 454);
+        ask("PLAY", &second, &named, 200);
+        ask("PAUSE", &format!("{second}/"), &named, 200);
+        ask("TEARDOWN", &first, &named, 454);
+        ask("TEARDOWN", &second, &named, 200);
+
+        let named = session(&ask("SETUP", &first, transport, 200).0);
+        let more = format!("{named}{transport}");
+        ask("SETUP", &format!("{other}/track2"), &more, 459);
+        ask("SETUP", &second, &more, 200);
+        ask("PLAY", &first, &named, 460);
+        ask("PLAY", &other, &named, 454);
+        let (said, _) = ask("PLAY", &format!("{}/", stage.url), &named, 200);
+        assert!(field(&said, "RTP-Info").starts_with(&format!("url={first};")), "{said}");
+        for method in ["PAUSE", "PLAY", "TEARDOWN"] {
+            ask(method, &second, &named, 460);
+            ask(method, &other, &named, 454);
+        }
+        // All of it goes on.
+        let mut frames = 0;
+        while frames < 50 {
+            frames += ask("OPTIONS", "*", &named, 200).1;
+        }
+        ask("TEARDOWN", &stage.url, &named, 200);
+    });
+    stage.peace().await;
+}

@@ -63,6 +63,24 @@ pub(super) const CHECKS: &[Check] = &[
         setup_udp,
     ),
     Check::new("setup-tcp", "2326 10.12", "SETUP over TCP answers with channels", setup_tcp),
+    Check::new(
+        "setup-again",
+        "2326 10.4",
+        "SETUP that is repeated in its session changes nothing",
+        setup_again,
+    ),
+    Check::new(
+        "url-other",
+        "2326 11.3.5",
+        "what names a session but another title does nothing",
+        url_other,
+    ),
+    Check::new(
+        "url-of-medium",
+        "2326 11.3.11",
+        "460 for PLAY of one medium of several",
+        url_of_medium,
+    ),
     Check::new("state", "2326 11.3.7", "455 for what cannot be done in this state", state),
     Check::new("teardown", "2326 10.7", "after TEARDOWN the session is gone", teardown),
     Check::new(
@@ -341,6 +359,63 @@ fn setup_tcp(scene: &Scene) -> Result<Outcome> {
         Some(ssrc) => passed(format!("ssrc {ssrc:08X}")),
         None => passed("no ssrc"),
     }
+}
+
+fn setup_again(scene: &Scene) -> Result<Outcome> {
+    let mut session = scene.set_up(Way::Tcp)?;
+    // The second of them was taken, which only the server knows.
+    let offer = "RAW/NOBODY/HAS;unicast,RTP/AVP/TCP;unicast;interleaved=0-1";
+    let headers = [("Session", session.id.as_str()), ("Transport", offer)];
+    let response = session.connection.ask("SETUP", &scene.control, &headers)?;
+    // Section 10.4 leaves it to servers whether transports may change; this one does not.
+    let response = response.expect(&[200, 455], "SETUP again")?;
+    if response.status == 200 {
+        let named = response.need("Session")?.split(';').next().unwrap_or_default().trim();
+        ensure!(named == session.id, "it has begun another session, {named}");
+        let (first, again) = (session.answer.need("Transport")?, response.need("Transport")?);
+        ensure!(first == again, "it is {again} now, and was {first}");
+    }
+    session.play(&[])?;
+    passed(response.status.to_string())
+}
+
+fn url_other(scene: &Scene) -> Result<Outcome> {
+    let mut session = scene.set_up(Way::Tcp)?;
+    let nothing = scene.address.beside("there/is/nothing/here");
+    let mut seen = vec![];
+    for method in ["PLAY", "PAUSE", "TEARDOWN", "SETUP"] {
+        let id = session.id.clone();
+        let mut headers = vec![("Session", id.as_str())];
+        if method == "SETUP" {
+            headers.push(("Transport", "RTP/AVP/TCP;unicast;interleaved=2-3"));
+        }
+        let response = session.connection.ask(method, &nothing, &headers)?;
+        let response = response.expect(&[404, 454, 455, 459], &format!("{method} of nothing"))?;
+        seen.push(format!("{method} {}", response.status));
+    }
+    session.play(&[]).context("after it was asked for another title")?;
+    passed(seen.join(", "))
+}
+
+fn url_of_medium(scene: &Scene) -> Result<Outcome> {
+    let mut session = scene.set_up(Way::Tcp)?;
+    let id = session.id.clone();
+    let more = scene.sdp.media.get(1).and_then(|media| media.attribute("control"));
+    if let Some(control) = more {
+        let transport = "RTP/AVP/TCP;unicast;interleaved=2-3";
+        let headers = [("Session", id.as_str()), ("Transport", transport)];
+        let url = scene.control_of(control);
+        session.connection.ask("SETUP", &url, &headers)?.expect(&[200], "SETUP of another")?;
+    }
+    let headers = [("Session", id.as_str())];
+    let response = session.connection.ask("PLAY", &scene.control, &headers)?;
+    if more.is_some() {
+        response.expect(&[460], "PLAY of one medium of two")?;
+        return passed("");
+    }
+    // It is all that there is, though not called the presentation.
+    let response = response.expect(&[200, 460], "PLAY of the only medium")?;
+    passed(format!("one medium: {}", response.status))
 }
 
 fn state(scene: &Scene) -> Result<Outcome> {

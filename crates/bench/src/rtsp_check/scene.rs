@@ -25,6 +25,8 @@ pub(super) struct Scene {
     pub(super) address: Address,
     pub(super) sdp: Description,
     pub(super) sdp_text: String,
+    /// What controls stand behind.
+    base: String,
     /// What answers to all media, and to the first.
     pub(super) aggregate: String,
     pub(super) control: String,
@@ -63,6 +65,7 @@ impl Scene {
             range.and_then(|range| range.strip_prefix("npt=")?.split_once('-')?.1.parse().ok());
         Ok(Self {
             speaks_two: speaks_two(&address)?,
+            base: base.to_owned(),
             aggregate: resolve(base, sdp.attribute("control").unwrap_or("*")),
             control: resolve(base, media.attribute("control").unwrap_or("*")),
             address,
@@ -77,6 +80,11 @@ impl Scene {
 
     pub(super) fn url(&self) -> &str {
         &self.address.url
+    }
+
+    /// The address of a medium that is described with this `control`.
+    pub(super) fn control_of(&self, control: &str) -> String {
+        resolve(&self.base, control)
     }
 
     pub(super) fn connect(&self) -> Result<Connection> {

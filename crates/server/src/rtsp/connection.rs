@@ -7,6 +7,7 @@ mod announce;
 mod play;
 mod setup;
 mod two;
+mod whole;
 
 use std::collections::VecDeque;
 use std::io;
@@ -476,6 +477,7 @@ impl Connection {
                 if let Some(reply) = self.end_take(id).await {
                     return reply;
                 }
+                self.whole(id, &request.uri)?;
                 house.sessions().handle_over(id);
                 let show = house.show(id);
                 if let Some(show) = show {
@@ -620,10 +622,10 @@ fn split_track(path: &str) -> Option<(&str, u32)> {
     Some((path, number.parse().ok()?))
 }
 
-/// Which track a URL names: the first, when it names none.
-fn track_of(uri: &str) -> u32 {
+/// Which track a URL names, if it names one.
+fn track_named(uri: &str) -> Option<u32> {
     let path = uri.split('?').next().unwrap_or_default();
-    split_track(path.strip_suffix('/').unwrap_or(path)).map_or(1, |(_, number)| number)
+    split_track(path.strip_suffix('/').unwrap_or(path)).map(|(_, number)| number)
 }
 
 /// The title that a URL names, and the URL without a track and a slash at its end.

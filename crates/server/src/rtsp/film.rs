@@ -212,6 +212,11 @@ impl Film {
         Reply::said(Status::INVALID_RANGE, &format!("the title plays {span}"))
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &RequestPath {
+        &self.path
+    }
+
     /// How long it plays.
     pub(super) fn length(&self) -> MediaTime {
         media_time(self.movie.duration)
@@ -232,6 +237,11 @@ impl Show {
     /// What is shown.
     pub(super) fn film(&self) -> Arc<Film> {
         Arc::clone(&self.film)
+    }
+
+    /// The tracks that have been set up.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.known().iter().map(|known| known.number).collect()
     }
 
     /// The connection that carries it.

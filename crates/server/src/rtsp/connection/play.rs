@@ -17,7 +17,6 @@ struct Told<'a> {
 impl Connection {
     pub(super) async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
         let house = &self.house;
-        let (_, base) = target(&request.uri)?;
         let asked = asked(request);
         let now = tactus_sys::clock::now();
         let named = request.session();
@@ -28,6 +27,7 @@ impl Connection {
         if self.records(id) {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
+        let base = self.whole(id, &request.uri)?;
         let told = Told { request, id, base: &base };
         let teller = self.teller(&told);
         let show = house.show(id);
@@ -99,7 +99,11 @@ impl Connection {
         let named = request.session();
         let now = tactus_sys::clock::now();
         let alive = self.house.sessions().handle_alive(now, caller, named);
-        self.own(alive.map_err(|why| self.refused(why))?)?;
+        let id = alive.map_err(|why| self.refused(why))?;
+        self.own(id)?;
+        if !self.records(id) {
+            self.whole(id, &request.uri)?;
+        }
         let paused = self.house.sessions().handle_pause(now, caller, named);
         let (id, _) = paused.map_err(|why| self.refused(why))?;
         let reply = Reply::new(Status::OK).with("Session", session(id));

@@ -22,16 +22,20 @@ impl Connection {
         let (path, base) = target(&request.uri)?;
         let offers = request.field("transport");
         let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
-        let of = (&path, &*base, track_of(&request.uri));
+        let number = track_named(&request.uri).unwrap_or(1);
+        let of = (&path, &*base, number);
         let named = request.session();
         let film = self.setup_film(of, caller, named, &offers, (socket, principal)).await?;
         if let Some(reply) = film {
             return Ok(reply);
         }
         if request.session().is_some() {
-            return self.setup_again(&base, caller, request.session(), &offers);
+            return self.setup_again((&path, &base, number), caller, request.session(), &offers);
         }
         let programme = Arc::new(house.programme(path).await?);
+        if number != 1 {
+            return Err(Reply::new(Status::NOT_FOUND));
+        }
         let (way, offer) = self.asker(socket, principal).way(&offers, &self.carries())?;
         self.admit(&programme, (&base, offer), caller, way)
     }
@@ -49,7 +53,7 @@ impl Connection {
 
     fn setup_again(
         &self,
-        base: &str,
+        (path, base, number): (&RequestPath, &str, u32),
         caller: &Caller<'_>,
         named: Option<&str>,
         offers: &[Offer],
@@ -59,7 +63,12 @@ impl Connection {
         }
         let now = tactus_sys::clock::now();
         let alive = self.house.sessions().handle_alive(now, caller, named);
-        self.own(alive.map_err(|why| self.refused(why))?)?;
+        let id = alive.map_err(|why| self.refused(why))?;
+        self.own(id)?;
+        self.is_of(id, path)?;
+        if number != 1 {
+            return Err(Reply::new(Status::NOT_FOUND));
+        }
         let new = self.new_id()?;
         // Whoever has offered several offers them again; one of them was taken.
         let setup = offers.iter().map(|offer| {
@@ -188,6 +197,7 @@ impl Connection {
                     return Ok(None);
                 };
                 self.own(known.0)?;
+                self.is_of(known.0, path)?;
                 Some(known)
             }
         };
