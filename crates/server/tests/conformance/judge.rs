@@ -103,6 +103,8 @@ impl Heard {
         let mut nth = 0;
         // What each begins with, and how long after the one before.
         let mut steps: Vec<(usize, u32)> = vec![];
+        // Those whose headers have M.
+        let mut markers = vec![];
         let mut pause_max = 0;
         for packet in packets {
             let step = last.map_or(0, |(sequence, timestamp)| {
@@ -116,18 +118,23 @@ impl Heard {
                 assert!(step < 1 << 31, "packet {}: time goes back", packet.sequence);
                 step
             });
+            markers.extend(packet.marker.then_some(steps.len()));
             let is_first = last.is_some() && begins.contains(&packet.sequence);
             last = Some((packet.sequence, packet.timestamp));
             pause_max = pause_max.max(if is_first { step } else { 0 });
             steps.push((nth, if is_first { ORDERED } else { step }));
             nth += packet.payload.len() / PACKET;
         }
-        // A jump is where it took longest from one clock to a marked one.
-        let marked = heard.marked().into_iter().map(|(before, mark)| {
+        // A jump is where a header says so (M), between one clock and a marked one; it says so nowhere else but at the
+        // beginning of what was heard.
+        let jumps = heard.marked();
+        let inner = markers.iter().filter(|&&place| place > 0).count();
+        assert_eq!(inner, jumps.len(), "M and marks: {markers:?} {jumps:?}");
+        let marked = jumps.into_iter().map(|(before, mark)| {
             let from = steps.partition_point(|&(first, _)| first <= before);
             let to = steps.partition_point(|&(first, _)| first <= mark);
-            let place =
-                (from..to).max_by_key(|&place| steps[place].1).expect("it begins a datagram");
+            let place = markers.iter().copied().find(|place| (from..to).contains(place));
+            let place = place.expect("the datagram in which another clock begins has M");
             let (first, step) = steps[place];
             pause_max = pause_max.max(if step == ORDERED { 0 } else { step });
             steps[place].1 = ORDERED;
