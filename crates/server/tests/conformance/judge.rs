@@ -28,6 +28,8 @@ pub(crate) struct Heard {
     seams: Vec<usize>,
     /// What may be raised.
     excused: Vec<Indicator>,
+    /// What describes its services has to come.
+    has_services: bool,
 }
 
 /// When a packet was due, and where its clock has to stand.
@@ -63,7 +65,8 @@ impl Heard {
     pub(crate) fn plain(bytes: Vec<u8>) -> Self {
         let (stamps, stalls, seams) = (vec![], vec![], vec![]);
         let excused = vec![Indicator::DataDelayError];
-        let mut heard = Self { bytes, stamps, stalls, seams, excused };
+        let has_services = true;
+        let mut heard = Self { bytes, stamps, stalls, seams, excused, has_services };
         heard.seams = heard.marked().into_iter().map(|(_, mark)| mark).collect();
         heard
     }
@@ -82,6 +85,11 @@ impl Heard {
     pub(crate) fn excusing(mut self, indicator: Indicator) -> Self {
         self.excused.push(indicator);
         self
+    }
+
+    /// The same of a title that says nothing of its services.
+    pub(crate) fn without_services(self) -> Self {
+        Self { has_services: false, ..self }
     }
 
     /// How many jumps were marked.
@@ -323,6 +331,7 @@ impl Heard {
                 .max()
                 .expect("a clock"),
             table_gaps: self.table_gaps(law),
+            services_gap: self.services_gap(law),
             time_gap: self.time_gap(),
         };
         println!("{name:<34} {row}  {}", if raised.is_empty() { "clean" } else { "NOT clean" });
@@ -333,6 +342,24 @@ impl Heard {
         assert!(row.clock_gap <= TICKS / 10, "{name}: 2.3");
         assert!(row.table_gaps.iter().all(|gap| *gap <= Duration::from_millis(500)), "{name}: 1.3");
         assert!(row.time_gap <= TICKS * 7 / 10, "{name}: 2.5");
+        // The monitor does not miss what has never come.
+        assert_eq!(
+            row.services_gap.is_some(),
+            self.has_services,
+            "{name}: 3.5: whether an SDT comes"
+        );
+        let gap = row.services_gap.unwrap_or_default();
+        assert!(gap <= Duration::from_secs(2), "{name}: 3.5: {gap:?}");
+    }
+
+    /// The longest time without what describes the services (SDT), from the first packet to the last; none when it never came.
+    fn services_gap(&self, law: Law<'_>) -> Option<Duration> {
+        let sent = self.packets().filter(|(_, packet)| packet.pid() == Pid::SDT);
+        let sent: Vec<_> = sent.map(|(nth, _)| nth).collect();
+        sent.first()?;
+        let last = self.bytes.len() / PACKET - 1;
+        let all: Vec<_> = [&[0], &sent[..], &[last]].concat();
+        all.windows(2).map(|pair| self.time(pair[1], law) - self.time(pair[0], law)).max()
     }
 
     /// The longest time without a PAT, and without a PMT of its first programme.
@@ -417,6 +444,7 @@ struct Row {
     /// Ticks of 27 MHz.
     clock_gap: u64,
     table_gaps: [Duration; 2],
+    services_gap: Option<Duration>,
     /// Ticks of 27 MHz.
     time_gap: u64,
 }
