@@ -452,6 +452,63 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
     assert_whole(&bytes);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 6, 1);
+    let interface = Some(tactus_sys::datagrams::interface("lo").expect("it is always there"));
+    let open = |to: &str| {
+        let to = to.parse().expect("an address");
+        let wanted = Wanted { to, source: None, interface, buffer: 8 << 20 };
+        Datagrams::open(&wanted).expect("a group")
+    };
+    let (mut packets, mut sap) = (open("239.255.7.3:0"), open("239.255.255.255:9875"));
+    let port = packets.address().expect("bound").port();
+    let of = |announced: bool| {
+        let text = format!(
+            "name = \"x\"\ntitle = \"/a.ts\"\nto = \"rtp://239.255.7.3:{port}\"\ninterface = \"lo\"\n\
+             source = \"127.0.0.1\"\nannounce = {announced}\n"
+        );
+        Config::parse_channel(&text).expect("a channel")
+    };
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    assert_eq!(channels.set(of(false)).await, Ok(true));
+    until(&channels, "x", |status| status.sent_bytes > 0).await;
+    // Others on this machine may announce theirs: each description has its own number.
+    let text = channels.description("x").expect("it is sent");
+    let named = text.lines().find(|line| line.starts_with("o=")).expect("an origin").to_owned();
+    let mut said = |wanted: usize| {
+        let (mut said, end) = (vec![], Instant::now() + PATIENCE);
+        while said.len() < wanted && Instant::now() < end {
+            let own = |packet: &[u8]| {
+                let text = String::from_utf8_lossy(packet);
+                (text.contains(&named) && text.contains("application/sdp")).then_some(packet[0])
+            };
+            if sap.receive(|datagram| said.extend(own(datagram.bytes))).is_err() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        said
+    };
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(said(1), [0x20], "it is announced");
+    // What was asked for twice is said once.
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(channels.set(of(false)).await, Ok(false));
+    assert_eq!(said(1), [0x24], "and is not any more");
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(said(1), [0x20]);
+    let status = until(&channels, "x", |status| status.sent_bytes > 500_000).await;
+    assert_eq!(status.starts, 1);
+    channels.close().await;
+    assert_eq!(said(1), [0x24]);
+    let mut all = take(&mut packets, 1);
+    while packets.receive(|datagram| all.push(datagram.bytes.to_vec())).is_ok() {}
+    // One session: no packet is lost, and its source is the same.
+    assert_whole(&payload(&all));
+}
+
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.
 fn on_the_wire(group: Ipv4Addr) -> std::thread::JoinHandle<(Ipv4Addr, u8, u8)> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
