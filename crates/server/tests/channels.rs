@@ -14,6 +14,7 @@ use tactus::media::{probe, sample};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND};
+use tactus_engine::message::VolumeId;
 use tactus_sys::datagrams::{Datagrams, Wanted};
 
 /// Longer than anything takes on a slow machine.
@@ -450,6 +451,43 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
     let marks = turns_of(&bytes).into_iter().map(|turn| turn.0);
     assert_eq!(marks.filter(|&mark| mark != 2).collect::<Vec<_>>(), [1, 3]);
     assert_whole(&bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let title = marked(dir.path(), "a.ts", 3, 1);
+    let mut inboxes = [(); 3].map(|()| inbox(Ipv4Addr::LOCALHOST.into()));
+    let of = |inbox: &Datagrams, nth: usize| {
+        let to = inbox.address().expect("bound");
+        format!("name = \"c{nth}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\n")
+    };
+    let texts = [0, 1, 2].map(|nth| of(&inboxes[nth], nth));
+    let [first, second, later] = &texts;
+    let stage =
+        stage(dir.path(), Sendfile::Off, &format!("[[channel]]\n{first}[[channel]]\n{second}"));
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    // Two at the same time, and one in the midst of it.
+    until(&channels, "c0", |status| status.sent_bytes > title.len() as u64 / 2).await;
+    let later = Config::parse_channel(later).expect("a channel");
+    assert_eq!(channels.set(later).await, Ok(true));
+    // Two turns of each.
+    let count = 2 * title.len() / 1316;
+    let heard = tokio::task::spawn_blocking(move || {
+        inboxes.each_mut().map(|inbox| payload(&take(inbox, count)))
+    });
+    for heard in heard.await.expect("all have come") {
+        assert_same(&heard, &title);
+    }
+    let (disk, blocks) = (&stage.engine.counters.disks[0], &stage.engine.counters.blocks[0]);
+    let block = stage.engine.broker.block_of(VolumeId(0)).0;
+    let of_title = (title.len() as u64).div_ceil(block);
+    let (misses, hits) = (blocks.misses.value(), blocks.hits.value());
+    assert_eq!(misses, of_title, "each block is read once; {hits} were there");
+    assert!(hits >= 5 * of_title, "{hits} of {of_title} blocks");
+    let read = disk.real_time_bytes.value() + disk.best_effort_bytes.value();
+    assert!(read <= of_title * block, "{read} bytes");
+    channels.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
