@@ -164,6 +164,8 @@ pub struct Cutter {
     ahead: MediaTime,
     /// Clocks do not run on from the stream before.
     breaks: bool,
+    /// Its first datagram says so too: the clock in it is marked.
+    is_marked: bool,
     stamper: Stamper,
     /// What the stream's clock shows at its first byte of the title; none when nobody knows.
     begins: Option<Pcr>,
@@ -182,6 +184,7 @@ impl Cutter {
         let stamper = counting.map_or_else(Stamper::default, Counting::stamper);
         let breaks = counting.is_some_and(|counting| counting.jumps);
         let begins = stamps.and_then(|stamps| stamps.clock).map(|(_, pcr)| pcr);
+        let is_marked = breaks && stamps.is_some();
         Self {
             form,
             clock,
@@ -198,6 +201,7 @@ impl Cutter {
             part: 0,
             ahead: MediaTime(0),
             breaks,
+            is_marked,
             stamper,
             begins,
         }
@@ -236,7 +240,10 @@ impl Cutter {
         };
         let is_paused = pause > PAUSE_UNMARKED_MAX;
         let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
-        let next = Self { form: trace.form, epoch: trace.epoch, stamper, begins, breaks, ..self };
+        // What leaves as it is has no marks.
+        let is_marked = breaks && self.stamps().is_some();
+        let (form, epoch) = (trace.form, trace.epoch);
+        let next = Self { form, epoch, stamper, begins, breaks, is_marked, ..self };
         let ahead = next.ahead_in(0);
         Self { ahead, ..next }
     }
@@ -459,7 +466,8 @@ impl Cutter {
         let Form::Rtp(session) = self.form else { return None };
         let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
         let header = rtp::Header {
-            marker: false,
+            // RFC 2250, section 2.1: the clocks of this packet and of the one before it are not to be compared.
+            marker: self.is_marked && number == 0,
             payload_type: rtp::MP2T,
             // Both run modulo their width.
             sequence: session.sequence.wrapping_add(number as u16),

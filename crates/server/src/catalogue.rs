@@ -32,6 +32,7 @@ use crate::media::MediaFacts;
 
 pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
 pub use indexes::Indexed;
+pub(crate) use indexes::LONG;
 pub use listing::{Entry, EntryKind, Listing};
 pub use version::FileVersion;
 pub(crate) use volume::is_reserved;

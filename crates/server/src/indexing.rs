@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use rustix::fs::Stat;
 use tactus_core::ts::Indexer;
-use tactus_core::units::{Bytes, KIB, MIB};
+use tactus_core::units::{Bytes, KIB};
 use tactus_engine::message::VolumeId;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use crate::broker::Broker;
-use crate::catalogue::{Catalogue, OpenTitle};
+use crate::catalogue::{Catalogue, LONG, OpenTitle};
 use crate::store::{Busy, Reading, Store};
 
 /// Titles that may wait: a day's recordings, or a large directory that is copied.
@@ -23,8 +23,6 @@ const WAITING_MAX: usize = 4096;
 /// A full house is asked so often, so many times.
 const AGAIN: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 60;
-/// The index of a shorter title is made in no time when somebody wants it; read by itself it would cost more.
-const LEN_MIN: u64 = 8 * MIB;
 /// What tells a transport stream: more than the reach of a search for packets.
 const HEAD: u64 = 128 * KIB;
 /// Read at once: 50 us of work.
@@ -59,7 +57,8 @@ async fn make(catalogue: &Arc<Catalogue>, broker: &Broker, volume: VolumeId, nam
         let found = tokio::task::spawn_blocking(move || this.unindexed(volume, &path)).await;
         // It has one, or has gone.
         let Ok(Some((title, stat))) = found else { return };
-        if title.len < Bytes(LEN_MIN) {
+        // That of a short one is made in no time when somebody wants it; read by itself it would cost more.
+        if title.len < LONG {
             return;
         }
         match look_and_read(broker, &title).await {

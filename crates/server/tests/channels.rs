@@ -15,6 +15,7 @@ use tactus::media::{probe, sample};
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
 use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
+use tactus_engine::message::VolumeId;
 use tactus_sys::clock;
 use tactus_sys::inlet::{Datagrams, Wanted};
 
@@ -659,6 +660,100 @@ async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     channels.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let title = marked(dir.path(), "a.ts", 3, 1);
+    let mut inboxes = [(); 3].map(|()| inbox(Ipv4Addr::LOCALHOST.into()));
+    let of = |inbox: &Datagrams, nth: usize| {
+        let to = inbox.address().expect("bound");
+        format!("name = \"c{nth}\"\ntitle = \"/a.ts\"\nto = \"rtp://{to}\"\n")
+    };
+    let texts = [0, 1, 2].map(|nth| of(&inboxes[nth], nth));
+    let [first, second, later] = &texts;
+    let stage =
+        stage(dir.path(), Sendfile::Off, &format!("[[channel]]\n{first}[[channel]]\n{second}"));
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    // Two at the same time, and one in the midst of it.
+    until(&channels, "c0", |status| status.sent_bytes > title.len() as u64 / 2).await;
+    let later = Config::parse_channel(later).expect("a channel");
+    assert_eq!(channels.set(later).await, Ok(true));
+    // Two turns of each.
+    let count = 2 * title.len() / 1316;
+    let heard = tokio::task::spawn_blocking(move || {
+        inboxes.each_mut().map(|inbox| payload(&take(inbox, count)))
+    });
+    for heard in heard.await.expect("all have come") {
+        assert_same(&heard, &title);
+    }
+    let (disk, blocks) = (&stage.engine.counters.disks[0], &stage.engine.counters.blocks[0]);
+    let block = stage.engine.broker.block_of(VolumeId(0)).0;
+    let of_title = (title.len() as u64).div_ceil(block);
+    let (misses, hits) = (blocks.misses.value(), blocks.hits.value());
+    assert_eq!(misses, of_title, "each block is read once; {hits} were there");
+    assert!(hits >= 5 * of_title, "{hits} of {of_title} blocks");
+    let read = disk.real_time_bytes.value() + disk.best_effort_bytes.value();
+    assert!(read <= of_title * block, "{read} bytes");
+    channels.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    marked(dir.path(), "a.ts", 6, 1);
+    let interface = Some(tactus_sys::inlet::interface("lo").expect("it is always there"));
+    let open = |to: &str| {
+        let to = to.parse().expect("an address");
+        let wanted = Wanted { to, source: None, interface, buffer: 8 << 20 };
+        Datagrams::open(&wanted).expect("a group")
+    };
+    let (mut packets, mut sap) = (open("239.255.7.3:0"), open("239.255.255.255:9875"));
+    let port = packets.address().expect("bound").port();
+    let of = |announced: bool| {
+        let text = format!(
+            "name = \"x\"\ntitle = \"/a.ts\"\nto = \"rtp://239.255.7.3:{port}\"\ninterface = \"lo\"\n\
+             source = \"127.0.0.1\"\nannounce = {announced}\n"
+        );
+        Config::parse_channel(&text).expect("a channel")
+    };
+    let stage = stage(dir.path(), Sendfile::Off, "");
+    let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
+    assert_eq!(channels.set(of(false)).await, Ok(true));
+    until(&channels, "x", |status| status.sent_bytes > 0).await;
+    // Others on this machine may announce theirs: each description has its own number.
+    let text = channels.description("x").expect("it is sent");
+    let named = text.lines().find(|line| line.starts_with("o=")).expect("an origin").to_owned();
+    let mut said = |wanted: usize| {
+        let (mut said, end) = (vec![], Instant::now() + PATIENCE);
+        while said.len() < wanted && Instant::now() < end {
+            let own = |packet: &[u8]| {
+                let text = String::from_utf8_lossy(packet);
+                (text.contains(&named) && text.contains("application/sdp")).then_some(packet[0])
+            };
+            if sap.receive(|datagram| said.extend(own(datagram.bytes))).is_err() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        said
+    };
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(said(1), [0x20], "it is announced");
+    // What was asked for twice is said once.
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(channels.set(of(false)).await, Ok(false));
+    assert_eq!(said(1), [0x24], "and is not any more");
+    assert_eq!(channels.set(of(true)).await, Ok(false));
+    assert_eq!(said(1), [0x20]);
+    let status = until(&channels, "x", |status| status.sent_bytes > 500_000).await;
+    assert_eq!(status.starts, 1);
+    channels.close().await;
+    assert_eq!(said(1), [0x24]);
+    let mut all = take(&mut packets, 1);
+    while packets.receive(|datagram| all.push(datagram.bytes.to_vec())).is_ok() {}
+    // One session: no packet is lost, and its source is the same.
+    assert_whole(&payload(&all));
 }
 
 /// What the next datagram to `group` looks like on the wire: source, TTL and class.

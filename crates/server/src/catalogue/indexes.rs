@@ -1,7 +1,8 @@
 //! The indexes of titles that somebody has wanted: read from beside the title, or made when there is none.
 //!
-//! Promise: one at a time is made, in a quarter of a reader's time, and [`COMING_MAX`] at most wait for that. What is
-//! kept in memory is bounded; who has not been asked for longest goes. Nobody waits long.
+//! Promise: of long titles one at a time is made, in a quarter of a reader's time, and beside it of short ones, which wait for
+//! no long one; [`COMING_MAX`] at most wait in all. What is kept in memory is bounded; who has not been asked for longest goes.
+//! Nobody waits long.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -34,8 +35,9 @@ pub enum Indexed {
 #[derive(Debug)]
 pub(super) struct Indexes {
     known: Mutex<Known>,
-    /// Whose index is being made.
-    turn: Arc<Semaphore>,
+    /// Whose index is being made: of long titles, and of short ones.
+    long: Arc<Semaphore>,
+    short: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -61,12 +63,16 @@ const KNOWN_MAX: usize = 4096;
 const COMING_MAX: usize = 64;
 /// A request waits so long: what is kept is read by then, and short titles are indexed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// From here on a title is long: the index of a shorter one is made in half a second of a disk that reads 60 MB/s, its rests
+/// included.
+pub(crate) const LONG: Bytes = Bytes(8 * MIB);
 /// Whoever makes an index rests so many times as long as it has read.
 const REST: u32 = 3;
 
 impl Default for Indexes {
     fn default() -> Self {
-        Self { known: Mutex::default(), turn: Arc::new(Semaphore::new(1)) }
+        let turn = || Arc::new(Semaphore::new(1));
+        Self { known: Mutex::default(), long: turn(), short: turn() }
     }
 }
 
@@ -89,6 +95,11 @@ impl Indexes {
         let (tell, hear) = watch::channel(());
         known.coming.insert(id, hear.clone());
         Looked::New(tell, hear)
+    }
+
+    /// The turn of a title of `len` bytes: an hour's film may take minutes, for which no short one waits.
+    fn turn(&self, len: Bytes) -> Arc<Semaphore> {
+        Arc::clone(if len < LONG { &self.short } else { &self.long })
     }
 
     /// What has been found out; nothing when it could not be.
@@ -143,8 +154,9 @@ impl Catalogue {
             Looked::New(tell, coming) => {
                 let (index, name) = self.volume_of(path)?.ok_or(OpenFault::NotFound)?;
                 let (this, name, id) = (Arc::clone(self), name.to_owned(), title.id);
+                let turn = self.indexes.turn(title.len);
                 tokio::spawn(async move {
-                    let found = this.find_index(index, name, id).await;
+                    let found = this.find_index(index, name, id, turn).await;
                     this.indexes.tell(id, found);
                     drop(tell);
                 });
@@ -192,6 +204,7 @@ impl Catalogue {
         volume: usize,
         name: String,
         id: TitleId,
+        turn: Arc<Semaphore>,
     ) -> Option<Indexed> {
         let (this, wanted) = (Arc::clone(self), name.clone());
         let look = move || {
@@ -202,7 +215,7 @@ impl Catalogue {
         if let Some(kept) = self.volumes[volume].lookups.run(look).await.ok()? {
             return Some(Indexed::Ready(Arc::new(kept)));
         }
-        let turn = Arc::clone(&self.indexes.turn).acquire_owned().await.ok()?;
+        let turn = turn.acquire_owned().await.ok()?;
         let this = Arc::clone(self);
         let make = move || {
             let file = File::from(this.open_version(volume, &name, id)?);
@@ -236,5 +249,40 @@ impl Catalogue {
             }
             Opened::Directory { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{CatalogueRules, Found};
+    use crate::media::sample;
+    use tactus_core::units::SECOND;
+
+    #[tokio::test]
+    async fn a_short_title_waits_for_no_long_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = std::fs::File::create(directory.path().join("long.ts")).unwrap();
+        long.set_len(LONG.0).unwrap();
+        sample::write_ts(&directory.path().join("short.ts"), SECOND.times(3)).unwrap();
+        let rules = CatalogueRules::default();
+        let catalogue = Arc::new(Catalogue::new(directory.path(), rules).unwrap());
+        let of = |path: &'static str| {
+            let catalogue = Arc::clone(&catalogue);
+            async move {
+                let path = RequestPath::parse(path.as_bytes()).unwrap();
+                let Ok(Found::Title(title)) = catalogue.find(&path).await else {
+                    panic!("a title")
+                };
+                catalogue.index(&title, &path).await
+            }
+        };
+        // Somebody's film is being read.
+        let turn = Arc::clone(&catalogue.indexes.long).acquire_owned().await.unwrap();
+        let waits = tokio::spawn(of("/long.ts"));
+        assert!(matches!(of("/short.ts").await, Ok(Indexed::Ready(_))));
+        assert!(matches!(waits.await.unwrap(), Ok(Indexed::Coming)));
+        drop(turn);
+        assert!(matches!(of("/long.ts").await, Ok(Indexed::Never(_))));
     }
 }

@@ -88,8 +88,11 @@ impl Desk {
         let timed: Vec<_> = timed
             .filter_map(|(when, title)| Some(Timed { time: when.next(now)?, when, title }))
             .collect();
-        // A moment that has passed was its beginning; of each day the next one counts.
-        let has_begun = !timed.iter().any(|timed| timed.title.is_none());
+        // A moment that has passed was its beginning, and so was today's of a list that goes on for ever.
+        let midnight = When::Daily(0).next(now);
+        let has_passed = |when: When| matches!(when, When::Daily(_)) && when.next(now) >= midnight;
+        let is_running = programme.repeats && programme.start.is_some_and(has_passed);
+        let has_begun = is_running || !timed.iter().any(|timed| timed.title.is_none());
         let place = Place { at: 0, last: None, behind: 0, has_begun, timed };
         let (titles, wished) = (Vec::new(), VecDeque::new());
         Self { programme, titles, before: place.clone(), place, wished }
@@ -422,16 +425,38 @@ mod tests {
         assert_eq!(daily.time().unwrap().0 - first.0, day);
     }
 
+    /// A daily start, so many seconds after `NOON` by this host's time zone.
+    fn daily(after: u64) -> String {
+        let midnight = When::Daily(0).next(NOON).unwrap();
+        let now = (DAY - (midnight.0 - NOON.0)) / 1_000_000_000;
+        format!("start = \"{}\"\n", When::Daily((now + after) as u32))
+    }
+
+    #[test]
+    fn a_list_that_repeats_has_begun_when_its_start_of_today_has_passed() {
+        let mut passed = desk(&daily(0), &["/a", "/b"]);
+        assert_eq!(next(&mut passed), Some("/a".into()), "the server was started again");
+        let (again, item) = (passed.time().unwrap(), passed.timed(0).unwrap());
+        assert_eq!(item.path, "/a", "from its first title tomorrow");
+        assert!(again.0 - NOON.0 > DAY / 2);
+        let mut to_come = desk(&daily(1), &["/a", "/b"]);
+        assert_eq!((next(&mut to_come), to_come.peek()), (None, None));
+        let mut once = desk(&format!("{}repeat = false", daily(0)), &["/a", "/b"]);
+        assert_eq!(next(&mut once), None, "it may have ended");
+        let mut moment = desk("start = \"2026-12-01T00:00:00Z\"", &["/a", "/b"]);
+        assert_eq!(next(&mut moment), None, "days ahead");
+    }
+
     #[test]
     fn another_programme_keeps_what_has_begun() {
         let programme = |keys: &str| desk(keys, &[]).programme;
-        let mut desk = desk("start = \"20:00\"", &["/a", "/b"]);
+        let mut desk = desk(&daily(1), &["/a", "/b"]);
         assert!(next(&mut desk).is_none());
         let first = desk.timed(0).unwrap();
         desk.take_timed(0, &first);
-        desk.change(programme("start = \"20:00\"\nrepeat = false"), NOON);
+        desk.change(programme(&format!("{}repeat = false", daily(1))), NOON);
         assert_eq!([next(&mut desk), next(&mut desk)], [Some("/b".into()), None]);
-        desk.change(programme("start = \"21:00\""), NOON);
+        desk.change(programme(&daily(2)), NOON);
         assert_eq!((next(&mut desk), desk.time().is_some()), (None, true));
         desk.change(programme(""), NOON);
         assert_eq!(next(&mut desk), Some("/a".into()));

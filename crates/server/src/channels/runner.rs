@@ -63,6 +63,8 @@ pub(super) struct Runner {
     session: Session,
     reports: Option<Reports>,
     announcement: Option<Announcement>,
+    /// What announcements of it say, and the address that they come from.
+    described: Option<(String, IpAddr)>,
     /// What was not to be had is asked for again then.
     again: Instant,
     /// The same of what has its time.
@@ -138,6 +140,7 @@ impl Runner {
             session: session::new(),
             reports: None,
             announcement: None,
+            described: None,
             again: Instant::now(),
             timed_again: Instant::now(),
             wishes: 0,
@@ -357,18 +360,31 @@ impl Runner {
     /// The outlet, and what goes by it beside the packets.
     fn open(&mut self, terms: Terms) -> std::io::Result<Outlet> {
         let outlet = self.house.outlets.get(&self.channel, terms)?;
-        let socket = UdpSocket::from(outlet.try_clone()?);
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
         let text = session::describe(&self.channel, from, number).to_string();
         self.board.describe(text.clone(), session::url(&self.channel, from));
-        if let (true, true, Some(from)) =
-            (self.channel.announced, self.channel.to.to.ip().is_multicast(), from)
-        {
-            self.announcement = Some(Announcement::new(socket, &self.channel, text, from));
-        }
         self.outlet = Some(Arc::clone(&outlet));
+        self.described = from.map(|from| (text, from));
+        self.announce();
         Ok(outlet)
+    }
+
+    /// Begins or ends its announcement, as its configuration has it; nothing before it has an outlet.
+    fn announce(&mut self) {
+        let is_wanted = self.channel.announced && self.channel.to.to.ip().is_multicast();
+        match (is_wanted, self.announcement.take()) {
+            (true, None) => {
+                let (Some(outlet), Some((text, from))) = (&self.outlet, &self.described) else {
+                    return;
+                };
+                self.announcement = outlet.try_clone().ok().map(|socket| {
+                    Announcement::new(UdpSocket::from(socket), &self.channel, text.clone(), *from)
+                });
+            }
+            (true, known) => self.announcement = known,
+            (false, known) => known.into_iter().for_each(Announcement::end),
+        }
     }
 
     fn open_session(&mut self, outlet: &Outlet, rate: BitRate) {
@@ -471,6 +487,7 @@ impl Runner {
                 self.channel = *channel;
                 self.desk.change(programme, clock::wall_now());
                 self.list_read = None;
+                self.announce();
             }
         }
         self.foresee();

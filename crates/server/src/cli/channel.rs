@@ -1,6 +1,7 @@
 //! `tactus channel`: looks at the channels of a server, and changes them while they are sent.
 
 use std::io::{self, Write};
+use std::str::FromStr;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
@@ -16,6 +17,7 @@ use super::token::Credentials;
   tactus channel list http://127.0.0.1:8080/
   tactus channel add http://127.0.0.1:8080/ lobby --to rtp://239.1.1.1:5004 /a.ts /b.ts
   tactus channel set http://127.0.0.1:8080/ lobby /c.ts /d.ts --fill /ident.ts
+  tactus channel set http://127.0.0.1:8080/ lobby --fill off --at off --repeat
   tactus channel next http://127.0.0.1:8080/ lobby                  leave the title for the next one
   tactus channel next http://127.0.0.1:8080/ lobby /news.ts         send this one next
   tactus channel remove http://127.0.0.1:8080/ lobby
@@ -93,34 +95,73 @@ struct Keys {
     /// Ends after the last title, instead of beginning again
     #[arg(long)]
     once: bool,
-    /// When the list begins: "20:00" each day, or "2026-11-22T20:00:00Z"
+    /// After the last title comes the first, as without --once
+    #[arg(long, conflicts_with = "once")]
+    repeat: bool,
+    /// When the list begins: "20:00" each day, or "2026-11-22T20:00:00Z"; or "off": at once
     #[arg(long, value_name = "TIME")]
-    start: Option<String>,
-    /// A title that has its time, like "20:00=/news.ts"; may be repeated
+    start: Option<OrOff<String>>,
+    /// A title that has its time, like "20:00=/news.ts"; may be repeated; or "off": none has
     #[arg(long, value_name = "TIME=TITLE")]
     at: Vec<String>,
-    /// The title that is sent when there is nothing else
+    /// The title that is sent when there is nothing else, or "off"
     #[arg(long, value_name = "TITLE")]
-    fill: Option<String>,
-    /// Announce it by SAP
-    #[arg(long)]
-    announce: bool,
-    /// The server's interface that a group is sent by
+    fill: Option<OrOff<String>>,
+    /// Announce it by SAP, or with "=off" not any more
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "on", value_parser = ["on", "off"])]
+    announce: Option<String>,
+    /// The server's interface that a group is sent by, or "off": by the kernel's routes
     #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
-    /// The server's address that it comes from
+    interface: Option<OrOff<String>>,
+    /// The server's address that it comes from, or "off": the kernel's choice
     #[arg(long, value_name = "ADDRESS")]
-    source: Option<String>,
+    source: Option<OrOff<String>>,
     /// How many routers it may pass
     #[arg(long, value_name = "COUNT")]
     hops: Option<u8>,
-    /// The class of the network, 0 to 63
+    /// The class of the link that it belongs to, or "off": none
+    #[arg(long, value_name = "NAME")]
+    class: Option<OrOff<String>>,
+    /// The class of the network, 0 to 63, or "off": what its class of the link says
     #[arg(long, value_name = "NUMBER")]
-    dscp: Option<u8>,
-    /// Its rate, like "8 Mbit/s" [default: what the titles' clocks say]
+    dscp: Option<OrOff<u8>>,
+    /// Its rate, like "8 Mbit/s" [default: what the titles' clocks say, as with "off"]
     #[arg(long, value_name = "RATE")]
-    rate: Option<String>,
+    rate: Option<OrOff<String>>,
+    /// Null packets make exactly this rate of it, like "12 Mbit/s", or "off"
+    #[arg(long, value_name = "RATE")]
+    stuff: Option<OrOff<String>>,
+    /// For how long datagrams may be gathered that leave together, like "4 ms", or "off": as its class allows
+    #[arg(long, value_name = "TIME")]
+    burst: Option<OrOff<String>>,
 }
+
+/// What a key is to be, or that it is taken away, as `null` does over the interface.
+#[derive(Clone, Debug)]
+enum OrOff<T> {
+    Off,
+    Is(T),
+}
+
+impl<T: FromStr> FromStr for OrOff<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == OFF { Ok(Self::Off) } else { text.parse().map(Self::Is) }
+    }
+}
+
+impl<T: Into<Value>> From<OrOff<T>> for Value {
+    fn from(said: OrOff<T>) -> Self {
+        match said {
+            OrOff::Off => Self::Null,
+            OrOff::Is(value) => value.into(),
+        }
+    }
+}
+
+const OFF: &str = "off";
 
 const CHANNELS: Kind = Kind { path: "/api/v1/channels", what: "channel of this name" };
 
@@ -135,6 +176,8 @@ impl Channel {
             }
             What::Add { which, to, keys } => {
                 let mut body = keys.body()?;
+                // Of one that is new there is nothing to take away.
+                body.retain(|_, value| !value.is_null());
                 if body.get("playlist").is_none() {
                     return Err(Failure::usage("name the titles that it sends"));
                 }
@@ -184,10 +227,12 @@ impl Keys {
             body.extend(value.map(|value| (key.to_owned(), value)));
         };
         say("playlist", (!self.titles.is_empty()).then(|| self.titles.into()));
-        say("repeat", self.once.then(|| false.into()));
+        say("repeat", (self.once || self.repeat).then(|| self.repeat.into()));
         say("start", self.start.map(Value::from));
+        let none_has_its_time = self.at == [OFF];
+        say("at", none_has_its_time.then_some(Value::Null));
         let mut timed = Vec::new();
-        for text in self.at {
+        for text in self.at.into_iter().filter(|_| !none_has_its_time) {
             let (time, title) = text.split_once('=').ok_or_else(|| {
                 Failure::usage(format!(
                     "{text:?} is no time with a title; write \"20:00=/news.ts\""
@@ -197,12 +242,15 @@ impl Keys {
         }
         say("at", (!timed.is_empty()).then(|| timed.into()));
         say("fill", self.fill.map(Value::from));
-        say("announce", self.announce.then(|| true.into()));
+        say("announce", self.announce.map(|said| (said != OFF).into()));
         say("interface", self.interface.map(Value::from));
         say("source", self.source.map(Value::from));
         say("hops", self.hops.map(Value::from));
+        say("class", self.class.map(Value::from));
         say("dscp", self.dscp.map(Value::from));
         say("rate", self.rate.map(Value::from));
+        say("stuff", self.stuff.map(Value::from));
+        say("burst", self.burst.map(Value::from));
         Ok(body)
     }
 }
@@ -238,6 +286,7 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use clap::Parser as _;
 
     #[derive(clap::Parser)]
@@ -261,5 +310,80 @@ mod tests {
         assert_eq!(Value::Object(body.unwrap()), expected);
         assert!(keys(&[]).body().unwrap().is_empty());
         assert!(matches!(keys(&["--at", "20:00"]).body(), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn every_key_of_a_channel_can_be_said_and_be_taken_back() {
+        let said = keys(&[
+            "/a.ts",
+            "--once",
+            "--start",
+            "20:00:00",
+            "--at",
+            "21:00:00=/n.ts",
+            "--fill",
+            "/i.ts",
+            "--announce",
+            "--interface",
+            "lo",
+            "--source",
+            "127.0.0.1",
+            "--hops",
+            "9",
+            "--class",
+            "gold",
+            "--dscp",
+            "34",
+            "--rate",
+            "9 Mbit/s",
+            "--stuff",
+            "10 Mbit/s",
+            "--burst",
+            "4 ms",
+        ]);
+        let mut said = said.body().unwrap();
+        said.extend([("name".into(), "a".into()), ("to".into(), "udp://239.1.1.1:5000".into())]);
+        let channel = Config::parse_channel(&toml::to_string(&said).unwrap()).unwrap();
+        // All that a channel can have, by its own words.
+        assert_eq!(channel.keys(), said);
+
+        let back = keys(&[
+            "--repeat",
+            "--start",
+            "off",
+            "--at",
+            "off",
+            "--fill",
+            "off",
+            "--announce=off",
+            "--interface",
+            "off",
+            "--source",
+            "off",
+            "--class",
+            "off",
+            "--dscp",
+            "off",
+            "--rate",
+            "off",
+            "--stuff",
+            "off",
+            "--burst",
+            "off",
+        ]);
+        let expected = serde_json::json!({
+            "repeat": true, "start": null, "at": null, "fill": null, "announce": false, "interface": null,
+            "source": null, "class": null, "dscp": null, "rate": null, "stuff": null, "burst": null,
+        });
+        assert_eq!(Value::Object(back.body().unwrap()), expected);
+        for words in [&["--once", "--repeat"][..], &["--announce=maybe"], &["--dscp", "300"]] {
+            assert!(Line::try_parse_from([&["tactus"], words].concat()).is_err(), "{words:?}");
+        }
+        // A title is none of its words.
+        assert_eq!(keys(&["--announce", "/a.ts"]).titles, ["/a.ts"]);
+        assert!(matches!(
+            keys(&["--at", "off", "--at", "20:00=/n.ts"]).body(),
+            Err(Failure::Usage(_))
+        ));
     }
 }

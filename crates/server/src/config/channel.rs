@@ -148,7 +148,8 @@ impl Channel {
         classes.terms(self.class.as_deref(), self.burst, self.dscp)
     }
 
-    /// Whether `other` leaves in the same way, so that one can become the other while it is sent.
+    /// Whether `other` leaves in the same way, so that one can become the other while it is sent: it may send something
+    /// else, and be announced or not.
     pub fn leaves_as(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -162,12 +163,11 @@ impl Channel {
             rate,
             stuff,
             burst,
-            announced,
+            announced: _,
         } = self;
         let ways = (name, to, interface, source, hops)
             == (&other.name, &other.to, &other.interface, &other.source, &other.hops);
-        ways && (dscp, rate, stuff, burst, announced)
-            == (&other.dscp, &other.rate, &other.stuff, &other.burst, &other.announced)
+        ways && (dscp, rate, stuff, burst) == (&other.dscp, &other.rate, &other.stuff, &other.burst)
             && *class == other.class
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Heard {
     seams: Vec<usize>,
     /// What may be raised.
     excused: Vec<Indicator>,
+    /// What describes its services has to come.
+    has_services: bool,
 }
 
 /// When a packet was due, and where its clock has to stand.
@@ -63,7 +65,8 @@ impl Heard {
     pub(crate) fn plain(bytes: Vec<u8>) -> Self {
         let (stamps, stalls, seams) = (vec![], vec![], vec![]);
         let excused = vec![Indicator::DataDelayError];
-        let mut heard = Self { bytes, stamps, stalls, seams, excused };
+        let has_services = true;
+        let mut heard = Self { bytes, stamps, stalls, seams, excused, has_services };
         heard.seams = heard.marked().into_iter().map(|(_, mark)| mark).collect();
         heard
     }
@@ -82,6 +85,11 @@ impl Heard {
     pub(crate) fn excusing(mut self, indicator: Indicator) -> Self {
         self.excused.push(indicator);
         self
+    }
+
+    /// The same of a title that says nothing of its services.
+    pub(crate) fn without_services(self) -> Self {
+        Self { has_services: false, ..self }
     }
 
     /// How many jumps were marked.
@@ -103,6 +111,8 @@ impl Heard {
         let mut nth = 0;
         // What each begins with, and how long after the one before.
         let mut steps: Vec<(usize, u32)> = vec![];
+        // Those whose headers have M.
+        let mut markers = vec![];
         let mut pause_max = 0;
         for packet in packets {
             let step = last.map_or(0, |(sequence, timestamp)| {
@@ -116,18 +126,23 @@ impl Heard {
                 assert!(step < 1 << 31, "packet {}: time goes back", packet.sequence);
                 step
             });
+            markers.extend(packet.marker.then_some(steps.len()));
             let is_first = last.is_some() && begins.contains(&packet.sequence);
             last = Some((packet.sequence, packet.timestamp));
             pause_max = pause_max.max(if is_first { step } else { 0 });
             steps.push((nth, if is_first { ORDERED } else { step }));
             nth += packet.payload.len() / PACKET;
         }
-        // A jump is where it took longest from one clock to a marked one.
-        let marked = heard.marked().into_iter().map(|(before, mark)| {
+        // A jump is where a header says so (M), between one clock and a marked one; it says so nowhere else but at the
+        // beginning of what was heard.
+        let jumps = heard.marked();
+        let inner = markers.iter().filter(|&&place| place > 0).count();
+        assert_eq!(inner, jumps.len(), "M and marks: {markers:?} {jumps:?}");
+        let marked = jumps.into_iter().map(|(before, mark)| {
             let from = steps.partition_point(|&(first, _)| first <= before);
             let to = steps.partition_point(|&(first, _)| first <= mark);
-            let place =
-                (from..to).max_by_key(|&place| steps[place].1).expect("it begins a datagram");
+            let place = markers.iter().copied().find(|place| (from..to).contains(place));
+            let place = place.expect("the datagram in which another clock begins has M");
             let (first, step) = steps[place];
             pause_max = pause_max.max(if step == ORDERED { 0 } else { step });
             steps[place].1 = ORDERED;
@@ -316,6 +331,7 @@ impl Heard {
                 .max()
                 .expect("a clock"),
             table_gaps: self.table_gaps(law),
+            services_gap: self.services_gap(law),
             time_gap: self.time_gap(),
         };
         println!("{name:<34} {row}  {}", if raised.is_empty() { "clean" } else { "NOT clean" });
@@ -326,6 +342,24 @@ impl Heard {
         assert!(row.clock_gap <= TICKS / 10, "{name}: 2.3");
         assert!(row.table_gaps.iter().all(|gap| *gap <= Duration::from_millis(500)), "{name}: 1.3");
         assert!(row.time_gap <= TICKS * 7 / 10, "{name}: 2.5");
+        // The monitor does not miss what has never come.
+        assert_eq!(
+            row.services_gap.is_some(),
+            self.has_services,
+            "{name}: 3.5: whether an SDT comes"
+        );
+        let gap = row.services_gap.unwrap_or_default();
+        assert!(gap <= Duration::from_secs(2), "{name}: 3.5: {gap:?}");
+    }
+
+    /// The longest time without what describes the services (SDT), from the first packet to the last; none when it never came.
+    fn services_gap(&self, law: Law<'_>) -> Option<Duration> {
+        let sent = self.packets().filter(|(_, packet)| packet.pid() == Pid::SDT);
+        let sent: Vec<_> = sent.map(|(nth, _)| nth).collect();
+        sent.first()?;
+        let last = self.bytes.len() / PACKET - 1;
+        let all: Vec<_> = [&[0], &sent[..], &[last]].concat();
+        all.windows(2).map(|pair| self.time(pair[1], law) - self.time(pair[0], law)).max()
     }
 
     /// The longest time without a PAT, and without a PMT of its first programme.
@@ -410,6 +444,7 @@ struct Row {
     /// Ticks of 27 MHz.
     clock_gap: u64,
     table_gaps: [Duration; 2],
+    services_gap: Option<Duration>,
     /// Ticks of 27 MHz.
     time_gap: u64,
 }

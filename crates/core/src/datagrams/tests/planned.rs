@@ -304,6 +304,70 @@ fn a_title_whose_times_cannot_be_moved_begins_its_clock_anew_and_says_so() {
     }
 }
 
+/// Which of its first datagrams have RTP's marker.
+fn markers(mut cutter: Cutter, title: &[u8]) -> Vec<u64> {
+    let (mut nth, mut marked) = (0, vec![]);
+    while let Some(message) = cutter.next(Some(Bytes(title.len() as u64))) {
+        let mut staged = title[message.from.0 as usize..][..message.bytes.0 as usize].to_vec();
+        if cutter.changes(&message) {
+            cutter.compose(&message, &mut staged, 0);
+        }
+        for own in 0..message.datagrams {
+            let header = cutter.header(own).unwrap();
+            marked.extend(rtp::Packet::read(&header).unwrap().marker.then_some(nth));
+            nth += 1;
+        }
+        cutter.advance(&message);
+    }
+    marked
+}
+
+#[test]
+fn the_first_datagram_and_no_other_has_the_marker_where_the_clock_in_it_is_marked() {
+    let line = Line::through(&[(Bytes(0), MediaTime(0)), (Bytes(101 * TS), MediaTime(27_000_000))]);
+    let line = line.unwrap();
+    let title = title(&line, BASE);
+    let new = |plan: Plan| Cutter::new(planned(plan, 1_000_000, title.len()));
+    let known = Plan { stamps: stamps(), line: Some(line), ..Plan::default() };
+    let unknown = Plan { stamps: Some(Stamps::default()), ..Plan::default() };
+    let plain = Plan { counting: Some(Counting::default()), ..Plan::default() };
+    for plan in [&known, &unknown, &plain] {
+        assert_eq!(markers(new(plan.clone()), &title), [], "nobody is before it");
+    }
+    let counting = Some(Counting { jumps: true, ..Counting::default() });
+    assert_eq!(markers(new(Plan { counting, ..known.clone() }), &title), [0], "a seek");
+
+    let len = Bytes(title.len() as u64);
+    let after = |before: &Plan, plan: &Plan, pause: Nanos| {
+        let trace = play(new(before.clone()), &title, 1).end;
+        let mut next = new(plan.clone());
+        next.clock = ByteClock::new(trace.due + pause, BitRate(1_000_000));
+        let next = next.following(&trace);
+        let is_clock_marked = plan.stamps.is_some() && next.breaks;
+        let mut bytes = title.clone();
+        let mut first = next.clone();
+        let message = first.next(Some(len)).unwrap();
+        bytes.truncate(message.bytes.0 as usize);
+        first.compose(&message, &mut bytes, 0);
+        let marks = packets(&bytes).filter(|packet| packet.is_discontinuous()).count();
+        assert_eq!(marks, usize::from(is_clock_marked));
+        markers(next, &title)
+    };
+    let short = MILLISECOND.times(20);
+    assert_eq!(after(&known, &known, Nanos(0)), [], "one clock");
+    assert_eq!(after(&known, &known, short), []);
+    assert_eq!(after(&known, &known, short + Nanos(1)), [0], "a pause");
+    assert_eq!(after(&unknown, &known, Nanos(0)), [0]);
+    assert_eq!(after(&known, &unknown, Nanos(0)), [0]);
+    assert_eq!(after(&known, &plain, Nanos(0)), [], "what leaves as it is has no mark inside");
+
+    // Where a turn begins its clock anew, somewhere in a datagram, that is no first one.
+    let anew = Stamps { turn: Some(MediaTime(0)), ..Stamps::default() };
+    let mut turns = new(Plan { stamps: Some(anew), ..Plan::default() });
+    turns.turn = Some(Bytes(5 * TS));
+    assert_eq!(markers(turns, &title), []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
