@@ -40,6 +40,7 @@ pub(super) struct Pair {
 /// Most sessions whose reports come from one port: a player may have some that it tells apart by their sources. Each
 /// report is looked at for all of them.
 const RECEIVER_SESSIONS_MAX: usize = 8;
+
 /// Whom our reports of a stream go to.
 #[derive(Clone)]
 pub(super) enum Hearers {
