@@ -508,6 +508,7 @@ async fn what_is_asked_of_one_track_of_several_does_nothing_to_the_others() {
         ask("SETUP", &second, &more, 200);
         ask("PLAY", &first, &named, 460);
         ask("PLAY", &other, &named, 454);
+        ask("PLAY", &stage.url.replace("movie.mp4", "stream=0"), &named, 454);
         let (said, _) = ask("PLAY", &format!("{}/", stage.url), &named, 200);
         assert!(field(&said, "RTP-Info").starts_with(&format!("url={first};")), "{said}");
         for method in ["PAUSE", "PLAY", "TEARDOWN"] {

@@ -2,7 +2,7 @@
 //!
 //! Promise: what is asked of one title does nothing to a session of another one, and what is asked of one track of several
 //! does nothing to the others (RFC 2326, sections 11.3.5 and 11.3.11). A session of one track answers to that track's URL
-//! as to its title's: players ask either.
+//! as to its title's, and to what SAT>IP calls it: players ask each of them.
 
 use super::*;
 
@@ -17,6 +17,7 @@ impl Connection {
         // What is recorded has no tracks here, and is known by its connection.
         let Some((own, tracks)) = self.title_of(id) else { return Ok(base) };
         match track_named(uri) {
+            None if tracks.len() == 1 && is_only_stream(&path) => Ok(base),
             _ if own != path => Err(gone()),
             Some(number) if !tracks.contains(&number) => Err(gone()),
             Some(_) if tracks.len() > 1 => Err(Reply::new(Status::ONLY_AGGREGATE)),
@@ -43,4 +44,11 @@ impl Connection {
             _ => Ok(()),
         }
     }
+}
+
+/// `/stream=0`: a client of SAT>IP (EN 50585) calls the stream of its session so, whatever it has set up, as it knows one in
+/// each. VLC does.
+fn is_only_stream(path: &RequestPath) -> bool {
+    let number = path.name().strip_prefix("stream=");
+    number.is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
