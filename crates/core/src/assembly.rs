@@ -111,18 +111,18 @@ struct Medium {
 }
 
 impl Assembly {
-    /// Of these media.
+    /// Of these media, which receivers show as `name` where they are put together here.
     ///
     /// # Panics
     /// When there are none: [`tracks`] gives some.
-    pub fn new(tracks: &[Track]) -> Self {
+    pub fn new(tracks: &[Track], name: &str) -> Self {
         let way = match tracks {
             [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {
                 source: Source::new(track),
                 sieve: Sieve::default(),
                 out: Vec::new(),
             })),
-            _ => Way::Parts(Box::new(Parts::new(tracks))),
+            _ => Way::Parts(Box::new(Parts::new(tracks, name))),
         };
         Self { way, counts: Counts::default() }
     }
@@ -249,7 +249,7 @@ impl Whole {
 }
 
 impl Parts {
-    fn new(tracks: &[Track]) -> Self {
+    fn new(tracks: &[Track], name: &str) -> Self {
         let content = |track: &Track| match &track.coding {
             Coding::Parts(Gather::Pictures(units)) if units.kind() == Kind::H265 => Content::H265,
             Coding::Parts(Gather::Pictures(_)) => Content::H264,
@@ -276,7 +276,7 @@ impl Parts {
         };
         Self {
             media: tracks.iter().map(medium).collect(),
-            muxer: Muxer::new(&contents),
+            muxer: Muxer::new(&contents, name),
             since: None,
             has_begun: false,
             out: Vec::new(),

@@ -123,8 +123,7 @@ fn what_was_recorded_by_rtsp_is_clean() {
             assert!(Instant::now() < end, "{way}: what was recorded is no title");
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Nobody has said what its service is called.
-        let heard = Heard::by_its_clock(std::fs::read(title).expect("a title")).without_services();
+        let heard = Heard::by_its_clock(std::fs::read(title).expect("a title"));
         let name = format!("recorded by RTSP, {way}");
         heard.judge(&name, Law::Own);
         heard.decode(&name, house.out());

@@ -92,7 +92,7 @@ fn has_no_gap(stream: &[u8]) {
 
 #[test]
 fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
-    let mut assembly = Assembly::new(&both());
+    let mut assembly = Assembly::new(&both(), "Evening");
     let mut video = Sender { sequence: 65_530, payload_type: 96, source: 1 };
     let mut audio = Sender { sequence: 9, payload_type: 97, source: 2 };
     // The video's clock wraps; the sound's zero is half a second later.
@@ -121,6 +121,10 @@ fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
     }
     assembly.handle_end(AT, &mut out);
     has_no_gap(&out);
+    let services = out.as_chunks::<PACKET>().0.iter().filter(|packet| packet[1..3] == [0x40, 0x11]);
+    let services: Vec<_> = services.collect();
+    assert_eq!(services.len(), 3, "each second, of two and a half");
+    assert!(services.iter().all(|packet| packet.windows(7).any(|seven| seven == b"Evening")));
     let pictures = frames(&out, 0x100);
     let sounds = frames(&out, 0x101);
     assert_eq!((pictures.len(), sounds.len()), (50, 90));
@@ -141,7 +145,7 @@ fn pictures_and_sound_become_one_stream_with_the_times_of_the_reports() {
 
 #[test]
 fn without_reports_media_lie_as_they_came_and_a_silent_one_is_not_waited_for() {
-    let mut assembly = Assembly::new(&both());
+    let mut assembly = Assembly::new(&both(), "Evening");
     let mut audio = Sender { sequence: 9, payload_type: 97, source: 2 };
     let mut out = Vec::new();
     let mut now = AT;
@@ -160,7 +164,7 @@ fn without_reports_media_lie_as_they_came_and_a_silent_one_is_not_waited_for() {
 
 #[test]
 fn what_is_lost_leaves_out_its_frame_and_is_counted() {
-    let mut assembly = Assembly::new(&both()[..1]);
+    let mut assembly = Assembly::new(&both()[..1], "Evening");
     let mut video = Sender { sequence: 0, payload_type: 96, source: 1 };
     let mut out = Vec::new();
     let mut now = AT;
@@ -188,7 +192,7 @@ fn what_is_lost_leaves_out_its_frame_and_is_counted() {
 #[test]
 fn a_transport_stream_comes_out_as_it_is() {
     let whole = track(Coding::Whole, 33, 90_000);
-    let mut assembly = Assembly::new(&[whole]);
+    let mut assembly = Assembly::new(&[whole], "Evening");
     let mut sender = Sender { sequence: 3, payload_type: 33, source: 1 };
     let stream: Vec<u8> = (0..70u8)
         .flat_map(|nth| {
@@ -213,7 +217,7 @@ proptest::proptest! {
     fn no_packet_is_hostile_enough(
         packets in proptest::collection::vec((0usize..3, 0u16..40, proptest::collection::vec(0u8..=255, 0..60)), 0..80),
     ) {
-        let mut assembly = Assembly::new(&both());
+        let mut assembly = Assembly::new(&both(), "Evening");
         let (mut now, mut out) = (AT, Vec::new());
         for (nth, sequence, payload) in packets {
             now += Nanos(50 * MILLISECOND.0);

@@ -1,14 +1,15 @@
 //! Frames into a transport stream: one programme, its tables, its clock (ISO/IEC 13818-1, 2.4).
 //!
 //! Promise: counters and tables are right; tables come before each picture that a decoder can begin with and at least each
-//! [`TABLES_EACH`], the clock each [`CLOCK_EACH`] of frames' times, and each frame is there [`AHEAD`] before it is
-//! decoded. It stuffs nothing: the rate is that of the frames.
+//! [`TABLES_EACH`], the clock each [`CLOCK_EACH`] of frames' times, the service's name each [`SERVICES_EACH`], and each
+//! frame is there [`AHEAD`] before it is decoded. It stuffs nothing: the rate is that of the frames.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::pes::write_stamp;
-use super::sections::crc;
-use super::{PACKET, Pts, SYNC};
+use super::sections::{SDT_ACTUAL, crc};
+use super::{PACKET, Pid, Pts, SYNC};
 use crate::rtp::gather::Frame;
 use crate::sdp::MEDIA_MAX;
 
@@ -29,13 +30,15 @@ pub struct Muxer {
     streams: Vec<Stream>,
     pat: Vec<u8>,
     pmt: Vec<u8>,
-    /// Counters of PAT and PMT.
-    counters: [u8; 2],
+    sdt: Vec<u8>,
+    /// Counters of PAT, PMT and SDT.
+    counters: [u8; 3],
     /// The stream that the clock comes with.
     clock: usize,
-    /// Ticks of 90 kHz: when the clock and the tables came last.
+    /// Ticks of 90 kHz: when the clock, the tables and the service's name came last.
     clock_at: Option<u64>,
     tables_at: Option<u64>,
+    services_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +64,20 @@ pub const AHEAD: u64 = 90_000 / 2;
 /// DVB wants tables each 100 ms and the clock each 40 (TS 101 154, TR 101 290).
 const TABLES_EACH: u64 = 9_000 - 900;
 const CLOCK_EACH: u64 = 3_600 - 400;
+/// It wants what describes the services each 2 s (TR 101 290, 3.5).
+const SERVICES_EACH: u64 = 90_000;
+/// Bytes of a service's name: the whole section fits in one packet.
+const NAME_MAX: usize = 128;
 const PMT_PID: u16 = 0x1000;
 const FIRST_PID: u16 = 0x100;
+/// Of EN 300 468, 6.1 and 6.2.33.3.
+const SERVICE: u8 = 0x48;
+const TELEVISION: u8 = 0x01;
+const RADIO: u8 = 0x0a;
+/// The byte in front of a text that says how it is written (annex A).
+const UTF_8: u8 = 0x15;
+/// A network that nobody is given, for temporary use (TS 101 162).
+const PRIVATE_NETWORK: u16 = 0xff01;
 
 impl Content {
     const fn stream_type(self) -> u8 {
@@ -79,11 +94,11 @@ impl Content {
 }
 
 impl Muxer {
-    /// A programme of these.
+    /// A programme of these, which receivers show as `name`, or as much of it as there is room for.
     ///
     /// # Panics
     /// When there are none, or more than a table can name here.
-    pub fn new(contents: &[Content]) -> Self {
+    pub fn new(contents: &[Content], name: &str) -> Self {
         assert!((1..=MEDIA_MAX).contains(&contents.len()), "a few streams");
         let (mut pictures, mut sound) = (0xe0, 0xc0);
         let streams = contents.iter().zip(FIRST_PID..).map(|(&content, pid)| {
@@ -103,7 +118,9 @@ impl Muxer {
             pmt.extend([stream.content.stream_type(), 0xe0 | high, low, 0xf0, 0]);
         }
         let pmt = sealed(&pmt);
-        Self { streams, pat, pmt, counters: [0; 2], clock, clock_at: None, tables_at: None }
+        let sdt = services(contents[clock], name);
+        let (clock_at, tables_at, services_at) = (None, None, None);
+        Self { streams, pat, pmt, sdt, counters: [0; 3], clock, clock_at, tables_at, services_at }
     }
 
     /// Writes a frame of stream `nth` behind `out`. Frames come in the order in which they are decoded.
@@ -113,7 +130,14 @@ impl Muxer {
         let due = |last: Option<u64>, each| last.is_none_or(|last| now >= last + each);
         if frame.begins && is_picture || due(self.tables_at, TABLES_EACH) {
             self.tables_at = Some(now);
-            self.write_tables(out);
+            let [pat, pmt, _] = &mut self.counters;
+            write_table(0, &self.pat, pat, out);
+            write_table(PMT_PID, &self.pmt, pmt, out);
+        }
+        if due(self.services_at, SERVICES_EACH) {
+            self.services_at = Some(now);
+            let [.., sdt] = &mut self.counters;
+            write_table(Pid::SDT.0, &self.sdt, sdt, out);
         }
         let mut clock = None;
         let is_newer = self.clock_at.is_none_or(|last| now > last);
@@ -137,18 +161,6 @@ impl Muxer {
         }
     }
 
-    fn write_tables(&mut self, out: &mut Vec<u8>) {
-        let [pat, pmt] = &mut self.counters;
-        for (pid, section, counter) in [(0, &self.pat, pat), (PMT_PID, &self.pmt, pmt)] {
-            let [high, low] = u16::to_be_bytes(pid);
-            let begin = out.len();
-            out.extend([SYNC, 0x40 | high, low, 0x10 | *counter, 0]);
-            out.extend(section);
-            out.resize(begin + PACKET, 0xff);
-            *counter = (*counter + 1) & 0x0f;
-        }
-    }
-
     /// A packet of the clock and nothing else, which its counter does not count.
     fn write_clock(&self, now: u64, out: &mut Vec<u8>) {
         let stream = &self.streams[self.clock];
@@ -159,6 +171,17 @@ impl Muxer {
         out.extend(clock_field(now));
         out.resize(begin + PACKET, 0xff);
     }
+}
+
+/// A section in a packet of its own.
+fn write_table(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
+    let [high, low] = pid.to_be_bytes();
+    let begin = out.len();
+    out.extend([SYNC, 0x40 | high, low, 0x10 | *counter, 0]);
+    out.extend(section);
+    assert!(out.len() <= begin + PACKET, "no table is longer than a packet");
+    out.resize(begin + PACKET, 0xff);
+    *counter = (*counter + 1) & 0x0f;
 }
 
 /// One packet with as much of `bytes` as fits, and what is left.
@@ -226,13 +249,70 @@ fn stamp(kind: u8, time: u64) -> [u8; 5] {
     field
 }
 
+/// What describes the only service (EN 300 468, 5.2.3, 6.2.33): pictures, or sound alone.
+fn services(content: Content, name: &str) -> Vec<u8> {
+    // Those below 32 and from 128 to 159 would be controls of the text.
+    let mut name: String = name.chars().filter(|one| !one.is_control()).collect();
+    name.truncate(name.floor_char_boundary(NAME_MAX));
+    // Nothing in front of it would make it Latin letters (annex A).
+    let text = if name.is_empty() { Vec::new() } else { [&[UTF_8], name.as_bytes()].concat() };
+    let kind = if content.is_pictures() { TELEVISION } else { RADIO };
+    let front = [SERVICE, 3 + text.len() as u8, kind, 0, text.len() as u8];
+    let descriptor = [&front[..], &text].concat();
+    let network = PRIVATE_NETWORK.to_be_bytes();
+    // Running, not scrambled, and nothing of what is on.
+    let service = [0, 1, 0xfc, 0x80, descriptor.len() as u8];
+    let head = [SDT_ACTUAL, 0xf0, 0, 0, 1, 0xc1, 0, 0, network[0], network[1], 0xff];
+    sealed(&[&head[..], &service, &descriptor].concat())
+}
+
 /// A section with its length and its sum.
 pub(super) fn sealed(section: &[u8]) -> Vec<u8> {
     let mut section = section.to_vec();
     let len = section.len() - 3 + 4;
-    section[1] = 0xb0 | (len >> 8) as u8;
+    section[1] = section[1] & 0xf0 | (len >> 8) as u8;
     section[2] = len as u8;
     let sum = crc(&section);
     section.extend(sum.to_be_bytes());
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_the_name_that_fits_in_one_packet() {
+        let long = "\u{e4}".repeat(300);
+        let names = [
+            ("", ""),
+            ("Evening news", "Evening news"),
+            ("\u{1f}two\r\n\u{8a}lines", "twolines"),
+            (&long, &long[..NAME_MAX]),
+        ];
+        for (name, shown) in names {
+            for (content, kind) in [(Content::H265, TELEVISION), (Content::Aac, RADIO)] {
+                let section = services(content, name);
+                assert!(section.len() <= PACKET - 5, "{name:?}: it fits in one packet");
+                assert_eq!(crc(&section), 0, "{name:?}: the sum is right");
+                assert_eq!(service(&section), (kind, shown), "{name:?}");
+            }
+        }
+    }
+
+    /// The kind and the name of the only service (EN 300 468, 5.2.3, 6.2.33).
+    fn service(section: &[u8]) -> (u8, &str) {
+        let loop_of_services = &section[11..section.len() - 4];
+        let descriptors = &loop_of_services[5..];
+        assert_eq!(usize::from(loop_of_services[4]), descriptors.len());
+        let [SERVICE, len, kind, 0, name_len, name @ ..] = descriptors else {
+            panic!("no service")
+        };
+        assert_eq!((usize::from(*len), usize::from(*name_len)), (3 + name.len(), name.len()));
+        let name = name.split_first().map_or(&[][..], |(how, name)| {
+            assert_eq!(*how, UTF_8);
+            name
+        });
+        (*kind, str::from_utf8(name).expect("whole letters"))
+    }
 }

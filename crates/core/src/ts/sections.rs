@@ -13,6 +13,8 @@ use super::{Packet, Pid};
 const PROGRAMMES_MAX: usize = 64;
 /// A PAT's or PMT's section is no longer (2.4.4.3, 2.4.4.8): three bytes and a length of 1,021.
 const LENGTH_MAX: usize = 1021;
+/// The table of the stream's own services (EN 300 468, table 2); others on its PID are of other streams.
+pub(super) const SDT_ACTUAL: u8 = 0x42;
 const STUFFING: u8 = 0xff;
 const PAT: Pid = Pid(0);
 

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::sections::Sections;
+use super::super::sections::{SDT_ACTUAL, Sections};
 use super::super::{PACKET, Packet, Pid, SYNC};
 
 /// Programmes whose streams are told.
@@ -15,8 +15,6 @@ pub(super) const STREAMS_MAX: usize = 32;
 /// Versions of the tables; of what comes after more changes parts begin without tables.
 pub(super) const TABLES_MAX: usize = 16;
 const PAT: Pid = Pid(0);
-/// The table of the stream's own services (table 2 there); others on that PID are of other streams.
-const SDT_ACTUAL: u8 = 0x42;
 
 /// One programme, as its newest table has it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ const VIDEO: u16 = 0x100;
 const TABLE: u16 = 0x1000;
 
 fn pat() -> Vec<u8> {
-    sealed(&[0, 0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (TABLE >> 8) as u8, TABLE as u8])
+    sealed(&[0, 0xb0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | (TABLE >> 8) as u8, TABLE as u8])
 }
 
 fn pmt(version: u8) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn pmt(version: u8) -> Vec<u8> {
     let video = [2, 0xe0 | high, low, 0xf0, 0];
     let sound = [3, 0xe1, 1, 0xf0, 0];
     let version = 0xc1 | version << 1;
-    let head = [2, 0, 0, 0, 1, version, 0, 0, 0xe0 | high, low, 0xf0, 0];
+    let head = [2, 0xb0, 0, 0, 1, version, 0, 0, 0xe0 | high, low, 0xf0, 0];
     sealed(&[&head[..], &video, &sound].concat())
 }
 

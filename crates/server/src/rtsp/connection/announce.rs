@@ -21,6 +21,8 @@ use crate::store::{self, Precondition, ResumeError, UploadError};
 pub(super) struct Announced {
     base: String,
     path: RequestPath,
+    /// How receivers will call it.
+    name: String,
     principal: Option<String>,
     media: Vec<Medium>,
     /// From the first SETUP on.
@@ -102,7 +104,8 @@ impl Connection {
         let media = media.map(|(track, media)| Medium { track, rate: rate_of(media), line: None });
         let (media, principal) = (media.collect(), principal.map(|one| one.name.clone()));
         let (id, is_recorded) = (None, false);
-        self.announced = Some(Announced { base, path, principal, media, id, is_recorded });
+        let name = name_of(&description, &path);
+        self.announced = Some(Announced { base, path, name, principal, media, id, is_recorded });
         Ok(Reply::new(Status::OK))
     }
 
@@ -268,7 +271,7 @@ impl Connection {
             from: self.peer,
             principal,
             rate,
-            assembly: Assembly::new(&used),
+            assembly: Assembly::new(&used, &announced.name),
             recording,
             sockets,
             channels: channels.iter().filter_map(is_report).collect(),
@@ -433,6 +436,16 @@ impl Announced {
 const RATE_MIN: u64 = 256_000;
 /// What is believed at most: 1 Gbit/s.
 const RATE_MAX: u64 = 1_000_000;
+
+/// How a service is called that is made of what was announced: by its announcement, else like the title that it becomes.
+fn name_of(description: &Description, path: &RequestPath) -> String {
+    // RFC 8866, 5.3, has a dash for none; ffmpeg says it in words.
+    let announced =
+        Some(description.name.trim()).filter(|name| !["", "-", "No Name"].contains(name));
+    let file = path.name().rsplit('/').next().unwrap_or_default();
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    announced.unwrap_or(stem).to_owned()
+}
 
 fn rate_of(media: &Media) -> Option<BitRate> {
     let kilobits = media.bandwidth.filter(|kilobits| (1..=RATE_MAX).contains(kilobits))?;
