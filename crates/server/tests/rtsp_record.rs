@@ -253,8 +253,20 @@ fn film_is_recorded(stage: &Stage, film: &Path, transport: &str) {
     let name = format!("{coding}-{transport}.ts");
     let (film, url) = (film.display().to_string(), stage.url(&name));
     let words = ["-v", "error", "-re", "-i", &film, "-c", "copy", "-f", "rtsp", "-rtsp_transport"];
-    said("ffmpeg", "ffmpeg", &[&words[..], &[transport, &url]].concat());
+    // Players call it as the announcement does, or like its file.
+    let (called, more) = match transport {
+        "tcp" => ("\u{201e}Evening\u{201c}", vec!["-metadata", "title=\u{201e}Evening\u{201c}"]),
+        _ => (name.trim_end_matches(".ts"), vec![]),
+    };
+    said("ffmpeg", "ffmpeg", &[&words[..], &[transport], &more, &[&url]].concat());
     has_no_gap(&stage.title(&name));
+    let file = stage.file(&name).display().to_string();
+    let show =
+        ["-v", "error", "-show_entries", "program_tags=service_name", "-of", "csv=p=0", &file];
+    let shown = said("ffprobe", "ffmpeg", &show);
+    // What stands in its table is separated by commas, and ended by one.
+    let shown = shown.lines().next().map(|line| line.trim_end_matches(','));
+    assert_eq!(shown, Some(called), "{transport}");
     let [came, sent] = [stage.file(&name), PathBuf::from(&film)].map(|file| sums(&file, "v:0"));
     assert_eq!(came.len(), PICTURES);
     assert!(came == sent, "{transport}: every picture as in the film");
