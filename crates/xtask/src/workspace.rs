@@ -68,7 +68,7 @@ impl Workspace {
 }
 
 /// What hangs fails by its own name, and does not keep a machine for hours. The longest step takes
-/// half of it on two cores.
+/// two thirds of it on two cores.
 const PATIENCE: &str = "60m";
 
 /// Prints and runs `command`; its failure is an error.

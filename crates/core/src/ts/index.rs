@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::framing::Framing;
+use super::sections::section_packets;
 use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp, splits_pes_times};
 use crate::units::{BitRate, MediaTime};
 
@@ -23,7 +24,6 @@ use pictures::{Picture, Pictures};
 use tables::{LastCounts, Watched};
 
 pub(super) use pictures::Codec;
-pub(super) use tables::packets as section_packets;
 
 pub use line::Run;
 pub use pictures::AccessKind;
@@ -616,9 +616,9 @@ impl Index {
     pub fn tables_before(&self, access: &Access) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(tables) = self.tables_at(access) {
-            tables::packets(&tables.pat, Pid(0), access.counts.pat, self.stride(), &mut out);
+            section_packets(&tables.pat, Pid(0), access.counts.pat, self.stride(), &mut out);
             let pmt = access.counts.pmt;
-            tables::packets(&tables.pmt, tables.pmt_pid, pmt, self.stride(), &mut out);
+            section_packets(&tables.pmt, tables.pmt_pid, pmt, self.stride(), &mut out);
         }
         out
     }

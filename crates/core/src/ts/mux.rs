@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::pes::write_stamp;
-use super::sections::{SDT_ACTUAL, crc};
+use super::sections::{SDT_ACTUAL, counted_packets, crc};
 use super::{PACKET, Pid, Pts, SYNC};
 use crate::rtp::gather::Frame;
 use crate::sdp::MEDIA_MAX;
@@ -31,7 +31,7 @@ pub struct Muxer {
     pat: Vec<u8>,
     pmt: Vec<u8>,
     sdt: Vec<u8>,
-    /// Counters of PAT, PMT and SDT.
+    /// Counters of the packets of PAT, PMT and SDT that came last.
     counters: [u8; 3],
     /// The stream that the clock comes with.
     clock: usize,
@@ -68,7 +68,7 @@ const CLOCK_EACH: u64 = 3_600 - 400;
 const SERVICES_EACH: u64 = 90_000;
 /// Bytes of a service's name: the whole section fits in one packet.
 const NAME_MAX: usize = 128;
-const PMT_PID: u16 = 0x1000;
+const PMT_PID: Pid = Pid(0x1000);
 const FIRST_PID: u16 = 0x100;
 /// Of EN 300 468, 6.1 and 6.2.33.3.
 const SERVICE: u8 = 0x48;
@@ -109,7 +109,7 @@ impl Muxer {
         let streams: Vec<_> = streams.collect();
         let clock = contents.iter().position(|content| content.is_pictures()).unwrap_or(0);
         // The only section of the only version (2.4.4.3, 2.4.4.8).
-        let [high, low] = PMT_PID.to_be_bytes();
+        let [high, low] = PMT_PID.0.to_be_bytes();
         let pat = sealed(&[0, 0xb0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | high, low]);
         let [high, low] = streams[clock].pid.to_be_bytes();
         let mut pmt = Vec::from([2, 0xb0, 0, 0, 1, 0xc1, 0, 0, 0xe0 | high, low, 0xf0, 0]);
@@ -131,13 +131,13 @@ impl Muxer {
         if frame.begins && is_picture || due(self.tables_at, TABLES_EACH) {
             self.tables_at = Some(now);
             let [pat, pmt, _] = &mut self.counters;
-            write_table(0, &self.pat, pat, out);
-            write_table(PMT_PID, &self.pmt, pmt, out);
+            counted_packets(&self.pat, Pid(0), pat, out);
+            counted_packets(&self.pmt, PMT_PID, pmt, out);
         }
         if due(self.services_at, SERVICES_EACH) {
             self.services_at = Some(now);
             let [.., sdt] = &mut self.counters;
-            write_table(Pid::SDT.0, &self.sdt, sdt, out);
+            counted_packets(&self.sdt, Pid::SDT, sdt, out);
         }
         let mut clock = None;
         let is_newer = self.clock_at.is_none_or(|last| now > last);
@@ -171,17 +171,6 @@ impl Muxer {
         out.extend(clock_field(now));
         out.resize(begin + PACKET, 0xff);
     }
-}
-
-/// A section in a packet of its own.
-fn write_table(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
-    let [high, low] = pid.to_be_bytes();
-    let begin = out.len();
-    out.extend([SYNC, 0x40 | high, low, 0x10 | *counter, 0]);
-    out.extend(section);
-    assert!(out.len() <= begin + PACKET, "no table is longer than a packet");
-    out.resize(begin + PACKET, 0xff);
-    *counter = (*counter + 1) & 0x0f;
 }
 
 /// One packet with as much of `bytes` as fits, and what is left.

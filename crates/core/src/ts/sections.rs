@@ -3,11 +3,11 @@
 //!
 //! Promise: a section is at most 1,024 bytes here, whatever it says of itself, and at most
 //! [`PROGRAMMES_MAX`] programmes are followed. It finds out where PMTs are and nothing else of what
-//! tables say. The tables of another PID can be followed by themselves.
+//! tables say. The tables of another PID can be followed by themselves. What it writes of a section begins with a packet.
 
 use alloc::vec::Vec;
 
-use super::{Packet, Pid};
+use super::{PACKET, Packet, Pid, SYNC};
 
 /// Programmes whose PMT is looked at; a stream over IP has one, a whole transponder twenty.
 const PROGRAMMES_MAX: usize = 64;
@@ -175,6 +175,39 @@ fn pmt_pids(section: &[u8]) -> Vec<Pid> {
     let programmes = entries.chunks_exact(4).filter(|entry| entry[..2] != [0, 0]);
     let pids = programmes.map(|entry| Pid(u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff));
     pids.take(PROGRAMMES_MAX).collect()
+}
+
+/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride` bytes each.
+pub(super) fn section_packets(
+    section: &[u8],
+    pid: Pid,
+    last: u8,
+    stride: usize,
+    into: &mut Vec<u8>,
+) {
+    let room = PACKET - 4;
+    // The pointer before the section: it begins at once.
+    let bytes: Vec<u8> = core::iter::once(0).chain(section.iter().copied()).collect();
+    let count = bytes.len().div_ceil(room);
+    for (nth, part) in bytes.chunks(room).enumerate() {
+        let before = (count - 1 - nth) as u8;
+        let starts = if nth == 0 { 0x40 } else { 0 };
+        // Times before packets (192) are zero, and so is parity behind them (204).
+        into.extend(core::iter::repeat_n(0, if stride == 192 { 4 } else { 0 }));
+        let [high, low] = pid.0.to_be_bytes();
+        let counter = last.wrapping_sub(before) & 0x0f;
+        into.extend([SYNC, high & 0x1f | starts, low, 0x10 | counter]);
+        into.extend(part);
+        into.extend(core::iter::repeat_n(0xff, room - part.len()));
+        into.extend(core::iter::repeat_n(0, if stride == 204 { 16 } else { 0 }));
+    }
+}
+
+/// The packets of `section` that go on behind `count`, which becomes that of the last one.
+pub(super) fn counted_packets(section: &[u8], pid: Pid, count: &mut u8, into: &mut Vec<u8>) {
+    let more = (section.len() + 1).div_ceil(PACKET - 4) as u8;
+    *count = (*count + more) & 0x0f;
+    section_packets(section, pid, *count, PACKET, into);
 }
 
 /// The sum of annex A; zero over a section with its own.

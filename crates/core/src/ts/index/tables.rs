@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::super::sections::{SDT_ACTUAL, Sections};
-use super::super::{PACKET, Packet, Pid, SYNC};
+use super::super::{Packet, Pid};
 
 /// Programmes whose streams are told.
 pub(super) const PROGRAMMES_MAX: usize = 64;
@@ -274,30 +274,4 @@ fn pid_of(high: u8, low: u8) -> Pid {
 
 fn length_of(high: u8, low: u8) -> usize {
     usize::from(u16::from_be_bytes([high, low]) & 0x0fff)
-}
-
-/// The packets of `section`, of which the last one counts `last`; appended to `into`, `stride` bytes each.
-pub(in crate::ts) fn packets(
-    section: &[u8],
-    pid: Pid,
-    last: u8,
-    stride: usize,
-    into: &mut Vec<u8>,
-) {
-    let room = PACKET - 4;
-    // The pointer before the section: it begins at once.
-    let bytes: Vec<u8> = core::iter::once(0).chain(section.iter().copied()).collect();
-    let count = bytes.len().div_ceil(room);
-    for (nth, part) in bytes.chunks(room).enumerate() {
-        let before = (count - 1 - nth) as u8;
-        let starts = if nth == 0 { 0x40 } else { 0 };
-        // Times before packets (192) are zero, and so is parity behind them (204).
-        into.extend(core::iter::repeat_n(0, if stride == 192 { 4 } else { 0 }));
-        let [high, low] = pid.0.to_be_bytes();
-        let counter = last.wrapping_sub(before) & 0x0f;
-        into.extend([SYNC, high & 0x1f | starts, low, 0x10 | counter]);
-        into.extend(part);
-        into.extend(core::iter::repeat_n(0xff, room - part.len()));
-        into.extend(core::iter::repeat_n(0, if stride == 204 { 16 } else { 0 }));
-    }
 }

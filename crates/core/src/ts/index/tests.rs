@@ -40,8 +40,8 @@ fn title(base: u64, packets: u64) -> Vec<u8> {
         };
         let mut one = Vec::new();
         match nth % 50 {
-            0 => tables::packets(&pat(), Pid(0), count(0), 188, &mut one),
-            1 => tables::packets(&pmt(0), Pid(TABLE), count(1), 188, &mut one),
+            0 => section_packets(&pat(), Pid(0), count(0), 188, &mut one),
+            1 => section_packets(&pmt(0), Pid(TABLE), count(1), 188, &mut one),
             place => {
                 let pcr = (nth % 10 == 3).then(|| law(base, nth * 188 + PCR_BYTE));
                 let mut packet = packet(VIDEO, count(2), pcr);

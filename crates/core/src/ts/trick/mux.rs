@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::index::section_packets;
+use super::super::sections::counted_packets;
 use super::super::{
     PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, clock_packet, map_pes_times, mark_discontinuous,
     pes_times, set_continuity, set_pcr, set_pes_time,
@@ -295,13 +295,6 @@ fn byte_ticks(byte: u64, rate: BitRate) -> MediaTime {
 fn place_before(time: MediaTime, rate: BitRate) -> u64 {
     let places = u128::from(time.0) * u128::from(rate.0) / (27_000_000 * 8 * PACKET as u128);
     u64::try_from(places).unwrap_or(u64::MAX)
-}
-
-/// The packets of `section` that go on behind `count`, which becomes that of the last one.
-fn counted_packets(section: &[u8], pid: Pid, count: &mut u8, into: &mut Vec<u8>) {
-    let packets = (section.len() + 1).div_ceil(PACKET - 4) as u8;
-    *count = (*count + packets) & 0x0f;
-    section_packets(section, pid, *count, PACKET, into);
 }
 
 /// Rounds down.

@@ -3,9 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::super::index::section_packets;
 use super::super::packet::tests::packet;
-use super::super::sections::crc;
+use super::super::sections::{crc, section_packets};
 use super::super::{
     Continuity, Index, Indexer, PACKET, PCR_BYTE, Packet, Pcr, Pid, add_to_pes_times, pes_times,
 };

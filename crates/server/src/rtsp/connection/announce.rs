@@ -442,7 +442,7 @@ fn name_of(description: &Description, path: &RequestPath) -> String {
     // RFC 8866, 5.3, has a dash for none; ffmpeg says it in words.
     let announced =
         Some(description.name.trim()).filter(|name| !["", "-", "No Name"].contains(name));
-    let file = path.name().rsplit('/').next().unwrap_or_default();
+    let file = path.segments().last().unwrap_or_default();
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     announced.unwrap_or(stem).to_owned()
 }
