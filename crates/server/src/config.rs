@@ -5,6 +5,7 @@
 //! nothing else: no layers, no environment. What only the host can tell (the size of the memory, the
 //! speed of the link, the kind of disk) stays [`Auto`] here and is found out at start.
 
+pub mod address;
 pub mod error;
 pub mod pattern;
 pub mod placement;
@@ -67,8 +68,8 @@ impl<T> Auto<T> {
 pub struct Config {
     /// Listening, and the limits of requests.
     pub http: Http,
-    /// Where metrics and status are served; `None` is nowhere but on a loopback `http.address`.
-    pub admin: Option<SocketAddr>,
+    /// Where metrics and status are served.
+    pub admin: Admin,
     /// The disks, at least one once a directory is known.
     pub volumes: Vec<Volume>,
     /// What the server may hold.
@@ -130,6 +131,15 @@ pub struct Http {
     pub idle_timeout: Nanos,
     /// Time that running deliveries have to end after SIGTERM.
     pub drain_limit: Nanos,
+}
+
+/// Where metrics and status are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Admin {
+    /// An address of their own, if any.
+    pub address: Option<SocketAddr>,
+    /// Whether they are served at the addresses of [`Http`] too.
+    pub on_http: bool,
 }
 
 /// One disk's directory.

@@ -2,7 +2,7 @@
 //!
 //! Promise: looking costs the real-time threads nothing, as they only write counters that anybody
 //! may read; every name ends in its unit. It keeps no history: that is Prometheus' work. Where it is
-//! served is decided by whoever binds the listeners: the admin address, and loopback addresses.
+//! served is decided by whoever binds the listeners: at the admin address, elsewhere only on demand.
 
 mod capacity;
 mod exposition;

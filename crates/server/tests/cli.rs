@@ -61,7 +61,11 @@ impl Served {
         for (name, bytes) in titles {
             fs::write(media.join(name), bytes).expect("a title");
         }
-        let text = format!("[admin]\naddress = \"off\"\n[memory]\narena = \"64 MiB\"\n{config}");
+        let figures = match config.contains("[admin]") {
+            true => "",
+            false => "[admin]\naddress = \"off\"\non_http = true\n",
+        };
+        let text = format!("{figures}[memory]\narena = \"64 MiB\"\n{config}");
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
         let (server, said, url) = start(address, more, dir.path());
         Self { server, said, url, dir, _turn: turn }
@@ -86,7 +90,13 @@ impl Served {
     }
 
     fn ask(&self, target: &str) -> String {
-        let mut stream = TcpStream::connect(self.address()).expect("a connection");
+        ask(self.address(), target)
+    }
+}
+
+fn ask(address: &str, target: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    {
         write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .expect("a request");
         let mut answer = Vec::new();
@@ -177,7 +187,8 @@ fn wrong_arguments_end_with_2_and_say_what_to_write() {
         (&["serve"], "name a directory"),
         (&["serve", "/nowhere/at/all"], "is not a directory"),
         (&["serve", "/", "--http", "here"], "here"),
-        (&["serve", "/", "--rtsp", "8554"], "8554"),
+        (&["serve", "/", "--rtsp", "8554x"], "8554x"),
+        (&["serve", "/", "--admin", "on"], "\":8080\""),
         (&["get", "ftp://h/a"], "write it like http://"),
         (&["get", "http://127.0.0.1:9/"], "-o FILE"),
         (&["get", "http://127.0.0.1:9/a", "--rate", "8 mbit/s"], "did you mean \"Mbit/s\"?"),
@@ -384,7 +395,7 @@ fn a_server_without_room_is_told_apart_by_3() {
 }
 
 #[test]
-fn figures_are_served_on_a_loopback_address() {
+fn figures_are_served_with_the_titles_where_the_configuration_says_so() {
     let served = Served::new("", &[("a.bin", &content(10_000))]);
     assert!(served.ask("/metrics").contains("\ntactus_streams_started_total "));
     assert!(served.ask("/api/v1/status").contains("\"version\""));
@@ -415,15 +426,79 @@ fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
     assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
 }
 
+/// What the server says about itself.
+const FIGURES: [&str; 7] = [
+    "/metrics",
+    "/api/v1/status",
+    "/api/v1/sessions",
+    "/api/v1/capacity",
+    "/api/v1/recordings",
+    "/api/v1/channels",
+    "/api/v1/classes",
+];
+
 /// Row C03: metrics from outside: not listening.
 #[test]
 fn c03_figures_are_not_served_to_the_network() {
-    let served = Served::on("0.0.0.0:0", &[], "", &[("a.bin", &content(10_000))]);
+    let off = "[admin]\naddress = \"off\"\n";
+    let served = Served::on("0.0.0.0:0", &[], off, &[("a.bin", &content(10_000))]);
     assert!(served.said[1].contains("nowhere"), "{:?}", served.said);
-    for path in ["/metrics", "/api/v1/status", "/api/v1/capacity"] {
+    for path in FIGURES {
         assert!(served.ask(path).starts_with("HTTP/1.1 404 "), "{path}");
     }
     assert!(served.ask("/a.bin?rate=max").starts_with("HTTP/1.1 200 "));
+}
+
+/// A proxy on this machine comes from a loopback address, and whoever reaches the proxy would read them.
+#[test]
+fn w13_a_loopback_address_does_not_serve_figures_with_the_titles() {
+    for (config, more, own) in [
+        ("[admin]\naddress = \"off\"\n", &["--uploads"][..], false),
+        ("[admin]\naddress = \"127.0.0.1:0\"\n", &[][..], true),
+        ("[admin]\naddress = \"off\"\n", &["--admin", "127.0.0.1:0"], true),
+        ("[admin]\naddress = \"127.0.0.1:0\"\n", &["--admin", "off"], false),
+    ] {
+        let served = Served::on("127.0.0.1:0", more, config, &[("a.bin", &content(10_000))]);
+        for path in FIGURES {
+            let status = served.ask(path)[9..12].to_owned();
+            // Where titles may be changed, a token opens some of them.
+            assert!(["401", "404"].contains(&status.as_str()), "{path} {status}");
+        }
+        let at = served.said[1].strip_prefix("Metrics and status at http://");
+        assert_eq!(at.is_some(), own, "{:?}", served.said);
+        let Some(at) = at.and_then(|at| at.strip_suffix("/metrics")) else { continue };
+        for path in FIGURES {
+            assert!(ask(at, path).starts_with("HTTP/1.1 200 "), "{path}");
+        }
+        assert!(ask(at, "/a.bin").starts_with("HTTP/1.1 404 "), "no title is served there");
+    }
+}
+
+#[test]
+fn w10_addresses_are_taken_without_a_host_and_by_the_name_of_this_machine() {
+    for (http, shown, reached) in [
+        (":0", "[::]", &["127.0.0.1", "[::1]"][..]),
+        ("0", "127.0.0.1", &["127.0.0.1"]),
+        ("localhost:0", "127.0.0.1", &["127.0.0.1"]),
+    ] {
+        let served = Served::on(http, &["--rtsp", http, "--admin", http], "", &[]);
+        assert!(served.url.starts_with(&format!("http://{shown}:")), "{}", served.url);
+        let (_, port) = served.address().rsplit_once(':').expect("a port");
+        for host in reached {
+            assert!(ask(&format!("{host}:{port}"), "/").starts_with("HTTP/1.1 200 "), "{host}");
+        }
+        assert!(served.said[1].starts_with(&format!("RTSP at rtsp://{shown}:")), "{http}");
+    }
+    let keys = "[http]\naddress = [\"localhost:0\", \"0\"]\n[admin]\naddress = \":0\"\n\
+                [rtsp]\naddress = \"localhost:0\"\n";
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    for text in [keys, "[http]\naddress = 8080\n"] {
+        fs::write(&file, text).expect("a configuration");
+        let file = file.to_str().expect("a plain name");
+        let checked = tactus(&["serve", "/", "--check-config", "--config", file]);
+        assert_eq!(code(&checked), 0, "{}", err(&checked));
+    }
 }
 
 #[test]

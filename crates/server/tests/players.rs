@@ -38,6 +38,8 @@ struct Title {
 struct Stage {
     server: Child,
     base: String,
+    /// Where its metrics are.
+    figures: String,
     dir: tempfile::TempDir,
     /// How often its metrics were asked for.
     looks: AtomicU64,
@@ -62,17 +64,17 @@ impl Stage {
             run("curl", "curl", args).out != "503"
         };
         let mut tries = 0;
-        let (server, base) = loop {
-            let (mut server, base) = start(&titles);
+        let (server, base, figures) = loop {
+            let (mut server, base, figures) = start(&titles);
             tries += 1;
             if fits(&base) || tries == 5 {
-                break (server, base);
+                break (server, base, figures);
             }
             server.kill().expect("the server runs until it is killed");
             server.wait().expect("a killed server ends");
         };
         // One look: whether it fits.
-        Self { server, base, dir, looks: AtomicU64::new(1), _turn: turn }
+        Self { server, base, figures, dir, looks: AtomicU64::new(1), _turn: turn }
     }
 
     fn url(&self, title: &Title) -> String {
@@ -89,7 +91,7 @@ impl Stage {
 
     /// Requests that the server has understood, this one not among them.
     fn requests(&self) -> u64 {
-        let metrics = run("curl", "curl", ["-sS", "--fail", &format!("{}/metrics", self.base)]).out;
+        let metrics = run("curl", "curl", ["-sS", "--fail", &self.figures]).out;
         let name = "tactus_http_requests_total ";
         let count = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
         // Each look is a request itself.
@@ -115,33 +117,28 @@ impl Drop for Stage {
     }
 }
 
-/// A server of `titles`, and its address.
-fn start(titles: &Path) -> (Child, String) {
+/// A server of `titles`, its address, and the URL of its metrics.
+fn start(titles: &Path) -> (Child, String, String) {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
         .arg("serve")
         .arg(titles)
-        .args(["--http", "127.0.0.1:0"])
+        .args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the server starts");
     let mut said = BufReader::new(server.stdout.take().expect("a pipe")).lines();
-    let base = said
-        .by_ref()
-        .map_while(Result::ok)
-        .find_map(|line| {
-            let from = line.find("http://127.0.0.1:")?;
-            let end = line[from..].find(|c: char| c.is_whitespace() || c == '`' || c == '"');
-            Some(
-                line[from..from + end.unwrap_or(line.len() - from)]
-                    .trim_end_matches('/')
-                    .to_owned(),
-            )
-        })
-        .expect("`tactus serve` prints the address that it listens on");
+    let mut url = || {
+        let mut lines = said.by_ref().map_while(Result::ok);
+        let line = lines.find(|line| line.contains("http://127.0.0.1:"));
+        let line = line.expect("`tactus serve` prints the addresses that it listens on");
+        let from = line.find("http://").expect("it was found");
+        line[from..].trim_end_matches('/').to_owned()
+    };
+    let (base, figures) = (url(), url());
     // The pipe stays open and empty for as long as the server runs.
     std::thread::spawn(move || said.for_each(drop));
-    (server, base)
+    (server, base, figures)
 }
 
 /// What a player wrote to standard output and to standard error.

@@ -23,6 +23,8 @@ const CLIENT_SECONDS_MAX: &str = "120";
 struct Stage {
     server: Child,
     port: u16,
+    /// Where its figures are.
+    figures: String,
     token: String,
     dir: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -40,7 +42,8 @@ impl Stage {
         let (server, said) = start(dir.path(), port);
         let token = said.iter().find_map(|line| line.strip_prefix("Uploads with the token "));
         let token = token.expect("the token is printed when it is made").to_owned();
-        Self { server, port, token, dir, _turn: turn }
+        let figures = figures(&said);
+        Self { server, port, figures, token, dir, _turn: turn }
     }
 
     fn url(&self, path: &str) -> String {
@@ -53,6 +56,7 @@ impl Stage {
         self.server.wait().expect("a killed server ends");
         let (server, said) = start(self.dir.path(), self.port);
         self.server = server;
+        self.figures = figures(&said);
         assert!(
             !said.join("\n").contains(&self.token),
             "it is printed only when it is made: {said:?}"
@@ -85,13 +89,22 @@ impl Stage {
     }
 }
 
+/// Where metrics and status are, by what it said.
+fn figures(said: &[String]) -> String {
+    let place = |line: &String| {
+        let place = line.strip_prefix("Metrics and status at http://")?;
+        Some(place.strip_suffix("/metrics")?.to_owned())
+    };
+    said.iter().find_map(place).expect("it says where its figures are")
+}
+
 /// What it says is logged as fully as it can.
 fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
     let log = fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
         .arg("serve")
         .arg(dir.join("titles"))
-        .args(["--uploads", "--http", &format!("127.0.0.1:{port}")])
+        .args(["--uploads", "--http", &format!("127.0.0.1:{port}"), "--admin", "127.0.0.1:0"])
         .env("TACTUS_LOG", "trace")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -316,7 +329,7 @@ fn what_is_not_what_was_stored_is_not_served_and_verify_names_it() {
     let (code, status, body) = get("/changed.ts");
     assert_eq!((code, status.ends_with("200")), (Some(18), true), "{status}");
     assert!(body.len() < 700_000 && bytes.starts_with(&body), "{} bytes", body.len());
-    let metrics = run("curl", ["-sS", &stage.url("/metrics")]);
+    let metrics = run("curl", ["-sS", &format!("http://{}/metrics", stage.figures)]);
     let has =
         |line: &str| assert!(metrics.lines().any(|each| each == line), "no {line}\n{metrics}");
     has("tactus_blocks_damaged_total{volume=\"/\"} 1");
@@ -338,7 +351,7 @@ fn a_recording_that_the_server_s_death_cuts_off_is_a_title_after_the_next_start(
     let mut pipe = source.stdin.take().expect("a pipe");
     pipe.write_all(&bytes).expect("curl takes it");
     let durable = || {
-        let mut stream = TcpStream::connect(("127.0.0.1", stage.port)).expect("it is served");
+        let mut stream = TcpStream::connect(&stage.figures).expect("it is served");
         let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("a request");
         let mut answer = String::new();

@@ -96,7 +96,8 @@ impl Program {
             "[http]\n\
              address = \"127.0.0.1:0\"\n\n\
              [admin]\n\
-             address = \"off\"\n\n\
+             address = \"off\"\n\
+             on_http = true\n\n\
              [memory]\n\
              arena = \"24 MiB\"\n\
              streams_max = 64\n\

@@ -177,7 +177,7 @@ impl Server {
         fs::write(folder.join("token"), TOKEN).expect("a token");
         let mut text = String::from(
             "[http]\naddress = \"127.0.0.1:0\"\nconnections_per_address_max = 4096\n\
-             [admin]\naddress = \"off\"\n\
+             [admin]\naddress = \"off\"\non_http = true\n\
              [memory]\narena = \"64 MiB\"\nstreams_max = 64\n\
              [[upload.principal]]\nname = \"somebody\"\ntoken_file = \"token\"\n",
         );

@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::{Failure, serve};
-use crate::config::Config;
+use crate::config::{Config, address};
 use crate::media::demo::{self, DemoTitle};
 
 /// Serves sample titles, to look at it
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus demo
-  tactus demo --http 0.0.0.0:8080 --dir /tmp/titles
+  tactus demo --http :8080 --dir /tmp/titles
 
 The titles (about 350 MB) are laid down in --dir, by default $XDG_CACHE_HOME/tactus/demo or
 ~/.cache/tactus/demo, and kept for the next time.")]
 pub(super) struct Demo {
     /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address::parse)]
     http: SocketAddr,
     /// Where the titles are laid down
     #[arg(long, value_name = "DIR")]
@@ -54,9 +54,9 @@ impl Demo {
             config.rtsp.addresses = vec![RTSP];
         }
         let is_rtsp = !config.rtsp.addresses.is_empty();
-        serve::run(config, None, |addresses| {
+        serve::run(config, None, |addresses, admin| {
             if let Some(address) = addresses.first() {
-                print!("{}", invitation(&titles, *address, is_rtsp));
+                print!("{}", invitation(&titles, *address, is_rtsp, admin));
             }
         })
     }
@@ -73,7 +73,12 @@ fn cache_dir() -> Option<PathBuf> {
 }
 
 /// What to type next.
-fn invitation(titles: &[DemoTitle], address: SocketAddr, is_rtsp: bool) -> String {
+fn invitation(
+    titles: &[DemoTitle],
+    address: SocketAddr,
+    is_rtsp: bool,
+    admin: Option<SocketAddr>,
+) -> String {
     let mut text = String::from("\n");
     let name = |title: &DemoTitle| {
         title.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -89,7 +94,9 @@ fn invitation(titles: &[DemoTitle], address: SocketAddr, is_rtsp: bool) -> Strin
             text += &format!("  ffplay rtsp://{RTSP}/{}\n", name(title));
         }
         text += &format!("\n  as fast as it goes:   curl -o /dev/null '{url}?rate=max'\n");
-        text += &format!("  what would still fit: curl http://{address}/api/v1/capacity\n");
+        if let Some(admin) = admin {
+            text += &format!("  what would still fit: curl http://{admin}/api/v1/capacity\n");
+        }
     }
     text += "\nCtrl-C ends it.\n";
     text
@@ -107,7 +114,10 @@ mod tests {
             rate: BitRate(3_750_000),
             duration: SECOND.times(600),
         };
-        let text = invitation(&[title], "127.0.0.1:8080".parse().unwrap(), true);
+        let [address, admin] =
+            ["127.0.0.1:8080", "127.0.0.1:9464"].map(|text| text.parse().unwrap());
+        let text = invitation(&[title], address, true, Some(admin));
+        assert!(text.contains("curl http://127.0.0.1:9464/api/v1/capacity"), "{text}");
         assert!(text.contains("ffplay rtsp://127.0.0.1:8554/a.ts"), "{text}");
         assert!(text.contains("a.ts") && text.contains("3.75 Mbit/s for 10 min"), "{text}");
         for player in ["curl", "ffplay", "vlc"] {

@@ -4,7 +4,8 @@
 //! end no new connection is taken, running deliveries may finish within the drain limit, and then the
 //! rest is stopped.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl House {
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
         let rtsp_listeners = config.rtsp.addresses.iter().map(|address| bind_rtsp(*address));
         let rtsp_listeners = rtsp_listeners.collect::<Result<Vec<_>>>()?;
-        let admin = match config.admin {
+        let admin = match config.admin.address {
             Some(address) => admin_listener(address)?,
             None => None,
         };
@@ -146,9 +147,10 @@ impl House {
         self.rtsp_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// Where metrics and status are served, if anywhere of their own.
+    /// Where metrics and status are served, if anywhere.
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+        let own = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
+        own.or_else(|| self.config.admin.on_http.then(|| self.addresses().first().copied())?)
     }
 
     /// Whether titles can be put here.
@@ -204,15 +206,17 @@ impl House {
         let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
             Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))
         };
-        // Row C03: figures only where nobody from outside can ask.
-        let open = site(Arc::new(Guide(channels.clone())), Some(store.clone()));
-        let local = site(Arc::clone(&figures), Some(store));
+        // Row C03: who watches what is told at an address of its own. A proxy on this machine is no
+        // reason to tell it: whoever reaches the proxy would see it.
+        let public: Arc<dyn Internal> = match self.config.admin.on_http {
+            true => Arc::clone(&figures),
+            false => Arc::new(Guide(channels.clone())),
+        };
+        let public = site(public, Some(store));
         let admin = site(figures, None);
         let mut serving = JoinSet::new();
         for listener in self.listeners {
-            let is_local = listener.local_addr()?.ip().is_loopback();
-            let site = if is_local { &local } else { &open };
-            serving.spawn(http::serve(listen(listener)?, Arc::clone(site)));
+            serving.spawn(http::serve(listen(listener)?, Arc::clone(&public)));
         }
         if let Some(listener) = self.admin {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));
@@ -225,7 +229,7 @@ impl House {
         if let Some(rtsp) = &self.rtsp {
             rtsp.stop();
         }
-        for site in [&open, &local, &admin] {
+        for site in [&public, &admin] {
             site.stop();
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
@@ -238,7 +242,7 @@ impl House {
             rtsp.close().await;
         }
         forgetting.abort();
-        drop((open, local, admin));
+        drop((public, admin));
         if let Some(recordings) = recordings {
             recordings.close().await;
         }
@@ -293,22 +297,37 @@ fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| {
+    listener(address).with_context(|| {
         format!("cannot listen on {address}; is another server there? choose another with --http")
     })
 }
 
 fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| {
+    listener(address).with_context(|| {
         format!("cannot listen on {address}; is another server there? change [rtsp] address")
     })
+}
+
+/// All interfaces are those of IPv4 too, also on a host without IPv6.
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
+        }
+        listener => listener,
+    }
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL].into_iter().any(|no| errno == Some(no))
 }
 
 /// The default admin address may be taken by another Tactus on this machine: that is no reason not to
 /// serve titles, so it is said and left out. A configured one must be had.
 fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
-    let is_default = Config::unconfigured().admin == Some(address);
-    match TcpListener::bind(address) {
+    let is_default = Config::unconfigured().admin.address == Some(address);
+    match listener(address) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if is_default && error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(anyhow::Error::new(error)

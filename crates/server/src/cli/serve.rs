@@ -14,20 +14,23 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
 use super::{Failure, token};
-use crate::config::{Config, ConfigFile, Principal, Token, Volume};
+use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus serve /srv/media                              on http://127.0.0.1:8080/
-  tactus serve /srv/media --http 0.0.0.0:8080          open to the network
-  tactus serve /srv/media --rtsp 0.0.0.0:8554          for players of RTSP too
+  tactus serve /srv/media --http :8080                 open to the network
+  tactus serve /srv/media --rtsp :8554                 for players of RTSP too
   tactus serve /srv/media --uploads                    take uploads, with a token
   tactus serve --config /etc/tactus.toml               as configured
   tactus serve --config tactus.toml --check-config     only check the file
 
 Every title goes at its own rate. Clients may ask for another: ?rate=8.8M, ?rate=max.
-What does not fit is refused with 503, by RTSP with 453; GET /api/v1/capacity says what would still fit.
+What does not fit is refused with 503, by RTSP with 453; GET /api/v1/capacity at the address of metrics
+says what would still fit.
+
+ADDR is 127.0.0.1:8080, [::1]:8080, localhost:8080 or 8080 for this machine only, :8080 for all interfaces.
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
@@ -41,11 +44,14 @@ pub(super) struct Serve {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address::parse)]
     http: Vec<SocketAddr>,
     /// Address to listen on for RTSP; may be repeated; players know port 8554 [default: none]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address::parse)]
     rtsp: Vec<SocketAddr>,
+    /// Address of metrics and status, or "off" [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDR", value_parser = admin)]
+    admin: Option<AdminAddress>,
     /// Take uploads, with a token of their own; it is printed when it is made
     #[arg(long)]
     uploads: bool,
@@ -65,7 +71,7 @@ impl Serve {
             true => Some(allow_uploads(&mut config)?),
             false => None,
         };
-        run(config, file, |_| {
+        run(config, file, |_, _| {
             if let Some(own) = own {
                 print!("{}", invitation(&own));
             }
@@ -98,7 +104,21 @@ impl Serve {
         if !self.rtsp.is_empty() {
             config.rtsp.addresses.clone_from(&self.rtsp);
         }
+        if let Some(AdminAddress(address)) = self.admin {
+            config.admin.address = address;
+        }
         Ok((config, file))
+    }
+}
+
+/// An address, or none for "off".
+#[derive(Clone, Copy, Debug)]
+struct AdminAddress(Option<SocketAddr>);
+
+fn admin(text: &str) -> Result<AdminAddress, String> {
+    match text {
+        "off" => Ok(AdminAddress(None)),
+        _ => address::parse(text).map(|address| AdminAddress(Some(address))),
     }
 }
 
@@ -132,11 +152,12 @@ fn invitation(own: &token::Own) -> String {
     }
 }
 
-/// Serves `config`, of which `file` may be read again; `greet` is called with the addresses once they are bound and printed.
+/// Serves `config`, of which `file` may be read again; `greet` is called with the addresses
+/// and that of the metrics once they are bound and printed.
 pub(super) fn run(
     config: Config,
     file: Option<ConfigFile>,
-    greet: impl FnOnce(&[SocketAddr]),
+    greet: impl FnOnce(&[SocketAddr], Option<SocketAddr>),
 ) -> Result<(), Failure> {
     super::log();
     let volumes = config.volumes.clone();
@@ -154,7 +175,7 @@ pub(super) fn run(
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
         eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
     }
-    greet(&addresses);
+    greet(&addresses, house.admin_address());
     runtime.block_on(async {
         let end = signals()?;
         house.serve(end).await
@@ -182,13 +203,10 @@ fn announce(
     }
     match admin {
         Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
-        None => match addresses.iter().find(|address| address.ip().is_loopback()) {
-            Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
-            None => line("Metrics and status nowhere: [admin] address is off or taken".into()),
-        },
+        None => line("Metrics and status nowhere: [admin] address is off or taken".into()),
     }
     if addresses.iter().all(|address| address.ip().is_loopback()) {
-        line("Only this machine can connect; --http 0.0.0.0:8080 opens it to the network".into());
+        line("Only this machine can connect; --http :8080 opens it to the network".into());
     }
     drop(out.flush());
 }

@@ -33,8 +33,8 @@ use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
 use super::written::{Checked, PLAIN_NAME, in_range, is_plain_name, number, quantity, unless_off};
 use super::{
-    Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Principal, Rate,
-    RateClass, SlowReader, Token, Upload, Volume,
+    Admin, Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Principal,
+    Rate, RateClass, SlowReader, Token, Upload, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
@@ -135,18 +135,22 @@ fn http(raw: raw::Http) -> Checked<Http> {
     })
 }
 
-fn admin(raw: raw::Admin) -> Checked<Option<SocketAddr>> {
-    let Some(written) = raw.address else {
-        return Ok(Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)));
-    };
-    let span = written.span();
-    match written.into_inner() {
-        Switch::Off => Ok(None),
-        Switch::Value(text) => address(&text, span).map(Some),
-        Switch::Auto | Switch::Max => {
-            Err(Mistake::at(span, "write an address like \"127.0.0.1:9464\", or \"off\""))
+fn admin(raw: raw::Admin) -> Checked<Admin> {
+    let own = match raw.address {
+        None => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)),
+        Some(written) => {
+            let span = written.span();
+            match written.into_inner() {
+                Switch::Off => None,
+                Switch::Value(text) => Some(address(&text, span)?),
+                Switch::Auto | Switch::Max => {
+                    let message = "write an address like \"127.0.0.1:9464\", or \"off\"";
+                    return Err(Mistake::at(span, message));
+                }
+            }
         }
-    }
+    };
+    Ok(Admin { address: own, on_http: raw.on_http.unwrap_or(false) })
 }
 
 fn volumes(raw: Vec<raw::Volume>, base: &Path) -> Checked<Vec<Volume>> {
@@ -448,11 +452,7 @@ fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {
 }
 
 fn address(text: &str, span: Range<usize>) -> Checked<SocketAddr> {
-    text.parse().map_err(|_| {
-        let message =
-            format!("{text:?} is not an address; write it like \"0.0.0.0:8080\" or \"[::]:8080\"");
-        Mistake::at(span, message)
-    })
+    super::address::parse(text).map_err(|message| Mistake::at(span, message))
 }
 
 /// A quantity that `fits`, or `"auto"`.

@@ -82,6 +82,7 @@ pub struct Http {
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Admin {
     pub address: Placed<Switch<String>>,
+    pub on_http: Option<bool>,
 }
 
 /// `[[volume]]`: one disk's directory.
@@ -459,6 +460,11 @@ impl<'de> Deserialize<'de> for OneOrMore {
 
             fn visit_str<E: de::Error>(self, one: &str) -> Result<OneOrMore, E> {
                 Ok(OneOrMore(vec![one.into()]))
+            }
+
+            /// A port alone is an address, too.
+            fn visit_i64<E: de::Error>(self, one: i64) -> Result<OneOrMore, E> {
+                Ok(OneOrMore(vec![one.to_string()]))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore, A::Error> {

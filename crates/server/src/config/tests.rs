@@ -98,7 +98,10 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
             "[link]\nrate = \"1000001 Mbit/s\"\n",
             "t.toml:2:8: 1000.001 Gbit/s does not fit: a link has 100 kbit/s to 1 Tbit/s",
         ),
-        ("[http]\naddress = \"here\"\n", "t.toml:2:11: \"here\" is not an address; write it like"),
+        (
+            "[http]\naddress = \"here\"\n",
+            "t.toml:2:11: \"here\" is not an address to listen on; write",
+        ),
         (
             "[http]\nfields_max = 0\n",
             "t.toml:2:14: 0 is out of range; write a value from 8 to 1000",

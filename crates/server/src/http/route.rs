@@ -11,7 +11,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::Uploads;
-use super::{Store, listing, seek, title, tus, uploads};
+use super::{Store, channels, classes, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault};
 
 /// The methods that are served where directories are shown; elsewhere all but the last.
@@ -88,6 +88,12 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
         return Answer::Short(response);
     }
     let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
+    if let Some(uploads) = &store.uploads
+        && (channels::is_here(path) || classes::is_here(path))
+        && let Err(refused) = uploads.principal(&request.fields)
+    {
+        return Answer::Short(refused.response);
+    }
     if let Some(volume) = store.catalogue.volume_at(path)
         && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
     {
@@ -99,8 +105,18 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
             Answer::Short(list(store, request, path, query, directory).await)
         }
         Ok(Found::Directory(_)) => Answer::Short(redirect(path, query)),
+        Err(OpenFault::NotFound) if is_figure(&written) => {
+            let text = "metrics and status are at the address of [admin]; `on_http = true` there \
+                        serves them here, too";
+            Answer::Short(Response::text(404, text))
+        }
         Err(fault) => Answer::Short(not_served(fault)),
     }
+}
+
+/// Whether somebody looks for what the server says about itself.
+fn is_figure(path: &str) -> bool {
+    path == "/metrics" || path.starts_with("/api/v1/")
 }
 
 async fn list(
