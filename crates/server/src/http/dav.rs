@@ -5,7 +5,10 @@
 //! bodies that are read ([`XML_BYTES_MAX`]), the properties that one may name, the entries of a listing
 //! and the bytes of an answer. Properties are the file system's; none is stored, and nothing is locked.
 
+mod xml;
+
 mod ask;
+
 mod tell;
 
 use tactus_core::path::RequestPath;

@@ -145,7 +145,7 @@ fn element(name: &str, value: &str, xml: &mut String) {
 /// A property without its value. Its name has come as the name of an element, so it can be one.
 fn empty(property: &Property, xml: &mut String) {
     let Property { namespace, name } = property;
-    match namespace.as_str() {
+    match &**namespace {
         DAV => add(xml, format_args!("<D:{name}/>")),
         "" => add(xml, format_args!("<{name}/>")),
         // This prefix is bound once and for all, and can be bound to nothing else.
@@ -190,14 +190,40 @@ pub(super) fn check(asked: &Asked) {
     let sight = Sight { own, below: None };
     let answer = multistatus(&path, &sight, asked).expect("it is short");
     let text = std::str::from_utf8(answer.content()).expect("it is text");
-    let document = roxmltree::Document::parse(text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    let props = document.descendants().filter(|node| node.has_tag_name((DAV, "prop")));
-    let named: usize = props.map(|prop| prop.children().count()).sum();
+    let named = named(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     match asked {
         Asked::These(these) => assert_eq!(named, these.len(), "{text}"),
         Asked::Names => assert_eq!(named, 6, "{text}"),
         Asked::All(more) => assert!((6..=6 + more.len()).contains(&named), "{text}"),
     }
+}
+
+/// How many properties an answer about one thing names, with a value or without.
+#[cfg(any(test, fuzzing))]
+fn named(text: &str) -> Result<usize, super::xml::BadXml> {
+    let mut xml = super::xml::Xml::new(text)?;
+    let mut named = 0;
+    xml.root()?;
+    while xml.child()?.is_some() {
+        while let Some(status) = xml.child()? {
+            if status.local != "propstat" {
+                xml.skip()?;
+                continue;
+            }
+            while let Some(prop) = xml.child()? {
+                if prop.local != "prop" {
+                    xml.skip()?;
+                    continue;
+                }
+                while xml.child()?.is_some() {
+                    named += 1;
+                    xml.skip()?;
+                }
+            }
+        }
+    }
+    xml.end()?;
+    Ok(named)
 }
 
 #[cfg(test)]
@@ -263,7 +289,7 @@ mod tests {
         let all = Asked::All(vec![]);
         assert!(told("/d/", &sight(10, true), &all).unwrap().matches("<D:response>").count() == 11);
         assert_eq!(told("/d/", &sight(10, false), &all), None);
-        let long = |n| Property { namespace: "n".repeat(900), name: format!("p{n}") };
+        let long = |n| Property { namespace: "n".repeat(900).into(), name: format!("p{n}") };
         let asked = Asked::These((0..64).map(long).collect());
         assert!(told("/d/", &sight(200, true), &asked).is_some());
         assert_eq!(told("/d/", &sight(400, true), &asked), None);

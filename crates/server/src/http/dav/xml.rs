@@ -1,0 +1,429 @@
+//! XML that strangers send, read once from its beginning to its end, element by element, with the
+//! names resolved (XML 1.0, Namespaces in XML 1.0).
+//!
+//! Promise: time and memory are linear in the body. Everything that is searched for each element or
+//! attribute is bounded by a constant below. A document type is refused, and so is every entity that
+//! it could have declared; nothing is expanded and nothing fetched (RFC 4918 section 20.6). Only
+//! well-formed names come out. Text and values are checked and passed over.
+
+use std::rc::Rc;
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+/// Open elements at once. Bodies of WebDAV are four deep, values of properties a few more.
+pub(super) const DEPTH_MAX: usize = 32;
+
+/// Elements and attributes of one body: 64 properties need at most a few each.
+pub(super) const NODES_MAX: usize = 2048;
+
+/// Namespaces in scope at once, `xml` not counted. Clients declare three. Each name is searched
+/// among them, so this times [`NODES_MAX`] bounds the work.
+pub(super) const NAMESPACES_MAX: usize = 64;
+
+/// Attributes of one element. Each is compared with those before it.
+pub(super) const ATTRIBUTES_MAX: usize = 64;
+
+/// The longest name, prefix or name of a namespace, in bytes. An answer repeats the names that were
+/// asked for.
+pub(super) const NAME_BYTES_MAX: usize = 1024;
+
+/// Bound once and for all (Namespaces in XML 1.0, section 3).
+const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
+const XMLNS_NAMESPACE: &str = "http://www.w3.org/2000/xmlns/";
+
+/// Where a body is wrong, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why}, at byte {at}")]
+pub(super) struct BadXml {
+    at: u64,
+    why: &'static str,
+}
+
+/// The name of an element.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Name {
+    /// Empty when it is in none.
+    pub(super) namespace: Rc<str>,
+    pub(super) local: String,
+}
+
+/// A document that is being read.
+pub(super) struct Xml<'a> {
+    reader: Reader<&'a [u8]>,
+    /// What is declared, the innermost last.
+    bindings: Vec<Binding>,
+    /// For each open element the number of bindings that are in scope outside of it.
+    open: Vec<usize>,
+    nodes: usize,
+    /// The root element has begun.
+    rooted: bool,
+    /// Something has been read: no XML declaration can follow.
+    begun: bool,
+}
+
+struct Binding {
+    /// Empty for the default namespace.
+    prefix: String,
+    /// Empty when the default namespace is taken back.
+    namespace: Rc<str>,
+}
+
+/// What follows in a document.
+enum Piece {
+    Start(Name),
+    End,
+    Over,
+}
+
+impl<'a> Xml<'a> {
+    /// A reader of `text`, at its beginning.
+    pub(super) fn new(text: &'a str) -> Result<Self, BadXml> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if let Some((at, _)) = text.char_indices().find(|(_, c)| !is_char(*c)) {
+            return Err(BadXml { at: at as u64, why: "a character that XML cannot hold" });
+        }
+        let mut reader = Reader::from_str(text);
+        let config = reader.config_mut();
+        config.expand_empty_elements = true;
+        config.check_comments = true;
+        let (bindings, open, nodes) = (Vec::new(), Vec::new(), 0);
+        Ok(Self { reader, bindings, open, nodes, rooted: false, begun: false })
+    }
+
+    /// The root element, which is open then.
+    pub(super) fn root(&mut self) -> Result<Name, BadXml> {
+        match self.piece()? {
+            Piece::Start(name) => Ok(name),
+            Piece::End | Piece::Over => Err(self.bad("no element")),
+        }
+    }
+
+    /// The next element within the one that is open, which is open then; none when that one ends.
+    pub(super) fn child(&mut self) -> Result<Option<Name>, BadXml> {
+        match self.piece()? {
+            Piece::Start(name) => Ok(Some(name)),
+            Piece::End => Ok(None),
+            Piece::Over => Err(self.bad("the end is missing")),
+        }
+    }
+
+    /// Passes over the rest of the element that is open, and closes it.
+    pub(super) fn skip(&mut self) -> Result<(), BadXml> {
+        let outside = self.open.len().saturating_sub(1);
+        while self.open.len() > outside {
+            self.child()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the root element, where nothing may be but comments.
+    pub(super) fn end(mut self) -> Result<(), BadXml> {
+        match self.piece()? {
+            Piece::Over => Ok(()),
+            Piece::Start(_) | Piece::End => Err(self.bad("more than one element")),
+        }
+    }
+
+    fn piece(&mut self) -> Result<Piece, BadXml> {
+        loop {
+            let event = self.reader.read_event();
+            let event = event.map_err(|_| BadXml {
+                at: self.reader.error_position(),
+                why: "it is not well formed",
+            })?;
+            let begun = std::mem::replace(&mut self.begun, true);
+            let within = !self.open.is_empty();
+            match event {
+                Event::Start(start) => return self.start(&start).map(Piece::Start),
+                Event::End(_) => {
+                    let outside = self.open.pop().ok_or_else(|| self.bad("an end too many"))?;
+                    self.bindings.truncate(outside);
+                    return Ok(Piece::End);
+                }
+                Event::Eof if within => return Err(self.bad("the end is missing")),
+                Event::Eof => return Ok(Piece::Over),
+                Event::Decl(_) if !begun => {}
+                Event::Decl(_) => return Err(self.bad("an XML declaration that is not in front")),
+                Event::DocType(_) => return Err(self.bad("a document type")),
+                Event::Comment(_) | Event::PI(_) => {}
+                Event::Text(_) if within => {}
+                Event::Text(text) => {
+                    if !text.into_inner().as_bytes().trim_ascii().is_empty() {
+                        return Err(self.bad("text outside of the element"));
+                    }
+                }
+                Event::CData(_) | Event::GeneralRef(_) if !within => {
+                    return Err(self.bad("text outside of the element"));
+                }
+                Event::CData(_) => {}
+                Event::GeneralRef(reference) => self.check(&reference)?,
+                Event::Empty(_) => unreachable!("empty elements come as a start and an end"),
+            }
+        }
+    }
+
+    fn start(&mut self, start: &BytesStart<'_>) -> Result<Name, BadXml> {
+        if self.open.is_empty() && std::mem::replace(&mut self.rooted, true) {
+            return Err(self.bad("more than one element"));
+        }
+        if self.open.len() == DEPTH_MAX {
+            return Err(self.bad("elements too deep in each other"));
+        }
+        self.open.push(self.bindings.len());
+        self.count()?;
+        let mut used: Vec<String> = Vec::new();
+        for (index, attribute) in start.attributes().enumerate() {
+            self.count()?;
+            if index == ATTRIBUTES_MAX {
+                return Err(self.bad("an element with too many attributes"));
+            }
+            let attribute = attribute.map_err(|_| self.bad("an attribute is not well formed"))?;
+            if attribute.value.contains('<') {
+                return Err(self.bad("a `<` in the value of an attribute"));
+            }
+            let value = quick_xml::escape::unescape(&attribute.value);
+            let value = value.map_err(|_| self.bad("an entity that is not known"))?;
+            if !value.chars().all(is_char) {
+                return Err(self.bad("a character that XML cannot hold"));
+            }
+            let (prefix, local) = self.split(attribute.key.into_inner())?;
+            match (prefix, local) {
+                ("", "xmlns") => self.bind("", &value)?,
+                ("xmlns", prefix) => self.bind(prefix, &value)?,
+                ("" | "xml", _) => {}
+                (prefix, _) => used.push(prefix.to_owned()),
+            }
+        }
+        let name = start.name().into_inner();
+        let (prefix, local) = self.split(name)?;
+        let namespace = self.resolve(prefix)?;
+        for prefix in used {
+            self.resolve(&prefix)?;
+        }
+        Ok(Name { namespace, local: local.to_owned() })
+    }
+
+    fn count(&mut self) -> Result<(), BadXml> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(self.bad("too many elements and attributes"));
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, prefix: &str, namespace: &str) -> Result<(), BadXml> {
+        // Section 3: these two are bound already, and to nothing else; section 2.2: only the default
+        // namespace can be taken back.
+        let is_xml = prefix == "xml" && namespace == XML_NAMESPACE;
+        let reserved = [XML_NAMESPACE, XMLNS_NAMESPACE].contains(&namespace);
+        match prefix {
+            _ if is_xml => return Ok(()),
+            "xml" | "xmlns" => return Err(self.bad("a prefix that is not to be declared")),
+            _ if reserved => return Err(self.bad("a namespace that is not to be declared")),
+            "" => {}
+            _ if namespace.is_empty() => return Err(self.bad("a prefix without a namespace")),
+            _ => {}
+        }
+        if namespace.len() > NAME_BYTES_MAX {
+            return Err(self.bad("a namespace with a name that is too long"));
+        }
+        if self.bindings.len() == NAMESPACES_MAX {
+            return Err(self.bad("too many namespaces"));
+        }
+        let (prefix, namespace) = (prefix.to_owned(), Rc::from(namespace));
+        self.bindings.push(Binding { prefix, namespace });
+        Ok(())
+    }
+
+    fn resolve(&self, prefix: &str) -> Result<Rc<str>, BadXml> {
+        if prefix == "xml" {
+            return Ok(Rc::from(XML_NAMESPACE));
+        }
+        match self.bindings.iter().rev().find(|binding| binding.prefix == prefix) {
+            Some(binding) => Ok(Rc::clone(&binding.namespace)),
+            None if prefix.is_empty() => Ok(Rc::from("")),
+            None => Err(self.bad("a prefix that is not declared")),
+        }
+    }
+
+    /// The prefix, empty when there is none, and the local part of a name.
+    fn split<'n>(&self, name: &'n str) -> Result<(&'n str, &'n str), BadXml> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(self.bad("a name that is too long"));
+        }
+        let (prefix, local) = match name.split_once(':') {
+            Some((prefix, local)) if is_name(prefix) => (prefix, local),
+            Some(_) => return Err(self.bad("what should be a name is none")),
+            None => ("", name),
+        };
+        match is_name(local) {
+            true => Ok((prefix, local)),
+            false => Err(self.bad("what should be a name is none")),
+        }
+    }
+
+    /// A reference in a text is to a character, or to one of the five entities of every document.
+    fn check(&self, reference: &BytesRef<'_>) -> Result<(), BadXml> {
+        let known = match reference.resolve_char_ref() {
+            Ok(Some(c)) => is_char(c),
+            Ok(None) => {
+                let entity = reference.clone().into_inner();
+                quick_xml::escape::resolve_xml_entity(&entity).is_some()
+            }
+            Err(_) => false,
+        };
+        if known { Ok(()) } else { Err(self.bad("an entity that is not known")) }
+    }
+
+    fn bad(&self, why: &'static str) -> BadXml {
+        BadXml { at: self.reader.buffer_position(), why }
+    }
+}
+
+/// XML 1.0 section 2.2, production 2.
+fn is_char(c: char) -> bool {
+    !matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Namespaces in XML 1.0, production 4: a name without a colon.
+fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(is_name_start)
+        && chars.all(|c| {
+            let inner = matches!(c, '-' | '.' | '\u{b7}' | '\u{300}'..='\u{36f}');
+            is_name_start(c) || c.is_ascii_digit() || inner || matches!(c, '\u{203f}'..='\u{2040}')
+        })
+}
+
+/// XML 1.0 section 2.3, production 4, without the colon.
+fn is_name_start(c: char) -> bool {
+    matches!(c,
+        'A'..='Z' | '_' | 'a'..='z' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}'
+        | '\u{f8}'..='\u{2ff}' | '\u{370}'..='\u{37d}' | '\u{37f}'..='\u{1fff}'
+        | '\u{200c}'..='\u{200d}' | '\u{2070}'..='\u{218f}' | '\u{2c00}'..='\u{2fef}'
+        | '\u{3001}'..='\u{d7ff}' | '\u{f900}'..='\u{fdcf}' | '\u{fdf0}'..='\u{fffd}'
+        | '\u{10000}'..='\u{effff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of all elements, in braces what each is in, with their ends; or what is wrong.
+    fn read(text: &str) -> Result<String, BadXml> {
+        let mut xml = Xml::new(text)?;
+        let root = xml.root()?;
+        let mut out = format!("{{{}}}{}", root.namespace, root.local);
+        let mut depth = 1;
+        while depth > 0 {
+            match xml.child()? {
+                Some(name) => {
+                    out.push_str(&format!(" {{{}}}{}", name.namespace, name.local));
+                    depth += 1;
+                }
+                None => {
+                    out.push_str(" /");
+                    depth -= 1;
+                }
+            }
+        }
+        xml.end()?;
+        Ok(out)
+    }
+
+    #[test]
+    fn names_are_resolved_where_they_stand() {
+        let text = "\u{feff}<?xml version='1.0' encoding='utf-8'?><!-- a -->\n<?p x?>\
+                    <a xmlns='u:1' xmlns:p='u:2'><b xmlns='u:3'/><p:c p:x='&lt;&#65;'>&amp;t</p:c>\
+                    <d xmlns=''><xml:e xml:lang='de'/></d><![CDATA[<x>]]><b/></a ><!-- z -->";
+        let all =
+            "{u:1}a {u:3}b / {u:2}c / {}d {http://www.w3.org/XML/1998/namespace}e / / {u:1}b / /";
+        assert_eq!(read(text).unwrap(), all);
+        assert_eq!(read("<größe.1-x xmlns='&#x75;:1'/>").unwrap(), "{u:1}größe.1-x /");
+    }
+
+    #[test]
+    fn s01_what_is_not_well_formed_is_refused() {
+        for bad in [
+            "",
+            " ",
+            "x",
+            "<a",
+            "<a>",
+            "</a>",
+            "<a></b>",
+            "<a/><b/>",
+            "<a/>x",
+            "x<a/>",
+            "<a/>&amp;",
+            "<1/>",
+            "<a:/>",
+            "<:a/>",
+            "<a:b:c/>",
+            "<a:b/>",
+            "<a b:c='1'/>",
+            "<a b/>",
+            "<a b=c/>",
+            "<a b='<'/>",
+            "<a b='1' b='2'/>",
+            "<a b='&x;'/>",
+            "<a b='&#0;'/>",
+            "<a>&x;</a>",
+            "<a>&#xfffe;</a>",
+            "<a>&</a>",
+            "<a>\u{1}</a>",
+            "<a>\u{ffff}</a>",
+            "<!DOCTYPE a><a/>",
+            "<!doctype a><a/>",
+            "<a/><!DOCTYPE a>",
+            "<a><?xml version='1.0'?></a>",
+            "<!-- -- --><a/>",
+            "<a xmlns:b=''/>",
+            "<a xmlns:xml='u'/>",
+            "<a xmlns:xmlns='u'/>",
+            "<![CDATA[x]]><a/>",
+            "<a xmlns:b='http://www.w3.org/2000/xmlns/'/>",
+            "<a<b/>",
+            "< a/>",
+            "<a\u{d7}/>",
+        ] {
+            assert!(read(bad).is_err(), "{bad:?} is {:?}", read(bad));
+        }
+    }
+
+    #[test]
+    fn s01_every_bound_of_a_body_is_kept_exactly() {
+        let deep = |n: usize| format!("{}{}", "<a>".repeat(n), "</a>".repeat(n));
+        let wide = |n: usize| format!("<a>{}</a>", "<b/>".repeat(n - 1));
+        let spaces = |n: usize| -> String {
+            let all: String = (0..n).map(|n| format!(" xmlns:p{n}='u:{n}'")).collect();
+            let (outer, inner) = all.split_at(all.find(" xmlns:p9=").unwrap());
+            format!("<a{outer}><b{inner}/></a>")
+        };
+        let attributes = |n: usize| -> String {
+            let all: String = (0..n).map(|n| format!(" b{n}=''")).collect();
+            format!("<a{all}/>")
+        };
+        let name = |n: usize| format!("<{}/>", "a".repeat(n));
+        let namespace = |n: usize| format!("<a xmlns='{}'/>", "u".repeat(n));
+        for (of, most) in [
+            (&deep as &dyn Fn(usize) -> String, DEPTH_MAX),
+            (&wide, NODES_MAX),
+            (&spaces, NAMESPACES_MAX),
+            (&attributes, ATTRIBUTES_MAX),
+            (&name, NAME_BYTES_MAX),
+            (&namespace, NAME_BYTES_MAX),
+        ] {
+            assert!(read(&of(most)).is_ok(), "{:?}", read(&of(most)));
+            assert!(read(&of(most + 1)).is_err(), "{} of {most}", of(most + 1));
+        }
+    }
+
+    #[test]
+    fn s01_what_goes_out_of_scope_does_not_count() {
+        let one = |n: usize| format!("<b xmlns:p{n}='u:{n}'><p{n}:c/></b>");
+        let text: String = (0..4 * NAMESPACES_MAX).map(one).collect();
+        assert!(read(&format!("<a>{text}</a>")).is_ok());
+    }
+}
