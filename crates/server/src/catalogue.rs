@@ -2,8 +2,8 @@
 //!
 //! Promise: what it opens lies beneath the volume's root on the volume's own file system, was reached
 //! through no link, and is a regular file or a directory; no path can block a thread. One version of
-//! a file has one [`TitleId`] as long as it is remembered, and a changed file never has that of its
-//! predecessor. It reads no content, except through the probe that finds what a title
+//! a file has one [`TitleId`] for each media type that its names say, as long as it is remembered, and
+//! a changed file never has that of its predecessor. It reads no content, except through the probe that finds what a title
 //! needs to play.
 
 mod growing;
@@ -335,7 +335,8 @@ impl Catalogue {
     ) -> Result<Option<MediaFacts>, OpenFault> {
         match self.volumes[index].open_beneath(name, Wait::AsNeeded)? {
             Opened::File { file, version } => {
-                let same = self.known.by_version(&version).is_some_and(|title| title.id == id);
+                let known = (version, media_type::of(name));
+                let same = self.known.get(&known).is_some_and(|title| title.id == id);
                 // Another file has taken the name: nothing can be said about this one any more.
                 Ok(if same { (self.rules.probe)(&File::from(file), name) } else { None })
             }
@@ -443,11 +444,11 @@ impl Catalogue {
     /// Forgets titles that have been removed or changed: their room is the disk's again when the last
     /// stream of them has ended. May block.
     pub fn forget_changed(&self) {
-        for (version, title) in self.known.all() {
+        for (known, title) in self.known.all() {
             let is_same =
-                rustix::fs::fstat(&title.file).is_ok_and(|stat| FileVersion::of(&stat) == version);
+                rustix::fs::fstat(&title.file).is_ok_and(|stat| FileVersion::of(&stat) == known.0);
             if !is_same {
-                self.known.forget(&version);
+                self.known.forget(&known);
             }
         }
     }
@@ -463,8 +464,8 @@ impl Catalogue {
 
     fn read(&self, directory: Directory, everything: bool) -> Result<Listing, OpenFault> {
         let reading = Reading { entries_max: self.rules.listing_entries_max, everything };
-        let rate = |version: &FileVersion| {
-            self.known.by_version(version).and_then(|title| title.own_rate())
+        let rate = |version: &FileVersion, name: &str| {
+            self.known.get(&(*version, media_type::of(name))).and_then(|title| title.own_rate())
         };
         let mut listing = match directory.open {
             Some((index, handle)) => listing::read(&self.volumes[index], handle, reading, rate)?,
@@ -546,13 +547,14 @@ impl Catalogue {
             }
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
             Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
-            Opened::File { file, version } => Ok(match self.known.by_version(&version) {
-                Some(title) => Sighted::Known(Found::Title(title)),
-                None => {
-                    let media_type = media_type::of(path.name());
-                    Sighted::New(NewTitle { file, version, volume: index, media_type })
-                }
-            }),
+            Opened::File { file, version } => {
+                // By the path that is asked for: another name of the same file may say another type.
+                let media_type = media_type::of(path.name());
+                Ok(match self.known.get(&(version, media_type)) {
+                    Some(title) => Sighted::Known(Found::Title(title)),
+                    None => Sighted::New(NewTitle { file, version, volume: index, media_type }),
+                })
+            }
         }
     }
 
@@ -620,7 +622,7 @@ impl Catalogue {
             media: OnceCell::new(),
             following: None,
         };
-        Ok(self.known.remember(version, Arc::new(title)))
+        Ok(self.known.remember((version, media_type), Arc::new(title)))
     }
 }
 

@@ -34,6 +34,8 @@ mod slow;
 mod times;
 #[path = "bad_input/uploads.rs"]
 mod uploads;
+#[path = "bad_input/web.rs"]
+mod web;
 
 /// A03 is a race against the catalogue alone; all others go over the wire.
 #[test]

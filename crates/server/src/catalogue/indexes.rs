@@ -18,7 +18,7 @@ use tactus_engine::message::{TitleId, VolumeId};
 use tokio::sync::{Semaphore, watch};
 
 use super::volume::{Opened, Wait};
-use super::{Catalogue, OpenFault, OpenTitle};
+use super::{Catalogue, OpenFault, OpenTitle, media_type};
 use crate::media::index::{self, IndexError};
 
 /// What is known of a title's times.
@@ -244,7 +244,8 @@ impl Catalogue {
     fn open_version(&self, volume: usize, name: &str, id: TitleId) -> Option<OwnedFd> {
         match self.volumes[volume].open_beneath(name, Wait::AsNeeded).ok()? {
             Opened::File { file, version } => {
-                let same = self.known.by_version(&version).is_some_and(|title| title.id == id);
+                let known = (version, media_type::of(name));
+                let same = self.known.get(&known).is_some_and(|title| title.id == id);
                 same.then_some(file)
             }
             Opened::Directory { .. } => None,

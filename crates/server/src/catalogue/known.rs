@@ -1,7 +1,8 @@
 //! The titles that were asked for lately: the least recently used one goes first.
 //!
 //! Promise: never more than its bounds, in number and in memory for checksums, but for the title that was
-//! asked for last; and at any time at most one title per version of a file. A title that goes stays open
+//! asked for last; and at any time at most one title per version of a file and
+//! media type. A title that goes stays open
 //! for the streams that hold it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,6 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tactus_core::units::Bytes;
 
 use super::{FileVersion, OpenTitle};
+
+/// What one title is remembered by: a version of a file, and the media type that the name says. A file
+/// with two names (hard links) can be of two types.
+pub(super) type Known = (FileVersion, &'static str);
 
 #[derive(Debug)]
 pub(super) struct KnownTitles {
@@ -21,9 +26,9 @@ pub(super) struct KnownTitles {
 
 #[derive(Default, Debug)]
 struct Inner {
-    titles: HashMap<FileVersion, (u64, Arc<OpenTitle>)>,
+    titles: HashMap<Known, (u64, Arc<OpenTitle>)>,
     /// By the time of their last use; the first entry is the next to go.
-    by_use: BTreeMap<u64, FileVersion>,
+    by_use: BTreeMap<u64, Known>,
     /// Counts uses.
     now: u64,
     /// Memory that the checksums of all of them take.
@@ -36,15 +41,15 @@ impl KnownTitles {
         Self { inner: Mutex::new(Inner::default()), max: max.max(1), sums_max: sums_max.0 }
     }
 
-    pub(super) fn by_version(&self, version: &FileVersion) -> Option<Arc<OpenTitle>> {
-        self.lock().touch(version)
+    pub(super) fn get(&self, known: &Known) -> Option<Arc<OpenTitle>> {
+        self.lock().touch(known)
     }
 
     /// Remembers `title`, or gives the one that another thread has remembered meanwhile.
-    pub(super) fn remember(&self, version: FileVersion, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
+    pub(super) fn remember(&self, known: Known, title: Arc<OpenTitle>) -> Arc<OpenTitle> {
         let mut inner = self.lock();
-        if let Some(known) = inner.touch(&version) {
-            return known;
+        if let Some(remembered) = inner.touch(&known) {
+            return remembered;
         }
         inner.sums += title.sums_size();
         while inner.titles.len() >= self.max || inner.sums > self.sums_max {
@@ -53,20 +58,20 @@ impl KnownTitles {
             inner.sums -= gone.map_or(0, |(_, title)| title.sums_size());
         }
         let now = inner.tick();
-        inner.by_use.insert(now, version);
-        inner.titles.insert(version, (now, Arc::clone(&title)));
+        inner.by_use.insert(now, known);
+        inner.titles.insert(known, (now, Arc::clone(&title)));
         title
     }
 
     /// All that are remembered.
-    pub(super) fn all(&self) -> Vec<(FileVersion, Arc<OpenTitle>)> {
+    pub(super) fn all(&self) -> Vec<(Known, Arc<OpenTitle>)> {
         let inner = self.lock();
-        inner.titles.iter().map(|(version, (_, title))| (*version, Arc::clone(title))).collect()
+        inner.titles.iter().map(|(known, (_, title))| (*known, Arc::clone(title))).collect()
     }
 
-    pub(super) fn forget(&self, version: &FileVersion) {
+    pub(super) fn forget(&self, known: &Known) {
         let mut inner = self.lock();
-        if let Some((used, title)) = inner.titles.remove(version) {
+        if let Some((used, title)) = inner.titles.remove(known) {
             inner.by_use.remove(&used);
             inner.sums -= title.sums_size();
         }
@@ -79,13 +84,13 @@ impl KnownTitles {
 }
 
 impl Inner {
-    fn touch(&mut self, version: &FileVersion) -> Option<Arc<OpenTitle>> {
+    fn touch(&mut self, known: &Known) -> Option<Arc<OpenTitle>> {
         let now = self.tick();
-        let (used, title) = self.titles.get_mut(version)?;
+        let (used, title) = self.titles.get_mut(known)?;
         self.by_use.remove(used);
         *used = now;
         let title = Arc::clone(title);
-        self.by_use.insert(now, *version);
+        self.by_use.insert(now, *known);
         Some(title)
     }
 

@@ -65,7 +65,7 @@ pub(super) fn read(
     volume: &Volume,
     handle: OwnedFd,
     reading: Reading,
-    rate: impl Fn(&FileVersion) -> Option<BitRate>,
+    rate: impl Fn(&FileVersion, &str) -> Option<BitRate>,
 ) -> Result<Listing, Fault> {
     let mount = status(volume.root(), c"").map_err(Fault::Failed)?.stx_mnt_id;
     let mut entries = Vec::new();
@@ -92,19 +92,19 @@ pub(super) fn read(
 /// What is behind `handle`, which is open and called `name`.
 pub(super) fn read_one(handle: &OwnedFd, name: &str) -> Result<Entry, Fault> {
     let status = status(handle, c"").map_err(Fault::Failed)?;
-    entry(name.to_owned(), &status, |_| None).ok_or(Fault::NotServed)
+    entry(name.to_owned(), &status, |_, _| None).ok_or(Fault::NotServed)
 }
 
 fn entry(
     name: String,
     status: &Statx,
-    rate: impl Fn(&FileVersion) -> Option<BitRate>,
+    rate: impl Fn(&FileVersion, &str) -> Option<BitRate>,
 ) -> Option<Entry> {
     let version = version(status);
     let (kind, etag) = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
         FileType::Directory => (EntryKind::Directory, None),
         FileType::RegularFile => {
-            let kind = EntryKind::Title { len: version.len, own_rate: rate(&version) };
+            let kind = EntryKind::Title { len: version.len, own_rate: rate(&version, &name) };
             (kind, Some(version.etag()))
         }
         _ => return None,

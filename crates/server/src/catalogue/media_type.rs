@@ -20,6 +20,8 @@ const TYPES: &[(&str, &str)] = &[
     ("m2ts", "video/mp2t"),
     ("mts", "video/mp2t"),
     ("m2t", "video/mp2t"),
+    ("trp", "video/mp2t"),
+    ("tp", "video/mp2t"),
     ("mp4", "video/mp4"),
     ("m4v", "video/mp4"),
     ("cmfv", "video/mp4"),

@@ -28,6 +28,8 @@ pub(super) struct Rm {
 #[command(after_help = "Examples:
   tactus mv http://127.0.0.1:8080/film.ts http://127.0.0.1:8080/films/film.ts
 
+Directories of the new URL that are missing are made.
+
 Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
 pub(super) struct Mv {
     /// Which title, like http://127.0.0.1:8080/film.ts
@@ -59,12 +61,36 @@ impl Mv {
     pub(super) fn run(self) -> Result<(), Failure> {
         let authorization = self.credentials.field()?;
         let from = Url::parse(&self.from).map_err(Failure::usage)?;
-        let to = Url::parse(&self.to).map_err(Failure::usage)?.text();
+        let to = Url::parse(&self.to).map_err(Failure::usage)?;
+        let destination = to.text();
         // Without the last, a title is replaced, and a directory is not.
-        let fields = [("Authorization", &*authorization), ("Destination", &to), ("Overwrite", "F")];
+        let fields = [
+            ("Authorization", &*authorization),
+            ("Destination", &*destination),
+            ("Overwrite", "F"),
+        ];
         let fields = if self.force { &fields[..2] } else { &fields[..] };
-        done(client::fetch("MOVE", &from, fields))
+        let answer = client::fetch("MOVE", &from, fields)?;
+        if answer.status == CONFLICT && make_directories(&to, &fields[..1])? {
+            return done(client::fetch("MOVE", &from, fields));
+        }
+        done(Ok(answer))
     }
+}
+
+/// The status where the directory of the new name is missing (RFC 4918 section 9.9.4), or another thing
+/// is in the way.
+const CONFLICT: u16 = 409;
+
+/// Makes the directories of `to` that are missing; whether there were any.
+fn make_directories(to: &Url, fields: &[(&str, &str)]) -> Result<bool, ClientError> {
+    let mut made = false;
+    for (at, _) in to.path.match_indices('/').skip(1) {
+        let path = to.path[..=at].to_owned();
+        let directory = Url { host: to.host.clone(), port: to.port, path, query: String::new() };
+        made |= client::fetch("MKCOL", &directory, fields)?.status == 201;
+    }
+    Ok(made)
 }
 
 fn done(answer: Result<client::Response, ClientError>) -> Result<(), Failure> {

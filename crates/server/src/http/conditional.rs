@@ -96,6 +96,17 @@ fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The second since 1970 of `If-Unmodified-Since` for a change; none when the field does not count:
+/// beside `If-Match`, and when it is no date (section 13.1.4).
+pub(super) fn unmodified_since(fields: &Fields) -> Option<i64> {
+    if fields.one("if-match").is_some() {
+        return None;
+    }
+    let date = http_date(fields.one("if-unmodified-since")?)?;
+    let second = date.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    i64::try_from(second).ok()
+}
+
 /// A date of section 5.6.7, in any of its three formats.
 fn http_date(value: &[u8]) -> Option<SystemTime> {
     httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()

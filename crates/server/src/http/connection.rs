@@ -23,16 +23,17 @@ use super::fault::Fault;
 use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
-use super::limits::READ_BYTES;
+use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::request::{Method, Request};
 use super::response::{Afterwards, Response};
 use super::{Site, Store, route};
 
 /// Serves `socket` until it is closed.
 pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: IpAddr) {
-    let mut connection = Connection { site, peer, inbox: Inbox::default() };
+    let mut connection =
+        Connection { site, peer, inbox: Inbox::default(), to_come: ToCome::Little };
     if let Some(socket) = connection.requests(socket).await {
-        linger(socket, &connection.site).await;
+        linger(socket, &connection.site, connection.to_come).await;
     }
 }
 
@@ -40,6 +41,17 @@ struct Connection {
     site: Arc<Site>,
     peer: IpAddr,
     inbox: Inbox,
+    /// What the client may still send when the connection is closed.
+    to_come: ToCome,
+}
+
+/// What a client may still send after the last answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ToCome {
+    /// What was on its way.
+    Little,
+    /// The rest of a body that was refused.
+    Body,
 }
 
 /// What the head of an answer has to know of its request.
@@ -92,6 +104,7 @@ impl Connection {
                 tracing::debug!(peer = %self.peer, ?method, ?target, status, "change");
                 if !another {
                     afterwards = Afterwards::Close;
+                    self.to_come = ToCome::Body;
                 }
                 let head_only = request.method == Method::Head;
                 let manner = Manner { version: request.version, afterwards, head_only };
@@ -104,7 +117,12 @@ impl Connection {
             }
             match self.body(&mut socket, &request).await {
                 Before::Answer(drained) => afterwards = drained.unwrap_or(afterwards),
-                Before::Fault(fault) => return self.refuse(socket, fault).await,
+                Before::Fault(fault) => {
+                    if fault == Fault::LargeBody {
+                        self.to_come = ToCome::Body;
+                    }
+                    return self.refuse(socket, fault).await;
+                }
                 Before::Gone => return None,
             }
             let head_only = request.method == Method::Head;
@@ -212,7 +230,7 @@ impl Connection {
                     // Its end is the end of the connection, and a clean one.
                     let socket = TcpStream::from_std(socket).ok()?;
                     rustix::net::sockopt::set_socket_linger(&socket, None).ok()?;
-                    linger(socket, &self.site).await;
+                    linger(socket, &self.site, ToCome::Little).await;
                     None
                 }
                 _ => None,
@@ -245,7 +263,7 @@ impl Connection {
                 socket = TcpStream::from_std(delivered.socket?).ok()?;
             }
             if left.end < part.end {
-                linger(socket, &self.site).await;
+                linger(socket, &self.site, ToCome::Little).await;
                 return None;
             }
         }
@@ -305,18 +323,38 @@ const NOT_SENT_MAX: u64 = MIB;
 
 /// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
 /// nobody has read were still there (RFC 9112 section 9.6).
-async fn linger(mut socket: TcpStream, site: &Site) {
+async fn linger(mut socket: TcpStream, site: &Site, to_come: ToCome) {
     if socket.shutdown().await.is_err() {
         return;
     }
-    let end = Instant::now() + site.limits.linger_time;
-    let mut left = site.limits.linger_bytes_max;
+    let limits = &site.limits;
+    let (time, mut left, silence, space) = match to_come {
+        ToCome::Little => {
+            (limits.linger_time, limits.linger_bytes_max, limits.linger_time, READ_BYTES)
+        }
+        ToCome::Body => (
+            limits.linger_body_time,
+            limits.linger_body_bytes_max,
+            limits.linger_body_silence,
+            DISCARD_BYTES,
+        ),
+    };
+    let mut end = Instant::now() + time;
+    let mut stop = site.stopping();
+    let mut stops = false;
     // Not on the stack: every connection's task would carry it from the start.
-    let mut thrown_away = vec![0; READ_BYTES];
+    let mut thrown_away = vec![0; space];
     while left > 0 {
-        match timeout_at(end, socket.read(&mut thrown_away)).await {
-            Ok(Ok(read @ 1..)) => left = left.saturating_sub(read as u64),
-            Ok(Ok(0) | Err(_)) | Err(_) => return,
+        let until = end.min(Instant::now() + silence);
+        tokio::select! {
+            read = timeout_at(until, socket.read(&mut thrown_away)) => match read {
+                Ok(Ok(read @ 1..)) => left = left.saturating_sub(read as u64),
+                Ok(Ok(0) | Err(_)) | Err(_) => return,
+            },
+            () = stop.wait(), if !stops => {
+                stops = true;
+                end = end.min(Instant::now() + limits.linger_time);
+            }
         }
     }
 }

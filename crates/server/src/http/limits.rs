@@ -39,6 +39,12 @@ pub struct Limits {
     pub linger_time: Duration,
     /// Bytes that are thrown away in that time.
     pub linger_bytes_max: u64,
+    /// The same time where the rest of a refused body may still come.
+    pub linger_body_time: Duration,
+    /// Bytes of such a body that are thrown away.
+    pub linger_body_bytes_max: u64,
+    /// Time without a byte of such a body after which no more is expected.
+    pub linger_body_silence: Duration,
     /// Points of abuse at which an address is refused; one point is forgiven every second.
     pub abuse_score_max: u32,
     /// For how long it is refused.
@@ -66,6 +72,9 @@ impl Default for Limits {
             answers_bytes_max: ANSWERS_BYTES_MAX,
             linger_time: LINGER_TIME,
             linger_bytes_max: LINGER_BYTES_MAX,
+            linger_body_time: LINGER_BODY_TIME,
+            linger_body_bytes_max: LINGER_BODY_BYTES_MAX,
+            linger_body_silence: LINGER_BODY_SILENCE,
             abuse_score_max: ABUSE_SCORE_MAX,
             abuse_refusal: ABUSE_REFUSAL,
             hosts: Vec::new(),
@@ -121,6 +130,12 @@ const ANSWERS_BYTES_MAX: usize = 64 * MIB as usize;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// What a client may have sent before it has seen the answer: a usual window.
 const LINGER_BYTES_MAX: u64 = 256 * KIB;
+/// Many clients (neon, so cadaver and davfs2) send all of a body before they read the answer. As nginx.
+const LINGER_BODY_TIME: Duration = Duration::from_secs(30);
+/// What a line of 70 Mbit/s brings in that time. Who has more to send should ask first (`Expect`).
+const LINGER_BODY_BYTES_MAX: u64 = 256 * MIB;
+/// As nginx.
+const LINGER_BODY_SILENCE: Duration = Duration::from_secs(5);
 /// Ten slow heads or five framing attacks.
 const ABUSE_SCORE_MAX: u32 = 100;
 /// Long enough to make an attack dull, short enough to forgive a broken client.
@@ -128,6 +143,9 @@ const ABUSE_REFUSAL: Duration = Duration::from_secs(60);
 
 /// The size of one read, and of a fresh buffer.
 pub(super) const READ_BYTES: usize = 4 * KIB as usize;
+
+/// The size of one read of what is thrown away.
+pub(super) const DISCARD_BYTES: usize = 64 * KIB as usize;
 
 // Promise H01: a connection that has not finished its head holds at most 64 KiB.
 const _: () = assert!(REQUEST_LINE_MAX + FIELDS_BYTES_MAX + READ_BYTES <= 64 * KIB as usize);

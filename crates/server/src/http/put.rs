@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tactus_core::path::{RequestPath, encode_segment};
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, SECOND};
 use tokio::io::AsyncReadExt;
 
 use super::Store;
@@ -341,6 +341,9 @@ pub(super) async fn duplicate(
         Precondition::Any | Precondition::Exists => true,
         Precondition::CreateOnly => false,
         Precondition::Match(tags) => tags.contains(&title.etag),
+        Precondition::UnmodifiedSince(second) => {
+            i64::try_from(title.modified.0 / SECOND.0).is_ok_and(|modified| modified <= *second)
+        }
     };
     if !holds {
         return Err(Response::text(412, "the title is not the version that was asked for").into());

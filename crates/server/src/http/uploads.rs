@@ -292,7 +292,11 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
     let unwanted =
         fields.one("if-none-match").map(|_| conditional::strong_tags(fields, "if-none-match"));
     match (wanted, unwanted) {
-        (None, None) => Ok(Precondition::Any),
+        (None, None) => Ok(match conditional::unmodified_since(fields) {
+            Some(second) => Precondition::UnmodifiedSince(second),
+            None => Precondition::Any,
+        }),
+        // `If-Unmodified-Since` beside it adds nothing: what must not be there has no date.
         (None, Some(None)) => Ok(Precondition::CreateOnly),
         (Some(None), None) => Ok(Precondition::Exists),
         (Some(Some(tags)), None) => Ok(Precondition::Match(tags)),
@@ -397,6 +401,13 @@ mod tests {
         let tags = Precondition::Match(vec!["\"a,b\"".into(), "\"c\"".into()]);
         assert_eq!(of(&[("if-match", "\"a,b\", W/\"x\",\"c\"")]), Some(tags));
         assert_eq!(of(&[("if-match", "abc")]), Some(Precondition::Match(vec![])), "never met");
+        let date = ("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(of(&[date]), Some(Precondition::UnmodifiedSince(784_111_777)));
+        assert_eq!(of(&[date, ("if-match", "*")]), Some(Precondition::Exists));
+        assert_eq!(of(&[date, ("if-none-match", "*")]), Some(Precondition::CreateOnly));
+        for no_date in ["yesterday", "", "784111777", "Sun, 06 Nov 1994 08:49:37 GMT, x"] {
+            assert_eq!(of(&[("if-unmodified-since", no_date)]), Some(Precondition::Any));
+        }
         assert_eq!(of(&[("if-none-match", "\"a\"")]), None);
         assert_eq!(of(&[("if-none-match", "*"), ("if-match", "\"a\"")]), None);
     }

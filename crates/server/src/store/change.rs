@@ -48,8 +48,8 @@ impl Store {
         self.change(move |names| names.make_directory(&name).map(Some)).await.map(drop)
     }
 
-    /// Gives the title or the directory `from` the name `to`, when the precondition holds. Directories of
-    /// the new name are made. Goes on to its end also when nobody waits any more.
+    /// Gives the title or the directory `from` the name `to`, when the precondition holds. The directory
+    /// of the new name must be there. Goes on to its end also when nobody waits any more.
     ///
     /// # Errors
     /// When it has not, or not surely, the new name.

@@ -33,6 +33,9 @@ pub enum Precondition {
     Exists,
     /// The title with one of these strong entity tags, quotes included, has the name (`If-Match`).
     Match(Vec<String>),
+    /// What has the name was not modified after this second since 1970 (`If-Unmodified-Since`, RFC 9110
+    /// section 13.1.4); a name that nothing has is no obstacle.
+    UnmodifiedSince(i64),
 }
 
 impl Precondition {
@@ -42,6 +45,9 @@ impl Precondition {
             (Self::CreateOnly, Some(_)) => return Err(UploadError::Exists),
             (Self::Exists | Self::Match(_), None) => false,
             (Self::Match(tags), Some(stat)) => tags.contains(&FileVersion::of(stat).etag()),
+            (Self::UnmodifiedSince(_), None) => true,
+            // Both are whole seconds, as the date of the answer was.
+            (Self::UnmodifiedSince(second), Some(stat)) => stat.st_mtime <= *second,
         };
         if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
     }
@@ -100,10 +106,13 @@ impl Thing {
         stat.st_ino
     }
 
-    /// A directory has no version that a condition could name.
+    /// A directory has a date, but no version that an entity tag could name.
     fn check(&self, condition: &Precondition) -> Result<(), UploadError> {
         match (self, condition) {
-            (Self::Title(stat), condition) => condition.check(Some(stat)),
+            (Self::Title(stat), condition)
+            | (Self::Directory(stat), condition @ Precondition::UnmodifiedSince(_)) => {
+                condition.check(Some(stat))
+            }
             (Self::Directory(_), Precondition::Any) => Ok(()),
             (Self::Directory(_), _) => Err(NameFault::NoTitle.into()),
         }
@@ -375,7 +384,8 @@ impl Names {
         if is_title && to.directory && over != Over::Everything {
             return Err(NameFault::NoTitle.into());
         }
-        let (parent, chain, mut flush) = self.parents(&to.name, Missing::Make)?;
+        // RFC 4918 section 9.9.4: unlike by an upload, no directory is made.
+        let (parent, chain, mut flush) = self.parents(&to.name, Missing::Refuse)?;
         let present = thing_in(&parent, last)?;
         match (over, &present) {
             (_, None) | (Over::Everything, _) => {}

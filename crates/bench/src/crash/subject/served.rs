@@ -247,6 +247,10 @@ impl<'a, 'b> Load<'a, 'b> {
         self.holds.remove(to);
         let version = self.holds.remove(&from).context("nothing to move")?;
         let act = self.recorder.begin_move(&from, to, version)?;
+        if let Some((folder, _)) = to.rsplit_once('/') {
+            // Often there already; what has no such method makes folders by itself.
+            self.client.ask("MKCOL", &format!("/{folder}/"), "", &[])?;
+        }
         let fields = format!("Destination: /{to}\r\n");
         let status = self.client.ask("MOVE", &format!("/{from}"), &fields, &[])?.status;
         if self.settle(&act, status, &[201, 204])? {

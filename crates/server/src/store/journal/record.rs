@@ -142,6 +142,10 @@ impl Created {
                     text(out, tag.as_bytes());
                 }
             }
+            Precondition::UnmodifiedSince(second) => {
+                out.push(4);
+                out.extend(second.to_le_bytes());
+            }
         }
         out.push(u8::from(self.len.is_some()));
         out.extend(self.len.unwrap_or_default().to_le_bytes());
@@ -161,6 +165,7 @@ impl Created {
                 let count = reader.u32()?;
                 Precondition::Match((0..count).map(|_| reader.string()).collect::<Option<_>>()?)
             }
+            4 => Precondition::UnmodifiedSince(reader.u64()?.cast_signed()),
             _ => return None,
         };
         let has_len = reader.flag()?;

@@ -135,6 +135,7 @@ fn record() -> impl Strategy<Value = Record> {
         Just(Precondition::CreateOnly),
         Just(Precondition::Exists),
         proptest::collection::vec(".{0,20}", 0..4).prop_map(Precondition::Match),
+        any::<i64>().prop_map(Precondition::UnmodifiedSince),
     ];
     let created = (
         id.clone(),

@@ -56,6 +56,11 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
     assert_eq!(read, old, "who began with the old version ends with it");
     assert_eq!(volume.usage().stored, new.len() as u64);
 
+    let early = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
+    assert!(matches!(early.await, Err(ChangeError::Name(NameFault::NoDirectory))));
+    assert!(!house.path("x").exists());
+    volume.make_directory("x").await.unwrap();
+    volume.make_directory("x/y").await.unwrap();
     let moved = volume.rename("film.ts", Precondition::Any, "x/y/film.ts", Over::Nothing);
     assert!(moved.await.unwrap().created);
     assert_eq!(house.titles(), [("x/y/film.ts".to_owned(), new.len() as u64)]);
@@ -84,6 +89,7 @@ async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
         store(&volume, put(&name, None), &bytes).await.unwrap();
     }
     let any = || Precondition::Any;
+    volume.make_directory("old").await.unwrap();
     volume.rename("films/", any(), "old/films", Over::Nothing).await.unwrap();
     assert_eq!(house.titles().len(), 100);
     // The same name again, perhaps with the same inodes: its own name is made durable anew.

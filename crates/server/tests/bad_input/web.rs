@@ -1,0 +1,267 @@
+//! What clients of the web and of WebDAV expect beside the rows of U: conditions by date, directories of
+//! a destination, types of linked files, and answers that arrive while a body is still sent.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use crate::client::Answer;
+use crate::house::{House, TOKEN, content};
+use crate::uploads::{auth, is_clean, put, sent};
+
+fn dav(house: &House, method: &str, target: &str, fields: &str) -> Answer {
+    sent(&mut house.client(), method, target, &format!("{}{fields}", auth()), b"")
+}
+
+fn date(time: SystemTime) -> String {
+    httpdate::fmt_http_date(time)
+}
+
+#[test]
+fn w03_the_directory_of_a_destination_must_be_there() {
+    let house = House::taking_uploads();
+    for (method, target, to) in [
+        ("MOVE", "/a.ts", "/none/a.ts"),
+        ("MOVE", "/a.ts", "/none/deeper/a.ts"),
+        ("MOVE", "/a.ts", "/dir/none/a.ts"),
+        ("MOVE", "/a.ts", "/empty.ts/a.ts"),
+        ("MOVE", "/a.ts", "http://localhost/none/a.ts"),
+        ("MOVE", "/dir/", "/none/dir/"),
+        ("MOVE", "/dir", "/none/dir"),
+        ("COPY", "/a.ts", "/none/a.ts"),
+        ("COPY", "/a.ts", "/none/deeper/a.ts"),
+        ("COPY", "/a.ts", "/empty.ts/a.ts"),
+        ("MKCOL", "/none/new/", "/"),
+    ] {
+        for overwrite in ["", "Overwrite: T\r\n", "Overwrite: F\r\n"] {
+            let fields = format!("Destination: {to}\r\n{overwrite}");
+            let answer = dav(&house, method, target, &fields);
+            assert_eq!(answer.status, 409, "{method} {target} {to}: {}", answer.text());
+        }
+    }
+    assert!(!house.root().join("none").exists() && !house.root().join("dir/none").exists());
+    assert!(house.root().join("a.ts").exists() && house.root().join("dir/b.mp4").exists());
+    assert_eq!(dav(&house, "MKCOL", "/none/", "").status, 201);
+    assert_eq!(dav(&house, "MOVE", "/a.ts", "Destination: /none/a.ts\r\n").status, 201);
+    is_clean(&house);
+}
+
+#[test]
+fn w06_a_linked_file_has_the_type_of_the_path_that_is_asked_for() {
+    let house = House::new();
+    let link = |from: &str, to: &str| {
+        fs::hard_link(house.root().join(from), house.root().join(to)).unwrap();
+    };
+    fs::rename(house.root().join("dir/b.mp4"), house.root().join("download.part")).unwrap();
+    for to in ["film.mp4", "film.mkv", "noname", "dir/film.html", "dir/x.TS"] {
+        link("download.part", to);
+    }
+    let mut client = house.client();
+    let all = [
+        ("/download.part", "application/octet-stream"),
+        ("/film.mp4", "video/mp4"),
+        ("/film.mkv", "video/matroska"),
+        ("/noname", "application/octet-stream"),
+        ("/dir/film.html", "text/html; charset=utf-8"),
+        ("/dir/x.TS", "video/mp2t"),
+    ];
+    // In both orders: neither the first nor the last name decides.
+    for (target, media_type) in all.iter().chain(all.iter().rev()) {
+        for method in ["GET", "HEAD"] {
+            let answer = client.ask(method, &format!("{target}?rate=max"), "");
+            assert_eq!(answer.field("content-type"), Some(*media_type), "{method} {target}");
+        }
+    }
+    let found = sent(&mut house.client(), "PROPFIND", "/dir/", "Depth: 1\r\n", b"").text();
+    assert!(found.contains("<D:getcontenttype>video/mp2t<"), "{found}");
+}
+
+#[test]
+fn w06_a_linked_film_is_paced_whatever_name_was_asked_for_first() {
+    use tactus_core::units::SECOND;
+    let house = House::new();
+    // Packets begin far behind the start: only the name says that they are to be looked for.
+    let film = house.root().join("download.part");
+    tactus::media::sample::write_ts(&film, SECOND).unwrap();
+    let bytes = [vec![0; 8192], fs::read(&film).unwrap()].concat();
+    fs::write(&film, bytes).unwrap();
+    fs::hard_link(&film, house.root().join("film.ts")).unwrap();
+    let rate = |target: &str| {
+        let answer = house.client().ask("HEAD", target, "");
+        answer.field("tactus-rate").unwrap().to_owned()
+    };
+    let (part, film) = (rate("/download.part"), rate("/film.ts"));
+    assert!(part.contains("max") || part != film, "{part} {film}");
+    assert!(!film.contains("max"), "{film}");
+}
+
+#[test]
+fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
+    let house = House::taking_uploads();
+    let root = house.root();
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500_000_000_700);
+    let prepare = || {
+        for name in ["a.ts", "old.ts"] {
+            fs::write(root.join(name), b"old").unwrap();
+            fs::File::options()
+                .append(true)
+                .open(root.join(name))
+                .unwrap()
+                .set_modified(modified)
+                .unwrap();
+        }
+        fs::create_dir_all(root.join("old")).unwrap();
+        fs::File::open(root.join("old")).unwrap().set_modified(modified).unwrap();
+    };
+    let earlier = date(modified - Duration::from_secs(1));
+    let (same, later) = (date(modified), date(modified + Duration::from_secs(1)));
+    let rfc_850 = "Friday, 14-Jul-17 02:39:59 GMT";
+    let to = "Destination: /to.ts\r\n";
+    let of_directory = "Destination: /to/\r\n";
+    for (method, target, more, done) in [
+        ("PUT", "/a.ts", "", 204),
+        ("DELETE", "/old.ts", "", 204),
+        ("MOVE", "/old.ts", to, 201),
+        ("COPY", "/old.ts", to, 201),
+        ("DELETE", "/old/", "", 204),
+        ("MOVE", "/old/", of_directory, 201),
+    ] {
+        for date in [&*earlier, "Thu, 01 Jan 1970 00:00:00 GMT", rfc_850] {
+            prepare();
+            let fields = format!("{more}If-Unmodified-Since: {date}\r\n");
+            assert_eq!(dav(&house, method, target, &fields).status, 412, "{method} {date}");
+            assert!(root.join(target.trim_matches('/')).exists(), "{method} {target}");
+        }
+        // No date, several dates, or an entity tag beside it: the field does not count.
+        let version = dav(&house, "HEAD", target, "").field("etag").map(str::to_owned);
+        let beside = version.map(|tag| format!("{earlier}\r\nIf-Match: {tag}"));
+        let beside = beside.filter(|_| method == "COPY");
+        for date in [&*same, &*later, "yesterday", "1500000000"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(beside)
+        {
+            prepare();
+            let date = match date.contains("If-Match") {
+                // Of what is there now.
+                true => {
+                    let head = dav(&house, "HEAD", target, "");
+                    format!("{earlier}\r\nIf-Match: {}", head.field("etag").unwrap())
+                }
+                false => date,
+            };
+            let fields = format!("{more}If-Unmodified-Since: {date}\r\n");
+            let answer = dav(&house, method, target, &fields);
+            assert_eq!(answer.status, done, "{method} {date}: {}", answer.text());
+            fs::remove_file(root.join("to.ts")).ok();
+            fs::remove_dir_all(root.join("to")).ok();
+        }
+    }
+    // What is not there has no date.
+    let field = format!("If-Unmodified-Since: {earlier}\r\n");
+    assert_eq!(put(&house, "/new.ts", &field, b"x").status, 201);
+    assert_eq!(dav(&house, "DELETE", "/none.ts", &field).status, 404);
+    is_clean(&house);
+}
+
+#[test]
+fn w07_an_upload_in_parts_holds_the_date_until_its_end() {
+    let house = House::taking_uploads();
+    let path = "/api/v1/uploads?path=/a.ts";
+    let fields = |date: &str| {
+        format!("Tus-Resumable: 1.0.0\r\nUpload-Length: 3\r\nIf-Unmodified-Since: {date}\r\n")
+    };
+    let old = fields("Thu, 01 Jan 1970 00:00:00 GMT");
+    assert_eq!(dav(&house, "POST", path, &old).status, 412);
+    let now = fields(&date(SystemTime::now() + Duration::from_secs(60)));
+    let answer = dav(&house, "POST", path, &now);
+    assert_eq!(answer.status, 201);
+    let url = answer.field("location").unwrap().to_owned();
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    fs::File::options()
+        .append(true)
+        .open(house.root().join("a.ts"))
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
+    let fields = "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n\
+                  Content-Type: application/offset+octet-stream\r\n";
+    let fields = format!("{}{fields}", auth());
+    let answer = sent(&mut house.client(), "PATCH", &url, &fields, b"new");
+    assert_eq!(answer.status, 412, "{}", answer.text());
+}
+
+/// Sends all of a body before it reads, as neon does: cadaver, davfs2, litmus.
+fn refused_while_sending(house: &House, head: &str, body: &[u8]) -> Answer {
+    let mut client = house.client();
+    client.send(head);
+    for part in body.chunks(100_000) {
+        use std::io::Write;
+        client.socket().write_all(part).expect("the body is taken to its end");
+    }
+    let answer = client.answer_to("PUT").expect("the answer arrives");
+    assert!(answer.closes());
+    client.socket().shutdown(std::net::Shutdown::Write).unwrap();
+    client.is_closed();
+    answer
+}
+
+#[test]
+fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
+    let house = House::taking_uploads();
+    let body = content(3_000_000);
+    let len = format!("Content-Length: {}\r\n", body.len());
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    let coded: Vec<u8> = body
+        .chunks(100_000)
+        .flat_map(|part| [format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat())
+        .chain(*b"0\r\n\r\n")
+        .collect();
+    let wrong = "Authorization: Bearer not-the-right-token\r\n".to_owned();
+    let right = |more: &str| format!("Authorization: Bearer {TOKEN}\r\n{more}");
+    for (target, fields, status) in [
+        ("/new.ts", String::new(), 401),
+        ("/new.ts", wrong, 401),
+        ("/a.ts", right("If-None-Match: *\r\n"), 412),
+        ("/.tactus/x", right(""), 403),
+        ("/new.ts", right("Content-Encoding: gzip\r\n"), 415),
+        ("/dir/", right(""), 409),
+    ] {
+        for (framing, body) in [(&*len, &body), (chunked, &coded)] {
+            let head = format!("PUT {target} HTTP/1.1\r\nHost: localhost\r\n{fields}{framing}\r\n");
+            let answer = refused_while_sending(&house, &head, body);
+            assert_eq!(answer.status, status, "{target} {fields}");
+        }
+    }
+    // The next one of the same client is taken.
+    assert_eq!(put(&house, "/new.ts", "", &body).status, 201);
+    is_clean(&house);
+    let closed = House::new();
+    for (framing, body) in [(&*len, &body), (chunked, &coded)] {
+        let head = format!("PUT /new.ts HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n");
+        assert!(matches!(refused_while_sending(&closed, &head, body).status, 405 | 413));
+    }
+}
+
+#[test]
+fn w12_no_more_is_read_than_the_bounds_say() {
+    let house = House::with(|plan| {
+        plan.uploads = true;
+        plan.limits.linger_body_bytes_max = 1 << 20;
+        plan.limits.linger_body_silence = Duration::from_millis(300);
+    });
+    let head = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n";
+    let mut client = house.client();
+    client.send(head);
+    let part = vec![0; 65_536];
+    let mut taken = 0_usize;
+    while std::io::Write::write_all(&mut client.socket(), &part).is_ok() {
+        taken += part.len();
+        assert!(taken < 100 << 20, "it reads on and on");
+    }
+    // One that says nothing more is not waited for.
+    let mut silent = house.client();
+    silent.send(head);
+    assert_eq!(silent.answer_to("PUT").map(|answer| answer.status), Some(401));
+    silent.is_closed();
+    house.serves_others();
+}
