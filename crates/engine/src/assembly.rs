@@ -17,8 +17,8 @@ use tactus_ring::spsc::{Consumer, Producer, ring};
 use crate::block::{BlockRings, BlockServer};
 use crate::cores::Core;
 use crate::counters::{
-    BlockCounters, ClassCounters, DeliveryCounters, DiskCounters, LinkCounters, PacketCounters,
-    StreamCounters,
+    BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, LinkCounters,
+    PacketCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeParts, VolumeTerms};
 use crate::disk::{self, DiskRings, DiskServer};
@@ -151,6 +151,8 @@ pub struct Control {
 /// All counters of an engine.
 #[derive(Clone)]
 pub struct Counters {
+    /// Each core.
+    pub cores: Vec<Arc<CoreCounters>>,
     /// Each volume's disk server.
     pub disks: Vec<Arc<DiskCounters>>,
     /// Each volume's block server.
@@ -186,6 +188,7 @@ where
     let delivery_counters = Arc::new(DeliveryCounters::default());
     let link_counters = Arc::new(LinkCounters::default());
     let mut counters = Counters {
+        cores: vec![],
         disks: vec![],
         blocks: vec![],
         delivery: Arc::clone(&delivery_counters),
@@ -199,6 +202,7 @@ where
         streams: Arc::clone(&stream_counters),
     };
     let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
+    counters.cores = cores.iter().map(Core::counters).collect();
     let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
     let mut parts = vec![];
     let mut memories = vec![];

@@ -3,8 +3,11 @@
 //! What the thread is (pinned, real-time, how it sleeps) is its [`Host`]'s business; the simulator
 //! turns cores without any thread.
 
+use std::sync::Arc;
+
 use tactus_core::units::{MonoTime, Nanos};
 
+use crate::counters::CoreCounters;
 use crate::server::Server;
 
 /// The thread that a core runs on.
@@ -24,12 +27,21 @@ pub struct Core {
     servers: Vec<Box<dyn Server>>,
     /// While streams run anywhere, servers on other cores may send at any time without ringing.
     pub(crate) look_at_least_every: Nanos,
+    /// When the next turn is due.
+    due: Option<MonoTime>,
+    counters: Arc<CoreCounters>,
 }
 
 impl Core {
     /// A core with these servers.
     pub fn new(servers: Vec<Box<dyn Server>>) -> Self {
-        Self { servers, look_at_least_every: Nanos(0) }
+        let counters = Arc::default();
+        Self { servers, look_at_least_every: Nanos(0), due: None, counters }
+    }
+
+    /// What this core counts about its own turns.
+    pub fn counters(&self) -> Arc<CoreCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Adds a server; it is polled after those already here.
@@ -45,6 +57,7 @@ impl Core {
     /// Polls every server until none has anything left to do at `now`, and says when to come back.
     /// The rounds are bounded: whatever happens, the thread sleeps.
     pub fn turn(&mut self, now: MonoTime) -> Option<MonoTime> {
+        self.watch_stall(now);
         for _ in 0..ROUNDS {
             let mut any = false;
             for server in &mut self.servers {
@@ -56,9 +69,23 @@ impl Core {
         }
         let soonest = self.servers.iter().filter_map(|server| server.poll_timeout(now)).min();
         let look = (self.look_at_least_every > Nanos(0)).then(|| now + self.look_at_least_every);
-        match (soonest, look) {
+        self.due = match (soonest, look) {
             (Some(soonest), Some(look)) => Some(soonest.min(look)),
             (soonest, look) => soonest.or(look),
+        };
+        self.counters.due.set(self.due.map_or(0, |due| due.0));
+        self.due
+    }
+
+    /// Counts a turn that begins long after it was due. Another program had the core, the machine
+    /// was paused, or the turn before took too long.
+    fn watch_stall(&mut self, now: MonoTime) {
+        let Some(due) = self.due else { return };
+        let late = now.since(due);
+        if late > CORE_STALL {
+            self.counters.stalls.add(1);
+            self.counters.stalled.add(late.0);
+            self.counters.longest.raise(late.0);
         }
     }
 
@@ -72,6 +99,10 @@ impl Core {
         self.servers
     }
 }
+
+/// A turn that begins later than this counts as a stall: twice the lateness that is promised for
+/// 99.9 % of all sends.
+pub const CORE_STALL: Nanos = Nanos::from_millis(10);
 
 /// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds
 /// pass it on even in the worst order of servers.

@@ -1,6 +1,22 @@
 //! What the servers count: written by one thread each, read by metrics, status page and tests.
 
+use tactus_core::units::Nanos;
 use tactus_ring::counter::{Counter, Histogram};
+
+/// One core. A stall is a turn that began later than it was due by more than [`CORE_STALL`].
+///
+/// [`CORE_STALL`]: crate::cores::CORE_STALL
+#[derive(Default)]
+pub struct CoreCounters {
+    /// When the next turn is due, in ns of the monotonic clock; zero when the core waits for work.
+    pub due: Counter,
+    /// Stalls so far.
+    pub stalls: Counter,
+    /// Their lengths together, in ns.
+    pub stalled: Counter,
+    /// The longest of them, in ns.
+    pub longest: Counter,
+}
 
 /// One disk server.
 #[derive(Default)]
@@ -86,8 +102,10 @@ pub struct LinkCounters {
     pub blocked: Counter,
     /// Sends for which the data was not there in time.
     pub underruns: Counter,
-    /// Moments in which the machine stood still and all clocks were moved.
+    /// Stalls of the core or the machine after which the clocks of all streams were moved.
     pub stalls: Counter,
+    /// Streams whose clock was moved by a stall; one stream counts once for each stall.
+    pub stalled_streams: Counter,
     /// How late each send left its slot, in ns.
     pub lateness: Histogram,
     /// How far each whole second of each stream was from its rate, in millionths; seconds in which
@@ -114,8 +132,10 @@ pub struct PacketCounters {
     pub full: Counter,
     /// Messages whose bytes were not there in time, or had not been made.
     pub underruns: Counter,
-    /// Moments in which the machine or an outlet stood still for long, and what was late because of it was moved.
+    /// Stalls of the core, the machine or an outlet after which the clocks of late streams were moved.
     pub stalls: Counter,
+    /// Streams whose clock was moved by a stall; one stream counts once for each stall.
+    pub stalled_streams: Counter,
     /// Null packets put between those of titles.
     pub stuffed: Counter,
     /// Packets of titles that found no place when their time came: the rate they are stuffed to is too low.
@@ -152,6 +172,10 @@ pub struct StreamCounters {
     pub underruns: Counter,
     /// Latest send so far, in ns after its slot.
     pub lateness_max: Counter,
+    /// Stalls by which this stream's clock was moved.
+    pub stalls: Counter,
+    /// By how much they moved it together, in ns: the stream stays this much later.
+    pub stalled: Counter,
     /// Payload bytes of the last whole second; zero before there was one.
     pub second_bytes: Counter,
     /// How far that second was from the rate, in millionths.
@@ -170,12 +194,19 @@ pub struct StreamCounters {
 impl StreamCounters {
     pub(crate) fn clear(&self) {
         let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate, .. } = self;
-        let Self { epoch, session_packets, session_bytes, .. } = self;
+        let Self { stalls, stalled, epoch, session_packets, session_bytes, .. } = self;
         for counter in [bytes, underruns, lateness_max, second_bytes, deviation, rate] {
             counter.set(0);
         }
-        for counter in [epoch, session_packets, session_bytes] {
+        for counter in [stalls, stalled, epoch, session_packets, session_bytes] {
             counter.set(0);
         }
+    }
+
+    /// Counts a stall that has moved the stream's clock by `pause`.
+    pub(crate) fn count_stall(&self, pause: Nanos) {
+        self.stalls.add(1);
+        self.stalled.add(pause.0);
+        self.lateness_max.raise(pause.0);
     }
 }

@@ -435,12 +435,19 @@ impl<P: LinkPort> LinkServer<P> {
         // Whole slots, so that every stream keeps its phase.
         let pause = SLOT.times(stall.0 / SLOT.0);
         for index in 0..self.entries.len() as u32 {
-            if self.entries[index as usize].clock.is_some() {
-                self.move_clock(index, pause);
+            let entry = &mut self.entries[index as usize];
+            let is_paced = entry.clock.is_some();
+            if is_paced || entry.made.is_some() {
+                self.counters.stalled_streams.add(1);
+                self.counters.lateness.record(pause.0);
+                self.streams[index as usize].count_stall(pause);
             }
-            if let Some(made) = &mut self.entries[index as usize].made {
+            if let Some(made) = &mut entry.made {
                 made.delay(pause);
                 self.streams[index as usize].epoch.set(made.begin.0);
+            }
+            if is_paced {
+                self.move_clock(index, pause);
             }
         }
         self.slot = Slot(self.slot.0 + pause.0 / SLOT.0);

@@ -366,6 +366,8 @@ impl PacketServer {
         if mutant!(StallOwed, false, lateness > STALL_MAX) {
             // So late by its outlet, or by many short stops, of which none was long enough to move all clocks.
             entry_of(&mut self.entries, index).delay(lateness);
+            self.counters.stalled_streams.add(1);
+            self.streams[index as usize].count_stall(lateness);
             self.moved.add(index);
         }
         self.offer(now, index);
@@ -464,17 +466,28 @@ impl PacketServer {
         self.counters.stalls.add(1);
         self.full.forget_waiting();
         for index in 0..self.entries.len() as u32 {
-            self.pause_made(now, index, pause);
+            if self.made[index as usize].is_some() {
+                self.count_stall(index, pause);
+                self.pause_made(now, index, pause);
+            }
             let Some(entry) = &mut self.entries[index as usize] else { continue };
             if entry.is_waiting {
                 continue;
             }
+            self.count_stall(index, pause);
+            let entry = entry_of(&mut self.entries, index);
             entry.delay(pause);
             self.pacer.withdraw(entry.class);
             entry.offered = None;
             self.moved.add(index);
             self.offer(now, index);
         }
+    }
+
+    fn count_stall(&self, index: u32, pause: Nanos) {
+        self.counters.stalled_streams.add(1);
+        self.counters.lateness.record(pause.0);
+        self.streams[index as usize].count_stall(pause);
     }
 
     /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.

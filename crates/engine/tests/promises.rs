@@ -273,6 +273,45 @@ fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
     }
 }
 
+/// Stalls from just above what moves clocks to the 21 s of a long one.
+#[test]
+fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
+    for memory in BOTH {
+        for stall in [300, 1_000, 5_000, 21_000].map(Nanos::from_millis) {
+            let mut stage = Stage::new(memory);
+            let streams = [stage.start(1, RATE), stage.start(2, RATE)];
+            stage.pass(SECOND);
+            let counters = stage.control.counters.clone();
+            let core = &counters.cores[0];
+            assert_eq!((core.stalls.value(), counters.link.stalled_streams.value()), (0, 0));
+            stage.stand_still(stall);
+            // The core's next turn was due within a tick.
+            let at_least = stall.saturating_sub(Nanos::from_millis(12));
+            let is_told = |value: u64| value >= at_least.0 && value <= stall.0;
+            assert_eq!(core.stalls.value(), 1);
+            assert!(is_told(core.stalled.value()) && is_told(core.longest.value()));
+            assert_eq!(counters.link.stalled_streams.value(), 2);
+            assert!(is_told(counters.link.lateness.snapshot().max()));
+            for stream in streams {
+                let one = &counters.streams[stream.index as usize];
+                assert_eq!(one.stalls.value(), 1);
+                assert!(is_told(one.stalled.value()), "{:?}", one.stalled);
+                assert!(is_told(one.lateness_max.value()));
+            }
+            stage.pass(SECOND);
+            assert_eq!(core.stalls.value(), 1, "the turns after it are on time");
+        }
+    }
+}
+
+#[test]
+fn s04_a_core_without_work_does_not_stall() {
+    let mut stage = Stage::new(BOTH[0]);
+    stage.stand_still(SECOND.times(30));
+    stage.pass(SECOND);
+    assert_eq!(stage.control.counters.cores[0].stalls.value(), 0);
+}
+
 #[test]
 fn what_a_slow_disk_has_not_brought_is_not_owed_at_once() {
     for memory in BOTH {

@@ -4,10 +4,12 @@
 //! starts the pinned threads. What the host refuses (real-time rights, huge pages, locked memory,
 //! io_uring) is not an error: the engine starts with less, promises less, and says so.
 
+mod claim;
 mod host;
 mod intake;
 pub mod packets;
 mod pulse;
+mod stalls;
 mod strain;
 mod terms;
 mod volume;
@@ -31,13 +33,16 @@ use tactus_sys::thread::{self, Vital};
 use crate::broker::{Broker, BrokerRules, Strains};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
+use crate::engine::claim::{Claim, Claimed};
 use crate::engine::host::{Bells, CoreHost, Rights};
 use crate::engine::pulse::Watch;
+use crate::engine::stalls::CoreThread;
 use crate::engine::volume::IntakeHost;
 
 pub use crate::engine::intake::{Intake, IntakeLevels};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::pulse::Pulse;
+pub use crate::engine::stalls::{Stall, Stalls, Standing, Summary as StallSummary};
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 
@@ -55,6 +60,8 @@ pub struct Engine {
     pub strains: Strains,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
+    /// Times in which a core did not run though work was due.
+    pub stalls: Stalls,
     /// Which server sits on which core.
     pub placement: Vec<CorePlan>,
     /// How datagrams leave, and what that costs.
@@ -66,6 +73,8 @@ pub struct Engine {
     report_bell: Bell,
     intake_bell: Bell,
     threads: Vec<JoinHandle<()>>,
+    /// Held so that other servers of this host take other cores.
+    _claims: Vec<Claim>,
 }
 
 /// Starts the engine for `config`, whose volumes are in order.
@@ -75,11 +84,13 @@ pub struct Engine {
 pub fn start(config: &Config) -> io::Result<Engine> {
     let cpus = thread::allowed_cores()?;
     let count = u16::try_from(config.volumes.len()).expect("a host has fewer disks");
-    let plan = match &config.cores.placement {
-        Auto::Set(plan) => plan.clone(),
-        Auto::Auto => placement::default_placement(&cpus, count),
+    let claimed = match &config.cores.placement {
+        Auto::Set(plan) => claim::of_plan(plan.clone()),
+        Auto::Auto => claim::of_default(&cpus, count),
     };
-    let mut degraded = vec![];
+    claimed.log_avoided();
+    let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
+    let Claimed { plan, claims, .. } = claimed;
     let mut facts = terms::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
     let (intake_bell, intake_sleeper) = bell::bell()?;
@@ -154,7 +165,10 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let strains = strain.strains();
     broker.heed(strains.clone());
     let stop = Arc::clone(&stopping);
-    threads.push(start_reports(broker.clone(), reports, (watch, strain, gauge), sleeper, stop)?);
+    let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
+    let stalls = stalling.stalls();
+    let watches = Watches { pulse: watch, strain, gauge, stalls: stalling };
+    threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
     let (mut intakes, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
@@ -174,6 +188,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         intakes,
         pulse,
         strains,
+        stalls,
         volumes: facts,
         placement: plan,
         packets,
@@ -183,6 +198,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         report_bell,
         intake_bell,
         threads,
+        _claims: claims,
     })
 }
 
@@ -221,6 +237,8 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
 struct Started {
     threads: Vec<JoinHandle<()>>,
     bells: Vec<Bell>,
+    /// In the order of the plan.
+    cores: Vec<CoreThread>,
     real_time: bool,
 }
 
@@ -231,7 +249,7 @@ fn start_cores(
     stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
 ) -> io::Result<Started> {
-    let mut started = Started { threads: vec![], bells: vec![], real_time: true };
+    let mut started = Started { threads: vec![], bells: vec![], cores: vec![], real_time: true };
     let (tell, told) = std::sync::mpsc::channel();
     for (core, plan) in cores.into_iter().zip(plan) {
         let (bell, sleeper) = bell::bell()?;
@@ -242,7 +260,7 @@ fn start_cores(
             let _vital = Vital;
             let rights = Rights::take(cpu, priority);
             // Nobody listens any more when another core has failed to start.
-            drop(tell.send(rights));
+            drop(tell.send((CoreThread { cpu, thread: thread::current() }, rights)));
             drop(tell);
             core.run(&mut CoreHost::new(sleeper, stopping));
         };
@@ -250,19 +268,29 @@ fn start_cores(
         started.threads.push(std::thread::Builder::new().name(name).spawn(body)?);
     }
     drop(tell);
-    for rights in told {
+    for (core, rights) in told {
         started.real_time &= rights.real_time;
         degraded.extend(rights.refused);
+        started.cores.push(core);
     }
+    started.cores.sort_by_key(|core| plan.iter().position(|plan| plan.cpu == core.cpu));
     degraded.sort();
     degraded.dedup();
     Ok(started)
 }
 
+/// What is looked at a few times in a second.
+struct Watches {
+    pulse: Watch,
+    strain: strain::Watch,
+    gauge: packets::Watch,
+    stalls: stalls::Watch,
+}
+
 fn start_reports(
     broker: Broker,
     mut reports: Consumer<Report>,
-    (mut pulse, mut strain, mut gauge): (Watch, strain::Watch, packets::Watch),
+    mut watches: Watches,
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -271,9 +299,10 @@ fn start_reports(
         while !stopping.load(Ordering::Acquire) {
             broker.handle_reports(&mut reports);
             let now = tactus_sys::clock::now();
-            pulse.look(now);
-            strain.look(now, &broker);
-            gauge.look(now, &broker);
+            watches.pulse.look(now);
+            watches.strain.look(now, &broker);
+            watches.gauge.look(now, &broker);
+            watches.stalls.look(now);
             sleeper.wait_until(Some(now + pulse::LOOK));
         }
     };

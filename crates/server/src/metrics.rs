@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
 use tactus_engine::message::VolumeId;
+use tactus_sys::clock;
 
 use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
@@ -24,7 +25,7 @@ use crate::channels::Channels;
 use crate::classes::Classes;
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
-use crate::engine::{Engine, Intake, PacketFacts, Pulse, VolumeFacts};
+use crate::engine::{Engine, Intake, PacketFacts, Pulse, Stalls, VolumeFacts};
 use crate::http::{self, Internal, Response, Uploads};
 use crate::ingest::Recordings;
 use crate::recording::{Recorder, Totals};
@@ -40,6 +41,7 @@ pub struct Sources {
     intakes: Vec<Option<Intake>>,
     pulse: Pulse,
     strains: Strains,
+    stalls: Stalls,
     placement: Vec<CorePlan>,
     degraded: Vec<String>,
     recordings: OnceLock<Recordings>,
@@ -85,6 +87,7 @@ impl Figures {
             intakes: engine.intakes.clone(),
             pulse: engine.pulse.clone(),
             strains: engine.strains.clone(),
+            stalls: engine.stalls.clone(),
             placement: engine.placement.clone(),
             degraded: engine.degraded.clone(),
             recordings: OnceLock::new(),
@@ -290,6 +293,24 @@ impl Sources {
         Some(format!("{}{}", volume.mount, name.display()))
     }
 
+    /// What is not as it should be: what the host refused at the start, and what happened lately.
+    fn degraded(&self) -> Vec<String> {
+        let lately = self.stalls.degraded(clock::now());
+        self.degraded.iter().cloned().chain(lately).collect()
+    }
+
+    /// Sends into connections that were not on time: no data was there, or the core stood still.
+    fn underruns(&self) -> u64 {
+        let link = &self.counters.link;
+        link.underruns.value() + link.stalled_streams.value()
+    }
+
+    /// The same of datagrams.
+    fn packet_underruns(&self) -> u64 {
+        let packets = &self.counters.packets;
+        packets.underruns.value() + packets.stalled_streams.value()
+    }
+
     /// Why a volume that is to take uploads takes none.
     fn trouble(&self, index: usize) -> Option<String> {
         self.uploads.get().and_then(|uploads| uploads.trouble(index))
@@ -318,6 +339,11 @@ impl Stream<'_> {
     /// Payload bits of the last whole second.
     fn real_rate(&self) -> BitRate {
         BitRate(self.counters.second_bytes.value() * 8)
+    }
+
+    /// Sends of this stream that were not on time.
+    fn underruns(&self) -> u64 {
+        self.counters.underruns.value() + self.counters.stalls.value()
     }
 
     /// The set rate; none for best effort.

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
-use tactus_core::units::{MonoTime, SECOND, WallTime};
+use tactus_core::units::{MonoTime, Nanos, SECOND, WallTime};
 
 /// The monotonic clock. It goes on during a suspended thread and never steps; 28 ns (vDSO).
 #[inline]
@@ -13,6 +13,14 @@ pub fn now() -> MonoTime {
 /// The wall clock, which may step. For what people read, never for pacing.
 pub fn wall_now() -> WallTime {
     WallTime(nanoseconds(rustix::time::clock_gettime(ClockId::Realtime)))
+}
+
+/// How long the machine has been suspended since its start: then the monotonic clock stands still.
+pub fn suspended() -> Nanos {
+    // The later clock is read last: the difference is never too small.
+    let monotonic = now();
+    let with_sleep = nanoseconds(rustix::time::clock_gettime(ClockId::Boottime));
+    Nanos(with_sleep.saturating_sub(monotonic.0))
 }
 
 /// The next moment after `after` at which a clock on this host's wall shows this time of the day, by the
@@ -76,7 +84,7 @@ fn nanoseconds(time: Timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tactus_core::units::{MILLISECOND, Nanos};
+    use tactus_core::units::MILLISECOND;
 
     #[test]
     fn a_sleep_is_never_short() {

@@ -12,6 +12,13 @@ use rustix::thread::{CpuSet, Pid};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadId(Pid);
 
+impl ThreadId {
+    /// The number, as in `/proc/self/task`.
+    pub fn number(self) -> i32 {
+        self.0.as_raw_nonzero().get()
+    }
+}
+
 /// The calling thread.
 pub fn current() -> ThreadId {
     ThreadId(rustix::thread::gettid())

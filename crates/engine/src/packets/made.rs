@@ -162,6 +162,8 @@ impl PacketServer {
         if lateness > STALL_MAX {
             // As of titles: so late by its class, or by many short stops, of which none was long enough to move all clocks.
             entry.begin += lateness;
+            self.counters.stalled_streams.add(1);
+            self.streams[index as usize].count_stall(lateness);
             self.streams[index as usize].epoch.set(entry.begin.0);
         }
         self.offer_made(now, index);

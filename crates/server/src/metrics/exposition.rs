@@ -36,6 +36,7 @@ impl prometheus_client::collector::Collector for Collector {
         let mut page = Page { encoder };
         let sources = &*self.0;
         server(&mut page, sources)?;
+        stalls(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
         classes(&mut page, sources)?;
@@ -55,9 +56,32 @@ fn server(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_build", "Always 1; the label is the version", None, [(version, 1.0)])?;
     let up = sources.started.elapsed().as_secs_f64();
     page.gauge("tactus_uptime", "Time since the start", Some(Unit::Seconds), [(vec![], up)])?;
-    let refused = sources.degraded.len() as f64;
-    let help = "Things that the host refused at the start; the status page names them";
-    page.gauge("tactus_degradations", help, None, [(vec![], refused)])
+    let degraded = sources.degraded().len() as f64;
+    let help = "Things that the host refused at the start, and stalls of the last ten minutes; \
+                the status names them";
+    page.gauge("tactus_degradations", help, None, [(vec![], degraded)])
+}
+
+/// Times in which a real-time core did not run though work was due.
+fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let cores = || {
+        let plans = sources.placement.iter().map(|plan| vec![("core", plan.cpu.to_string())]);
+        plans.zip(&sources.counters.cores)
+    };
+    let help = "Turns of a real-time core that began more than 10 ms late";
+    let each = cores().map(|(labels, core)| (labels, core.stalls.value()));
+    page.counter("tactus_core_stalls", help, None, each)?;
+    let unit = || Some(Unit::Seconds);
+    let help = "Time by which these turns were late";
+    let each = cores().map(|(labels, core)| (labels, seconds(core.stalled.value())));
+    page.counter_of("tactus_core_stalled", help, unit(), each)?;
+    let help = "The latest of these turns";
+    let each = cores().map(|(labels, core)| (labels, seconds(core.longest.value())));
+    page.gauge("tactus_core_stall_max", help, unit(), each)?;
+    let counters = &sources.counters;
+    let moved = counters.link.stalled_streams.value() + counters.packets.stalled_streams.value();
+    let help = "Streams made later by a stall of more than 250 ms; each counts once for each stall";
+    page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
 }
 
 fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
@@ -82,8 +106,9 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_sends", "Calls to send", None, one(link.sends.value()))?;
     let help = "Sends that a socket did not take whole: the client is slow";
     page.counter("tactus_sends_blocked", help, None, one(link.blocked.value()))?;
-    let help = "Sends for which the data was not there in time: a broken promise";
-    page.counter("tactus_underruns", help, None, one(link.underruns.value()))?;
+    let help = "Sends that were not on time, as data was missing or the core stood still: a broken \
+                promise";
+    page.counter("tactus_underruns", help, None, one(sources.underruns()))?;
     let help = "Moments in which the machine stood still and all streams were moved";
     page.counter("tactus_stalls", help, None, one(link.stalls.value()))?;
     let help = "How late each send was";
@@ -171,8 +196,9 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packets_refused", help, None, one(packets.refused.value()))?;
     let help = "Calls after which a socket was full: the link is slower than configured";
     page.counter("tactus_packet_calls_full", help, None, one(packets.full.value()))?;
-    let help = "Messages whose bytes were not there in time: a broken promise";
-    page.counter("tactus_packet_underruns", help, None, one(packets.underruns.value()))?;
+    let help = "Messages that were not on time, as bytes were missing or the core stood still: a \
+                broken promise";
+    page.counter("tactus_packet_underruns", help, None, one(sources.packet_underruns()))?;
     let help = "Moments in which the machine or an outlet stood still for a quarter of a second, and what it made late was moved";
     page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
     let help = "Null packets put between those of titles, to make a constant rate";
@@ -470,9 +496,12 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     let each = paced().map(|s| (labels(s), seconds(s.counters.lateness_max.value())));
     let help = "The latest send of this stream";
     page.gauge("tactus_stream_lateness_max", help, Some(Unit::Seconds), each)?;
-    let each = paced().map(|s| (labels(s), s.counters.underruns.value() as f64));
-    let help = "Sends of this stream for which the data was not there";
+    let each = paced().map(|s| (labels(s), s.underruns() as f64));
+    let help = "Sends of this stream that were not on time";
     page.gauge("tactus_stream_underruns", help, None, each)?;
+    let each = paced().map(|s| (labels(s), seconds(s.counters.stalled.value())));
+    let help = "By how much stalls have made this stream later for good";
+    page.gauge("tactus_stream_stalled", help, Some(Unit::Seconds), each)?;
     let each = all.iter().map(|s| (labels(s), s.counters.bytes.value() as f64));
     page.gauge("tactus_stream_sent", "Payload of this stream", Some(Unit::Bytes), each)
 }
@@ -506,6 +535,23 @@ impl Page<'_> {
             } else {
                 family.encode_family(&labels)?.encode_counter(&value, none)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Counters of what is no whole number.
+    fn counter_of(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, f64)>,
+    ) -> fmt::Result {
+        let mut family =
+            self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+        for (labels, value) in values {
+            let none: Option<&Exemplar<NoLabelSet, f64>> = None;
+            family.encode_family(&labels)?.encode_counter(&value, none)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
 use tactus_engine::message::VolumeId;
+use tactus_sys::clock;
 use tactus_sys::packets::back_end::Candidate;
 use tactus_sys::packets::gaps::GapCounters;
 use tactus_sys::packets::outlet::Cutting;
@@ -19,14 +20,17 @@ use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::classes;
 use crate::config::units::exact;
+use crate::engine::{Stall, StallSummary, Standing};
 use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
 pub(super) struct Status {
     version: &'static str,
     uptime_seconds: u64,
-    /// What the host refused, with what it costs; empty when all is as it should be.
+    /// What the host refused, with what it costs, and stalls of the last ten minutes; empty when all is as it should be.
     degraded: Vec<String>,
+    /// Times in which a real-time core did not run though work was due.
+    stalls: AllStalls,
     placement: Vec<Core>,
     volumes: Vec<OneVolume>,
     totals: Totals,
@@ -107,6 +111,39 @@ struct OneBackEnd {
     of_seven_cpu_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct AllStalls {
+    count: u64,
+    total_seconds: f64,
+    longest_seconds: f64,
+    /// Cores that stand still now.
+    standing: Vec<StandingCore>,
+    /// The last one that was logged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<LastStall>,
+}
+
+#[derive(Serialize)]
+struct StandingCore {
+    core: u32,
+    seconds: f64,
+    cause: String,
+}
+
+#[derive(Serialize)]
+struct LastStall {
+    /// Absent when the whole machine was suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core: Option<u32>,
+    /// How many stalls are told of together.
+    count: u64,
+    seconds: f64,
+    seconds_ago: f64,
+    /// Streams that are later by it.
+    streams: u64,
+    cause: String,
 }
 
 #[derive(Serialize)]
@@ -209,6 +246,9 @@ struct OneStream {
     deviation_ratio: f64,
     lateness_max_seconds: f64,
     underruns: u64,
+    /// Stalls that have made it later, and by how much together.
+    stalls: u64,
+    stalled_seconds: f64,
     sent_bytes: u64,
 }
 
@@ -239,7 +279,8 @@ impl Status {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: sources.started.elapsed().as_secs(),
-            degraded: sources.degraded.clone(),
+            degraded: sources.degraded(),
+            stalls: stalls(sources),
             placement: sources.placement.iter().map(core).collect(),
             volumes: (0..)
                 .zip(&sources.volumes)
@@ -252,6 +293,30 @@ impl Status {
             recordings: recordings(sources),
             channels: sources.channels.get().map(Channels::all).unwrap_or_default(),
         }
+    }
+}
+
+fn stalls(sources: &Sources) -> AllStalls {
+    let now = clock::now();
+    let since = |then| seconds(now.since(then).0);
+    let StallSummary { count, total, longest, last, standing } = sources.stalls.summary();
+    let standing = standing.into_iter().map(|Standing { core, since: begun, cause }| {
+        StandingCore { core, seconds: since(begun), cause }
+    });
+    let last = last.map(|Stall { core, count, length, seen, streams, cause }| LastStall {
+        core,
+        count,
+        seconds: seconds(length.0),
+        seconds_ago: since(seen),
+        streams,
+        cause,
+    });
+    AllStalls {
+        count,
+        total_seconds: seconds(total.0),
+        longest_seconds: seconds(longest.0),
+        standing: standing.collect(),
+        last,
     }
 }
 
@@ -328,7 +393,7 @@ fn totals(sources: &Sources) -> Totals {
     let (lateness, deviation) = (link.lateness.snapshot(), link.deviation.snapshot());
     Totals {
         sent_bytes: link.bytes.value(),
-        underruns: link.underruns.value(),
+        underruns: sources.underruns(),
         stalls: link.stalls.value(),
         cycles_missed: sources.counters.disks.iter().map(|disk| disk.cycles_missed.value()).sum(),
         lateness_p50_seconds: seconds(lateness.quantile(0.5)),
@@ -354,7 +419,7 @@ fn packets(sources: &Sources) -> Packets {
         turns: packets.turns.value(),
         refused: packets.refused.value(),
         full: packets.full.value(),
-        underruns: packets.underruns.value(),
+        underruns: sources.packet_underruns(),
         stuffed: packets.stuffed.value(),
         slots_late: packets.slots_late.value(),
         unstamped: packets.unstamped.value(),
@@ -404,7 +469,9 @@ fn stream(stream: &Stream) -> OneStream {
         real_rate_bits_per_second: stream.real_rate().0,
         deviation_ratio: ratio(stream.counters.deviation.value()),
         lateness_max_seconds: seconds(stream.counters.lateness_max.value()),
-        underruns: stream.counters.underruns.value(),
+        underruns: stream.underruns(),
+        stalls: stream.counters.stalls.value(),
+        stalled_seconds: seconds(stream.counters.stalled.value()),
         sent_bytes: stream.counters.bytes.value(),
     }
 }

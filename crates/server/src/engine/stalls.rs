@@ -1,0 +1,447 @@
+//! Stalls: times in which a real-time core did not run though work was due.
+//!
+//! Promise: each stall of a core is counted with its length; one that is long enough for a viewer to
+//! notice is logged at once, with its cause as far as the kernel tells it, and shown in the status.
+//! The core itself only counts; everything here runs on the control side and reads counters and
+//! `/proc`.
+
+mod evidence;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tactus_core::units::{MonoTime, Nanos, SECOND};
+use tactus_engine::assembly::Counters;
+use tactus_engine::cores::CORE_STALL;
+use tactus_engine::counters::CoreCounters;
+use tactus_sys::clock;
+use tactus_sys::thread::ThreadId;
+
+use super::pulse::LOOK;
+use evidence::{Clues, Sample};
+
+/// What is known of stalls. Clones see the same.
+#[derive(Clone, Default, Debug)]
+pub struct Stalls(Arc<Mutex<Summary>>);
+
+/// All stalls since the start.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// How many.
+    pub count: u64,
+    /// Their lengths together.
+    pub total: Nanos,
+    /// The longest.
+    pub longest: Nanos,
+    /// The last one that was logged.
+    pub last: Option<Stall>,
+    /// Cores that stand still now.
+    pub standing: Vec<Standing>,
+}
+
+/// One stall, or several within a short time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stall {
+    /// The core; none when the whole machine was suspended.
+    pub core: Option<u32>,
+    /// How many.
+    pub count: u64,
+    /// Their lengths together.
+    pub length: Nanos,
+    /// When it was seen.
+    pub seen: MonoTime,
+    /// Streams whose clocks were moved by it.
+    pub streams: u64,
+    /// Why, as far as known.
+    pub cause: String,
+}
+
+/// A core that stands still.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// The core.
+    pub core: u32,
+    /// Since when.
+    pub since: MonoTime,
+    /// Why, as far as known.
+    pub cause: String,
+}
+
+impl Stalls {
+    /// What is known now.
+    pub fn summary(&self) -> Summary {
+        self.lock().clone()
+    }
+
+    /// Sentences for the list of what is not as it should be: stalls of the last ten minutes.
+    pub fn degraded(&self, now: MonoTime) -> Vec<String> {
+        let summary = self.lock();
+        let standing = summary.standing.iter().map(|standing| {
+            let length = now.since(standing.since);
+            format!("core {} has not run for {}: {}", standing.core, Length(length), standing.cause)
+        });
+        let last = summary
+            .last
+            .as_ref()
+            .filter(|last| last.length >= STANDING && now.since(last.seen) < DEGRADED_FOR);
+        let last = last.map(|last| format!("{last}, {} ago", Length(now.since(last.seen))));
+        standing.chain(last).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Summary> {
+        // Each change is a single assignment that cannot be half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.core {
+            Some(core) => write!(f, "core {core} stood still for {}", Length(self.length))?,
+            None => write!(f, "the machine stood still for {}", Length(self.length))?,
+        }
+        if self.count > 1 {
+            write!(f, " ({} times)", self.count)?;
+        }
+        write!(f, ": {}; {} streams are late by as much", self.cause, self.streams)
+    }
+}
+
+/// A length of time for people, rounded down to milliseconds.
+struct Length(Nanos);
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.0 / 1_000_000;
+        match millis {
+            0..1000 => write!(f, "{millis} ms"),
+            _ => write!(f, "{}.{} s", millis / 1000, millis / 100 % 10),
+        }
+    }
+}
+
+/// A core that has not run for this long is reported while it still stands still.
+const STANDING: Nanos = Nanos::from_millis(250);
+/// Stalls from this length on are logged at once; shorter ones once a minute, together.
+const LOGGED: Nanos = Nanos::from_millis(50);
+/// At most one line of a core in this time.
+const QUIET: Nanos = SECOND.times(5);
+/// How often short stalls are summed up in the log.
+const SUMMED_UP: Nanos = SECOND.times(60);
+/// How long a stall stays among what is not as it should be.
+const DEGRADED_FOR: Nanos = SECOND.times(600);
+
+/// The thread of one core.
+pub(super) struct CoreThread {
+    pub(super) cpu: u32,
+    pub(super) thread: ThreadId,
+}
+
+/// Looks at the cores' counters.
+pub(super) struct Watch {
+    cores: Vec<Core>,
+    counters: Counters,
+    /// Moved clocks that have been told.
+    streams: u64,
+    looked: MonoTime,
+    suspended: Nanos,
+    stalls: Stalls,
+}
+
+struct Core {
+    cpu: u32,
+    thread: ThreadId,
+    counters: Arc<CoreCounters>,
+    seen: Seen,
+    /// What the kernel said when the core was last well.
+    well: Option<Sample>,
+    standing: Option<Clues>,
+    pending: Pending,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    stalls: u64,
+    stalled: u64,
+}
+
+/// Stalls that have not been logged yet.
+#[derive(Default)]
+struct Pending {
+    count: u64,
+    length: Nanos,
+    longest: Nanos,
+    cause: String,
+    since: MonoTime,
+    logged: Option<MonoTime>,
+}
+
+/// What is to be logged now.
+#[derive(PartialEq, Eq, Debug)]
+enum Log {
+    Nothing,
+    Long,
+    Short,
+}
+
+impl Pending {
+    fn add(&mut self, now: MonoTime, count: u64, length: Nanos, cause: String) {
+        if self.count == 0 {
+            self.since = now;
+        }
+        self.count += count;
+        self.length += length;
+        if length >= self.longest {
+            (self.longest, self.cause) = (length, cause);
+        }
+    }
+
+    fn due(&self, now: MonoTime) -> Log {
+        let is_quiet = self.logged.is_some_and(|logged| now.since(logged) < QUIET);
+        if self.count > 0 && self.longest >= LOGGED && !is_quiet {
+            Log::Long
+        } else if self.count > 0 && now.since(self.since) >= SUMMED_UP {
+            Log::Short
+        } else {
+            Log::Nothing
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn new(threads: Vec<CoreThread>, counters: &Counters, now: MonoTime) -> Self {
+        let core =
+            |(CoreThread { cpu, thread }, counters): (CoreThread, &Arc<CoreCounters>)| Core {
+                cpu,
+                thread,
+                counters: Arc::clone(counters),
+                seen: Seen::default(),
+                well: Sample::of(thread, cpu),
+                standing: None,
+                pending: Pending::default(),
+            };
+        Self {
+            cores: threads.into_iter().zip(&counters.cores).map(core).collect(),
+            counters: counters.clone(),
+            streams: 0,
+            looked: now,
+            suspended: clock::suspended(),
+            stalls: Stalls::default(),
+        }
+    }
+
+    pub(super) fn stalls(&self) -> Stalls {
+        self.stalls.clone()
+    }
+
+    pub(super) fn look(&mut self, now: MonoTime) {
+        let own_delay = now.since(self.looked).saturating_sub(LOOK);
+        self.looked = now;
+        self.look_at_suspension(now);
+        let mut standing = vec![];
+        for core in &mut self.cores {
+            let found = core.look(now, own_delay);
+            if let Some((count, length)) = found {
+                let mut summary = self.stalls.lock();
+                summary.count += count;
+                summary.total += length;
+                summary.longest = summary.longest.max(Nanos(core.counters.longest.value()));
+            }
+            standing.extend(core.standing(now));
+        }
+        self.stalls.lock().standing = standing;
+        let moved = self.counters.link.stalled_streams.value()
+            + self.counters.packets.stalled_streams.value();
+        for core in &mut self.cores {
+            let log = core.pending.due(now);
+            if log == Log::Nothing {
+                continue;
+            }
+            let streams = moved - self.streams;
+            self.streams = moved;
+            let stall = core.tell(now, streams);
+            match log {
+                Log::Long => tracing::warn!("{stall}"),
+                _ => tracing::info!("{stall}"),
+            }
+            self.stalls.lock().last = Some(stall);
+        }
+    }
+
+    /// The monotonic clock stands still while the machine sleeps, so no core is late by itself.
+    fn look_at_suspension(&mut self, now: MonoTime) {
+        let suspended = clock::suspended();
+        let length = suspended.saturating_sub(self.suspended);
+        self.suspended = suspended;
+        if length < LOGGED {
+            return;
+        }
+        let streams = self.counters.delivery.streams.value();
+        let cause = "it was suspended".to_owned();
+        let stall = Stall { core: None, count: 1, length, seen: now, streams, cause };
+        tracing::warn!("{stall}");
+        let mut summary = self.stalls.lock();
+        summary.count += 1;
+        summary.total += length;
+        summary.longest = summary.longest.max(length);
+        summary.last = Some(stall);
+    }
+}
+
+impl Core {
+    /// New stalls: how many, and how long together.
+    fn look(&mut self, now: MonoTime, own_delay: Nanos) -> Option<(u64, Nanos)> {
+        let CoreCounters { stalls, stalled, .. } = &*self.counters;
+        let seen = Seen { stalls: stalls.value(), stalled: stalled.value() };
+        let (count, length) =
+            (seen.stalls - self.seen.stalls, Nanos(seen.stalled - self.seen.stalled));
+        if count > 0 {
+            self.seen = seen;
+            let clues = self.clues(own_delay);
+            // What was seen on the core while it stood still says more than what is there now.
+            let others = self.standing.take().map(|clues| clues.others);
+            let clues = clues.with_others(others.unwrap_or_default());
+            self.pending.add(now, count, length, clues.cause(length));
+            self.well = Sample::of(self.thread, self.cpu);
+            return Some((count, length));
+        }
+        if self.standing(now).is_some() {
+            return None;
+        }
+        if self.overdue(now) > STANDING {
+            let others = evidence::real_time_on(self.cpu);
+            let clues = self.clues(own_delay).with_others(others);
+            let length = self.overdue(now);
+            let cause = clues.cause(length);
+            tracing::warn!("core {} has not run for {}: {cause}", self.cpu, Length(length));
+            self.standing = Some(clues);
+        } else {
+            self.standing = None;
+            // Not in the middle of a stall: what the kernel has told of its beginning would be lost.
+            if self.overdue(now) <= CORE_STALL {
+                self.well = Sample::of(self.thread, self.cpu);
+            }
+        }
+        None
+    }
+
+    fn clues(&self, own_delay: Nanos) -> Clues {
+        let now = Sample::of(self.thread, self.cpu);
+        Clues::between(self.well.as_ref(), now.as_ref(), own_delay)
+    }
+
+    /// By how much the core's next turn is late now.
+    fn overdue(&self, now: MonoTime) -> Nanos {
+        match self.counters.due.value() {
+            0 => Nanos(0),
+            due => now.since(MonoTime(due)),
+        }
+    }
+
+    fn standing(&self, now: MonoTime) -> Option<Standing> {
+        let length = self.overdue(now);
+        let clues = self.standing.as_ref().filter(|_| length > STANDING)?;
+        let since = now.before(length);
+        Some(Standing { core: self.cpu, since, cause: clues.cause(length) })
+    }
+
+    /// The stall that is logged; nothing is pending afterwards.
+    fn tell(&mut self, now: MonoTime, streams: u64) -> Stall {
+        let logged = Some(now);
+        let Pending { count, length, cause, .. } =
+            std::mem::replace(&mut self.pending, Pending { logged, ..Pending::default() });
+        Stall { core: Some(self.cpu), count, length, seen: now, streams, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> (Watch, Arc<CoreCounters>) {
+        let counters = CoreCounters::default();
+        let counters = Arc::new(counters);
+        let all = Counters {
+            cores: vec![Arc::clone(&counters)],
+            disks: vec![],
+            blocks: vec![],
+            delivery: Arc::default(),
+            link: Arc::default(),
+            packets: Arc::default(),
+            classes: Arc::new([]),
+            streams: Arc::new([]),
+        };
+        let threads = vec![CoreThread { cpu: 0, thread: tactus_sys::thread::current() }];
+        (Watch::new(threads, &all, MonoTime(SECOND.0)), counters)
+    }
+
+    fn stall(counters: &CoreCounters, length: Nanos) {
+        counters.stalls.add(1);
+        counters.stalled.add(length.0);
+        counters.longest.raise(length.0);
+    }
+
+    #[test]
+    fn s04_a_stall_is_in_the_status_with_its_length_and_for_ten_minutes_among_what_is_wrong() {
+        for millis in [300, 5_000, 21_000] {
+            let (mut watch, counters) = watch();
+            let stalls = watch.stalls();
+            let mut now = MonoTime(10 * SECOND.0);
+            watch.look(now);
+            assert_eq!(stalls.summary(), Summary::default());
+            stall(&counters, Nanos::from_millis(millis));
+            watch.counters.link.stalled_streams.add(3);
+            now += LOOK;
+            watch.look(now);
+            let summary = stalls.summary();
+            assert_eq!((summary.count, summary.longest), (1, Nanos::from_millis(millis)));
+            let last = summary.last.expect("it is logged at once");
+            assert_eq!((last.core, last.streams), (Some(0), 3));
+            assert_eq!(last.length, Nanos::from_millis(millis));
+            let said = stalls.degraded(now).join("\n");
+            assert!(said.contains("core 0 stood still for"), "{said}");
+            assert!(said.contains("3 streams are late by as much"), "{said}");
+            assert_eq!(stalls.degraded(now + DEGRADED_FOR), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn s04_a_core_that_stands_still_is_told_of_before_it_runs_again() {
+        let (mut watch, counters) = watch();
+        let stalls = watch.stalls();
+        let now = MonoTime(10 * SECOND.0);
+        counters.due.set(now.0);
+        watch.look(now + Nanos::from_millis(100));
+        assert!(stalls.summary().standing.is_empty());
+        watch.look(now + SECOND);
+        let standing = stalls.summary().standing;
+        assert_eq!((standing[0].core, standing[0].since), (0, now));
+        assert!(stalls.degraded(now + SECOND)[0].starts_with("core 0 has not run for 1.0 s"));
+        stall(&counters, SECOND.times(2));
+        counters.due.set(now.0 + 3 * SECOND.0);
+        watch.look(now + SECOND.times(2));
+        assert!(stalls.summary().standing.is_empty());
+        assert_eq!(stalls.summary().last.map(|last| last.length), Some(SECOND.times(2)));
+    }
+
+    #[test]
+    fn s04_many_stalls_are_one_line_in_five_seconds_and_short_ones_one_in_a_minute() {
+        let mut pending = Pending::default();
+        let begun = MonoTime(100 * SECOND.0);
+        let mut lines = (0, 0);
+        for looks in 0..480 {
+            let now = begun + LOOK.times(looks);
+            // Long ones in the first minute, short ones in the second.
+            let length = if looks < 240 { 80 } else { 20 };
+            pending.add(now, 1, Nanos::from_millis(length), String::new());
+            match pending.due(now) {
+                Log::Nothing => continue,
+                Log::Long => lines.0 += 1,
+                Log::Short => lines.1 += 1,
+            }
+            pending = Pending { logged: Some(now), ..Pending::default() };
+        }
+        assert!((11..=13).contains(&lines.0), "{lines:?}");
+        assert!((0..=2).contains(&lines.1), "{lines:?}");
+    }
+}

@@ -1,0 +1,251 @@
+//! What the kernel tells about a core that stood still.
+//!
+//! Promise: it names a cause only when figures of the kernel account for at least half of the stall,
+//! and gives the figures beside it. It reads `/proc`, with bounds, and never fails: what cannot be
+//! read is unknown.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use tactus_core::units::Nanos;
+use tactus_sys::thread::ThreadId;
+
+use super::Length;
+
+/// Figures of a core's thread and processor at one time. All only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Sample {
+    /// Time that the thread has run.
+    ran: Nanos,
+    /// Time that it was ready and others ran (`/proc/PID/task/TID/schedstat`).
+    waited: Nanos,
+    /// Times that it was taken off the core.
+    involuntary: u64,
+    /// Time that the hypervisor ran others on this processor.
+    stolen: Nanos,
+}
+
+impl Sample {
+    pub(super) fn of(thread: ThreadId, cpu: u32) -> Option<Self> {
+        let task = format!("/proc/self/task/{}", thread.number());
+        let (ran, waited) = schedstat(&fs::read_to_string(format!("{task}/schedstat")).ok()?)?;
+        let status = fs::read_to_string(format!("{task}/status")).unwrap_or_default();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Some(Self {
+            ran,
+            waited,
+            involuntary: involuntary(&status).unwrap_or(0),
+            stolen: stolen(&stat, cpu).unwrap_or_default(),
+        })
+    }
+}
+
+/// `run wait slices`, in ns (Linux, Documentation/scheduler/sched-stats.rst).
+fn schedstat(text: &str) -> Option<(Nanos, Nanos)> {
+    let mut words = text.split_ascii_whitespace();
+    Some((Nanos(words.next()?.parse().ok()?), Nanos(words.next()?.parse().ok()?)))
+}
+
+fn involuntary(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
+}
+
+/// The eighth figure of a processor's line, in hundredths of a second (proc_stat(5)).
+fn stolen(stat: &str, cpu: u32) -> Option<Nanos> {
+    let name = format!("cpu{cpu} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
+    let ticks: u64 = line.split_ascii_whitespace().nth(7)?.parse().ok()?;
+    Some(Nanos::from_millis(ticks.saturating_mul(10)))
+}
+
+/// What happened between two samples.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Clues {
+    /// The difference; none when `/proc` cannot be read.
+    passed: Option<Sample>,
+    /// By how much the thread that looks was late itself.
+    own_delay: Nanos,
+    /// Real-time programs that were seen on the core.
+    pub(super) others: Vec<String>,
+}
+
+impl Clues {
+    pub(super) fn between(before: Option<&Sample>, now: Option<&Sample>, own_delay: Nanos) -> Self {
+        let passed = before.zip(now).map(|(before, now)| Sample {
+            ran: now.ran.saturating_sub(before.ran),
+            waited: now.waited.saturating_sub(before.waited),
+            involuntary: now.involuntary.saturating_sub(before.involuntary),
+            stolen: now.stolen.saturating_sub(before.stolen),
+        });
+        Self { passed, own_delay, others: vec![] }
+    }
+
+    pub(super) fn with_others(self, others: Vec<String>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// The cause of a stall of this length, in words.
+    pub(super) fn cause(&self, length: Nanos) -> String {
+        let half = Nanos(length.0 / 2);
+        let Some(passed) = &self.passed else { return "the cause is not known".to_owned() };
+        let cause = if passed.stolen >= half {
+            "the hypervisor gave the processor to others"
+        } else if !self.others.is_empty() {
+            "real-time programs have the core"
+        } else if passed.waited >= half {
+            "another program had the core"
+        } else if self.own_delay >= half {
+            "the whole server stood still: it was stopped, or the machine was paused"
+        } else if passed.ran >= half {
+            "the server's own thread or interrupts took this long"
+        } else {
+            "the cause is not known"
+        };
+        let mut text = cause.to_owned();
+        if !self.others.is_empty() {
+            write!(text, ": {}", self.others.join(", ")).expect("a string takes everything");
+        }
+        write!(
+            text,
+            " (waited {} for the core, ran {}, {} involuntary context switches)",
+            Length(passed.waited),
+            Length(passed.ran),
+            passed.involuntary
+        )
+        .expect("a string takes everything");
+        text
+    }
+}
+
+/// Runnable real-time threads of other programs on a processor, at most three of them.
+pub(super) fn real_time_on(cpu: u32) -> Vec<String> {
+    let own = std::process::id();
+    let numbers = |path: &str| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let tasks = numbers("/proc").filter(|&pid| pid != own).flat_map(|pid| {
+        numbers(&format!("/proc/{pid}/task")).map(move |task| format!("/proc/{pid}/task/{task}"))
+    });
+    let found = tasks.take(TASKS_MAX).filter_map(|task| {
+        let stat = fs::read_to_string(format!("{task}/stat")).ok()?;
+        Task::of(&stat).filter(|task| task.is_real_time_on(cpu)).map(|task| task.to_string())
+    });
+    found.take(3).collect()
+}
+
+/// More tasks than this are not looked at: 40 ms.
+const TASKS_MAX: usize = 4096;
+
+/// What one line of `/proc/PID/stat` says of a thread (proc_pid_stat(5)).
+#[derive(PartialEq, Eq, Debug)]
+struct Task {
+    id: u32,
+    name: String,
+    is_runnable: bool,
+    cpu: u32,
+    priority: u32,
+    policy: u32,
+}
+
+impl Task {
+    fn of(stat: &str) -> Option<Self> {
+        // A name may hold anything, brackets too.
+        let (id, rest) = stat.split_once(" (")?;
+        let (name, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        // The first of them is the third of the manual.
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        Some(Self {
+            id: id.parse().ok()?,
+            name: name.to_owned(),
+            is_runnable: fields.first() == Some(&"R"),
+            cpu: field(39)?,
+            priority: field(40)?,
+            policy: field(41)?,
+        })
+    }
+
+    fn is_real_time_on(&self, cpu: u32) -> bool {
+        self.is_runnable && self.cpu == cpu && self.policy_name().is_some()
+    }
+
+    fn policy_name(&self) -> Option<&'static str> {
+        match self.policy {
+            1 => Some("SCHED_FIFO"),
+            2 => Some("SCHED_RR"),
+            6 => Some("SCHED_DEADLINE"),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, name, priority, .. } = self;
+        write!(f, "{name:?} (thread {id}, {} {priority})", self.policy_name().unwrap_or("?"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECONDS: fn(u64) -> Nanos = |seconds| Nanos::from_millis(1000 * seconds);
+
+    #[test]
+    fn s04_the_cause_is_what_accounts_for_the_stall() {
+        let clues = |passed: Sample, own_delay: Nanos| Clues {
+            passed: Some(passed),
+            own_delay,
+            others: vec![],
+        };
+        let none = Sample::default();
+        let length = SECONDS(5);
+        for (clues, said) in [
+            (clues(Sample { waited: SECONDS(5), ..none }, SECONDS(0)), "another program had"),
+            (clues(Sample { stolen: SECONDS(4), ..none }, SECONDS(5)), "the hypervisor"),
+            (clues(none, SECONDS(5)), "the whole server stood still"),
+            (clues(Sample { ran: SECONDS(5), ..none }, SECONDS(0)), "the server's own thread"),
+            (clues(Sample { waited: SECONDS(1), ..none }, SECONDS(1)), "the cause is not known"),
+            (Clues::default(), "the cause is not known"),
+        ] {
+            let cause = clues.cause(length);
+            assert!(cause.starts_with(said), "{cause}");
+        }
+        let hog = Clues {
+            others: vec!["\"hog\" (thread 7, SCHED_FIFO 99)".to_owned()],
+            ..clues(Sample { waited: SECONDS(5), involuntary: 2, ..none }, SECONDS(0))
+        };
+        let cause = hog.cause(length);
+        assert!(cause.contains("\"hog\" (thread 7, SCHED_FIFO 99)"), "{cause}");
+        assert!(cause.contains("waited 5.0 s"), "{cause}");
+        assert!(cause.contains("2 involuntary context switches"), "{cause}");
+    }
+
+    #[test]
+    fn s04_lines_of_proc_are_understood() {
+        assert_eq!(schedstat("12 345 6\n"), Some((Nanos(12), Nanos(345))));
+        assert_eq!(schedstat(""), None);
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t42\n";
+        assert_eq!(involuntary(status), Some(42));
+        let stat = "cpu  1 2 3 4 5 6 7 8 9 0\ncpu1 1 2 3 4 5 6 7 123 9 0\ncpu12 0 0 0 0 0 0 0 7\n";
+        assert_eq!(stolen(stat, 1), Some(Nanos::from_millis(1230)));
+        assert_eq!((stolen(stat, 12), stolen(stat, 2)), (Some(Nanos::from_millis(70)), None));
+        let mut fields = vec!["0"; 36];
+        fields.extend(["1", "99", "1"]);
+        let stat = format!("77 (a) (b\n) R {}", fields[1..].join(" "));
+        let task = Task::of(&stat).expect("a whole line");
+        assert_eq!((task.id, &*task.name, task.priority, task.policy), (77, "a) (b\n", 99, 1));
+        assert!(task.is_real_time_on(1) && !task.is_real_time_on(0));
+        assert_eq!(task.to_string(), "\"a) (b\\n\" (thread 77, SCHED_FIFO 99)");
+        assert_eq!(Task::of("77 (x) R 1 2"), None);
+    }
+
+    #[test]
+    fn s04_a_thread_of_this_process_can_be_sampled() {
+        let sample = Sample::of(tactus_sys::thread::current(), 0);
+        assert!(sample.is_some_and(|sample| sample.ran > Nanos(0)), "{sample:?}");
+    }
+}

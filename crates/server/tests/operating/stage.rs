@@ -1,0 +1,161 @@
+//! A server with its output in files, its admin address on a free port, and a client.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+/// One at a time: each pins its cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) dir: tempfile::TempDir,
+    /// `127.0.0.1:PORT`
+    pub(crate) http: String,
+    pub(crate) admin: String,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Server {
+    /// With `config` behind the stage's own keys, and a title `film.ts` of 2 MB.
+    pub(crate) fn new(config: &str) -> Self {
+        Self::with(&[], config)
+    }
+
+    pub(crate) fn with(more: &[&str], config: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut server = Self::beside_others(more, config);
+        server._turn = Some(turn);
+        server
+    }
+
+    /// Without waiting for another server's end.
+    pub(crate) fn beside_others(more: &[&str], config: &str) -> Self {
+        let (dir, command) = prepared(more, config);
+        Self::start(dir, command)
+    }
+
+    fn start(dir: tempfile::TempDir, mut command: Command) -> Self {
+        let child = command.spawn().expect("the server starts");
+        let (http, admin) = (String::new(), String::new());
+        let mut server = Self { child, dir, http, admin, _turn: None };
+        let address = |line: &str| {
+            let rest = line.split_once("http://").expect("an address").1;
+            rest.split('/').next().unwrap_or_default().to_owned()
+        };
+        server.http = address(&server.wait_for(|server| line(&server.out(), "Serving ")));
+        server.admin = address(&server.wait_for(|server| line(&server.out(), "Metrics ")));
+        server
+    }
+
+    pub(crate) fn out(&self) -> String {
+        read(self.dir.path().join("out"))
+    }
+
+    pub(crate) fn err(&self) -> String {
+        read(self.dir.path().join("err"))
+    }
+
+    /// What `look` finds, once it does.
+    pub(crate) fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            let (out, err) = (self.out(), self.err());
+            assert!(begun.elapsed() < Duration::from_secs(20), "not seen in\n{out}\n{err}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Ends it by SIGTERM.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.child.wait().expect("it ends")
+    }
+
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let answer = get(&self.admin, "/api/v1/status", "");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        serde_json::from_str(&answer.body).expect("JSON")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already, as it should in tests of its end.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A directory with a title and a configuration, and the command that serves it.
+pub(crate) fn prepared(more: &[&str], config: &str) -> (tempfile::TempDir, Command) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let media = dir.path().join("media");
+    fs::create_dir(&media).expect("a directory");
+    fs::write(media.join("film.ts"), vec![0x47; 2_000_000]).expect("a title");
+    let text =
+        format!("[admin]\naddress = \"127.0.0.1:0\"\n[memory]\narena = \"64 MiB\"\n{config}");
+    fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+    command
+        .args(["serve", "--http", "127.0.0.1:0", "--config"])
+        .args([dir.path().join("tactus.toml"), media])
+        .args(more)
+        .env_remove("TACTUS_LOG")
+        .stdin(Stdio::null())
+        .stdout(File::create(dir.path().join("out")).expect("a file"))
+        .stderr(File::create(dir.path().join("err")).expect("a file"));
+    (dir, command)
+}
+
+fn read(path: PathBuf) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// The first line with `part`, once it is whole.
+pub(crate) fn line(text: &str, part: &str) -> Option<String> {
+    let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.find(|line| line.contains(part)).map(|line| line.trim_end().to_owned())
+}
+
+pub(crate) fn get(address: &str, path: &str, fields: &str) -> Response {
+    ask(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"),
+    )
+}
+
+pub(crate) fn ask(address: &str, request: &str) -> Response {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = vec![];
+    stream.read_to_end(&mut answer).expect("an answer");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Response { status, head: head.to_owned(), body: body.to_owned() }
+}
