@@ -46,6 +46,8 @@ impl Stage {
         said("ffmpeg", &[&input[..], &coding, &["-muxrate", "2M", &title]].concat());
         fs::write(folder.path().join("model"), MODEL).expect("a model");
         fs::write(folder.path().join("password"), "correct-horse").expect("a password");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(folder.path().join("password"), private).expect("a file of ours");
         let text = format!(
             "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[memory]\narena = \"64 MiB\"\n\
              [[volume]]\npath = \"{}\"\nmodel = \"model\"\nuploads = true\n\

@@ -241,7 +241,11 @@ impl Catalogue {
     pub fn with_volumes(roots: &[Root], rules: CatalogueRules) -> io::Result<Self> {
         let volume = |(index, root): (usize, &Root)| {
             let id = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
-            Volume::open(id, root.mount.trim_matches('/'), &root.directory)
+            let opened = Volume::open(id, root.mount.trim_matches('/'), &root.directory);
+            opened.map_err(|error| {
+                let place = root.directory.display();
+                io::Error::new(error.kind(), format!("{place} cannot be opened: {error}"))
+            })
         };
         Ok(Self {
             volumes: roots.iter().enumerate().map(volume).collect::<io::Result<_>>()?,

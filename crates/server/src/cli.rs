@@ -5,6 +5,7 @@
 
 mod api;
 mod channel;
+mod check;
 mod class;
 mod client;
 mod demo;
@@ -14,6 +15,7 @@ mod house;
 mod ls;
 mod manual;
 mod measure;
+mod nested;
 mod probe;
 mod put;
 mod record;

@@ -9,6 +9,8 @@ pub mod address;
 pub mod error;
 pub mod pattern;
 pub mod placement;
+pub mod rights;
+pub mod secret;
 pub mod units;
 
 pub mod recording;
@@ -37,10 +39,12 @@ use channel::Channel;
 pub(crate) use check::TITLES_MAX;
 use class::{Class, Classes};
 pub use error::ConfigError;
-pub use file::ConfigFile;
+pub use file::{ConfigFile, Key};
 use placement::CorePlan;
 pub use raw::{Sendfile, Unfinished};
 use recording::Recording;
+pub use rights::Readers;
+use rights::Rights;
 use rtsp::Rtsp;
 use units::Percent;
 
@@ -111,6 +115,8 @@ pub struct Http {
     pub allowed_hosts: Vec<String>,
     /// Whether directories are listed.
     pub listing: bool,
+    /// Who may read titles.
+    pub readers: Readers,
     /// Most connections at once.
     pub connections_max: u32,
     /// Most connections from one address at once.
@@ -291,7 +297,7 @@ pub struct Upload {
     pub expiry: Nanos,
 }
 
-/// One who may put titles here.
+/// One who is known by a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
     /// In logs and in the books.
@@ -300,6 +306,8 @@ pub struct Principal {
     pub token: Token,
     /// Bytes of titles that it may have stored; `None` is whatever the disk holds.
     pub quota: Option<Bytes>,
+    /// What it may do, and where.
+    pub rights: Rights,
 }
 
 /// A secret, or where to find it.

@@ -216,6 +216,15 @@ impl Drop for Engine {
     }
 }
 
+/// Whether the link of `config` carries what its classes are guaranteed.
+///
+/// # Errors
+/// When it does not.
+pub fn check_classes(config: &Config) -> io::Result<()> {
+    let rates = terms::link_rates(config, config.gap_frames.is_some());
+    terms::check_classes(&Ledger::new(terms::of(config, &[], &[], rates, true)))
+}
+
 /// The engine numbers its cores in the order of the plan.
 fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
     let core_of = |job: Job, index: usize| {

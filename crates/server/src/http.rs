@@ -47,6 +47,7 @@ mod title;
 
 mod incoming;
 mod principals;
+mod rights;
 
 mod uploads;
 

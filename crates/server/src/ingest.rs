@@ -191,6 +191,12 @@ impl Recordings {
         }
     }
 
+    /// How the titles of one are named.
+    #[must_use]
+    pub fn titles(&self, name: &str) -> Option<Pattern> {
+        self.book().get(name).map(|entry| entry.recording.to.clone())
+    }
+
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Status> {

@@ -24,6 +24,44 @@ use crate::config::{MODEL_FILE, Volume};
 
 pub use quick::quick;
 
+/// Checks the model file of a volume, where there is one.
+///
+/// # Errors
+/// As [`model_of`].
+pub fn check_model(volume: &Volume) -> io::Result<()> {
+    match model_file::read(&volume.model) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => is_left_out(volume),
+        Err(error) => Err(named(volume, error)),
+    }
+}
+
+/// An error that names the file.
+fn named(volume: &Volume, error: io::Error) -> io::Error {
+    match error.kind() {
+        // It says so itself.
+        io::ErrorKind::InvalidData => error,
+        kind => {
+            let message =
+                format!("the disk model {} cannot be read: {error}", volume.model.display());
+            io::Error::new(kind, message)
+        }
+    }
+}
+
+/// Only a model that the configuration names must be there.
+fn is_left_out(volume: &Volume) -> io::Result<()> {
+    if volume.model == volume.path.join(MODEL_FILE) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is not there; run `tactus measure {}`, or leave `model` out",
+        volume.model.display(),
+        volume.path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}
+
 /// The model of a volume's disk, and whether it comes from `tactus measure`.
 ///
 /// # Errors
@@ -43,16 +81,9 @@ pub fn model_of(volume: &Volume) -> io::Result<(DiskModel, bool)> {
             Ok((file.model, true))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if volume.model != volume.path.join(MODEL_FILE) {
-                let message = format!(
-                    "{} is not there; run `tactus measure {}`, or leave `model` out",
-                    volume.model.display(),
-                    volume.path.display()
-                );
-                return Err(io::Error::new(io::ErrorKind::NotFound, message));
-            }
+            is_left_out(volume)?;
             Ok((quick(&volume.path), false))
         }
-        Err(error) => Err(error),
+        Err(error) => Err(named(volume, error)),
     }
 }

@@ -32,6 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+pub(crate) use auth::password_in;
 pub use counters::{Counters, Reason};
 pub use reception::{Receiver, Reported};
 

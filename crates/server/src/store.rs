@@ -42,7 +42,7 @@ pub use ledger::{Account, Held, Limits, Principal, Purpose};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
 pub use names::{Over, Precondition};
 pub use publish::Finished;
-pub use recovery::{Opened, clear_failed};
+pub use recovery::{Opened, check, clear_failed};
 pub use resume::{Appender, Create, Left, Live, PARTS_MAX, Status};
 pub use source::{Busy, Reading, Source};
 pub use sums::{ATTRIBUTE_UNITS_MAX, Damaged, Manifests, Sums, UNIT};

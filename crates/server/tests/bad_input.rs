@@ -28,6 +28,8 @@ mod paths;
 mod ranges;
 #[path = "bad_input/recording.rs"]
 mod recording;
+#[path = "bad_input/rights.rs"]
+mod rights;
 #[path = "bad_input/slow.rs"]
 mod slow;
 #[path = "bad_input/times.rs"]

@@ -60,6 +60,8 @@ impl Stage {
         std::fs::write(titles.join("a.txt"), "no film").expect("a title");
         let title = std::fs::read(titles.join("a.ts")).expect("a title");
         std::fs::write(dir.path().join("password"), "correct-horse").expect("a password");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(dir.path().join("password"), private).expect("a file of ours");
         let text = format!("[[volume]]\npath = \"{}\"\n{more}", titles.display());
         let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
         config.memory.arena = Auto::Set(Bytes(32 * MIB));

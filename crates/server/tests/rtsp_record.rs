@@ -54,6 +54,8 @@ impl Stage {
         fs::create_dir_all(titles.join(".tactus")).expect("a directory of the server's own");
         fs::write(titles.join(".tactus/disk-model.toml"), MODEL).expect("a model");
         fs::write(dir.path().join("password"), "correct-horse").expect("a password");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(dir.path().join("password"), private).expect("a file of ours");
         let text = format!("[[volume]]\npath = \"{}\"\nuploads = true\n{more}", titles.display());
         let mut config = Config::parse(&dir.path().join("t.toml"), &text).expect("a configuration");
         config.memory.arena = Auto::Set(Bytes(64 * MIB));

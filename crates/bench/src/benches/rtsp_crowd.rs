@@ -232,6 +232,7 @@ fn start(stage: &Stage, root: &Path) -> Result<Server> {
     let address = peers::address(&stage.wire);
     let token = folder.path().join("token");
     fs::write(&token, TOKEN)?;
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let text = format!(
         "[http]\naddress = \"{address}\"\n[admin]\naddress = \"{ADMIN}\"\n\
          [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n[memory]\narena = \"4 GiB\"\n\

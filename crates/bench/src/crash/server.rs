@@ -63,6 +63,8 @@ impl Program {
         let file = folder.path().join("tactus.toml");
         fs::write(folder.path().join("disk-model.toml"), MODEL)?;
         fs::write(folder.path().join("token"), TOKEN)?;
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(folder.path().join("token"), private)?;
         fs::write(&file, self.configuration(root))?;
         let log = File::create(folder.path().join("output.log"))?;
         let mut command = Command::new(&self.binary);

@@ -175,6 +175,8 @@ impl Server {
     fn start(folder: &Path, plan: &Plan, behind: &Path) -> Self {
         fs::write(folder.join("disk-model.toml"), MODEL).expect("a model");
         fs::write(folder.join("token"), TOKEN).expect("a token");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(folder.join("token"), private).expect("a file of ours");
         let mut text = String::from(
             "[http]\naddress = \"127.0.0.1:0\"\nconnections_per_address_max = 4096\n\
              [admin]\naddress = \"off\"\non_http = true\n\

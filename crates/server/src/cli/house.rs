@@ -9,17 +9,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
+use super::check::not_bound;
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
 use crate::classes::Classes;
-use crate::config::{Config, ConfigFile, placement};
+use crate::config::units::exact;
+use crate::config::{Auto, Config, ConfigFile, placement};
 use crate::engine::{self, Engine, Intake};
 use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
 use crate::indexing;
@@ -69,8 +71,8 @@ impl House {
             ..CatalogueRules::default()
         };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
-            .context("a volume cannot be opened; check [[volume]] path and its rights")?;
-        let engine = engine::start(&config).context("the engine cannot start")?;
+            .context("a volume cannot be opened; check its path and its rights")?;
+        let engine = engine::start(&config).map_err(|error| not_started(error, &config))?;
         leave_cores_to_the_engine(&engine);
         let media = |intake: &Option<Intake>| {
             intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>)
@@ -255,6 +257,20 @@ impl House {
     }
 }
 
+/// Why the engine does not start; for want of memory, by the key that takes it.
+fn not_started(error: std::io::Error, config: &Config) -> anyhow::Error {
+    let is_memory = error.kind() == std::io::ErrorKind::OutOfMemory;
+    let error = anyhow::Error::new(error).context("the engine cannot start");
+    match config.memory.arena {
+        Auto::Set(arena) if is_memory => {
+            error.context(format!("there is no memory for [memory] arena = {:?}", exact(arena)))
+        }
+        Auto::Auto if is_memory => error
+            .context("there is too little memory; set [memory] arena, and [[volume]] write_share"),
+        _ => error,
+    }
+}
+
 /// Reads the configuration again at each SIGHUP.
 async fn read_again(reload: Reload, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
@@ -297,15 +313,13 @@ fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
-    listener(address).with_context(|| {
-        format!("cannot listen on {address}; is another server there? choose another with --http")
-    })
+    listener(address)
+        .map_err(|error| anyhow!("{} (--http, or [http] address)", not_bound(address, &error)))
 }
 
 fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
-    listener(address).with_context(|| {
-        format!("cannot listen on {address}; is another server there? change [rtsp] address")
-    })
+    listener(address)
+        .map_err(|error| anyhow!("{} (--rtsp, or [rtsp] address)", not_bound(address, &error)))
 }
 
 /// All interfaces are those of IPv4 too, also on a host without IPv6.
@@ -330,8 +344,7 @@ fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
     match listener(address) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if is_default && error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(anyhow::Error::new(error)
-            .context(format!("cannot listen on {address}; change [admin] address"))),
+        Err(error) => Err(anyhow!("{} ([admin] address)", not_bound(address, &error))),
     }
 }
 

@@ -13,8 +13,10 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
-use super::{Failure, token};
+use super::{Failure, check, token};
+use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
+use crate::http;
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
@@ -64,6 +66,15 @@ impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
         let (mut config, file) = self.configured()?;
         if self.check_config {
+            if self.uploads {
+                let own = token::place(&first(&config).path);
+                if own.exists() {
+                    http::token_in(&own).map_err(|error| Failure::usage(format!("{error:#}")))?;
+                }
+                config.volumes.iter_mut().for_each(|volume| volume.uploads = true);
+            }
+            check::check(&config, file.as_ref())?;
+            check::check_addresses(&config, file.as_ref())?;
             println!("the configuration is right");
             return Ok(());
         }
@@ -71,6 +82,7 @@ impl Serve {
             true => Some(allow_uploads(&mut config)?),
             false => None,
         };
+        check::check(&config, file.as_ref())?;
         run(config, file, |_, _| {
             if let Some(own) = own {
                 print!("{}", invitation(&own));
@@ -124,8 +136,8 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
 
 /// Lets the one who knows the first volume's own token put titles there.
 fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
-    let volume = config.volumes.first().expect("there is something to serve");
-    let own = token::own(&volume.path)?;
+    let own =
+        token::own(&first(config).path).map_err(|error| Failure::usage(format!("{error:#}")))?;
     let name = OWN_PRINCIPAL.to_owned();
     if config.upload.principals.iter().any(|principal| principal.name == name) {
         let message =
@@ -136,8 +148,12 @@ fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
         volume.uploads = true;
     }
     let token = Token::File(own.file.clone());
-    config.upload.principals.push(Principal { name, token, quota: None });
+    config.upload.principals.push(Principal { name, token, quota: None, rights: Rights::all() });
     Ok(own)
+}
+
+fn first(config: &Config) -> &Volume {
+    config.volumes.first().expect("there is something to serve")
 }
 
 /// Who knows the token that `--uploads` makes.

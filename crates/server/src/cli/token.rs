@@ -51,10 +51,14 @@ pub(super) struct Own {
     pub(super) made: Option<String>,
 }
 
+/// Where the token of the volume `dir` is kept.
+pub(super) fn place(dir: &Path) -> PathBuf {
+    dir.join(RESERVED).join("upload-token")
+}
+
 /// The token of the volume `dir`, made when there is none.
 pub(super) fn own(dir: &Path) -> Result<Own> {
-    let directory = dir.join(RESERVED);
-    let file = directory.join("upload-token");
+    let (directory, file) = (dir.join(RESERVED), place(dir));
     if file.exists() {
         http::token_in(&file)?;
         return Ok(Own { file, made: None });

@@ -6,6 +6,8 @@
 mod channels;
 mod classes;
 mod recordings;
+mod uploads;
+
 mod rtsp;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,26 +29,24 @@ use self::channels::channels;
 use self::classes::classes;
 use self::recordings::recordings;
 use self::rtsp::rtsp;
+use self::uploads::upload;
 use super::error::Mistake;
 use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
-use super::written::{Checked, PLAIN_NAME, in_range, is_plain_name, number, quantity, unless_off};
+use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
-    Admin, Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Principal,
-    Rate, RateClass, SlowReader, Token, Upload, Volume,
+    Admin, Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Rate,
+    RateClass, SlowReader, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
 pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let volumes = volumes(raw.volume, base)?;
-    if let Some(principal) = raw.upload.principal.first()
-        && !volumes.is_empty()
-        && !volumes.iter().any(|volume| volume.uploads)
-    {
-        let message = "no volume takes uploads; write `uploads = true` below a [[volume]]";
-        return Err(Mistake::at(principal.name.span(), message));
+    if !volumes.is_empty() && !volumes.iter().any(|volume| volume.uploads) {
+        uploads::check_useful(&raw.upload.principal)?;
     }
+    uploads::check_readers(&raw.http.readers, &raw.upload)?;
     let recordings = recordings(raw.recording, &volumes)?;
     let link = link(raw.link)?;
     let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
@@ -114,6 +114,7 @@ fn http(raw: raw::Http) -> Checked<Http> {
         addresses,
         allowed_hosts: raw.allowed_hosts.unwrap_or_default(),
         listing: raw.listing.unwrap_or(true),
+        readers: raw.readers.map(Spanned::into_inner).unwrap_or_default(),
         connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
         connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
         request_line_max: quantity(
@@ -373,48 +374,6 @@ fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     Ok(CorePlan { cpu: core.cpu, servers })
 }
 
-fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
-    let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());
-    for written in raw.principal {
-        let span = written.name.span();
-        let next = principal(written, base)?;
-        if principals.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another principal {:?}; name each once", next.name);
-            return Err(Mistake::at(span, message));
-        }
-        principals.push(next);
-    }
-    let day = SECOND.times(86_400);
-    Ok(Upload {
-        principals,
-        object_max: quantity(raw.object_max, Bytes(MIB * MIB), Bytes(1)..=Bytes(i64::MAX as u64))?,
-        open_max: number(raw.open_max, 10_000, 1..=100_000)?,
-        open_per_principal_max: number(raw.open_per_principal_max, 100, 1..=100_000)?,
-        expiry: quantity(raw.expiry, day, SECOND.times(60)..=day.times(365))?,
-    })
-}
-
-fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
-    let span = raw.name.span();
-    let name = raw.name.into_inner();
-    if !is_plain_name(&name) {
-        return Err(Mistake::at(span, PLAIN_NAME));
-    }
-    let token = match (raw.token_file, raw.token_sha256) {
-        (Some(file), None) => Token::File(base.join(file.into_inner())),
-        (None, Some(digest)) => Token::Sha256(sha256(digest.get_ref()).ok_or_else(|| {
-            Mistake::at(digest.span(), "write the 64 hexadecimal digits that `sha256sum` prints")
-        })?),
-        _ => {
-            let message = "a principal has either a `token_file` or a `token_sha256`; write one";
-            return Err(Mistake::at(span, message));
-        }
-    };
-    let quota = unless_off(raw.quota, "write a size like \"500 GiB\", or \"off\"")?;
-    let quota = quota.map(|(Value(quota), _)| quota);
-    Ok(Principal { name, token, quota })
-}
-
 fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
     match or_auto(written)? {
         Auto::Auto => Ok(None),
@@ -424,15 +383,6 @@ fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
             Err(Mistake::at(span, format!("{name:?} is no interface; write it like \"eth0\"")))
         }
     }
-}
-
-fn sha256(digits: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    let plain = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    for (at, byte) in digest.iter_mut().enumerate().filter(|_| plain) {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
-    }
-    plain.then_some(digest)
 }
 
 fn slow_reader(raw: raw::SlowReader) -> Checked<SlowReader> {

@@ -6,10 +6,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::class::{Classes, FIXED};
+use super::error::Mistake;
 use super::{Config, ConfigError};
+
+/// A step on the way to a value of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key<'a> {
+    /// Of a table.
+    Name(&'a str),
+    /// Of a list, from 0.
+    Entry(usize),
+}
 
 /// A configuration, as it stands in its file.
 #[derive(Clone, Debug)]
@@ -20,6 +31,8 @@ pub struct ConfigFile {
     pub config: Config,
     /// What is written there.
     written: Table,
+    /// As it is written.
+    text: String,
 }
 
 impl ConfigFile {
@@ -33,7 +46,26 @@ impl ConfigFile {
         let text = text.map_err(|error| said(format!("cannot be read: {error}")))?;
         let config = Config::parse(path, &text)?;
         let written = toml::from_str(&text).map_err(|error| said(error.to_string()))?;
-        Ok(Self { path: path.into(), config, written })
+        Ok(Self { path: path.into(), config, written, text })
+    }
+
+    /// A mistake at the value that `keys` lead to: or at the innermost table on the way that is written;
+    /// none when not even the first of them is.
+    #[must_use]
+    pub fn mistake_at(&self, keys: &[Key<'_>], message: &str) -> Option<ConfigError> {
+        let whole = DeTable::parse(&self.text).ok()?;
+        let (first, rest) = keys.split_first()?;
+        let Key::Name(first) = first else { return None };
+        let mut value = whole.get_ref().get(*first)?;
+        for key in rest {
+            let next = match key {
+                Key::Name(name) => value.get_ref().as_table().and_then(|table| table.get(*name)),
+                Key::Entry(at) => value.get_ref().as_array().and_then(|list| list.get(*at)),
+            };
+            let Some(next) = next else { break };
+            value = next;
+        }
+        Some(Mistake::at(value.span(), message).in_file(&self.path, &self.text))
     }
 
     /// What of `other` would count only after a restart.
@@ -125,7 +157,12 @@ mod tests {
     fn file(text: &str) -> ConfigFile {
         let path = Path::new("test.toml");
         let config = Config::parse(path, text).expect("it is right");
-        ConfigFile { path: path.into(), config, written: toml::from_str(text).expect("a table") }
+        ConfigFile {
+            path: path.into(),
+            config,
+            written: toml::from_str(text).expect("a table"),
+            text: text.into(),
+        }
     }
 
     #[test]

@@ -166,6 +166,14 @@ impl Pattern {
         text.rfind('/').map_or("", |slash| &text[..slash])
     }
 
+    /// What all its titles' paths begin with, by whole names; the path itself, where it has no fields.
+    pub fn fixed(&self) -> String {
+        match self.has_fields() {
+            true => self.directory().to_owned(),
+            false => self.name(Occasion { time: WallTime(0), number: 0 }),
+        }
+    }
+
     /// The path of a title in a URL.
     pub fn url(name: &str) -> String {
         let mut url = String::new();

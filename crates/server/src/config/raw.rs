@@ -10,7 +10,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
 
-use super::rtsp::{Readers, Recorders};
+use super::rights::{Readers, Right};
+use super::rtsp::Recorders;
 use super::units::{Percent, Quantity, Value};
 
 /// A whole file.
@@ -64,6 +65,7 @@ pub struct Http {
     pub address: Placed<OneOrMore>,
     pub allowed_hosts: Option<Vec<String>>,
     pub listing: Option<bool>,
+    pub readers: Placed<Readers>,
     pub connections_max: Placed<u32>,
     pub connections_per_address_max: Placed<u32>,
     pub request_line_max: Placed<Value<Bytes>>,
@@ -287,6 +289,21 @@ pub struct Principal {
     pub token_sha256: Placed<String>,
     #[serde(default)]
     pub quota: Placed<Switch<Value<Bytes>>>,
+    #[serde(default)]
+    pub rights: Placed<Vec<Right>>,
+    #[serde(default)]
+    pub paths: Placed<Vec<String>>,
+    #[serde(default)]
+    pub grant: Vec<Grant>,
+}
+
+/// `[[upload.principal.grant]]`: rights that hold below other paths.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Grant {
+    pub rights: Spanned<Vec<Right>>,
+    pub paths: Spanned<Vec<String>>,
 }
 
 /// `[[recording]]`: one live input and its titles.
@@ -348,6 +365,8 @@ pub struct RtspPrincipal {
     pub destinations: Vec<Spanned<String>>,
     #[serde(default)]
     pub records: bool,
+    #[serde(default)]
+    pub paths: Placed<Vec<String>>,
 }
 
 /// `[[class]]`: a part of the link.

@@ -9,6 +9,10 @@ use std::path::PathBuf;
 use tactus_core::classes::ClassNumber;
 use tactus_core::units::{BitRate, Nanos};
 
+pub use super::rights::Readers;
+
+use super::rights::Paths;
+
 /// RTSP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rtsp {
@@ -48,17 +52,6 @@ pub struct Rtsp {
     pub principals: Vec<Principal>,
 }
 
-/// Who may play.
-#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum Readers {
-    /// Whoever asks, as with HTTP.
-    #[default]
-    Anyone,
-    /// Those with a name and a password.
-    Principals,
-}
-
 /// Who may record (ANNOUNCE and RECORD).
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
@@ -83,6 +76,8 @@ pub struct Principal {
     pub destinations: Vec<Net>,
     /// It may record, where principals may.
     pub records: bool,
+    /// Where it may play, where only principals may, and record.
+    pub paths: Paths,
 }
 
 /// Addresses that begin with the same bits.

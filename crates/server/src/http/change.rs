@@ -18,6 +18,7 @@ use super::response::Response;
 use super::target::Target;
 use super::uploads::{ALLOWED, Refused, Uploads};
 use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus};
+use crate::config::rights::Right;
 
 /// A request that may change something, or that has a body to be read.
 pub(super) struct Change<'a> {
@@ -90,22 +91,37 @@ impl Change<'_> {
             return dav::find(store, request, path, incoming).await;
         }
         let uploads = uploads.expect("nothing else is wanted without");
-        let principal = uploads.principal(&request.fields)?;
+        let caller = uploads.caller(&request.fields)?;
+        let is_read = matches!(request.method, Method::Get | Method::Head);
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
-            let asked = tus::Asked { uploads, catalogue, principal, request, path, query };
+            let asked = tus::Asked { uploads, catalogue, caller, request, path, query };
             return tus::answer(asked, incoming).await;
         }
         if recordings::is_here(path) {
-            return recordings::answer(uploads, principal, request, path, incoming).await;
+            caller.check_somewhere(Right::Recordings)?;
+            return recordings::answer(uploads, caller, request, path, incoming).await;
         }
         if channels::is_here(path) {
+            if is_read {
+                let channels = caller.check_somewhere(Right::Channels);
+                channels.or_else(|_| caller.check_somewhere(Right::Manage))?;
+            } else {
+                caller.check_somewhere(Right::Channels)?;
+            }
             return channels::answer(uploads, request, path, incoming).await;
         }
         if classes::is_here(path) {
+            if is_read {
+                let manages = caller.check_somewhere(Right::Manage);
+                manages.or_else(|_| caller.check_somewhere(Right::Channels))?;
+            } else {
+                caller.check_somewhere(Right::Manage)?;
+            }
             return classes::answer(uploads, request, path, incoming).await;
         }
         if reload::is_here(path) {
+            caller.check_somewhere(Right::Manage)?;
             return Ok(Taken::Answer(reload::answer(uploads, request).await?));
         }
         let catalogue = &store.catalogue;
@@ -116,16 +132,25 @@ impl Change<'_> {
                 let rate = wish.map_err(|fault| Response::text(400, fault.to_string()))?;
                 if let (Some(rate), Some(recorder)) = (rate, &store.recorder) {
                     let spot = uploads.spot(catalogue, path)?;
-                    let source = put::Source { request, path, principal };
+                    let source = put::Source { request, path, caller: &caller };
                     return put::record(recorder, spot, source, rate, incoming).await;
                 }
-                return put::put(uploads, catalogue, principal, request, path, incoming).await;
+                return put::put(uploads, catalogue, &caller, request, path, incoming).await;
             }
-            Method::Proppatch => return dav::set(store, request, path, incoming).await,
-            Method::Mkcol => dav::make(uploads, store, request, path).await?,
-            Method::Copy => put::duplicate(store, uploads, principal, request, path).await?,
-            Method::Delete => put::delete(uploads, catalogue, request, path).await?,
-            Method::Move => put::relocate(uploads, catalogue, request, path).await?,
+            Method::Proppatch => {
+                caller.check(Right::Replace, path.name())?;
+                return dav::set(store, request, path, incoming).await;
+            }
+            Method::Mkcol => {
+                caller.check(Right::Publish, path.name())?;
+                dav::make(uploads, store, request, path).await?
+            }
+            Method::Copy => put::duplicate(store, uploads, &caller, request, path).await?,
+            Method::Delete => {
+                caller.check(Right::Delete, path.name())?;
+                put::delete(uploads, catalogue, request, path).await?
+            }
+            Method::Move => put::relocate(uploads, catalogue, &caller, request, path).await?,
             _ => {
                 let text = "a title is put, deleted or moved; uploads by tus go to /api/v1/uploads";
                 let response = Response::text(405, text).with("Allow", ALLOWED);

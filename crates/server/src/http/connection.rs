@@ -127,7 +127,7 @@ impl Connection {
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
-            let answer = route::answer(&self.site, &request).await;
+            let answer = route::answer(&self.site, self.peer, &request).await;
             let (method, target, status) = (request.method, &request.target, answer.status());
             tracing::debug!(peer = %self.peer, ?method, ?target, status, "request");
             drop(request);

@@ -23,6 +23,7 @@ use super::request::Request;
 use super::response::Response;
 use super::uploads::{ALLOWED, Refused, Uploads, not_changed, unlocked};
 use crate::catalogue::{EntryKind, OpenFault, Sight, Within};
+use crate::config::rights::Right;
 use crate::store::ChangeError;
 
 /// The longest body of XML that is read. Clients send less than a thousandth.
@@ -36,11 +37,21 @@ pub(super) async fn find(
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
     let fields = &request.fields;
-    // Who may change everything here may also see it.
+    // Who has the right to read sees all that is there.
     let within = match &store.uploads {
         Some(uploads) if fields.one("authorization").is_some() => {
-            uploads.principal(fields)?;
-            Some(Within::Everything)
+            let caller = uploads.caller(fields)?;
+            match caller.rights.has(Right::Read, path.name()) {
+                true => Some(Within::Everything),
+                false if uploads.is_closed() => {
+                    return Err(caller.lacks(Right::Read, Some(path.name())).into());
+                }
+                false => store.listing.then_some(Within::Shown),
+            }
+        }
+        Some(uploads) if uploads.is_closed() => {
+            uploads.check_reader(fields, path.name())?;
+            None
         }
         _ => store.listing.then_some(Within::Shown),
     };
@@ -77,7 +88,7 @@ const TOO_MANY: &str = "there is more in this directory than one answer can name
 /// The refusal of a directory whose page is not shown either.
 fn not_shown(store: &Store, fields: &Fields) -> Refused {
     match &store.uploads {
-        Some(uploads) => match uploads.principal(fields) {
+        Some(uploads) => match uploads.caller(fields) {
             Err(refused) => refused,
             Ok(_) => not_served(OpenFault::NotFound).into(),
         },

@@ -1,4 +1,4 @@
-//! Who may put titles here: named principals, each known by a secret token.
+//! Who may do more than read here: named principals, each known by a secret token.
 //!
 //! Promise: a token is compared by its digest, all of them for every request and none byte by byte,
 //! so time tells nothing about it; the token itself is neither kept nor printed. Nobody is somebody
@@ -7,12 +7,13 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::fields::Fields;
-use crate::config::{self, Token};
+use crate::config::rights::Rights;
+use crate::config::{self, Token, secret};
 
 /// Everybody who may.
 pub struct Principals(Vec<Known>);
@@ -20,13 +21,14 @@ pub struct Principals(Vec<Known>);
 struct Known {
     name: String,
     digest: [u8; 32],
+    rights: Rights,
 }
 
 /// Who a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who<'a> {
-    /// The principal of this name.
-    Known(&'a str),
+    /// The principal of this name, with its rights.
+    Known(&'a str, &'a Rights),
     /// Somebody with credentials that are not right.
     Wrong,
     /// Somebody without any.
@@ -50,7 +52,8 @@ impl Principals {
                 Token::Sha256(digest) => *digest,
                 Token::File(file) => digest(&token_in(file)?),
             };
-            Ok(Known { name: principal.name.clone(), digest })
+            let rights = principal.rights.clone();
+            Ok(Known { name: principal.name.clone(), digest, rights })
         });
         known.collect::<Result<_>>().map(Self)
     }
@@ -73,7 +76,7 @@ impl Principals {
         let mut who = Who::Wrong;
         for known in &self.0 {
             if bool::from(known.digest.ct_eq(&digest)) {
-                who = Who::Known(&known.name);
+                who = Who::Known(&known.name, &known.rights);
             }
         }
         who
@@ -91,16 +94,7 @@ impl fmt::Debug for Principals {
 /// # Errors
 /// When it cannot be read, or holds no token.
 pub(crate) fn token_in(file: &Path) -> Result<Vec<u8>> {
-    let text = std::fs::read(file)
-        .with_context(|| format!("the token in {} cannot be read", file.display()))?;
-    let token = text.trim_ascii();
-    let fits = (TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX).contains(&token.len());
-    ensure!(
-        fits && token.iter().all(u8::is_ascii_graphic),
-        "{} holds no token: write one of {TOKEN_CHARS_MIN} or more visible characters without spaces",
-        file.display()
-    );
-    Ok(token.to_vec())
+    secret::read(file, "token", TOKEN_CHARS_MIN, TOKEN_CHARS_MAX)
 }
 
 fn digest(token: &[u8]) -> [u8; 32] {
@@ -135,6 +129,7 @@ mod tests {
             name: name.into(),
             token: Token::Sha256(digest(token.as_bytes())),
             quota: None,
+            rights: Rights::all(),
         };
         let all = [principal("alice", TOKEN), principal("bob", "another-secret-token")];
         Principals::read(&all).expect("no file is read")
@@ -143,7 +138,7 @@ mod tests {
     fn who(fields: &[&str]) -> String {
         let fields: Vec<_> = fields.iter().map(|value| ("authorization", *value)).collect();
         match principals().who(&Fields::of(&fields)) {
-            Who::Known(name) => name.to_owned(),
+            Who::Known(name, _) => name.to_owned(),
             other => format!("{other:?}"),
         }
     }
@@ -177,19 +172,5 @@ mod tests {
     #[test]
     fn k03_nothing_prints_a_token() {
         assert_eq!(format!("{:?}", principals()), "[\"alice\", \"bob\"]");
-    }
-
-    #[test]
-    fn a_file_holds_one_long_word() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("token");
-        let read = |text: &str| {
-            std::fs::write(&file, text).unwrap();
-            token_in(&file)
-        };
-        assert_eq!(read(" correct-horse-battery\n").unwrap(), TOKEN.as_bytes());
-        for text in ["", "short", "two words are no token", "größe-ist-kein-problem"] {
-            assert!(read(text).is_err(), "{text}");
-        }
     }
 }

@@ -16,14 +16,17 @@ use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
 use super::request::Request;
 use super::response::Response;
+use super::rights::Caller;
 use super::target::{self, Target};
 use super::uploads::{
     Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
 };
 use crate::catalogue::{Catalogue, Found};
+use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
 use crate::store::{
-    Busy, Finished, Over, Precondition, Principal, Put, ResumeError, Upload, UploadError,
+    Busy, ChangeError, Finished, NameFault, Over, Precondition, Put, ResumeError, Upload,
+    UploadError,
 };
 
 /// Something that takes the bytes of a body.
@@ -122,7 +125,7 @@ pub(super) enum Taken {
 pub(super) async fn put(
     uploads: &Uploads,
     catalogue: &Catalogue,
-    principal: Principal,
+    caller: &Caller<'_>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
@@ -134,9 +137,13 @@ pub(super) async fn put(
         return Err(Response::text(411, text).into());
     }
     unlocked(fields)?;
-    let precondition = precondition(fields)?;
+    let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let not_stored = |error: &UploadError| {
+        caller.narrowed(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
+    };
     let spot = uploads.spot(catalogue, path)?;
     let len = incoming.announced();
+    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
     let put = Put { path: spot.path, len, precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     match take(incoming, &mut upload, |_| {}).await {
@@ -158,16 +165,26 @@ pub(super) async fn record(
     rate: BitRate,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Source { request, path, principal } = source;
+    let Source { request, path, caller } = source;
     let fields = &request.fields;
     representation(fields)?;
     if request.body != Body::Chunked {
         let text = "a recording is as long as it lasts: send it chunked, or without a rate";
         return Err(Response::text(400, text).into());
     }
-    let precondition = precondition(fields)?;
+    let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let not_resumed = |error: &ResumeError| match error {
+        ResumeError::Upload(narrow) => caller
+            .narrowed(&terms, path.name(), narrow)
+            .unwrap_or_else(|| super::uploads::not_resumed(error)),
+        error => super::uploads::not_resumed(error),
+    };
+    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
     let begin = Begin { volume: spot.volume, path: spot.path, rate, precondition, principal };
-    let mut recording = recorder.begin(begin).await.map_err(|error| not_begun(&error))?;
+    let mut recording = recorder.begin(begin).await.map_err(|error| match &error {
+        BeginError::Store(error) => not_resumed(error),
+        error => not_begun(error),
+    })?;
     let taken = take(incoming, &mut recording, |_| {}).await;
     if let Err(Cut::NoSpace) = taken {
         // The disk hangs, and so would its end.
@@ -191,7 +208,7 @@ pub(super) async fn record(
 pub(super) struct Source<'a> {
     pub(super) request: &'a Request,
     pub(super) path: &'a RequestPath,
-    pub(super) principal: Principal,
+    pub(super) caller: &'a Caller<'a>,
 }
 
 /// What a recording that does not begin means in HTTP.
@@ -270,6 +287,7 @@ pub(super) async fn delete(
 pub(super) async fn relocate(
     uploads: &Uploads,
     catalogue: &Catalogue,
+    caller: &Caller<'_>,
     request: &Request,
     path: &RequestPath,
 ) -> Result<Response, Refused> {
@@ -286,6 +304,15 @@ pub(super) async fn relocate(
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
     let to = destination(fields)?;
+    caller.check(Right::Delete, path.name())?;
+    caller.check(Right::Publish, to.name())?;
+    // What has the name is replaced, and a directory deleted, by those only who may.
+    let replaces = caller.rights.has(Right::Replace, to.name());
+    let may = match (replaces, caller.rights.has(Right::Delete, to.name())) {
+        (false, _) => Over::Nothing,
+        (true, false) if over == Over::Everything => Over::Titles,
+        (true, _) => over,
+    };
     let (from, new) = (uploads.place(catalogue, path)?, uploads.place(catalogue, &to)?);
     if !std::ptr::eq(from.store, new.store) {
         let text = "the destination is on another volume: put it there";
@@ -293,8 +320,14 @@ pub(super) async fn relocate(
     }
     stands_alone(catalogue, path)?;
     stands_alone(catalogue, &to)?;
-    let renamed = from.store.rename(&from.path, source, &new.path, over).await;
-    let renamed = renamed.map_err(|error| not_changed(&error))?;
+    let renamed = from.store.rename(&from.path, source, &new.path, may).await;
+    let renamed = renamed.map_err(|error| match error {
+        ChangeError::Exists if may != over => caller.lacks(Right::Replace, Some(to.name())),
+        ChangeError::Name(NameFault::NoTitle) if may != over => {
+            caller.lacks(Right::Delete, Some(to.name()))
+        }
+        error => not_changed(&error),
+    })?;
     let response = match renamed.created {
         true => Response::text(201, "moved").with("Location", location(&to)),
         false => Response::empty(204),
@@ -310,7 +343,7 @@ pub(super) async fn relocate(
 pub(super) async fn duplicate(
     store: &Store,
     uploads: &Uploads,
-    principal: Principal,
+    caller: &Caller<'_>,
     request: &Request,
     path: &RequestPath,
 ) -> Result<Response, Refused> {
@@ -326,6 +359,13 @@ pub(super) async fn duplicate(
     if to.name() == path.name() {
         return Err(Response::text(403, "a title is not copied to itself").into());
     }
+    if uploads.is_closed() {
+        caller.check(Right::Read, path.name())?;
+    }
+    let terms = caller.terms(to.name(), target)?;
+    let not_stored = |error: &UploadError| {
+        caller.narrowed(&terms, to.name(), error).unwrap_or_else(|| not_stored(error))
+    };
     if let Some(volume) = catalogue.volume_at(path) {
         uploads.if_down(catalogue, volume)?;
     }
@@ -362,7 +402,8 @@ pub(super) async fn duplicate(
     if readable < left {
         return Err(unreadable(readable).into());
     }
-    let put = Put { path: spot.path, len: Some(left), precondition: target, principal };
+    let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
+    let put = Put { path: spot.path, len: Some(left), precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
     if left > 0 {
         let busy = |busy: Busy| Response::text(503, busy.to_string()).with("Retry-After", "5");

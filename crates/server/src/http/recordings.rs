@@ -10,11 +10,13 @@ use super::keys;
 use super::put::Taken;
 use super::request::{Method, Request};
 use super::response::Response;
+use super::rights::Caller;
 use super::uploads::{Refused, Uploads};
 use crate::config::Config;
+use crate::config::pattern::Pattern;
 use crate::config::recording::Recording;
+use crate::config::rights::Right;
 use crate::ingest::{BeginError, Recordings, State};
-use crate::store::Principal;
 
 const RECORDINGS: &str = "api/v1/recordings";
 /// More than all keys of a recording take, and of a channel whose titles are not in a file.
@@ -34,7 +36,7 @@ fn below(path: &RequestPath) -> Option<&str> {
 /// Does what is asked for.
 pub(super) async fn answer(
     uploads: &Uploads,
-    principal: Principal,
+    caller: Caller<'_>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
@@ -52,23 +54,33 @@ pub(super) async fn answer(
                 Err(ended) => return Ok(ended),
             };
             let wanted = wanted(&body)?;
+            check(&caller, &wanted.to)?;
             let name = wanted.name.clone();
-            recordings.begin(wanted, principal).map_err(refused)?;
+            recordings.begin(wanted, caller.principal).map_err(refused)?;
             told(recordings, &name, 201)?.with("Location", format!("/{RECORDINGS}/{name}"))
         }
         (Method::Post, name) => {
+            check(&caller, &recordings.titles(name).ok_or_else(unknown)?)?;
             if !recordings.begin_again(name).map_err(refused)? {
                 return Err(unknown().into());
             }
             told(recordings, name, 200)?
         }
-        (Method::Delete, name) if !name.is_empty() => end(recordings, name).await?,
+        (Method::Delete, name) if !name.is_empty() => {
+            check(&caller, &recordings.titles(name).ok_or_else(unknown)?)?;
+            end(recordings, name).await?
+        }
         _ => {
             let text = "recordings are asked for by GET, begun by POST and ended by DELETE";
             return Err(Response::text(405, text).with("Allow", "GET, HEAD, POST, DELETE").into());
         }
     };
     Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
+}
+
+/// Refuses whoever may not record titles of these names.
+fn check(caller: &Caller<'_>, titles: &Pattern) -> Result<(), Response> {
+    caller.check(Right::Recordings, &titles.fixed())
 }
 
 /// Ends one that runs; forgets one that does not.

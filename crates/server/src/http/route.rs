@@ -1,5 +1,6 @@
 //! From a request to an answer: which method, which object, or which refusal. It sends nothing.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tactus_core::path::{RequestPath, encode_segment};
@@ -10,7 +11,7 @@ use super::counters::Abuse;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
-use super::uploads::Uploads;
+use super::uploads::{Refused, Uploads};
 use super::{Store, channels, classes, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault};
 
@@ -18,7 +19,7 @@ use crate::catalogue::{Found, OpenFault};
 const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
 
 /// Finds the answer to `request`.
-pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
+pub(super) async fn answer(site: &Site, peer: IpAddr, request: &Request) -> Answer {
     match (request.method, &request.target) {
         (Method::Unknown, _) => {
             site.counters.count(Abuse::BadMethod);
@@ -26,7 +27,7 @@ pub(super) async fn answer(site: &Site, request: &Request) -> Answer {
         }
         (Method::Options, _) | (_, Target::Server) => Answer::Short(options(site, request)),
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            object(site, request, path, query.as_deref()).await
+            object(site, peer, request, path, query.as_deref()).await
         }
         _ => {
             site.counters.count(Abuse::BadMethod);
@@ -72,12 +73,23 @@ fn options(site: &Site, request: &Request) -> Response {
     }
 }
 
-async fn object(site: &Site, request: &Request, path: &RequestPath, query: Option<&str>) -> Answer {
+async fn object(
+    site: &Site,
+    peer: IpAddr,
+    request: &Request,
+    path: &RequestPath,
+    query: Option<&str>,
+) -> Answer {
     let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
     let written = format!("/{}{slash}", path.name());
     // Before those who know everything else below the same path.
     if takes_uploads(site) && written == listing::SCRIPT {
         return Answer::Short(listing::script());
+    }
+    if let Some(name) = seek::title_of(path)
+        && let Some(refused) = not_to_be_read(site, peer, request, name)
+    {
+        return refused;
     }
     if let Some(store) = &site.store
         && let Some(response) = seek::told(store, request, path).await
@@ -90,9 +102,12 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
     let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
     if let Some(uploads) = &store.uploads
         && (channels::is_here(path) || classes::is_here(path))
-        && let Err(refused) = uploads.principal(&request.fields)
+        && let Err(refused) = uploads.caller(&request.fields)
     {
         return Answer::Short(refused.response);
+    }
+    if let Some(refused) = not_to_be_read(site, peer, request, path.name()) {
+        return refused;
     }
     if let Some(volume) = store.catalogue.volume_at(path)
         && let Err(refused) = if_down(&store.pulse, &store.catalogue, volume)
@@ -117,6 +132,16 @@ async fn object(site: &Site, request: &Request, path: &RequestPath, query: Optio
 /// Whether somebody looks for what the server says about itself.
 fn is_figure(path: &str) -> bool {
     path == "/metrics" || path.starts_with("/api/v1/")
+}
+
+/// The refusal of whoever may not read what is called `name`.
+fn not_to_be_read(site: &Site, peer: IpAddr, request: &Request, name: &str) -> Option<Answer> {
+    let uploads = site.store.as_ref()?.uploads.as_ref()?;
+    let Refused { response, abuse } = uploads.check_reader(&request.fields, name).err()?;
+    if let Some(abuse) = abuse {
+        site.abused(peer, abuse);
+    }
+    Some(Answer::Short(response))
 }
 
 async fn list(

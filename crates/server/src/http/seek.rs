@@ -158,9 +158,14 @@ fn seconds(time: MediaTime) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
+/// The title that `/api/v1/titles/PATH` asks about.
+pub(super) fn title_of(path: &RequestPath) -> Option<&str> {
+    path.name().strip_prefix(TITLES)?.strip_prefix('/')
+}
+
 /// The answer to `/api/v1/titles/PATH`; none when it is another path.
 pub(super) async fn told(store: &Store, request: &Request, path: &RequestPath) -> Option<Response> {
-    let name = path.name().strip_prefix(TITLES)?.strip_prefix('/')?;
+    let name = title_of(path)?;
     if !matches!(request.method, Method::Get | Method::Head) {
         return None;
     }

@@ -17,9 +17,10 @@ use super::incoming::{Ended, Incoming};
 use super::put::{Cut, Sink, Taken, no_space, take};
 use super::request::{Method, Request};
 use super::response::Response;
+use super::rights::{Caller, Terms};
 use super::uploads::{Refused, Spot, Uploads, not_resumed, precondition};
 use crate::catalogue::Catalogue;
-use crate::store::{Appender, Create, Finished, Principal, ResumeError, Status, Store, StoreId};
+use crate::store::{Appender, Create, Finished, Precondition, ResumeError, Status, Store, StoreId};
 
 use fields::{Checksum, Concat, UPLOADS, VERSION, Wrong};
 
@@ -61,7 +62,7 @@ pub(super) fn options(uploads: &Uploads) -> Response {
 pub(super) struct Asked<'a> {
     pub(super) uploads: &'a Uploads,
     pub(super) catalogue: &'a Catalogue,
-    pub(super) principal: Principal,
+    pub(super) caller: Caller<'a>,
     pub(super) request: &'a Request,
     pub(super) path: &'a RequestPath,
     pub(super) query: Option<&'a str>,
@@ -81,6 +82,15 @@ pub(super) async fn answer(
     }
 }
 
+/// Where a new upload goes.
+struct Place<'a> {
+    spot: Spot<'a>,
+    /// What is kept of its fields.
+    kept: Kept,
+    /// Its title's path from the root; none for a part.
+    at: Option<String>,
+}
+
 /// An upload that is there.
 struct Known<'a> {
     volume: VolumeId,
@@ -95,7 +105,7 @@ impl Asked<'_> {
         let name = below(self.path).unwrap_or_default();
         if name.is_empty() && self.request.method == Method::Get {
             // No part of tus, so it needs no version of it.
-            let response = account::told(self.uploads, self.catalogue, &self.principal);
+            let response = account::told(self.uploads, self.catalogue, &self.caller.principal);
             return Ok(Taken::Answer(response));
         }
         fields::version(fields)?;
@@ -111,7 +121,7 @@ impl Asked<'_> {
             (_, Method::Patch) => self.append(self.find_up(name)?, incoming).await,
             (_, Method::Delete) => {
                 let Known { store, id, .. } = self.find_up(name)?;
-                store.terminate(&id, &self.principal).await?;
+                store.terminate(&id, &self.caller.principal).await?;
                 Ok(Taken::Answer(Response::empty(204)))
             }
             _ => Err(Response::text(405, "an upload is asked about, appended to, or deleted")
@@ -137,7 +147,7 @@ impl Asked<'_> {
         let id = name.parse::<StoreId>().map_err(|_| not_resumed(&ResumeError::NotFound))?;
         for (volume, store) in self.uploads.volumes.iter().enumerate() {
             let Some(store) = store else { continue };
-            match store.status(&id, &self.principal) {
+            match store.status(&id, &self.caller.principal) {
                 Ok(status) => {
                     let volume = VolumeId(volume as u16);
                     return Ok(Known { volume, store, id, status });
@@ -165,23 +175,31 @@ impl Asked<'_> {
             fields::media_type(fields)?;
             fits(incoming, 0, len)?;
         }
-        let (spot, kept) = self.target(partial)?;
+        let Place { spot, kept, at } = self.target(partial)?;
+        let terms = match &at {
+            Some(at) => self.caller.terms(at, precondition(fields)?)?,
+            None => {
+                self.caller.check_stores()?;
+                Terms::whatever(precondition(fields)?)
+            }
+        };
+        let refused = |error| self.not_stored(&terms, at.as_deref(), error);
         let create = Create {
             path: (!partial).then_some(spot.path),
             len,
-            precondition: precondition(fields)?,
-            principal: self.principal.clone(),
+            precondition: terms.precondition.clone(),
+            principal: self.caller.principal.clone(),
             metadata: kept.write(),
         };
-        let id = spot.store.create(create).await?;
+        let id = spot.store.create(create).await.map_err(refused)?;
         let mut offset = 0;
         if brings {
-            let appender = spot.store.append(&id, &self.principal, 0).await?;
+            let appender = spot.store.append(&id, &self.caller.principal, 0).await?;
             match self.receive(appender, sum, incoming).await? {
                 Received::All(len) => offset = len,
                 // The client does not know where it is: it cannot go on.
                 Received::Cut(ended) => {
-                    spot.store.terminate(&id, &self.principal).await?;
+                    spot.store.terminate(&id, &self.caller.principal).await?;
                     return Ok(Taken::Ended(ended));
                 }
             }
@@ -192,14 +210,17 @@ impl Asked<'_> {
             response = response.with("Upload-Offset", offset.to_string());
         }
         let response = match len == Some(offset) && !partial {
-            true => finished(response, &spot.store.finish(&id, &self.principal).await?),
-            false => expiring(response, &spot.store.status(&id, &self.principal)?),
+            true => {
+                let done = spot.store.finish(&id, &self.caller.principal).await;
+                finished(response, &done.map_err(refused)?)
+            }
+            false => expiring(response, &spot.store.status(&id, &self.caller.principal)?),
         };
         Ok(Taken::Answer(response))
     }
 
     /// Where a new upload goes, and what is kept of its fields.
-    fn target(&self, partial: bool) -> Result<(Spot<'_>, Kept), Refused> {
+    fn target(&self, partial: bool) -> Result<Place<'_>, Refused> {
         let fields = &self.request.fields;
         let bad = |wrong: metadata::Wrong| Response::text(400, wrong.to_string());
         let metadata = metadata::metadata(fields).map_err(bad)?;
@@ -209,6 +230,7 @@ impl Asked<'_> {
             false => "final".to_owned(),
         });
         let target = metadata.target(self.query);
+        let at = target.as_ref().ok().map(|path| path.name().to_owned());
         let spot = match target {
             // A part goes where the whole may go; without a word, to the first volume.
             Err(metadata::Wrong::Nowhere) if partial => {
@@ -219,7 +241,8 @@ impl Asked<'_> {
             }
             target => self.uploads.spot(self.catalogue, &target.map_err(bad)?)?,
         };
-        Ok((spot, Kept { metadata: metadata.raw, concat }))
+        let kept = Kept { metadata: metadata.raw, concat };
+        Ok(Place { spot, kept, at: at.filter(|_| !partial) })
     }
 
     async fn concat(&self, names: &[String]) -> Result<Response, Refused> {
@@ -228,7 +251,9 @@ impl Asked<'_> {
             let text = "a whole has the length of its parts, and no bytes of its own";
             return Err(Response::text(400, text).into());
         }
-        let (spot, kept) = self.target(false)?;
+        let Place { spot, kept, at } = self.target(false)?;
+        let at = at.expect("a whole has a path");
+        let terms = self.caller.terms(&at, precondition(fields)?)?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
             let Known { store, id, .. } = self.find(name)?;
@@ -242,13 +267,31 @@ impl Asked<'_> {
         let whole = Create {
             path: Some(spot.path),
             len: None,
-            precondition: precondition(fields)?,
-            principal: self.principal.clone(),
+            precondition: terms.precondition.clone(),
+            principal: self.caller.principal.clone(),
             metadata: kept.write(),
         };
-        let (id, done) = spot.store.concat(&parts, whole).await?;
+        let done = spot.store.concat(&parts, whole).await;
+        let (id, done) = done.map_err(|error| self.not_stored(&terms, Some(&at), error))?;
         let response = Response::text(201, "stored").with("Location", format!("{UPLOADS}/{id}"));
         Ok(finished(response, &done))
+    }
+
+    /// The path from the root of what is at `path` in a volume.
+    fn path_of(&self, volume: VolumeId, path: &str) -> String {
+        match self.catalogue.mount_of(volume) {
+            "" => path.to_owned(),
+            mount => format!("{mount}/{path}"),
+        }
+    }
+
+    /// What it means that an upload to `at` is not stored under `terms`.
+    fn not_stored(&self, terms: &Terms, at: Option<&str>, error: ResumeError) -> Refused {
+        let narrowed = match (&error, at) {
+            (ResumeError::Upload(error), Some(at)) => self.caller.narrowed(terms, at, error),
+            _ => None,
+        };
+        narrowed.map_or_else(|| error.into(), Refused::from)
     }
 
     async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
@@ -256,8 +299,8 @@ impl Asked<'_> {
         let complete = status.len == Some(status.offset);
         if complete && !status.finished && status.path.is_some() {
             // A crash came between its last byte and its name.
-            store.finish(&id, &self.principal).await?;
-            status = store.status(&id, &self.principal)?;
+            store.finish(&id, &self.caller.principal).await?;
+            status = store.status(&id, &self.caller.principal)?;
         }
         let mut response = Response::announcing(200, "text/plain; charset=utf-8", 0)
             .with("Cache-Control", "no-store")
@@ -281,8 +324,25 @@ impl Asked<'_> {
         known: Known<'_>,
         incoming: &mut Incoming<'_>,
     ) -> Result<Taken, Refused> {
-        let Known { store, id, mut status, .. } = known;
-        let (fields, principal) = (&self.request.fields, &self.principal);
+        let Known { store, id, mut status, volume } = known;
+        let at = status.path.as_ref().map(|path| self.path_of(volume, path));
+        let terms = match &at {
+            Some(at) => self.caller.terms(at, status.precondition.clone())?,
+            None => {
+                self.caller.check_stores()?;
+                Terms::whatever(status.precondition.clone())
+            }
+        };
+        if terms.precondition != status.precondition {
+            let text = "your rights have changed since this upload began; begin it anew";
+            return Err(Response::text(403, text).into());
+        }
+        // What was asked for at its beginning is not known any more: any refusal is for want of the right.
+        let terms = match &at {
+            Some(at) => self.caller.terms(at, Precondition::Any)?,
+            None => terms,
+        };
+        let (fields, principal) = (&self.request.fields, &self.caller.principal);
         let offset = fields::offset(fields)?;
         fields::media_type(fields)?;
         let sum = fields::checksum(fields)?;
@@ -298,7 +358,11 @@ impl Asked<'_> {
         };
         let response = Response::empty(204).with("Upload-Offset", offset.to_string());
         let response = match status.len == Some(offset) && status.path.is_some() {
-            true => finished(response, &store.finish(&id, principal).await?),
+            true => {
+                let done = store.finish(&id, principal).await;
+                let done = done.map_err(|error| self.not_stored(&terms, at.as_deref(), error))?;
+                finished(response, &done)
+            }
             false => expiring(response, &store.status(&id, principal)?),
         };
         Ok(Taken::Answer(response))

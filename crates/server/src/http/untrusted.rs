@@ -22,6 +22,7 @@ use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
 use super::{dav, put, rate, route, tus};
+use crate::config::rights::Rights;
 use crate::config::{self, Config};
 
 /// A request's head, and the body behind it.
@@ -95,7 +96,8 @@ pub fn target(bytes: &[u8]) -> bool {
 pub fn upload(bytes: &[u8]) -> bool {
     static PRINCIPALS: LazyLock<Principals> = LazyLock::new(|| {
         let token = config::Token::Sha256([7; 32]);
-        let one = config::Principal { name: "one".into(), token, quota: None };
+        let one =
+            config::Principal { name: "one".into(), token, quota: None, rights: Rights::all() };
         Principals::read(&[one]).expect("no file is read")
     });
     let (mut lines, mut head, mut places) = (bytes.split(|&byte| byte == b'\n'), vec![], vec![]);
@@ -107,7 +109,7 @@ pub fn upload(bytes: &[u8]) -> bool {
         places.push((begin..begin + colon, (begin + colon + 1).min(end)..end));
     }
     let fields = Fields::new(head, places);
-    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(_)), "nobody has this token");
+    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "nobody has this token");
     let titles = put::understood(&fields);
     tus::understood(&fields, Some(&query)) || titles
 }

@@ -15,12 +15,14 @@ use super::counters::Abuse;
 use super::fields::Fields;
 use super::principals::{Principals, Who};
 use super::response::Response;
+use super::rights::Caller;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
 use crate::classes::Classes;
+use crate::config::rights::Right;
 use crate::config::rtsp::Recorders;
-use crate::config::{self, Config, Unfinished};
+use crate::config::{self, Config, Readers, Unfinished};
 use crate::engine::Pulse;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
@@ -34,6 +36,8 @@ use crate::store::{
 pub struct Uploads {
     /// Who may.
     pub principals: Arc<Principals>,
+    /// Who may read.
+    readers: Readers,
     /// The volumes, by their numbers; none where nothing is taken.
     pub volumes: Arc<[Option<Store>]>,
     /// Which of the others take none only because something has failed there.
@@ -83,7 +87,7 @@ const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charse
 
 impl Uploads {
     /// Opens the volumes of `config` that take uploads, for those who may and for recordings; where there
-    /// is neither, nothing. What is written goes by `media`, by the volumes' numbers.
+    /// is neither, nothing. Principals may have rights that need no volume. What is written goes by `media`, by the volumes' numbers.
     ///
     /// # Errors
     /// When a token cannot be read, or a volume cannot take uploads.
@@ -95,7 +99,8 @@ impl Uploads {
         let somebody = !upload.principals.is_empty()
             || !config.recordings.is_empty()
             || config.rtsp.recorders != Recorders::Nobody;
-        if !somebody || !media.iter().any(Option::is_some) {
+        let is_somewhere = media.iter().any(Option::is_some);
+        if !somebody || (!is_somewhere && upload.principals.is_empty()) {
             return Ok(None);
         }
         let principals = Arc::new(Principals::read(&upload.principals)?);
@@ -136,6 +141,7 @@ impl Uploads {
         }
         Ok(Some(Self {
             principals,
+            readers: config.http.readers,
             volumes: volumes.into(),
             unchecked: unchecked.into(),
             object_max: upload.object_max.0,
@@ -155,7 +161,9 @@ impl Uploads {
     /// Whether anybody may put titles here.
     #[must_use]
     pub fn may_anybody(&self) -> bool {
-        !self.principals.is_empty()
+        let is_somewhere =
+            self.volumes.iter().any(Option::is_some) || self.unchecked.contains(&true);
+        is_somewhere && !self.principals.is_empty()
     }
 
     /// Why a volume that is to take uploads takes none; nothing while all is well.
@@ -200,17 +208,37 @@ impl Uploads {
     }
 
     /// Who sends the request, when it may change something.
-    pub(super) fn principal(&self, fields: &Fields) -> Result<Principal, Refused> {
+    pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refused> {
         if is_of_another_site(fields) {
             let text = "a page of another site may change nothing here";
             return Err(Response::text(403, text).into());
         }
+        self.known(fields, "only who has a token may change something here")
+    }
+
+    /// Refuses whoever may not read `path`.
+    pub(super) fn check_reader(&self, fields: &Fields, path: &str) -> Result<(), Refused> {
+        if self.readers == Readers::Anyone {
+            return Ok(());
+        }
+        let caller = self.known(fields, "only who has a token may read here")?;
+        Ok(caller.check(Right::Read, path)?)
+    }
+
+    /// Whether only principals read.
+    pub(super) fn is_closed(&self) -> bool {
+        self.readers == Readers::Principals
+    }
+
+    /// Who has sent `fields`; else a refusal with `text`.
+    fn known(&self, fields: &Fields, text: &'static str) -> Result<Caller<'_>, Refused> {
         let abuse = match self.principals.who(fields) {
-            Who::Known(name) => return Ok(Principal::new(name)),
+            Who::Known(name, rights) => {
+                return Ok(Caller { principal: Principal::new(name), rights });
+            }
             Who::Wrong => Some(Abuse::WrongToken),
             Who::Nobody => None,
         };
-        let text = "only who has a token may change something here";
         let response = Response::text(401, text).with("WWW-Authenticate", CHALLENGE);
         Err(Refused { response, abuse })
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 
 use super::seats::network;
 use crate::config::rtsp::Principal;
+use crate::config::secret;
 
 /// What players show when they ask for a password.
 const REALM: &str = "tactus";
@@ -236,22 +237,14 @@ impl Given {
 }
 
 /// The password that `file` holds.
-fn password_in(file: &Path) -> Result<Vec<u8>> {
-    let text = std::fs::read(file)
-        .with_context(|| format!("the password in {} cannot be read", file.display()))?;
-    let password = text.trim_ascii();
-    let fits = (CHARS_MIN..=CHARS_MAX).contains(&password.len());
-    ensure!(
-        fits && password.iter().all(u8::is_ascii_graphic),
-        "{} holds no password: write one of {CHARS_MIN} or more visible characters without spaces",
-        file.display()
-    );
-    Ok(password.to_vec())
+pub(crate) fn password_in(file: &Path) -> Result<Vec<u8>> {
+    secret::read(file, "password", CHARS_MIN, CHARS_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::rights::Paths;
 
     fn known(name: &str, password: &str) -> Known {
         let secret = format!("{name}:{REALM}:{password}");
@@ -261,6 +254,7 @@ mod tests {
             password: "".into(),
             destinations: vec![],
             records: false,
+            paths: Paths::everywhere(),
         };
         Known { principal, md5, sha256 }
     }

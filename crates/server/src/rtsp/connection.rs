@@ -465,7 +465,7 @@ impl Connection {
                     None => reply,
                 })
             }
-            Method::Describe => self.describe(request).await,
+            Method::Describe => self.describe(request, principal).await,
             Method::Setup => self.setup(socket, request, &caller, principal).await,
             Method::Play => self.play(request, &caller).await,
             Method::Pause => self.pause(request, &caller).await,
@@ -537,6 +537,17 @@ impl Connection {
         }
     }
 
+    /// Refuses a principal that may not play `path`, where only principals may play.
+    fn check_reader(&self, principal: Option<&Principal>, path: &RequestPath) -> Result<(), Reply> {
+        let is_open = self.house.config.readers == Readers::Anyone;
+        if is_open || principal.is_some_and(|one| one.paths.cover(path.name())) {
+            return Ok(());
+        }
+        self.house.counters.refuse(Reason::Forbidden);
+        let text = "you may not play this; see [[rtsp.principal]] paths";
+        Err(Reply::said(Status::FORBIDDEN, text))
+    }
+
     fn challenge(&mut self, is_stale: bool) -> Reply {
         self.house.counters.refuse(Reason::Unknown);
         if self.nonce.is_old()
@@ -585,12 +596,13 @@ impl Connection {
         reply
     }
 
-    async fn describe(&self, request: &Request) -> Answer {
+    async fn describe(&self, request: &Request, principal: Option<&Principal>) -> Answer {
         let accepts = request.field("accept").unwrap_or("application/sdp");
         if !["application/sdp", "application/*", "*/*"].iter().any(|kind| accepts.contains(kind)) {
             return Err(Reply::said(Status(406), "there is application/sdp"));
         }
         let (path, base) = target(&request.uri)?;
+        self.check_reader(principal, &path)?;
         let text = match self.house.film(&path).await? {
             Some(film) => film.describe(self.own),
             None => {

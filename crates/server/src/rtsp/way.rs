@@ -268,6 +268,7 @@ fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::rights::Paths;
     use crate::config::rtsp::Net;
 
     #[test]
@@ -275,7 +276,7 @@ mod tests {
         let wide = |text: &str| vec![Net::parse(text).unwrap()];
         let anna = |destinations| {
             let (name, password) = ("anna".into(), "".into());
-            Principal { name, password, destinations, records: false }
+            Principal { name, password, destinations, records: false, paths: Paths::everywhere() }
         };
         let own: IpAddr = "10.0.0.1".parse().unwrap();
         let may = |to: &str, who: Option<&Principal>| may_be_sent_to(to.parse().unwrap(), own, who);

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{
+    Access, AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags,
+};
 use rustix::io::Errno;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -357,6 +359,44 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let own =
         Own { top, uploads: Arc::new(uploads), stage, trash, manifests: Manifests::within(sums) };
     Ok(Names::new(open, own))
+}
+
+/// Whether the volume at `root` could take uploads, as far as can be found out without a change: another
+/// server may have it, and one that is read-only is served all the same.
+///
+/// # Errors
+/// When it could not.
+pub fn check(root: &Path) -> Result<(), OpenError> {
+    let failed = |what: &'static str, errno: Errno| OpenError::Failed {
+        root: root.to_owned(),
+        what,
+        error: errno.into(),
+    };
+    let writable =
+        |path: &Path, what| match rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(()) | Err(Errno::ROFS) => Ok(()),
+            Err(errno) => Err(failed(what, errno)),
+        };
+    let own = root.join(RESERVED);
+    let top = match std::fs::symlink_metadata(&own) {
+        Ok(about) if about.is_dir() => own,
+        Ok(_) => return Err(failed(RESERVED, Errno::NOTDIR)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => root.to_owned(),
+        Err(error) => {
+            return Err(OpenError::Failed { root: root.to_owned(), what: RESERVED, error });
+        }
+    };
+    writable(&top, "the directory")?;
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let probe = match rustix::fs::openat(CWD, &top, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(probe) => probe,
+        // Without files that have no name, nothing is tried: a file with one would be seen.
+        Err(_) => return Ok(()),
+    };
+    match rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty()) {
+        Err(Errno::OPNOTSUPP) => Err(OpenError::NoAttributes(root.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// The file in our directory that says that a write or flush has failed on the volume.

@@ -61,6 +61,8 @@ pub struct Create {
 pub struct Status {
     /// The path it will have, or has; none for a part.
     pub path: Option<String>,
+    /// When it may have the name.
+    pub precondition: Precondition,
     /// Bytes that are durable.
     pub offset: u64,
     /// How many it will have.
@@ -117,6 +119,7 @@ impl Store {
             let entry = owned(table.find(id), principal)?;
             Ok(Status {
                 path: entry.created.path.clone(),
+                precondition: entry.created.precondition.clone(),
                 offset: entry.offset(),
                 len: entry.len,
                 metadata: entry.created.metadata.clone(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
+use tactus::config::rights::Rights;
 use tactus::config::{Auto, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
@@ -103,8 +104,15 @@ impl House {
         for (name, token) in [("alice", TOKEN), ("bob", OTHER_TOKEN)] {
             let file = directory.path().join(name);
             fs::write(&file, token).unwrap();
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            fs::set_permissions(&file, private).unwrap();
             let (name, token) = (name.to_owned(), Token::File(file));
-            config.upload.principals.push(Principal { name, token, quota: None });
+            config.upload.principals.push(Principal {
+                name,
+                token,
+                quota: None,
+                rights: Rights::all(),
+            });
         }
         let sendfile = Sendfile::Auto;
         let (uploads, unfinished) = (false, Unfinished::Hidden);

@@ -5,6 +5,7 @@ use std::path::Path;
 use tactus_core::units::BitRate;
 use toml::Spanned;
 
+use super::uploads::paths;
 use super::{RATES, address, interface};
 use crate::config::class::{Classes, Terms};
 use crate::config::error::Mistake;
@@ -70,7 +71,8 @@ pub(super) fn rtsp(
         let password = base.join(written.password_file.into_inner());
         let destinations = nets(written.destinations)?.into_iter().map(|(_, net)| net).collect();
         let records = written.records;
-        principals.push(rtsp::Principal { name, password, destinations, records });
+        let paths = paths(written.paths)?;
+        principals.push(rtsp::Principal { name, password, destinations, records, paths });
     }
     let class = raw.class.as_ref().map(|name| name.get_ref().as_str());
     let terms = classes.terms(class, burst(raw.burst)?, dscp(raw.dscp)?);

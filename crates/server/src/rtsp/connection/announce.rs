@@ -88,6 +88,11 @@ impl Connection {
             let text = "what is recorded is a transport stream; let its name end with .ts";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
+        if principal.is_some_and(|one| !one.paths.cover(path.name())) {
+            house.counters.refuse(Reason::Forbidden);
+            let text = "you may not record here; see [[rtsp.principal]] paths";
+            return Err(Reply::said(Status::FORBIDDEN, text));
+        }
         let spot = house.catalogue.spot(&path);
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is there"))?;
         let found = house.catalogue.find(&path).await;

@@ -20,6 +20,7 @@ impl Connection {
         }
         let house = Arc::clone(&self.house);
         let (path, base) = target(&request.uri)?;
+        self.check_reader(principal, &path)?;
         let offers = request.field("transport");
         let offers = offers.map(|value| self::offers(request.version, value)).unwrap_or_default();
         let number = track_named(&request.uri).unwrap_or(1);

@@ -1,0 +1,201 @@
+//! Whether `serve` could start with a configuration: it opens what `serve` opens.
+//!
+//! Promise: what makes `serve` fail because of the configuration is found here, and is named with its
+//! file, line and key where it stands in one. Nothing is written, nothing is taken: a server that runs
+//! with the same file is not disturbed.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use socket2::{Domain, Socket, Type};
+use tactus_core::units::Bytes;
+use tactus_sys::probe;
+
+use super::{Failure, nested};
+use crate::config::units::exact;
+use crate::config::{Auto, Config, ConfigFile, Key, Token, Volume};
+use crate::{engine, http, measure, rtsp, store};
+
+/// What of a configuration cannot be used, and where it stands.
+struct Finding<'a> {
+    keys: Vec<Key<'a>>,
+    message: String,
+}
+
+impl<'a> Finding<'a> {
+    fn at(keys: &[Key<'a>], message: impl Into<String>) -> Self {
+        Self { keys: keys.to_vec(), message: message.into() }
+    }
+}
+
+/// Opens what `serve` would open with `config`, which comes from `file` where there is one.
+///
+/// # Errors
+/// The first thing that cannot be used, at its place in the file.
+pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Failure> {
+    let found = volumes(config)
+        .and_then(|()| secrets(config))
+        .and_then(|()| memory(config))
+        .and_then(|()| classes(config));
+    found.map_err(|finding| placed(finding, file))
+}
+
+/// Whether this host can listen on the addresses of `config`; another server may have them.
+///
+/// # Errors
+/// The first one that it cannot have.
+pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Result<(), Failure> {
+    let http = config.http.addresses.iter().map(|address| ("http", *address));
+    let rtsp = config.rtsp.addresses.iter().map(|address| ("rtsp", *address));
+    let admin = config.admin.address.iter().map(|address| ("admin", *address));
+    for (table, address) in http.chain(rtsp).chain(admin) {
+        let keys = [Key::Name(table), Key::Name("address")];
+        if let Err(error) = bindable(address) {
+            let finding = Finding::at(&keys, not_bound(address, &error));
+            return Err(placed(finding, file));
+        }
+    }
+    Ok(())
+}
+
+/// Why `address` cannot be listened on, and what to do.
+pub(super) fn not_bound(address: SocketAddr, error: &std::io::Error) -> String {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    let advice = match error.kind() {
+        PermissionDenied if address.port() < FREE_PORTS => {
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE: grant it \
+             (`AmbientCapabilities=CAP_NET_BIND_SERVICE` in a unit of systemd, `setcap \
+             cap_net_bind_service=+ep` on the program), or choose a port from 1024 on"
+        }
+        AddrInUse => "another server listens there; stop it, or choose another address",
+        AddrNotAvailable => "this host has no such address; choose one that `ip address` shows",
+        _ => "choose another address",
+    };
+    format!("cannot listen on {address}: {error}; {advice}")
+}
+
+/// Ports from here on need no right (`net.ipv4.ip_unprivileged_port_start`, unless it was changed).
+const FREE_PORTS: u16 = 1024;
+
+fn bindable(address: SocketAddr) -> std::io::Result<()> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())
+    };
+    match bind() {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Ok(()),
+        // All interfaces are those of IPv4 where there is no IPv6.
+        Err(error)
+            if address.ip() == Ipv6Addr::UNSPECIFIED
+                && [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL]
+                    .map(Some)
+                    .contains(&error.raw_os_error()) =>
+        {
+            Ok(())
+        }
+        bound => bound,
+    }
+}
+
+/// A finding as an error of the command line: in its file, when it stands there.
+fn placed(finding: Finding<'_>, file: Option<&ConfigFile>) -> Failure {
+    match file.and_then(|file| file.mistake_at(&finding.keys, &finding.message)) {
+        Some(error) => Failure::usage(error),
+        None => Failure::usage(finding.message),
+    }
+}
+
+fn volumes(config: &Config) -> Result<(), Finding<'_>> {
+    for (at, volume) in config.volumes.iter().enumerate() {
+        let path = [Key::Name("volume"), Key::Entry(at), Key::Name("path")];
+        if let Err(error) = std::fs::read_dir(&volume.path) {
+            let message = format!("the volume {} cannot be read: {error}", volume.path.display());
+            return Err(Finding::at(&path, message));
+        }
+        model(volume, at)?;
+        if volume.uploads
+            && let Err(error) = store::check(&volume.path)
+        {
+            let keys = [Key::Name("volume"), Key::Entry(at), Key::Name("uploads")];
+            return Err(Finding::at(&keys, error.to_string()));
+        }
+    }
+    let writable: Vec<_> =
+        (0..).zip(&config.volumes).filter(|(_, volume)| volume.uploads).collect();
+    let roots: Vec<&Path> = writable.iter().map(|(_, volume)| &*volume.path).collect();
+    if let Some((outer, inner)) = nested::nested(&roots) {
+        let path = [Key::Name("volume"), Key::Entry(writable[inner].0), Key::Name("path")];
+        let message = format!(
+            "{} lies inside the volume {}, and both take uploads: each would change titles behind \
+             the other's back; let one take uploads, or mount the disk that belongs there",
+            roots[inner].display(),
+            roots[outer].display()
+        );
+        return Err(Finding::at(&path, message));
+    }
+    Ok(())
+}
+
+fn model(volume: &Volume, at: usize) -> Result<(), Finding<'_>> {
+    let keys = [Key::Name("volume"), Key::Entry(at), Key::Name("model")];
+    measure::check_model(volume).map_err(|error| Finding::at(&keys, error.to_string()))
+}
+
+fn secrets(config: &Config) -> Result<(), Finding<'_>> {
+    for (at, principal) in config.upload.principals.iter().enumerate() {
+        if let Token::File(file) = &principal.token
+            && let Err(error) = http::token_in(file)
+        {
+            let keys = ["upload", "principal"].map(Key::Name);
+            let keys = [&keys[..], &[Key::Entry(at), Key::Name("token_file")]].concat();
+            return Err(Finding::at(&keys, format!("{error:#}")));
+        }
+    }
+    for (at, principal) in config.rtsp.principals.iter().enumerate() {
+        if let Err(error) = rtsp::password_in(&principal.password) {
+            let keys = ["rtsp", "principal"].map(Key::Name);
+            let keys = [&keys[..], &[Key::Entry(at), Key::Name("password_file")]].concat();
+            return Err(Finding::at(&keys, format!("{error:#}")));
+        }
+    }
+    Ok(())
+}
+
+/// Memory that is taken at the start must be there.
+fn memory(config: &Config) -> Result<(), Finding<'_>> {
+    let memory = probe::machine().memory;
+    let most = memory.total.min(memory.limit.unwrap_or(u64::MAX));
+    let writing = config.volumes.iter().filter(|volume| volume.uploads);
+    let shares: u64 = writing.map(|volume| volume.write_share.0).sum();
+    let Auto::Set(arena) = config.memory.arena else {
+        if shares > most && most > 0 {
+            let keys = [Key::Name("volume"), Key::Entry(0), Key::Name("write_share")];
+            let message = format!(
+                "write_share: uploads would have {} of memory, and this machine gives {}; write less",
+                exact(Bytes(shares)),
+                exact(Bytes(most))
+            );
+            return Err(Finding::at(&keys, message));
+        }
+        return Ok(());
+    };
+    if most == 0 || arena.0.saturating_add(shares) <= most {
+        return Ok(());
+    }
+    let besides = match shares {
+        0 => String::new(),
+        shares => format!(", with {} for uploads", exact(Bytes(shares))),
+    };
+    let message = format!(
+        "arena = {:?} is more memory than this machine gives{besides}: {}; write less, or \"auto\"",
+        exact(arena),
+        exact(Bytes(most))
+    );
+    Err(Finding::at(&["memory", "arena"].map(Key::Name), message))
+}
+
+fn classes(config: &Config) -> Result<(), Finding<'_>> {
+    let found = engine::check_classes(config);
+    found.map_err(|error| Finding::at(&["class"].map(Key::Name), error.to_string()))
+}

@@ -1,0 +1,122 @@
+//! `[upload]`: from what was written to principals, their tokens and their rights.
+
+use std::path::Path;
+
+use tactus_core::units::{Bytes, MIB, SECOND};
+use toml::Spanned;
+
+use crate::config::error::Mistake;
+use crate::config::raw::{self, Placed};
+use crate::config::rights::{Grant, Paths, Readers, Right, Rights};
+use crate::config::units::Value;
+use crate::config::written::{Checked, PLAIN_NAME, is_plain_name, number, quantity, unless_off};
+use crate::config::{Principal, Token, Upload};
+
+pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
+    let mut principals: Vec<Principal> = Vec::with_capacity(raw.principal.len());
+    for written in raw.principal {
+        let span = written.name.span();
+        let next = principal(written, base)?;
+        if principals.iter().any(|known| known.name == next.name) {
+            let message = format!("there is another principal {:?}; name each once", next.name);
+            return Err(Mistake::at(span, message));
+        }
+        principals.push(next);
+    }
+    let day = SECOND.times(86_400);
+    Ok(Upload {
+        principals,
+        object_max: quantity(raw.object_max, Bytes(MIB * MIB), Bytes(1)..=Bytes(i64::MAX as u64))?,
+        open_max: number(raw.open_max, 10_000, 1..=100_000)?,
+        open_per_principal_max: number(raw.open_per_principal_max, 100, 1..=100_000)?,
+        expiry: quantity(raw.expiry, day, SECOND.times(60)..=day.times(365))?,
+    })
+}
+
+fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
+    let span = raw.name.span();
+    let name = raw.name.into_inner();
+    if !is_plain_name(&name) {
+        return Err(Mistake::at(span, PLAIN_NAME));
+    }
+    let token = match (raw.token_file, raw.token_sha256) {
+        (Some(file), None) => Token::File(base.join(file.into_inner())),
+        (None, Some(digest)) => Token::Sha256(sha256(digest.get_ref()).ok_or_else(|| {
+            Mistake::at(digest.span(), "write the 64 hexadecimal digits that `sha256sum` prints")
+        })?),
+        _ => {
+            let message = "a principal has either a `token_file` or a `token_sha256`; write one";
+            return Err(Mistake::at(span, message));
+        }
+    };
+    let quota = unless_off(raw.quota, "write a size like \"500 GiB\", or \"off\"")?;
+    let quota = quota.map(|(Value(quota), _)| quota);
+    let rights = rights(raw.rights, raw.paths, raw.grant)?;
+    Ok(Principal { name, token, quota, rights })
+}
+
+/// Without `rights` a principal has all of them: below its `paths`, where some are written, those that
+/// have to do with paths.
+fn rights(
+    rights: Placed<Vec<Right>>,
+    below: Placed<Vec<String>>,
+    grants: Vec<raw::Grant>,
+) -> Checked<Rights> {
+    let mut granted = vec![];
+    match (rights, below) {
+        (Some(rights), below) => granted.push(Grant::new(rights.get_ref(), paths(below)?)),
+        (None, below @ Some(_)) => granted.push(Grant::new(&Right::OF_PATHS, paths(below)?)),
+        (None, None) if grants.is_empty() => return Ok(Rights::all()),
+        // What is granted below some paths would mean nothing beside all rights everywhere.
+        (None, None) => {}
+    }
+    for grant in grants {
+        granted.push(Grant::new(grant.rights.get_ref(), paths(Some(grant.paths))?));
+    }
+    Ok(Rights::new(granted))
+}
+
+/// Paths below which something holds; everywhere, where none are written.
+pub(super) fn paths(written: Placed<Vec<String>>) -> Checked<Paths> {
+    let Some(written) = written else { return Ok(Paths::everywhere()) };
+    Paths::parse(written.get_ref()).map_err(|message| Mistake::at(written.span(), message))
+}
+
+/// Where no volume takes uploads, nobody may have a right that needs one.
+pub(super) fn check_useful(principals: &[raw::Principal]) -> Checked<()> {
+    const TITLES: [Right; 4] = [Right::Publish, Right::Replace, Right::Delete, Right::Recordings];
+    for principal in principals {
+        let grants = principal.grant.iter().map(|grant| grant.rights.get_ref());
+        let own = principal.rights.as_ref().map(Spanned::get_ref);
+        let mut named = own.into_iter().chain(grants).peekable();
+        let has_all = named.peek().is_none();
+        if has_all || named.flatten().any(|right| TITLES.contains(right)) {
+            let message = "no volume takes uploads; write `uploads = true` below a [[volume]], or \
+                           `rights` that need none, like [\"channels\", \"manage\"]";
+            return Err(Mistake::at(principal.name.span(), message));
+        }
+    }
+    Ok(())
+}
+
+/// Where only principals read, there is one that may.
+pub(super) fn check_readers(readers: &Placed<Readers>, upload: &raw::Upload) -> Checked<()> {
+    match readers {
+        Some(readers)
+            if *readers.get_ref() == Readers::Principals && upload.principal.is_empty() =>
+        {
+            let message = "nobody could read: add an [[upload.principal]] with the right \"read\"";
+            Err(Mistake::at(readers.span(), message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sha256(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let plain = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    for (at, byte) in digest.iter_mut().enumerate().filter(|_| plain) {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+    }
+    plain.then_some(digest)
+}

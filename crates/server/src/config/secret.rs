@@ -1,0 +1,119 @@
+//! Files with secrets: tokens and passwords.
+//!
+//! Promise: a secret is read only from a file that nobody but its owner can read or write, and whose
+//! owner is this user or root, as ssh asks of a private key. The message says what is wrong with the
+//! file, and the command that mends it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Longer files are no secret, whatever they are.
+const BYTES_MAX: u64 = 64 * 1024;
+
+/// Bits of a mode that let a group or others read, write or execute.
+const SHARED: u32 = 0o077;
+
+/// The secret word that `file` holds, of `chars_min` to `chars_max` visible characters; `what` it is.
+///
+/// # Errors
+/// When the file cannot be read, others can read or change it, or it holds no such word.
+pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Result<Vec<u8>> {
+    let shown = file.display();
+    let unread = || format!("the {what} in {shown} cannot be read");
+    let mut open = File::open(file).with_context(unread)?;
+    // Of the file that is open: its name may lead elsewhere a moment later.
+    let about = open.metadata().with_context(unread)?;
+    if about.is_dir() {
+        bail!("the {what} in {shown} cannot be read: it is a directory");
+    }
+    if about.is_file() {
+        check(file, &about)?;
+    }
+    let mut text = Vec::new();
+    open.by_ref().take(BYTES_MAX).read_to_end(&mut text).with_context(unread)?;
+    let secret = text.trim_ascii();
+    let fits = (chars_min..=chars_max).contains(&secret.len());
+    ensure!(
+        fits && secret.iter().all(u8::is_ascii_graphic),
+        "{shown} holds no {what}: write one of {chars_min} or more visible characters without spaces"
+    );
+    Ok(secret.to_vec())
+}
+
+fn check(file: &Path, about: &std::fs::Metadata) -> Result<()> {
+    let shown = file.display();
+    let own = rustix::process::geteuid().as_raw();
+    let owner = about.uid();
+    ensure!(
+        owner == own || owner == 0,
+        "{shown} belongs to user {owner}, who can read and change it: run `chown {own} {shown}`"
+    );
+    let mode = about.mode() & 0o7777;
+    ensure!(
+        mode & SHARED == 0,
+        "{shown} has mode {mode:04o}, so others than its owner can use it: run `chmod 600 {shown}`"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const SECRET: &str = "correct-horse-battery";
+
+    fn file(dir: &Path, text: &str, mode: u32) -> std::path::PathBuf {
+        let file = dir.join("secret");
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn s08_a_secret_that_others_can_read_or_write_is_refused_with_its_mode_and_the_cure() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |mode| read(&file(dir.path(), SECRET, mode), "token", 16, 1024);
+        for mode in [0o600, 0o400, 0o700] {
+            assert_eq!(of(mode).unwrap(), SECRET.as_bytes(), "{mode:o}");
+        }
+        for mode in [0o666, 0o644, 0o640, 0o604, 0o620, 0o602, 0o660, 0o601, 0o610] {
+            let error = of(mode).unwrap_err().to_string();
+            let shown = dir.path().join("secret");
+            assert!(error.contains(&format!("has mode {mode:04o}")), "{error}");
+            assert!(error.contains(&format!("`chmod 600 {}`", shown.display())), "{error}");
+        }
+        // By another name it is the same file.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(file(dir.path(), SECRET, 0o644), &link).unwrap();
+        assert!(read(&link, "token", 16, 1024).is_err());
+    }
+
+    #[test]
+    fn s08_a_secret_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = file(dir.path(), SECRET, 0o600);
+        if std::os::unix::fs::chown(&file, Some(65_534), None).is_err() {
+            // Without the right to give files away, those of root are another user's.
+            assert!(!rustix::process::geteuid().is_root());
+            return;
+        }
+        let error = read(&file, "token", 16, 1024).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 65534") && error.contains("`chown 0 "), "{error}");
+    }
+
+    #[test]
+    fn what_holds_no_secret_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["", "short", "two words are no token", "größe-ist-kein-problem"] {
+            let error = read(&file(dir.path(), text, 0o600), "token", 16, 1024).unwrap_err();
+            assert!(error.to_string().contains("holds no token"), "{error}");
+        }
+        assert!(read(dir.path(), "token", 16, 1024).unwrap_err().to_string().contains("directory"));
+    }
+}

@@ -1,0 +1,129 @@
+//! What the sender of a request may do, by its rights.
+//!
+//! Promise: a right is asked for before anything is changed, and by the path as it was decoded once. What
+//! is refused names the right, the path and the key. A title is stored under a condition that its rights
+//! allow, so no race between the look and the change gives more.
+
+use crate::config::rights::{Right, Rights};
+use crate::store::{Precondition, Principal, UploadError};
+
+use super::response::Response;
+
+/// Who sends a request.
+#[derive(Clone, Debug)]
+pub(super) struct Caller<'a> {
+    pub(super) principal: Principal,
+    pub(super) rights: &'a Rights,
+}
+
+/// How a title may be stored under a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Terms {
+    /// What was asked for, as far as the rights go.
+    pub(super) precondition: Precondition,
+    /// The right whose absence has narrowed it.
+    lacks: Option<Right>,
+}
+
+impl Terms {
+    /// Those that were asked for, as nothing gets a name by it.
+    pub(super) fn whatever(precondition: Precondition) -> Self {
+        Self { precondition, lacks: None }
+    }
+}
+
+impl Caller<'_> {
+    /// Refuses whoever lacks `right` at `path`.
+    pub(super) fn check(&self, right: Right, path: &str) -> Result<(), Response> {
+        match self.rights.has(right, path) {
+            true => Ok(()),
+            false => Err(self.lacks(right, Some(path))),
+        }
+    }
+
+    /// Refuses whoever has `right` nowhere.
+    pub(super) fn check_somewhere(&self, right: Right) -> Result<(), Response> {
+        match self.rights.has_somewhere(right) {
+            true => Ok(()),
+            false => Err(self.lacks(right, None)),
+        }
+    }
+
+    /// Refuses whoever may store nothing anywhere.
+    pub(super) fn check_stores(&self) -> Result<(), Response> {
+        self.check_somewhere(Right::Publish).or_else(|_| self.check_somewhere(Right::Replace))
+    }
+
+    /// How a title that was asked for under `wanted` may be stored at `path`.
+    pub(super) fn terms(&self, path: &str, wanted: Precondition) -> Result<Terms, Response> {
+        let publishes = self.rights.has(Right::Publish, path);
+        let replaces = self.rights.has(Right::Replace, path);
+        let (precondition, lacks) = match (publishes, replaces, wanted) {
+            (true, true, wanted) => (wanted, None),
+            (true, false, Precondition::Any) => (Precondition::CreateOnly, Some(Right::Replace)),
+            (true, false, Precondition::CreateOnly) => (Precondition::CreateOnly, None),
+            (false, true, Precondition::Any) => (Precondition::Exists, Some(Right::Publish)),
+            (false, true, wanted @ (Precondition::Exists | Precondition::Match(_))) => {
+                (wanted, None)
+            }
+            (true, false, _) => return Err(self.lacks(Right::Replace, Some(path))),
+            (false, _, _) => return Err(self.lacks(Right::Publish, Some(path))),
+        };
+        Ok(Terms { precondition, lacks })
+    }
+
+    /// The refusal, when an upload has failed only because `terms` are narrower than what was asked for.
+    pub(super) fn narrowed(
+        &self,
+        terms: &Terms,
+        path: &str,
+        error: &UploadError,
+    ) -> Option<Response> {
+        let right = terms.lacks?;
+        match (right, error) {
+            (Right::Replace, UploadError::Exists)
+            | (Right::Publish, UploadError::PreconditionFailed) => {
+                Some(self.lacks(right, Some(path)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The refusal of who lacks `right`.
+    pub(super) fn lacks(&self, right: Right, path: Option<&str>) -> Response {
+        let (name, right) = (self.principal.name(), right.name());
+        let place = path.map(|path| format!(" at /{path}")).unwrap_or_default();
+        let text = format!(
+            "the principal {name:?} has no right {right:?}{place}; see [[upload.principal]] rights"
+        );
+        Response::text(403, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::rights::{Grant, Paths};
+
+    #[test]
+    fn s14_a_title_is_stored_under_a_condition_that_the_rights_allow() {
+        use Precondition::{Any, CreateOnly, Exists};
+        let tag = || Precondition::Match(vec!["\"a\"".into()]);
+        let of = |rights: &[Right], wanted: Precondition| {
+            let rights = Rights::new(vec![Grant::new(rights, Paths::everywhere())]);
+            let caller = Caller { principal: Principal::new("a"), rights: &rights };
+            caller.terms("x.ts", wanted).map(|t| t.precondition).map_err(|r| r.status())
+        };
+        let (publish, replace) = (&[Right::Publish][..], &[Right::Replace][..]);
+        for wanted in [Any, CreateOnly, Exists, tag()] {
+            assert_eq!(of(&[Right::Publish, Right::Replace], wanted.clone()), Ok(wanted.clone()));
+            assert_eq!(of(&[Right::Delete, Right::Manage, Right::Read], wanted), Err(403));
+        }
+        assert_eq!(of(publish, Any), Ok(CreateOnly));
+        assert_eq!(of(publish, CreateOnly), Ok(CreateOnly));
+        assert_eq!((of(publish, Exists), of(publish, tag())), (Err(403), Err(403)));
+        assert_eq!(of(replace, Any), Ok(Exists));
+        assert_eq!((of(replace, Exists), of(replace, tag())), (Ok(Exists), Ok(tag())));
+        assert_eq!(of(replace, CreateOnly), Err(403));
+    }
+}

@@ -1,0 +1,195 @@
+//! Rights: what a principal may not do is refused at every door, and changes nothing.
+
+use std::fs;
+
+use tactus::config::Readers;
+use tactus::config::rights::{Grant, Paths, Right, Rights};
+
+use crate::client::Answer;
+use crate::house::{House, OTHER_TOKEN, TOKEN, content};
+use crate::uploads::sent;
+
+/// A house where bob has `rights` below `paths`, and alice all of them.
+fn house(rights: &[Right], paths: &[&str]) -> House {
+    let paths: Vec<_> = paths.iter().map(|&path| path.to_owned()).collect();
+    let grant = Grant::new(rights, Paths::parse(&paths).expect("they are paths"));
+    House::with(|plan| {
+        plan.uploads = true;
+        plan.config.upload.principals[1].rights = Rights::new(vec![grant]);
+    })
+}
+
+fn bob(house: &House, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+    let fields = format!("Authorization: Bearer {OTHER_TOKEN}\r\n{fields}");
+    sent(&mut house.client(), method, target, &fields, body)
+}
+
+/// Fields of tus for the title `path`.
+fn tus(path: &str, len: usize) -> String {
+    let path = data_encoding::BASE64.encode(path.as_bytes());
+    format!("Tus-Resumable: 1.0.0\r\nUpload-Length: {len}\r\nUpload-Metadata: path {path}\r\n")
+}
+
+#[test]
+fn s14_who_may_publish_only_replaces_and_deletes_nothing_at_any_door() {
+    let house = house(&[Right::Publish], &["/"]);
+    let kept = fs::read(house.root().join("a.ts")).unwrap();
+    for (method, target, fields) in [
+        ("PUT", "/a.ts", ""),
+        ("PUT", "/a.ts", "If-Match: *\r\n"),
+        ("PUT", "/a.ts?rate=8M", ""),
+        ("DELETE", "/a.ts", ""),
+        ("DELETE", "/dir/", ""),
+        ("MOVE", "/a.ts", "Destination: /b.ts\r\n"),
+        ("MOVE", "/dir/", "Destination: /other/\r\n"),
+        ("COPY", "/empty.ts", "Destination: /a.ts\r\n"),
+        ("PROPPATCH", "/a.ts", ""),
+        ("POST", "/api/v1/reload", ""),
+        ("POST", "/api/v1/channels", ""),
+        ("DELETE", "/api/v1/channels/a", ""),
+        ("PUT", "/api/v1/classes/a", ""),
+        ("POST", "/api/v1/recordings", ""),
+        ("GET", "/api/v1/recordings", ""),
+        ("DELETE", "/api/v1/recordings/a", ""),
+    ] {
+        let answer = match target.contains("rate=") {
+            true => {
+                let mut client = house.client();
+                client.send(format!(
+                    "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
+                     {OTHER_TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
+                ));
+                client.answer_to(method).expect("an answer")
+            }
+            false => bob(&house, method, target, fields, b"{}"),
+        };
+        assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+        assert!(answer.text().contains("no right"), "{method} {target}: {}", answer.text());
+    }
+    let created = bob(&house, "POST", "/api/v1/uploads", &tus("/a.ts", 1), b"");
+    assert_eq!((created.status, created.text().contains("\"replace\"")), (403, true));
+    // It publishes by each of them.
+    assert_eq!(bob(&house, "PUT", "/new.ts", "", b"new").status, 201);
+    assert_eq!(bob(&house, "PUT", "/new.ts", "", b"newer").status, 403);
+    assert_eq!(bob(&house, "MKCOL", "/made/", "", b"").status, 201);
+    let created = bob(&house, "POST", "/api/v1/uploads", &tus("/made/t.ts", 1), b"");
+    assert_eq!(created.status, 201, "{}", created.text());
+    // Somebody else has been faster.
+    let mut alice = house.client();
+    let auth = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(sent(&mut alice, "PUT", "/made/t.ts", &auth, b"mine").status, 201);
+    let more = "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n\
+                Content-Type: application/offset+octet-stream\r\n";
+    let ended = bob(&house, "PATCH", created.field("location").unwrap(), more, b"x");
+    assert_eq!(ended.status, 403, "{}", ended.text());
+    assert_eq!(fs::read(house.root().join("made/t.ts")).unwrap(), b"mine");
+    assert_eq!(fs::read(house.root().join("new.ts")).unwrap(), b"new");
+    assert_eq!(fs::read(house.root().join("a.ts")).unwrap(), kept);
+    assert!(house.root().join("dir/b.mp4").exists());
+}
+
+#[test]
+fn s14_rights_hold_below_their_paths_only() {
+    let all = Right::OF_PATHS;
+    let house = house(&all, &["/live/"]);
+    assert_eq!(bob(&house, "MKCOL", "/live/", "", b"").status, 201);
+    assert_eq!(bob(&house, "PUT", "/live/a.ts", "", b"a").status, 201);
+    assert_eq!(bob(&house, "PUT", "/live/a.ts", "", b"b").status, 204);
+    for (method, target, fields) in [
+        ("PUT", "/b.ts", ""),
+        ("PUT", "/livestream/b.ts", ""),
+        ("PUT", "/dir/b.mp4", ""),
+        ("MKCOL", "/livestream/", ""),
+        ("DELETE", "/a.ts", ""),
+        ("DELETE", "/", ""),
+        ("DELETE", "/dir/", ""),
+        ("MOVE", "/a.ts", "Destination: /live/c.ts\r\n"),
+        ("MOVE", "/live/a.ts", "Destination: /c.ts\r\n"),
+        ("MOVE", "/live/a.ts", "Destination: /a.ts\r\nOverwrite: T\r\n"),
+        ("COPY", "/live/a.ts", "Destination: /c.ts\r\n"),
+        ("POST", "/api/v1/reload", ""),
+        ("POST", "/api/v1/channels", ""),
+    ] {
+        let answer = bob(&house, method, target, fields, b"");
+        assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+    }
+    for path in ["/b.ts", "/livestream/b.ts"] {
+        let answer = bob(&house, "POST", "/api/v1/uploads", &tus(path, 1), b"");
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+    }
+    let recording = |to: &str| {
+        let body = format!(
+            "{{\"name\": \"r\", \"from\": \"udp://127.0.0.1:1\", \"to\": \"{to}\", \"rotate\": \"1 h\"}}"
+        );
+        bob(&house, "POST", "/api/v1/recordings", "", body.as_bytes())
+    };
+    for to in ["/x-%n.ts", "/live-%n.ts", "/livestream/%n.ts", "/%Y/live/%n.ts"] {
+        let answer = recording(to);
+        assert_eq!(answer.status, 403, "{to}: {}", answer.text());
+    }
+    // A copy only takes what may be read.
+    let copied = bob(&house, "COPY", "/a.ts", "Destination: /live/c.ts\r\n", b"");
+    assert_eq!(copied.status, 201, "{}", copied.text());
+    assert_eq!(bob(&house, "MOVE", "/live/c.ts", "Destination: /live/d.ts\r\n", b"").status, 201);
+    assert_eq!(bob(&house, "DELETE", "/live/d.ts", "", b"").status, 204);
+}
+
+#[test]
+fn s14_a_move_replaces_and_a_directory_goes_by_those_only_who_may() {
+    let house = house(&[Right::Publish, Right::Delete], &["/"]);
+    assert_eq!(bob(&house, "PUT", "/b.ts", "", b"b").status, 201);
+    for overwrite in ["", "Overwrite: T\r\n"] {
+        let fields = format!("Destination: /a.ts\r\n{overwrite}");
+        let answer = bob(&house, "MOVE", "/b.ts", &fields, b"");
+        assert_eq!(answer.status, 403, "{}", answer.text());
+    }
+    let taken = bob(&house, "MOVE", "/b.ts", "Destination: /a.ts\r\nOverwrite: F\r\n", b"");
+    assert_eq!(taken.status, 412, "it was asked for so: {}", taken.text());
+    drop(house);
+    let house = self::house(&[Right::Publish, Right::Delete, Right::Replace], &["/b/", "/a.ts"]);
+    assert_eq!(bob(&house, "PUT", "/b/b.ts", "", b"b").status, 201);
+    assert_eq!(bob(&house, "MOVE", "/b/b.ts", "Destination: /a.ts\r\n", b"").status, 204);
+    assert_eq!(fs::read(house.root().join("a.ts")).unwrap(), b"b");
+}
+
+#[test]
+fn s14_where_only_principals_read_everything_that_is_read_needs_the_right() {
+    let house = House::with(|plan| {
+        plan.uploads = true;
+        plan.config.http.readers = Readers::Principals;
+        let dir = Paths::parse(&["/dir/".to_owned()]).unwrap();
+        plan.config.upload.principals[1].rights =
+            Rights::new(vec![Grant::new(&[Right::Read], dir)]);
+    });
+    for (method, target) in [
+        ("GET", "/a.ts"),
+        ("HEAD", "/a.ts"),
+        ("GET", "/a.ts?rate=max"),
+        ("GET", "/a.ts?start=0"),
+        ("GET", "/"),
+        ("GET", "/dir/"),
+        ("GET", "/missing.ts"),
+        ("GET", "/api/v1/titles/a.ts"),
+        ("PROPFIND", "/"),
+        ("PROPFIND", "/a.ts"),
+    ] {
+        let fields = "Depth: 0\r\n";
+        let nobody = house.client().ask(method, target, fields);
+        assert_eq!(nobody.status, 401, "{method} {target}");
+        assert!(nobody.field("www-authenticate").is_some(), "a browser asks for the token");
+        let bobs = format!("{fields}Authorization: Bearer {OTHER_TOKEN}\r\n");
+        let there = target.starts_with("/dir/");
+        let answer = house.client().ask(method, target, &bobs);
+        assert_eq!(answer.status == 403, !there, "{method} {target}: {}", answer.status);
+    }
+    let bobs = format!("Authorization: Bearer {OTHER_TOKEN}\r\n");
+    let read = house.client().get("/dir/b.mp4?rate=max", &bobs);
+    assert_eq!((read.status, read.body), (200, content(5000)));
+    let listed = house.client().ask("PROPFIND", "/dir/", &format!("{bobs}Depth: 1\r\n"));
+    assert_eq!(listed.status, 207, "{}", listed.text());
+    // What may not be read is not copied to where it may.
+    let alice = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(house.client().get("/a.ts?rate=max", &alice).status, 200);
+    let taken = bob(&house, "COPY", "/a.ts", "Destination: /dir/a.ts\r\n", b"");
+    assert_eq!(taken.status, 403, "{}", taken.text());
+}
