@@ -178,7 +178,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Writes `value` in the largest unit that it fills, with at most three decimals, rounded down.
+/// Writes `value` in the largest unit that it fills, with at most three decimals, rounded down; with a
+/// precision, as in `{:.1}`, with at most so many decimals, rounded to the nearest.
 fn decimal(
     f: &mut fmt::Formatter<'_>,
     value: u64,
@@ -189,15 +190,23 @@ fn decimal(
         if value < size {
             continue;
         }
-        let mut thousandths = (value % size) as u128 * 1000 / size as u128;
-        let mut digits = 3;
+        let mut digits = f.precision().unwrap_or(3).min(3);
+        let parts = 10u128.pow(digits as u32);
+        let mut whole = u128::from(value / size);
+        let mut thousandths = u128::from(value % size) * parts;
+        thousandths = match f.precision() {
+            Some(_) => (thousandths + u128::from(size) / 2) / u128::from(size),
+            None => thousandths / u128::from(size),
+        };
+        whole += thousandths / parts;
+        thousandths %= parts;
         while digits > 0 && thousandths.is_multiple_of(10) {
             thousandths /= 10;
             digits -= 1;
         }
         return match digits {
-            0 => write!(f, "{} {name}", value / size),
-            _ => write!(f, "{}.{thousandths:0digits$} {name}", value / size),
+            0 => write!(f, "{whole} {name}"),
+            _ => write!(f, "{whole}.{thousandths:0digits$} {name}"),
         };
     }
     write!(f, "{value} {smallest}")
@@ -207,6 +216,22 @@ fn decimal(
 mod tests {
     use super::*;
     use alloc::string::ToString;
+
+    #[test]
+    fn n09_a_precision_rounds_to_the_nearest() {
+        for (bytes, one, two) in [
+            (85_659_688, "81.7 MiB", "81.69 MiB"),
+            (1_181_116_006, "1.1 GiB", "1.1 GiB"),
+            (8 * MIB, "8 MiB", "8 MiB"),
+            (MIB - 1, "1024 KiB", "1024 KiB"),
+            (900, "900 B", "900 B"),
+        ] {
+            assert_eq!(alloc::format!("{:.1}", Bytes(bytes)), one);
+            assert_eq!(alloc::format!("{:.2}", Bytes(bytes)), two);
+        }
+        assert_eq!(alloc::format!("{:.0}", BitRate(1_169_500)), "1 Mbit/s");
+        assert_eq!(Bytes(85_659_688).to_string(), "81.691 MiB");
+    }
 
     #[test]
     fn a_rate_and_its_inverse_never_deliver_early() {

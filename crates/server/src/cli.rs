@@ -17,15 +17,16 @@ mod manual;
 mod measure;
 mod nested;
 mod probe;
+mod progress;
 mod put;
 mod record;
 mod reload;
 mod rename;
 mod serve;
 mod token;
+mod tries;
 mod verify;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -92,6 +93,8 @@ pub(crate) enum Failure {
     Failed(anyhow::Error),
     /// What is wrong has been printed already.
     Shown,
+    /// The same, of several things; the exit code.
+    Several(u8),
 }
 
 impl Failure {
@@ -104,6 +107,28 @@ impl Failure {
             Self::Failed(_) | Self::Broken(_) | Self::Shown => 1,
             Self::Usage(_) => 2,
             Self::NoRoom(_) => 3,
+            Self::Several(code) => *code,
+        }
+    }
+
+    /// The same, with the name of what it is about in front.
+    fn about(self, name: &str) -> Self {
+        match self {
+            Self::Usage(message) => Self::Usage(format!("{name}: {message}")),
+            Self::NoRoom(message) => Self::NoRoom(format!("{name}: {message}")),
+            Self::Broken(error) => Self::Broken(anyhow::anyhow!("{name}: {error:#}")),
+            Self::Failed(error) => Self::Failed(anyhow::anyhow!("{name}: {error:#}")),
+            Self::Shown | Self::Several(_) => self,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(message) | Self::NoRoom(message) => f.write_str(message),
+            Self::Failed(error) | Self::Broken(error) => write!(f, "{error:#}"),
+            Self::Shown | Self::Several(_) => Ok(()),
         }
     }
 }
@@ -119,7 +144,9 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::Url(_) => Self::usage(error),
             ClientError::Connect { .. } | ClientError::Broken(_) => Self::Broken(error.into()),
-            ClientError::Answer(_) => Self::Failed(error.into()),
+            ClientError::Answer(_) | ClientError::Tls { .. } | ClientError::Redirect(_) => {
+                Self::Failed(error.into())
+            }
         }
     }
 }
@@ -148,9 +175,8 @@ pub fn main() -> ExitCode {
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
     match &failure {
-        Failure::Usage(message) | Failure::NoRoom(message) => eprintln!("tactus: {message}"),
-        Failure::Failed(error) | Failure::Broken(error) => eprintln!("tactus: {error:#}"),
-        Failure::Shown => {}
+        Failure::Shown | Failure::Several(_) => {}
+        failure => eprintln!("tactus: {failure}"),
     }
     ExitCode::from(failure.code())
 }
@@ -160,7 +186,7 @@ fn log() {
     let wanted = std::env::var("TACTUS_LOG").unwrap_or_else(|_| "warn".into());
     let filter = tracing_subscriber::EnvFilter::new(wanted);
     // Colours are for people, not for files and journals.
-    let is_seen = std::io::stderr().is_terminal();
+    let is_seen = progress::takes_escapes();
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
     let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr);
     // A second logger, as in a test, is not needed.

@@ -120,6 +120,26 @@ const FOR_TESTS: &[Need] = &[
         packages: &["chromium"],
         why: "browser of the tests: uploads through the page",
     },
+    Need {
+        probe: &["nginx", "-v"],
+        packages: &["nginx-light"],
+        why: "proxy with TLS in front of the server",
+    },
+    Need {
+        probe: &["openssl", "version"],
+        packages: &["openssl"],
+        why: "makes the certificate of that proxy",
+    },
+    Need {
+        probe: &["script", "--version"],
+        packages: &["bsdutils"],
+        why: "gives the commands a terminal",
+    },
+    Need {
+        probe: &["sh", "-c", "command -v mandoc"],
+        packages: &["mandoc"],
+        why: "judges the manual pages",
+    },
 ];
 
 /// Disks that are emulated, or that lose their power.

@@ -1,16 +1,29 @@
-//! A small HTTP/1.1 client for `get`, `ls`, `put`, `rm` and `mv`: one request, one answer, then the connection closes.
+//! The HTTP client of the commands: one request, one answer, by `ureq` with `rustls`.
 //!
 //! Promise: it never waits without a bound, for the connection or between two reads; and a body that
-//! ends early is an error, never a short success. It speaks plain HTTP to servers that say how long
-//! their answer is, as Tactus does; no TLS, no redirects, no chunked bodies.
+//! ends early is an error, never a short success. It follows redirects (credentials stay with their
+//! server), reads chunked bodies, and takes its proxy from the environment as curl does. It does not
+//! repeat a request by itself: that is for the command to decide.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+mod early;
+mod proxy;
+
+use std::io::{self, Read};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+
+use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector, DefaultConnector};
+use ureq::{Agent, Proxy, SendBody, Timeout, http};
+
+use early::Early;
 
 /// Where to connect, and what to ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Url {
+    /// By TLS.
+    pub(crate) secure: bool,
     /// Host name or address, without brackets.
     pub(crate) host: String,
     /// Port.
@@ -24,7 +37,7 @@ pub(crate) struct Url {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The text is no `http://` URL.
+    /// The text is no URL of HTTP.
     #[error("{0:?} is not a URL that can be fetched; write it like http://127.0.0.1:8080/film.ts")]
     Url(String),
     /// No connection.
@@ -37,49 +50,71 @@ pub(crate) enum ClientError {
         /// What the system said.
         error: io::Error,
     },
+    /// The other side is not who it should be, or speaks no TLS.
+    #[error(
+        "no TLS with {host}: {error}; a certificate authority of your own is trusted when \
+         SSL_CERT_FILE names its certificate"
+    )]
+    Tls {
+        /// Which server.
+        host: String,
+        /// What is wrong.
+        error: String,
+    },
     /// The connection broke, or nothing came for [`SILENCE_MAX`].
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// The answer is not HTTP/1.1, or of a kind that this client does not speak.
+    /// The answer is not HTTP, or of a kind that this client does not speak.
     #[error("the answer cannot be read: {0}; try curl")]
     Answer(String),
+    /// The server says that it is elsewhere, and the request cannot be repeated there by itself.
+    #[error("the server redirects to {0}; use that URL")]
+    Redirect(String),
 }
 
 /// An answer whose body has not been read yet.
 pub(crate) struct Response {
     /// Status code.
     pub(crate) status: u16,
+    /// What has been answered: the URL that was asked for, or where it redirected to.
+    pub(crate) url: Url,
     fields: Vec<(String, String)>,
-    /// What the body holds.
-    pub(crate) len: u64,
-    /// The body; ends with an error when the connection ends before `len` bytes.
+    /// Bytes of the body, where the answer says so.
+    pub(crate) len: Option<u64>,
+    /// The body; ends with an error when the connection ends before it is whole.
     pub(crate) body: Body,
 }
 
 /// A body that must be whole.
-pub(crate) struct Body {
-    stream: BufReader<TcpStream>,
-    left: u64,
-}
+pub(crate) struct Body(Option<ureq::BodyReader<'static>>);
 
-/// Time to find a connection.
+/// Time to find a connection, with its TLS.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time without a byte after which a connection counts as broken. A paced stream sends at least four
 /// times a second; a server that waits longer than this for its disk is not coming back.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest head of an answer.
 const HEAD_MAX: usize = 64 * 1024;
-/// Most fields of an answer.
-const FIELDS_MAX: usize = 100;
+/// Redirects that are followed; browsers follow 20, and who needs more runs in a circle.
+const REDIRECTS_MAX: usize = 10;
+/// A larger body, or one of unknown length, is sent when the server has agreed to take it.
+const UNASKED_MAX: u64 = 64 * 1024;
+/// How long a server may take to agree before the body is sent all the same (RFC 9110, 10.1.1).
+const AGREE_MAX: Duration = Duration::from_secs(2);
 
 impl Url {
-    /// Reads `http://host[:port][/path][?query]`; characters that a path may not have are encoded.
+    /// Reads `http[s]://host[:port][/path][?query]`; characters that a path may not have are encoded.
     ///
     /// # Errors
     /// [`ClientError::Url`]
     pub(crate) fn parse(text: &str) -> Result<Self, ClientError> {
         let wrong = || ClientError::Url(text.into());
-        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(wrong()),
+        };
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, target) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
@@ -105,9 +140,10 @@ impl Url {
         if host.is_empty() || !plain(host) {
             return Err(wrong());
         }
-        let port = port.map_or(Ok(80), |port| port.parse().map_err(|_| wrong()))?;
+        let default = if secure { 443 } else { 80 };
+        let port = port.map_or(Ok(default), |port| port.parse().map_err(|_| wrong()))?;
         let path = if path.is_empty() { "/".into() } else { encoded(path) };
-        Ok(Self { host: host.into(), port, path, query: encoded(query) })
+        Ok(Self { secure, host: host.into(), port, path, query: encoded(query) })
     }
 
     /// Adds `name=value` to the query.
@@ -128,7 +164,7 @@ impl Url {
 
     /// As it is written.
     pub(crate) fn text(&self) -> String {
-        format!("http://{}{}", self.authority(), self.target())
+        format!("{}://{}{}", self.scheme(), self.authority(), self.target())
     }
 
     /// The same server's `target`, a path with perhaps a query, or another server's URL.
@@ -136,18 +172,43 @@ impl Url {
     /// # Errors
     /// [`ClientError::Url`]
     pub(crate) fn join(&self, target: &str) -> Result<Self, ClientError> {
+        if let Some(elsewhere) = target.strip_prefix("//") {
+            return Self::parse(&format!("{}://{elsewhere}", self.scheme()));
+        }
         match target.starts_with('/') {
-            true => Self::parse(&format!("http://{}{target}", self.authority())),
+            true => Self::parse(&format!("{}://{}{target}", self.scheme(), self.authority())),
             false => Self::parse(target),
         }
+    }
+
+    /// Where `location` leads from here: as [`Self::join`], or relative to this path.
+    fn redirected(&self, location: &str) -> Result<Self, ClientError> {
+        let is_relative = !location.starts_with('/') && !location.contains("://");
+        if !is_relative {
+            return self.join(location);
+        }
+        let directory = &self.path[..=self.path.rfind('/').unwrap_or(0)];
+        self.join(&format!("{directory}{location}"))
+    }
+
+    /// Whether what is meant for one may be told to the other, too: the same server, or the same
+    /// name by TLS instead of without.
+    fn trusts(&self, other: &Self) -> bool {
+        let same = self.host.eq_ignore_ascii_case(&other.host);
+        let upgraded = !self.secure && other.secure;
+        same && (upgraded || (self.secure, self.port) == (other.secure, other.port))
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
     }
 
     fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        match self.port {
-            80 => host,
-            port => format!("{host}:{port}"),
+        match (self.secure, self.port) {
+            (false, 80) | (true, 443) => host,
+            (_, port) => format!("{host}:{port}"),
         }
     }
 
@@ -180,7 +241,7 @@ pub(crate) struct Sent<'a> {
 }
 
 /// As [`fetch`], with any method and perhaps a body. A server that answers before it has taken all of
-/// the body has answered.
+/// the body has answered. A redirect is followed where the request has no body to send again.
 ///
 /// # Errors
 /// As there; and when the body cannot be read.
@@ -188,132 +249,163 @@ pub(crate) fn send(
     method: &str,
     url: &Url,
     fields: &[(&str, &str)],
-    body: Option<Sent<'_>>,
+    mut body: Option<Sent<'_>>,
 ) -> Result<Response, ClientError> {
-    let mut stream = connect(url)?;
-    let mut head = format!(
-        "{method} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tactus/{}\r\nConnection: close\r\n",
-        url.target(),
-        url.authority(),
-        env!("CARGO_PKG_VERSION")
-    );
-    for (name, value) in fields {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    match body.as_ref().map(|body| body.len) {
-        Some(Some(len)) => head.push_str(&format!("Content-Length: {len}\r\n\r\n")),
-        Some(None) => head.push_str("Transfer-Encoding: chunked\r\n\r\n"),
-        None => head.push_str("\r\n"),
-    }
-    stream.write_all(head.as_bytes())?;
-    let unsent = body.and_then(|body| write_body(&mut stream, body).err());
-    let mut stream = BufReader::with_capacity(256 * 1024, stream);
-    if let Some(error) = unsent {
-        // Perhaps it has said why it takes no more.
-        let answer = read_head(&mut stream);
-        return match answer {
-            Ok((status, fields)) if status >= 200 => response(method, status, fields, stream),
-            _ => Err(ClientError::Broken(error)),
+    let (mut method, mut at) = (method, url.clone());
+    for _ in 0..=REDIRECTS_MAX {
+        let may_tell = url.trusts(&at);
+        let told =
+            |(name, _): &&(&str, &str)| may_tell || !name.eq_ignore_ascii_case("authorization");
+        let fields: Vec<_> = fields.iter().filter(told).copied().collect();
+        let answer = exchange(method, &at, &fields, body.as_mut())?;
+        let location = match answer.status {
+            301 | 302 | 303 | 307 | 308 => answer.field("location"),
+            _ => None,
         };
-    }
-    loop {
-        let (status, fields) = read_head(&mut stream)?;
-        // 1xx is not the answer yet (RFC 9110, 15.2).
-        if status >= 200 {
-            return response(method, status, fields, stream);
+        let Some(location) = location else { return Ok(answer) };
+        let to = at.redirected(location)?;
+        let has_body = body.as_ref().is_some_and(|body| body.len != Some(0));
+        if at.secure && !to.secure || has_body {
+            return Err(ClientError::Redirect(to.text()));
         }
+        // RFC 9110, 15.4.4: that is where the answer can be got.
+        if answer.status == 303 && method != "HEAD" {
+            (method, body) = ("GET", None);
+        }
+        at = to;
     }
+    Err(ClientError::Answer(format!("{} redirects more than {REDIRECTS_MAX} times", url.text())))
 }
 
-fn write_body(stream: &mut TcpStream, body: Sent<'_>) -> io::Result<()> {
-    let mut chunk = vec![0; 256 * 1024];
-    let Some(mut left) = body.len else { return write_chunks(stream, body, &mut chunk) };
-    while left > 0 {
-        let most = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
-        let read = body.from.read(&mut chunk[..most])?;
-        if read == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file has become shorter",
-            ));
-        }
-        stream.write_all(&chunk[..read])?;
-        left -= read as u64;
-        (body.seen)(read as u64);
+/// One request, one answer, one connection.
+fn exchange(
+    method: &str,
+    url: &Url,
+    fields: &[(&str, &str)],
+    body: Option<&mut Sent<'_>>,
+) -> Result<Response, ClientError> {
+    let mut request = http::Request::builder().method(method).uri(url.text());
+    request = request.header("Connection", "close");
+    for (name, value) in fields {
+        request = request.header(*name, *value);
     }
-    Ok(())
-}
-
-/// RFC 9112, 7.1.
-fn write_chunks(stream: &mut TcpStream, body: Sent<'_>, chunk: &mut [u8]) -> io::Result<()> {
-    loop {
-        let read = body.from.read(chunk)?;
-        // The one without a byte is the last.
-        write!(stream, "{read:x}\r\n")?;
-        stream.write_all(&chunk[..read])?;
-        stream.write_all(b"\r\n")?;
-        if read == 0 {
-            return Ok(());
+    let early = Early::default();
+    let proxy = proxy::of(url).and_then(|proxy| Proxy::new(&proxy).ok());
+    let agent = Agent::with_parts(
+        config(proxy),
+        DefaultConnector::new().chain(early.clone()),
+        DefaultResolver::default(),
+    );
+    let answer = match body {
+        None => {
+            let request =
+                request.body(SendBody::none()).map_err(|_| ClientError::Url(url.text()))?;
+            agent.run(request)
         }
-        (body.seen)(read as u64);
-    }
-}
-
-fn connect(url: &Url) -> Result<TcpStream, ClientError> {
-    let failed = |error| ClientError::Connect { host: url.host.clone(), port: url.port, error };
-    let addresses = (url.host.as_str(), url.port).to_socket_addrs().map_err(failed)?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-            Ok(stream) => {
-                stream.set_read_timeout(Some(SILENCE_MAX))?;
-                stream.set_write_timeout(Some(SILENCE_MAX))?;
-                return Ok(stream);
+        Some(body) => {
+            request = match body.len {
+                Some(len) => request.header("Content-Length", len),
+                None => request.header("Transfer-Encoding", "chunked"),
+            };
+            if body.len.is_none_or(|len| len > UNASKED_MAX) {
+                request = request.header("Expect", "100-continue");
             }
-            Err(error) => last = error,
+            let mut reader = early.reading(body);
+            let request = request.body(SendBody::from_reader(&mut reader));
+            agent.run(request.map_err(|_| ClientError::Url(url.text()))?)
         }
-    }
-    Err(failed(last))
+    };
+    response(method, url, answer.map_err(|error| fault(url, error))?)
 }
 
-type Fields = Vec<(String, String)>;
-
-fn read_head(stream: &mut BufReader<TcpStream>) -> Result<(u16, Fields), ClientError> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let read = stream.by_ref().take(HEAD_MAX as u64).read_until(b'\n', &mut head)?;
-        if read == 0 {
-            return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()));
-        }
-        if head.len() > HEAD_MAX {
-            return Err(ClientError::Answer("its head is too long".into()));
-        }
-    }
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut parsed = httparse::Response::new(&mut fields);
-    let wrong = |error: httparse::Error| ClientError::Answer(error.to_string());
-    parsed.parse(&head).map_err(wrong)?;
-    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    let fields = parsed.headers.iter().map(|f| (f.name.to_ascii_lowercase(), text(f.value)));
-    let status = parsed.code.ok_or_else(|| ClientError::Answer("it has no status".into()))?;
-    Ok((status, fields.collect()))
+fn config(proxy: Option<Proxy>) -> ureq::config::Config {
+    // Reading the system's certificates takes a while: once is enough.
+    static TLS: LazyLock<TlsConfig> = LazyLock::new(|| {
+        TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .root_certs(RootCerts::PlatformVerifier)
+            .unversioned_rustls_crypto_provider(Arc::new(
+                rustls::crypto::aws_lc_rs::default_provider(),
+            ))
+            .build()
+    });
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .allow_non_standard_methods(true)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .user_agent(concat!("tactus/", env!("CARGO_PKG_VERSION")))
+        .accept("")
+        .accept_encoding("")
+        .max_response_header_size(HEAD_MAX)
+        .timeout_resolve(Some(CONNECT_MAX))
+        .timeout_connect(Some(CONNECT_MAX))
+        .timeout_await_100(Some(AGREE_MAX))
+        .timeout_per_read(Some(SILENCE_MAX))
+        .timeout_per_write(Some(SILENCE_MAX))
+        .tls_config(TLS.clone())
+        .proxy(proxy)
+        .build()
 }
 
 fn response(
     method: &str,
-    status: u16,
-    fields: Fields,
-    stream: BufReader<TcpStream>,
+    url: &Url,
+    answer: http::Response<ureq::Body>,
 ) -> Result<Response, ClientError> {
-    let mut response = Response { status, fields, len: 0, body: Body { stream, left: 0 } };
-    let has_body = method != "HEAD" && !matches!(status, 204 | 304);
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let fields = answer.headers().iter().map(|(name, value)| (name.as_str().into(), text(value)));
+    let mut response = Response {
+        status: answer.status().as_u16(),
+        url: url.clone(),
+        fields: fields.collect(),
+        len: None,
+        body: Body(None),
+    };
+    let has_body = method != "HEAD" && !matches!(response.status, 204 | 304);
     if has_body {
-        let len = response.field("content-length").and_then(|len| len.parse().ok());
-        response.len =
-            len.ok_or_else(|| ClientError::Answer("it does not say how long it is".into()))?;
-        response.body.left = response.len;
+        response.len = response.field("content-length").and_then(|len| len.parse().ok());
+        response.body = Body(Some(answer.into_body().into_with_config().limit(u64::MAX).reader()));
     }
     Ok(response)
+}
+
+/// What the library's errors mean to people.
+fn fault(url: &Url, error: ureq::Error) -> ClientError {
+    use ureq::Error;
+    let connect =
+        |error: io::Error| ClientError::Connect { host: url.host.clone(), port: url.port, error };
+    let tls = |error: String| ClientError::Tls { host: url.host.clone(), error };
+    match error {
+        Error::Io(error) if error.get_ref().is_some_and(|e| e.is::<rustls::Error>()) => {
+            tls(error.to_string())
+        }
+        Error::Io(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::AddrNotAvailable => connect(error),
+            _ => ClientError::Broken(error),
+        },
+        Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
+            connect(io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 s"))
+        }
+        Error::Timeout(_) => {
+            let message = format!("nothing came for {} s", SILENCE_MAX.as_secs());
+            ClientError::Broken(io::Error::new(io::ErrorKind::TimedOut, message))
+        }
+        Error::HostNotFound => {
+            connect(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+        }
+        Error::ConnectionFailed | Error::ConnectProxyFailed(_) | Error::InvalidProxyUrl => {
+            connect(io::Error::other(error.to_string()))
+        }
+        Error::Tls(error) => tls(error.into()),
+        Error::Rustls(error) => tls(error.to_string()),
+        Error::BadUri(_) => ClientError::Url(url.text()),
+        error => ClientError::Answer(error.to_string()),
+    }
 }
 
 impl Response {
@@ -326,33 +418,31 @@ impl Response {
     ///
     /// # Errors
     /// When it is longer than `most`, or the connection breaks.
-    pub(crate) fn into_text(mut self, most: u64) -> Result<String, ClientError> {
-        if self.len > most {
-            return Err(ClientError::Answer(format!("it has {} bytes", self.len)));
-        }
+    pub(crate) fn into_text(self, most: u64) -> Result<String, ClientError> {
         let mut text = Vec::new();
-        self.body.read_to_end(&mut text)?;
+        self.body.take(most.saturating_add(1)).read_to_end(&mut text)?;
+        if text.len() as u64 > most {
+            return Err(ClientError::Answer(format!("it has more than {most} bytes")));
+        }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
 impl Read for Body {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).map_or(into.len(), |left| left.min(into.len()));
-        if most == 0 {
-            return Ok(0);
-        }
-        let read = match self.stream.read(&mut into[..most]) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended early")),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let message = format!("nothing came for {} s", SILENCE_MAX.as_secs());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        let Some(reader) = &mut self.0 else { return Ok(0) };
+        reader.read(into).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset => {
+                io::Error::new(io::ErrorKind::UnexpectedEof, "it ended early")
             }
-            Err(error) => return Err(error),
-        };
-        self.left -= read as u64;
-        Ok(read)
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                let message = format!("nothing came for {} s", SILENCE_MAX.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, message)
+            }
+            _ => error,
+        })
     }
 }
 
@@ -395,77 +485,4 @@ pub(crate) fn decoded(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-
-    fn url(text: &str) -> Url {
-        Url::parse(text).unwrap()
-    }
-
-    #[test]
-    fn urls_are_taken_apart() {
-        let plain = url("http://host/a/b.ts?rate=max#t=3");
-        assert_eq!((plain.host.as_str(), plain.port), ("host", 80));
-        assert_eq!(plain.target(), "/a/b.ts?rate=max");
-        assert_eq!(plain.file_name().as_deref(), Some("b.ts"));
-        let six = url("http://[::1]:8080");
-        assert_eq!((six.host.as_str(), six.port, six.path.as_str()), ("::1", 8080, "/"));
-        assert_eq!(six.authority(), "[::1]:8080");
-        assert_eq!(six.file_name(), None);
-        let spaced = url("http://h:1/größe 1.ts").with_query("rate", "5");
-        assert_eq!(spaced.target(), "/gr%C3%B6%C3%9Fe%201.ts?rate=5");
-        assert_eq!(spaced.file_name().as_deref(), Some("größe 1.ts"));
-        for text in
-            ["", "film.ts", "https://h/", "http://", "http://h:x/", "http://[::1/", "http://a b/"]
-        {
-            assert!(Url::parse(text).is_err(), "{text:?} was taken");
-        }
-    }
-
-    #[test]
-    fn a_hostile_path_names_no_file_elsewhere() {
-        for text in ["http://h/..", "http://h/a%2Fb", "http://h/%00", "http://h/x/", "http://h/%zz"]
-        {
-            assert_eq!(url(text).file_name(), None, "{text}");
-        }
-    }
-
-    /// Answers one request with `answer` and closes.
-    fn answering(answer: &'static str) -> Url {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 4096];
-            assert!(stream.read(&mut request).unwrap() > 0);
-            stream.write_all(answer.as_bytes()).unwrap();
-        });
-        url(&format!("http://127.0.0.1:{port}/"))
-    }
-
-    #[test]
-    fn a_whole_answer_is_read_and_interim_ones_are_passed_over() {
-        let url = answering(
-            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
-             HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\nhello, and more",
-        );
-        let response = fetch("GET", &url, &[("Range", "bytes=0-4")]).unwrap();
-        assert_eq!((response.status, response.field("etag")), (200, Some("\"a\"")));
-        assert_eq!(response.into_text(100).unwrap(), "hello");
-    }
-
-    #[test]
-    fn a_body_that_ends_early_is_an_error() {
-        let url = answering("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello");
-        let error = fetch("GET", &url, &[]).unwrap().into_text(1000).unwrap_err();
-        assert_eq!(error.to_string(), "the connection broke: it ended early");
-    }
-
-    #[test]
-    fn what_is_no_answer_is_an_error() {
-        for answer in ["", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
-            assert!(fetch("GET", &answering(answer), &[]).is_err(), "{answer:?} was taken");
-        }
-    }
-}
+mod tests;

@@ -2,19 +2,22 @@
 //!
 //! Promise: FILE appears only when it is whole, and all its bytes are of one version of the title:
 //! what is there already is kept in FILE.part together with the version's entity tag, and goes on
-//! only if the server still has that version (`If-Range`).
+//! only if the server still has that version (`If-Range`). A connection that breaks, a server that is
+//! away and one that has no room are tried again, as by `put`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::ProgressBar;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::Failure;
 use super::client::{self, ClientError, Response, Url};
+use super::progress::{meter, rate_of, style};
+use super::tries::{Stopped, Tries};
 use crate::config::units;
 
 /// Downloads a title
@@ -24,7 +27,8 @@ use crate::config::units;
   tactus get http://127.0.0.1:8080/film.ts --rate max -o /tmp/film.ts
   tactus get http://127.0.0.1:8080/film.ts -o - | ffplay -
 
-The download is kept in FILE.part until it is whole. Run the same command again to go on.
+The download is kept in FILE.part until it is whole. After a cut it goes on where it stopped; run the same
+command again to go on after this command was ended.
 
 Exit codes: 0 done; 1 failed, run it again to go on; 2 wrong arguments; 3 the server has no room.")]
 pub(super) struct Get {
@@ -36,8 +40,8 @@ pub(super) struct Get {
     /// Ask for this rate, like 8.8M or "8.8 Mbit/s"; `max` is as fast as it goes
     #[arg(short, long, value_name = "RATE", value_parser = read_rate)]
     rate: Option<Asked>,
-    /// When the server has no room, try again for this long, like "5 min"
-    #[arg(short, long, value_name = "TIME", default_value = "0 s", value_parser = units::read::<Nanos>)]
+    /// While the server cannot be reached, or has no room, try again for this long
+    #[arg(short, long, value_name = "TIME", default_value = "1 min", value_parser = units::read::<Nanos>)]
     wait: Nanos,
     /// Replace FILE if it is there
     #[arg(short, long)]
@@ -79,7 +83,7 @@ impl Get {
                 Failure::usage(format!("{} names no file; say where to with -o FILE", self.url))
             })?,
         };
-        let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let meter = meter(self.quiet, None);
         let begun = Instant::now();
         if output == Path::new("-") {
             self.to_stdout(&url, &meter)?;
@@ -107,46 +111,56 @@ impl Get {
         if !self.quiet {
             let taken = begun.elapsed();
             let (bytes, rate) = (Bytes(meter.position()), rate_of(meter.position(), taken));
-            eprintln!("{output}: {bytes} in {:.1} s, {rate}", taken.as_secs_f64());
+            eprintln!("{output}: {bytes:.1} in {:.1} s, {rate:.1}", taken.as_secs_f64());
         }
     }
 
+    /// What has been written cannot be taken back: it goes on in the same version, or not at all.
     fn to_stdout(&self, url: &Url, meter: &ProgressBar) -> Result<(), Failure> {
-        let response = self.ask(url, &[])?;
-        if response.status != 200 {
-            return Err(refused(response));
-        }
-        copy(response, 0, &mut io::stdout().lock(), meter)?;
-        Ok(())
-    }
-
-    /// Fills the part until it is whole. A connection that breaks after it has brought something is
-    /// followed by another; those that bring nothing count.
-    fn to_file(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
-        let mut tries = 0;
-        loop {
-            let before = part.len();
-            let error = match self.go_on(url, part, meter) {
-                Err(Failure::Broken(error)) => error,
-                done => return done,
-            };
-            let progress = part.len() > before;
-            tries = if progress { TRIES } else { tries };
-            if tries == 0 {
-                let kept = match part.len() {
-                    0 => return Err(Failure::Broken(error)),
-                    _ => format!("{} keeps what has come", part.path.display()),
+        let (mut out, mut version) = (io::stdout().lock(), None::<String>);
+        Tries::new(self.wait, self.quiet).run(
+            || meter.position(),
+            || {
+                let have = meter.position();
+                let range = format!("bytes={have}-");
+                let response = match &version {
+                    Some(version) => self.ask(url, &[("Range", &range), ("If-Range", version)])?,
+                    None if have > 0 => {
+                        return Err(Stopped::failed(
+                            "the title has no version, so a part of it cannot be asked for",
+                        ));
+                    }
+                    None => self.ask(url, &[])?,
                 };
-                return Err(Failure::Broken(error.context(kept)));
+                match response.status {
+                    200 if have == 0 => {}
+                    206 if starts_at(&response, have) => {}
+                    416 if is_whole(&response, have) => return Ok(()),
+                    200 | 206 | 416 => {
+                        return Err(Stopped::failed("the server's title has changed meanwhile"));
+                    }
+                    _ => return Err(refused(response).into()),
+                }
+                version = response.field("etag").filter(|tag| tag.starts_with('"')).map(Into::into);
+                copy(response, have, &mut out, meter)
+            },
+        )
+    }
+
+    /// Fills the part until it is whole.
+    fn to_file(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
+        let done =
+            Tries::new(self.wait, self.quiet).run(|| part.len(), || self.go_on(url, part, meter));
+        match done {
+            Err(Failure::Broken(error)) if part.len() > 0 => {
+                let kept = format!("{} keeps what has come", part.path.display());
+                Err(Failure::Broken(error.context(kept)))
             }
-            tries -= 1;
-            if !progress {
-                std::thread::sleep(PAUSE);
-            }
+            done => done,
         }
     }
 
-    fn go_on(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
+    fn go_on(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Stopped> {
         let have = part.len();
         let version = part.version().filter(|_| have > 0);
         let range = format!("bytes={have}-");
@@ -161,9 +175,10 @@ impl Get {
             416 if is_whole(&response, have) => return Ok(()),
             206 | 416 => {
                 part.forget_version()?;
-                return Err(Failure::Broken(anyhow::anyhow!("the server's title has changed")));
+                let changed = anyhow::anyhow!("the server's title has changed");
+                return Err(Stopped::ForNow(Failure::Broken(changed), None));
             }
-            _ => return Err(refused(response)),
+            _ => return Err(refused(response).into()),
         };
         let mut file = part.open(start)?;
         // A weak tag does not vouch for bytes (RFC 9110, 13.1.5): then the next try starts over.
@@ -176,25 +191,16 @@ impl Get {
         Ok(())
     }
 
-    /// Asks, and asks again while the server has no room and there is time left.
-    fn ask(&self, url: &Url, fields: &[(&str, &str)]) -> Result<Response, Failure> {
-        let until = Instant::now() + Duration::from_nanos(self.wait.0);
-        loop {
-            let response = client::fetch("GET", url, fields).map_err(Failure::from)?;
-            let left = until.saturating_duration_since(Instant::now());
-            if response.status != 503 || left.is_zero() {
-                return Ok(response);
-            }
-            let after = response.field("retry-after").and_then(|s| s.parse().ok()).unwrap_or(1);
-            std::thread::sleep(Duration::from_secs(after).clamp(PAUSE, left.max(PAUSE)));
+    /// Asks; a server that cannot answer now may do so later.
+    fn ask(&self, url: &Url, fields: &[(&str, &str)]) -> Result<Response, Stopped> {
+        let response = client::fetch("GET", url, fields)?;
+        if !super::tries::may_pass(response.status) {
+            return Ok(response);
         }
+        let after = super::tries::retry_after(&response);
+        Err(Stopped::ForNow(refused(response), after))
     }
 }
-
-/// How often a connection may bring nothing.
-const TRIES: u32 = 5;
-/// Between two such tries.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// A download that is not whole yet: its bytes, and the version that they are of.
 struct Part {
@@ -284,9 +290,11 @@ fn copy(
     start: u64,
     to: &mut impl Write,
     meter: &ProgressBar,
-) -> Result<(), Failure> {
+) -> Result<(), Stopped> {
     meter.set_style(style());
-    meter.set_length(start + response.len);
+    if let Some(len) = response.len {
+        meter.set_length(start + len);
+    }
     meter.set_position(start);
     meter.reset_eta();
     let mut chunk = vec![0; 256 * 1024];
@@ -302,25 +310,4 @@ fn copy(
     }
     to.flush().context("cannot write")?;
     Ok(())
-}
-
-pub(super) fn rate_of(bytes: u64, taken: Duration) -> BitRate {
-    let nanos = taken.as_nanos().max(1);
-    BitRate((u128::from(bytes) * 8_000_000_000 / nanos) as u64)
-}
-
-pub(super) fn style() -> ProgressStyle {
-    let template = "[{bar:32}] {bytes} of {total_bytes}  {rate}  {left} left";
-    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    style
-        .with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
-            let bits = BitRate((state.per_sec() * 8.0) as u64 / 1000 * 1000);
-            // A line that cannot be formatted is not shown; nothing else depends on it.
-            write!(to, "{bits}").unwrap_or_default();
-        })
-        .with_key("left", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
-            let seconds = state.eta().as_secs();
-            write!(to, "{}:{:02}", seconds / 60, seconds % 60).unwrap_or_default();
-        })
-        .progress_chars("=> ")
 }

@@ -111,8 +111,11 @@ fn table(entries: &[Entry]) -> Table {
         let slash = if entry.kind == "directory" { "/" } else { "" };
         table.add_row([
             format!("{}{slash}", printable(&entry.name)),
-            entry.bytes.map(|bytes| rounded(Bytes(bytes))).unwrap_or_default(),
-            entry.rate_bits_per_second.map(|rate| BitRate(rate).to_string()).unwrap_or_default(),
+            entry.bytes.map(|bytes| format!("{:.1}", Bytes(bytes))).unwrap_or_default(),
+            entry
+                .rate_bits_per_second
+                .map(|rate| format!("{:.2}", BitRate(rate)))
+                .unwrap_or_default(),
             entry.duration_seconds.map(duration).unwrap_or_default(),
             entry.modified.clone().unwrap_or_default(),
         ]);
@@ -126,16 +129,6 @@ fn table(entries: &[Entry]) -> Table {
 /// A name from a server must not steer the terminal.
 fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// One decimal is enough for people; the exact figure is in the JSON.
-fn rounded(bytes: Bytes) -> String {
-    let text = bytes.to_string();
-    let Some((number, unit)) = text.split_once(' ') else { return text };
-    match number.split_once('.') {
-        Some((whole, fraction)) => format!("{whole}.{} {unit}", &fraction[..1]),
-        None => text,
-    }
 }
 
 fn duration(seconds: f64) -> String {
@@ -166,9 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_lengths_are_short() {
-        assert_eq!(rounded(Bytes(1_181_116_006)), "1.0 GiB");
-        assert_eq!(rounded(Bytes(900)), "900 B");
+    fn lengths_are_short() {
         assert_eq!(duration(59.9), "0:59");
         assert_eq!(duration(3_661.0), "1:01:01");
     }

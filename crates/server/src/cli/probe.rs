@@ -4,34 +4,38 @@
 //! Promise: titles are only read. An index is kept where the volume has a place for it; indexes of what is not
 //! there any more are removed by `tactus index`, and nothing else is.
 
+mod container;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use indicatif::ProgressBar;
 use tactus_core::ts::{AccessKind, Index, Programme};
 use tactus_core::units::Bytes;
 
 use super::Failure;
-use super::get::style;
+use super::progress::{meter, style};
 use super::verify::volume_of;
 use crate::catalogue::is_reserved;
 use crate::http::facts;
 use crate::media::index::{self, IndexError};
+use container::Container;
 
-/// Shows how long a transport stream lasts, how fast it is, and what is wrong with it
+/// Shows how long a title lasts, how fast it is, and what is wrong with it
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus probe film.ts            duration, rates, programmes, access points, discontinuities
   tactus probe --json film.ts     the same for programs; as GET /api/v1/titles/film.ts
+  tactus probe film.mp4           duration, rates, tracks, where the index is
   tactus probe *.ts               several
 
-All of a title is read once; below a volume of Tactus the index is kept, and the next time is quick.
+All of a transport stream is read once; below a volume of Tactus the index is kept, and the next time is
+quick. Of other containers (Matroska, WebM, audio) the name is told.
 
-Exit codes: 0 done; 1 one of them is no transport stream or cannot be read; 2 wrong arguments.")]
+Exit codes: 0 done; 1 one of them is no title that is known or cannot be read; 2 wrong arguments.")]
 pub(super) struct Probe {
-    /// Transport streams
+    /// Transport streams, MP4 and others
     #[arg(required = true)]
     titles: Vec<PathBuf>,
     /// As JSON, one line for each
@@ -62,8 +66,14 @@ impl Probe {
         let mut failed = false;
         for title in &self.titles {
             match probe(title) {
-                Ok(index) if self.json => say(&facts(&index).to_string()),
-                Ok(index) => say(&format!("{}\n{}", title.display(), described(&index))),
+                Ok(Probed::Stream(index)) if self.json => say(&facts(&index).to_string()),
+                Ok(Probed::Stream(index)) => {
+                    say(&format!("{}\n{}", title.display(), described(&index)));
+                }
+                Ok(Probed::Other(other)) if self.json => say(&other.json().to_string()),
+                Ok(Probed::Other(other)) => {
+                    say(&format!("{}\n{}", title.display(), other.described()));
+                }
                 Err(error) => {
                     failed = true;
                     eprintln!("tactus: {}: {error}", title.display());
@@ -74,15 +84,29 @@ impl Probe {
     }
 }
 
-fn probe(title: &Path) -> Result<Index, IndexError> {
+/// What a title is.
+enum Probed {
+    Stream(Box<Index>),
+    Other(Container),
+}
+
+fn probe(title: &Path) -> Result<Probed, IndexError> {
     let title = title.canonicalize()?;
     let file = File::open(&title)?;
-    let root = File::open(volume_of(&title))?;
-    let stat = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
+    let name = title.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(other) = Container::read(&file, &name) {
+        return Ok(Probed::Other(other));
+    }
+    stream(&title, &file).map(|index| Probed::Stream(Box::new(index)))
+}
+
+fn stream(title: &Path, file: &File) -> Result<Index, IndexError> {
+    let root = File::open(volume_of(title))?;
+    let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
     if let Some(index) = index::kept(&root, &stat) {
         return Ok(index);
     }
-    let (index, stat) = index::make(&file, |_, _| {})?;
+    let (index, stat) = index::make(file, |_, _| {})?;
     // Who may only read gets to see it all the same.
     index::keep(&root, &stat, &index).unwrap_or_default();
     Ok(index)
@@ -101,7 +125,7 @@ impl MakeIndex {
         let mut bad = 0u64;
         collect(&self.dir, &mut all, &mut bad);
         let bytes = all.iter().map(|(_, len)| len).sum();
-        let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(bytes) };
+        let meter = meter(self.quiet, Some(bytes));
         meter.set_style(style());
         let (mut made, mut there, mut without) = (0u64, 0u64, 0u64);
         let mut inodes = Vec::new();

@@ -1,13 +1,16 @@
-//! `tactus put`: uploads files, each with a progress bar, and goes on where it stopped.
+//! `tactus put`: uploads files and directories, each file with a progress bar, and goes on where it stopped.
 //!
 //! Promise: a title appears only when it is whole; what the server has taken is not sent again (tus
-//! 1.0), whether the connection was cut, the server was restarted, or this command. Which upload a
-//! file belongs to is kept in the user's state directory until it is done.
+//! 1.0), whether the connection was cut, the server was restarted, or this command. A file that cannot be
+//! stored is named and does not keep the others. Which upload a file belongs to is kept in the user's state
+//! directory until it is done.
+
+mod tree;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -16,24 +19,36 @@ use tactus_core::units::{Bytes, Nanos};
 
 use super::Failure;
 use super::client::{self, ClientError, Response, Sent, Url, escaped};
-use super::get::{rate_of, style};
+use super::progress::{meter, rate_of, style};
 use super::token::Credentials;
+use super::tries::{Stopped, Tries, may_pass, retry_after};
 use crate::config::units;
+use tree::Plan;
 
 /// Uploads files
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus put film.ts http://127.0.0.1:8080/films/ --token-file token
   TACTUS_TOKEN=... tactus put a.ts b.ts http://127.0.0.1:8080/
+  tactus put --recursive films https://media.example/       becomes /films/...
 
 A title appears when it is whole. After a cut, or a restart of the server, the upload goes on where
 it stopped; run the same command again to go on after this command was ended.
 
-Exit codes: 0 done; 1 failed, run it again to go on; 2 wrong arguments; 3 the server has no room.")]
+A file that cannot be stored, as because there is a title of its name, is named, and the others are
+sent all the same. With --recursive a directory is sent with all files in it, hidden ones too; links
+to files are followed, links to directories are not, and empty directories are not made.
+
+Exit codes: 0 all is stored; 1 a file is not, run it again to go on; 2 wrong arguments; 3 the server
+has no room.")]
+#[command(override_usage = "tactus put [OPTIONS] <FILE>... <URL>")]
 pub(super) struct Put {
     /// What to upload, and where to: a directory's URL that ends with `/`, or one file's own
-    #[arg(required = true, num_args = 2.., value_names = ["FILE", "URL"])]
+    #[arg(required = true, num_args = 2.., value_names = ["FILE|URL"])]
     files: Vec<PathBuf>,
+    /// Directories too, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
     /// Replace a title that has the name
     #[arg(short, long)]
     force: bool,
@@ -47,9 +62,6 @@ pub(super) struct Put {
     credentials: Credentials,
 }
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(500);
-
 /// Where uploads are created on a server.
 const UPLOADS: &str = "/api/v1/uploads";
 
@@ -58,28 +70,40 @@ impl Put {
         let (url, files) = self.files.split_last().expect("two are required");
         let url = url.to_str().ok_or_else(|| Failure::usage("a URL is text"))?;
         let url = Url::parse(url).map_err(Failure::usage)?;
-        let is_directory = url.path.ends_with('/');
-        if files.len() > 1 && !is_directory {
+        if files.len() > 1 && !url.path.ends_with('/') {
             return Err(Failure::usage(
                 "several files go into a directory: end the URL with a slash",
             ));
         }
         let authorization = self.credentials.field()?;
-        for path in files {
-            let mut to = url.clone();
-            if is_directory {
-                let name = path.file_name().and_then(|name| name.to_str());
-                let name = name.ok_or_else(|| {
-                    Failure::usage(format!("{} has no name for a title", path.display()))
-                })?;
-                to.path.push_str(&escaped(name));
+        let plan = Plan::of(files, &url, self.recursive)?;
+        let (alone, total) = (plan.is_one_file, plan.uploads.len());
+        let mut failed = plan.left_out > 0;
+        for (nth, (path, to)) in plan.uploads.into_iter().enumerate() {
+            let name = path.display().to_string();
+            let result = Source::open(&path).map_err(|failure| (failure, false)).and_then(|file| {
+                let meter = meter(self.quiet, Some(file.len));
+                let upload = Upload { put: &self, to, file, authorization: &authorization, meter };
+                upload.run().map_err(|failure| {
+                    // With another file it would be the same.
+                    let is_for_all = !matches!(failure, Failure::Failed(_));
+                    (failure, is_for_all)
+                })
+            });
+            let Err((failure, is_for_all)) = result else { continue };
+            if alone {
+                return Err(failure.about(&name));
             }
-            let file = Source::open(path)?;
-            let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(file.len) };
-            let upload = Upload { put: &self, to, file, authorization: &authorization, meter };
-            upload.run()?;
+            eprintln!("tactus: {name}: {failure}");
+            failed = true;
+            if is_for_all {
+                if nth + 1 < total {
+                    eprintln!("tactus: {} more are not sent", total - nth - 1);
+                }
+                return Err(Failure::Several(failure.code()));
+            }
         }
-        Ok(())
+        if failed { Err(Failure::Several(1)) } else { Ok(()) }
     }
 }
 
@@ -121,36 +145,17 @@ impl Upload<'_> {
         self.meter.set_style(style());
         let memory = Memory::of(&self.file, &self.to);
         let mut known = memory.recall().and_then(|at| self.to.join(&at).ok());
-        let mut give_up = Instant::now() + Duration::from_nanos(self.put.wait.0);
-        let mut best = 0;
-        loop {
-            match self.attempt(&mut known, &memory) {
-                Ok(()) => break,
-                Err(Stopped::Failed(failure)) => {
-                    self.meter.finish_and_clear();
-                    return Err(failure);
-                }
-                Err(Stopped::ForNow(failure)) => {
-                    // Only an attempt that got further gives it more time.
-                    if self.meter.position() > best {
-                        best = self.meter.position();
-                        give_up = Instant::now() + Duration::from_nanos(self.put.wait.0);
-                    }
-                    if Instant::now() >= give_up {
-                        self.meter.finish_and_clear();
-                        return Err(failure);
-                    }
-                    std::thread::sleep(PAUSE);
-                }
-            }
-        }
-        memory.forget();
+        let meter = self.meter.clone();
+        let tries = Tries::new(self.put.wait, self.put.quiet);
+        let done = tries.run(|| meter.position(), || self.attempt(&mut known, &memory));
         self.meter.finish_and_clear();
+        done?;
+        memory.forget();
         if !self.put.quiet {
             let (taken, len) = (begun.elapsed(), self.file.len);
             let rate = rate_of(len, taken);
             let name = self.to.text();
-            eprintln!("{name}: {} in {:.1} s, {rate}", Bytes(len), taken.as_secs_f64());
+            eprintln!("{name}: {:.1} in {:.1} s, {rate:.1}", Bytes(len), taken.as_secs_f64());
         }
         Ok(())
     }
@@ -161,8 +166,8 @@ impl Upload<'_> {
             None => None,
             Some(at) => self.offset(at)?,
         };
-        let (at, offset) = match (known.clone(), offset) {
-            (Some(at), Some(offset)) => (at, offset),
+        let (at, offset) = match offset {
+            Some((at, offset)) => (known.insert(at).clone(), offset),
             // There is none, or no more: it has expired, or the server has another disk.
             _ => {
                 *known = None;
@@ -188,17 +193,17 @@ impl Upload<'_> {
         match answer.status {
             204 => Ok(()),
             // Somebody else's word about where it goes on; or the one before is still being ended.
-            409 | 423 => Err(Stopped::ForNow(refused(answer))),
+            409 | 423 => Err(Stopped::ForNow(refused(answer), None)),
             404 | 410 => {
                 *known = None;
-                Err(Stopped::ForNow(refused(answer)))
+                Err(Stopped::ForNow(refused(answer), None))
             }
             _ => Err(stopped(answer)),
         }
     }
 
-    /// How much the server has; none when it does not know the upload.
-    fn offset(&self, at: &Url) -> Result<Option<u64>, Stopped> {
+    /// Where the upload is, and how much the server has of it; none when it does not know the upload.
+    fn offset(&self, at: &Url) -> Result<Option<(Url, u64)>, Stopped> {
         let answer = client::fetch("HEAD", at, &self.fields())?;
         match answer.status {
             200 => {
@@ -207,7 +212,7 @@ impl Upload<'_> {
                 let strange = || {
                     Stopped::Failed(anyhow::anyhow!("the server's offset makes no sense").into())
                 };
-                offset.map(Some).ok_or_else(strange)
+                Ok(Some((answer.url.clone(), offset.ok_or_else(strange)?)))
             }
             404 | 410 => Ok(None),
             _ => Err(stopped(answer)),
@@ -237,7 +242,7 @@ impl Upload<'_> {
         let at = answer
             .field("location")
             .ok_or_else(|| ClientError::Answer("it has no location".into()))?;
-        Ok(Some(self.to.join(at)?))
+        Ok(Some(answer.url.join(at)?))
     }
 
     fn fields(&self) -> Vec<(&str, &str)> {
@@ -245,39 +250,10 @@ impl Upload<'_> {
     }
 }
 
-/// Why an attempt has not come to its end.
-enum Stopped {
-    /// Another may.
-    ForNow(Failure),
-    /// None will.
-    Failed(Failure),
-}
-
-impl From<ClientError> for Stopped {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::Connect { .. } | ClientError::Broken(_) => Self::ForNow(error.into()),
-            ClientError::Url(_) | ClientError::Answer(_) => Self::Failed(error.into()),
-        }
-    }
-}
-
-impl From<Failure> for Stopped {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<anyhow::Error> for Stopped {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
 fn stopped(answer: Response) -> Stopped {
-    let passes = matches!(answer.status, 408 | 429 | 503);
+    let (passes, after) = (may_pass(answer.status), retry_after(&answer));
     let failure = refused(answer);
-    if passes { Stopped::ForNow(failure) } else { Stopped::Failed(failure) }
+    if passes { Stopped::ForNow(failure, after) } else { Stopped::Failed(failure) }
 }
 
 /// What an answer other than the hoped for means.

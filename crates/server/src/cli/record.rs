@@ -16,6 +16,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::Failure;
 use super::client::{self, ClientError, Response, Sent, Url};
+use super::progress;
 use super::put::refused;
 use super::serve::signals;
 use super::token::Credentials;
@@ -173,7 +174,7 @@ impl Record {
         match answer.status {
             201 | 204 => {
                 if !self.quiet {
-                    eprintln!("{}: {} stored", to.text(), Bytes(count));
+                    eprintln!("{}: {:.1} stored", to.text(), Bytes(count));
                 }
                 Ok(())
             }
@@ -185,7 +186,7 @@ impl Record {
 
 /// The names of titles: what stands behind the server in a URL, as it is written.
 fn pattern_of(url: &str) -> &str {
-    let rest = url.strip_prefix("http://").unwrap_or(url);
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("/", |at| &rest[at..])
 }
 
@@ -336,11 +337,8 @@ fn not_begun(answer: Response) -> Failure {
 }
 
 fn meter(quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
     let style = ProgressStyle::with_template("{elapsed_precise}  {bytes}  {msg}");
-    ProgressBar::no_length().with_style(style.expect("the template is well-formed"))
+    progress::meter(quiet, None).with_style(style.expect("the template is well-formed"))
 }
 
 /// Set by the first Ctrl-C or SIGTERM; a second one ends the program.

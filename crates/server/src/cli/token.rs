@@ -25,6 +25,12 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
+    /// The value of `Authorization`, where a token is given at all: for what needs none everywhere.
+    pub(super) fn field_if_any(&self) -> Result<Option<String>, Failure> {
+        let is_given = self.token_file.is_some() || std::env::var_os("TACTUS_TOKEN").is_some();
+        is_given.then(|| self.field()).transpose()
+    }
+
     /// The value of `Authorization`.
     pub(super) fn field(&self) -> Result<String, Failure> {
         let token = match &self.token_file {

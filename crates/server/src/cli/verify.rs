@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
 
 use super::Failure;
-use super::get::style;
+use super::progress::{meter, style};
 use crate::catalogue::is_reserved;
 use crate::config::RESERVED;
 use crate::store::{Verdict, VerifyError, clear_failed, verify};
@@ -65,7 +65,7 @@ impl Verify {
             collect(&volume_of(&path), &path, &mut candidates, &mut found);
         }
         let all = candidates.iter().map(|candidate| candidate.len).sum();
-        let meter = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(all) };
+        let meter = meter(self.quiet, Some(all));
         meter.set_style(style());
         for candidate in &candidates {
             judge(candidate, &meter, &mut found);

@@ -1,0 +1,311 @@
+//! What `probe` says of files that are no transport streams: MP4 with its tracks, and the names of others.
+//!
+//! Promise: it reads the index of a movie and the first bytes of everything else, in bounded memory, and
+//! says what is known and what is not; it never guesses a rate.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use serde_json::{Value, json};
+use tactus_core::units::{Bytes, MIB};
+
+use crate::media::MediaFacts;
+use crate::media::probe::probe;
+
+/// A file by its container.
+pub(super) struct Container {
+    /// For programs: `mp4`, `matroska`, ...
+    name: &'static str,
+    /// For people.
+    title: &'static str,
+    len: u64,
+    facts: Option<MediaFacts>,
+    movie: Option<Movie>,
+}
+
+/// What the index of an MP4 says.
+#[derive(Default)]
+struct Movie {
+    tracks: Vec<Track>,
+    /// Where the index begins.
+    at: u64,
+    /// Whether media comes before it.
+    index_last: bool,
+    fragmented: bool,
+}
+
+struct Track {
+    kind: [u8; 4],
+    /// Its first sample entry.
+    codec: [u8; 4],
+    language: String,
+}
+
+/// Longest index that is read: that of a day of film has about 40 MiB.
+const INDEX_MAX: u64 = 128 * MIB;
+/// Boxes at the top that are looked at.
+const BOXES_MAX: usize = 64;
+/// Tracks that are told.
+const TRACKS_MAX: usize = 64;
+
+impl Container {
+    /// Reads what `file` is; none when its first bytes say nothing.
+    pub(super) fn read(file: &File, name: &str) -> Option<Self> {
+        let len = file.metadata().ok()?.len();
+        let mut head = vec![0; len.min(4096) as usize];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let (name_, title) = told(&head)?;
+        let facts = probe(file, name);
+        let movie = (name_ == "mp4").then(|| Movie::read(file, len)).flatten();
+        Some(Self { name: name_, title, len, facts, movie })
+    }
+
+    /// For people.
+    pub(super) fn described(&self) -> String {
+        let mut first = format!("  {}, {:.1}", self.title, Bytes(self.len));
+        if let Some(facts) = &self.facts {
+            first += &format!(", {:.3} s", facts.duration.0 as f64 / 1e9);
+        }
+        let mut lines = vec![first];
+        match &self.facts {
+            Some(facts) => lines.push(format!(
+                "  mean rate {} bit/s; played without a wait at {}",
+                facts.mean.0, facts.rate.0
+            )),
+            None => lines.push(
+                "  no rate is found in it: it is sent at ?rate=, at the rate that the player names, \
+                 or as a download"
+                    .into(),
+            ),
+        }
+        if let Some(movie) = &self.movie {
+            let place = match (movie.fragmented, movie.index_last) {
+                (true, _) => "fragmented: each fragment has an index of its own",
+                (_, true) => "the index is behind the media: a player asks for the end first",
+                (_, false) => "the index is in front: it plays while it is loaded",
+            };
+            lines.push(format!("  {place}"));
+            for (nth, track) in movie.tracks.iter().enumerate() {
+                let (kind, codec) = (track.kind(), track.codec());
+                lines.push(format!("  track {}: {kind}, {codec}{}", nth + 1, track.spoken()));
+            }
+        }
+        lines.join("\n")
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> Value {
+        let mut value = json!({ "container": self.name, "bytes": self.len });
+        if let Some(facts) = &self.facts {
+            value["duration_seconds"] = json!((facts.duration.0 / 1_000_000) as f64 / 1e3);
+            value["rate_bits_per_second"] = json!(facts.rate.0);
+            value["mean_bits_per_second"] = json!(facts.mean.0);
+        }
+        if let Some(movie) = &self.movie {
+            value["fragmented"] = json!(movie.fragmented);
+            value["index_in_front"] = json!(!movie.index_last);
+            let track = |track: &Track| json!({ "kind": track.kind(), "codec": track.codec(), "language": track.language });
+            value["tracks"] = movie.tracks.iter().map(track).collect();
+        }
+        value
+    }
+}
+
+/// The container that begins so.
+fn told(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let at = |offset: usize, text: &[u8]| head.get(offset..).is_some_and(|h| h.starts_with(text));
+    let is_box = |kind: &&[u8; 4]| at(4, *kind);
+    if [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"wide"].iter().any(is_box) {
+        return Some(match at(8, b"qt  ") {
+            true => ("mp4", "QuickTime movie"),
+            false => ("mp4", "MP4"),
+        });
+    }
+    if at(0, b"\x1aE\xdf\xa3") {
+        let is_webm = head.windows(4).take(64).any(|word| word == b"webm");
+        return Some(if is_webm { ("webm", "WebM") } else { ("matroska", "Matroska") });
+    }
+    let is_mpeg_audio =
+        matches!(head, [0xff, second, third, ..] if second & 0xe6 > 0xe0 && third >> 4 != 0xf);
+    Some(match () {
+        () if at(0, b"RIFF") && at(8, b"WAVE") => ("wav", "WAVE audio"),
+        () if at(0, b"RIFF") && at(8, b"AVI ") => ("avi", "AVI"),
+        () if at(0, b"fLaC") => ("flac", "FLAC audio"),
+        () if at(0, b"OggS") => ("ogg", "Ogg"),
+        () if at(0, b"ID3") || is_mpeg_audio => ("mp3", "MPEG audio (MP3)"),
+        () if at(0, b"FLV\x01") => ("flv", "Flash video"),
+        () if at(0, b"\0\0\x01\xba") => ("mpeg-ps", "MPEG program stream"),
+        () if at(0, b"#EXTM3U") => ("m3u8", "playlist (HLS or M3U)"),
+        () => return None,
+    })
+}
+
+impl Movie {
+    fn read(file: &File, len: u64) -> Option<Self> {
+        let (mut movie, mut at, mut media_before) = (Self::default(), 0, false);
+        for _ in 0..BOXES_MAX {
+            let mut header = [0; 16];
+            let have = (len - at).min(16) as usize;
+            file.read_exact_at(&mut header[..have], at).ok()?;
+            let (kind, size, body) = header_of(&header[..have], len - at)?;
+            match &kind {
+                b"mdat" => media_before = true,
+                b"moof" | b"sidx" | b"styp" => movie.fragmented = true,
+                b"moov" if size <= INDEX_MAX => {
+                    let mut bytes = vec![0; usize::try_from(size - body).ok()?];
+                    file.read_exact_at(&mut bytes, at + body).ok()?;
+                    (movie.at, movie.index_last) = (at, media_before);
+                    movie.add(&bytes);
+                }
+                _ => {}
+            }
+            at += size;
+            if at >= len {
+                break;
+            }
+        }
+        Some(movie)
+    }
+
+    fn add(&mut self, moov: &[u8]) {
+        for (kind, body) in boxes(moov) {
+            match &kind {
+                b"mvex" => self.fragmented = true,
+                b"trak" if self.tracks.len() < TRACKS_MAX => {
+                    self.tracks.extend(Track::read(body));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Track {
+    fn read(trak: &[u8]) -> Option<Self> {
+        let mdia = child(trak, b"mdia")?;
+        let kind = child(mdia, b"hdlr")?.get(8..12)?.try_into().ok()?;
+        let stsd = child(child(child(mdia, b"minf")?, b"stbl")?, b"stsd")?;
+        let codec = stsd.get(12..16)?.try_into().ok()?;
+        let mdhd = child(mdia, b"mdhd")?;
+        // ISO 639-2, three letters of five bits; before it times of 32 or 64 bits.
+        let at = if mdhd.first() == Some(&1) { 32 } else { 20 };
+        let word = u16::from_be_bytes(mdhd.get(at..at + 2)?.try_into().ok()?);
+        let letter = |shift: u16| char::from(0x60 + (word >> shift & 31) as u8);
+        let language = String::from_iter([letter(10), letter(5), letter(0)]);
+        let is_told = language.bytes().all(|b| b.is_ascii_lowercase()) && language != "und";
+        Some(Self { kind, codec, language: if is_told { language } else { String::new() } })
+    }
+
+    fn kind(&self) -> &'static str {
+        match &self.kind {
+            b"vide" => "video",
+            b"soun" => "audio",
+            b"text" | b"sbtl" | b"subt" | b"clcp" => "text",
+            _ => "other",
+        }
+    }
+
+    fn codec(&self) -> String {
+        let known = match &self.codec {
+            b"avc1" | b"avc3" => "H.264",
+            b"hvc1" | b"hev1" => "H.265",
+            b"av01" => "AV1",
+            b"vp09" => "VP9",
+            b"mp4a" => "AAC",
+            b"ac-3" => "AC-3",
+            b"ec-3" => "E-AC-3",
+            b"Opus" => "Opus",
+            b"fLaC" => "FLAC",
+            b".mp3" => "MP3",
+            b"mp4v" => "MPEG-4 video",
+            b"tx3g" | b"wvtt" | b"stpp" => "subtitles",
+            _ => "",
+        };
+        let letters = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };
+        let code: String = self.codec.iter().map(letters).collect();
+        if known.is_empty() { code } else { format!("{known} ({code})") }
+    }
+
+    fn spoken(&self) -> String {
+        match self.language.as_str() {
+            "" => String::new(),
+            language => format!(", {language}"),
+        }
+    }
+}
+
+/// Kind, size and length of the header of the box at the beginning of `bytes`, of which `left` are there.
+fn header_of(bytes: &[u8], left: u64) -> Option<([u8; 4], u64, u64)> {
+    let size = u64::from(u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?));
+    let kind = bytes.get(4..8)?.try_into().ok()?;
+    let (size, header) = match size {
+        0 => (left, 8),
+        1 => (u64::from_be_bytes(bytes.get(8..16)?.try_into().ok()?), 16),
+        size => (size, 8),
+    };
+    (size >= header && size <= left).then_some((kind, size, header))
+}
+
+fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (kind, size, header) = header_of(bytes, bytes.len() as u64)?;
+        let (this, rest) = bytes.split_at(size as usize);
+        bytes = rest;
+        Some((kind, &this[header as usize..]))
+    })
+}
+
+fn child<'a>(within: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
+    boxes(within).find(|(found, _)| found == kind).map(|(_, body)| body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(name: &str, bytes: &[u8]) -> Option<Container> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Container::read(&file, name)
+    }
+
+    #[test]
+    fn n13_probe_names_containers_by_their_first_bytes() {
+        for (bytes, name) in [
+            (&b"\x1aE\xdf\xa3\x9fB\x86\x81\x01B\x82\x88matroska"[..], "matroska"),
+            (b"\x1aE\xdf\xa3\x9fB\x86\x81\x01B\x82\x84webm", "webm"),
+            (b"RIFF\x24\0\0\0WAVEfmt ", "wav"),
+            (b"fLaC\0\0\0\x22", "flac"),
+            (b"OggS\0\x02", "ogg"),
+            (b"ID3\x04\0\0", "mp3"),
+            (b"\xff\xfb\x90\x64", "mp3"),
+            (b"#EXTM3U\n", "m3u8"),
+        ] {
+            let found = read("x", bytes).map(|found| found.json()["container"].clone());
+            assert_eq!(found, Some(name.into()));
+        }
+        for bytes in [&b""[..], b"hello", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x47"] {
+            assert!(read("x", bytes).is_none(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn n13_probe_tells_the_tracks_of_a_movie_and_where_its_index_is() {
+        let clip = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/clip.mp4"));
+        let clip = clip.unwrap();
+        let found = read("clip.mp4", &clip).unwrap();
+        let json = found.json();
+        assert_eq!(json["tracks"][0]["codec"], "H.264 (avc1)");
+        assert_eq!(json["tracks"][1]["kind"], "audio");
+        assert_eq!(json["rate_bits_per_second"], found.facts.unwrap().rate.0);
+        assert!(found.described().contains("track 2: audio, AAC (mp4a)"), "{}", found.described());
+        // Cut anywhere, it says less, and does not fail.
+        for cut in (0..clip.len().min(20_000)).step_by(97) {
+            read("clip.mp4", &clip[..cut]);
+        }
+        let fragment = [&b"\0\0\0\x10ftypiso5\0\0\0\0"[..], b"\0\0\0\x08moof", b"\0\0\0\x08mdat"];
+        let found = read("x.mp4", &fragment.concat()).unwrap();
+        assert!(found.json()["fragmented"] == true && found.described().contains("fragmented"));
+    }
+}

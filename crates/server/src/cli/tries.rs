@@ -1,0 +1,143 @@
+//! Trying again: what a broken connection and a full server mean to `get` and `put`.
+//!
+//! Promise: it ends. Only an attempt that got further gives more time.
+
+use std::time::{Duration, Instant};
+
+use tactus_core::units::Nanos;
+
+use super::Failure;
+use super::client::{ClientError, Response};
+
+/// How long a command goes on trying.
+pub(super) struct Tries {
+    wait: Duration,
+    quiet: bool,
+}
+
+/// Why an attempt has not come to its end.
+pub(super) enum Stopped {
+    /// Another may, perhaps not before so long.
+    ForNow(Failure, Option<Duration>),
+    /// None will.
+    Failed(Failure),
+}
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest time that a server can ask for.
+const AFTER_MAX: Duration = Duration::from_secs(30);
+
+impl Tries {
+    /// For `wait` after the last progress; `quiet`: without a word.
+    pub(super) fn new(wait: Nanos, quiet: bool) -> Self {
+        Self { wait: Duration::from_nanos(wait.0), quiet }
+    }
+
+    /// Attempts until it is done, or there is no hope; `position` tells how far it has come.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub(super) fn run(
+        &self,
+        position: impl Fn() -> u64,
+        mut attempt: impl FnMut() -> Result<(), Stopped>,
+    ) -> Result<(), Failure> {
+        let mut give_up = Instant::now() + self.wait;
+        let (mut best, mut is_told) = (position(), false);
+        loop {
+            let (failure, after) = match attempt() {
+                Ok(()) => return Ok(()),
+                Err(Stopped::Failed(failure)) => return Err(failure),
+                Err(Stopped::ForNow(failure, after)) => (failure, after),
+            };
+            if position() > best {
+                best = position();
+                give_up = Instant::now() + self.wait;
+                is_told = false;
+            }
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(failure);
+            }
+            if !is_told && !self.quiet {
+                eprintln!("tactus: {failure}; trying again for {} s", left.as_secs().max(1));
+                is_told = true;
+            }
+            std::thread::sleep(after.unwrap_or(PAUSE).clamp(PAUSE, AFTER_MAX).min(left));
+        }
+    }
+}
+
+/// Whether a server that answers so may answer otherwise later.
+pub(super) fn may_pass(status: u16) -> bool {
+    matches!(status, 408 | 429 | 502 | 503 | 504)
+}
+
+/// When a server wants to be asked again.
+pub(super) fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.field("retry-after")?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+impl Stopped {
+    pub(super) fn failed(message: &str) -> Self {
+        Self::Failed(anyhow::anyhow!("{message}").into())
+    }
+}
+
+impl From<ClientError> for Stopped {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect { .. } | ClientError::Broken(_) => {
+                Self::ForNow(error.into(), None)
+            }
+            _ => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<anyhow::Error> for Stopped {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn broken() -> Stopped {
+        Stopped::ForNow(Failure::Broken(anyhow::anyhow!("cut")), None)
+    }
+
+    #[test]
+    fn s09_what_breaks_is_tried_again_and_what_is_refused_is_not() {
+        let count = Cell::new(0);
+        let tries = Tries::new(Nanos(60_000_000_000), true);
+        let attempt = || {
+            count.set(count.get() + 1);
+            if count.get() < 3 { Err(broken()) } else { Ok(()) }
+        };
+        assert!(tries.run(|| count.get(), attempt).is_ok());
+        assert_eq!(count.get(), 3);
+        let refused = || {
+            count.set(count.get() + 1);
+            Err(Stopped::failed("no"))
+        };
+        assert!(tries.run(|| 0, refused).is_err());
+        assert_eq!(count.get(), 4);
+    }
+
+    #[test]
+    fn s09_without_time_the_first_failure_is_the_last() {
+        assert!(Tries::new(Nanos(0), true).run(|| 0, || Err(broken())).is_err());
+    }
+}
