@@ -14,7 +14,10 @@ mod version;
 mod volume;
 
 mod indexes;
+mod survey;
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -40,7 +43,8 @@ pub(crate) use volume::is_reserved;
 use growing::GrowingTitles;
 use indexes::Indexes;
 use known::KnownTitles;
-use listing::Reading;
+use listing::{Reading, shown};
+use survey::Survey;
 use volume::{Opened, Volume, Wait};
 
 /// Titles that are remembered, each with an open file. A thousand is more than the titles that are
@@ -219,6 +223,7 @@ pub struct Catalogue {
     damaged: AtomicU64,
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
+    survey: Arc<Survey>,
 }
 
 impl Catalogue {
@@ -255,6 +260,7 @@ impl Catalogue {
             damaged: AtomicU64::new(0),
             growing: Arc::default(),
             indexes: Indexes::default(),
+            survey: Arc::default(),
         })
     }
 
@@ -342,7 +348,12 @@ impl Catalogue {
                 let known = (version, media_type::of(name));
                 let same = self.known.get(&known).is_some_and(|title| title.id == id);
                 // Another file has taken the name: nothing can be said about this one any more.
-                Ok(if same { (self.rules.probe)(&File::from(file), name) } else { None })
+                if !same {
+                    return Ok(None);
+                }
+                let facts = (self.rules.probe)(&File::from(file), name);
+                self.survey.learn(version, facts);
+                Ok(facts)
             }
             Opened::Directory { .. } => Ok(None),
         }
@@ -417,7 +428,11 @@ impl Catalogue {
                 };
                 let own = Entry {
                     name: last.to_owned(),
-                    kind: EntryKind::Title { len: title.len, own_rate: title.own_rate() },
+                    kind: EntryKind::Title {
+                        len: title.len,
+                        own_rate: title.own_rate(),
+                        duration: None,
+                    },
                     modified: Some(title.modified),
                     created: None,
                     etag: Some(title.etag.clone()),
@@ -468,11 +483,20 @@ impl Catalogue {
 
     fn read(&self, directory: Directory, everything: bool) -> Result<Listing, OpenFault> {
         let reading = Reading { entries_max: self.rules.listing_entries_max, everything };
-        let rate = |version: &FileVersion, name: &str| {
-            self.known.get(&(*version, media_type::of(name))).and_then(|title| title.own_rate())
+        let unknown = RefCell::new(HashSet::new());
+        let facts = |version: &FileVersion| {
+            self.survey.known(version).unwrap_or_else(|| {
+                unknown.borrow_mut().insert(version.etag());
+                None
+            })
         };
         let mut listing = match directory.open {
-            Some((index, handle)) => listing::read(&self.volumes[index], handle, reading, rate)?,
+            Some((index, handle)) => {
+                let listing = listing::read(&self.volumes[index], handle, reading, facts)?;
+                let below = path_below(&directory.path, &self.volumes[index].mount);
+                self.want_unknown(index, below.unwrap_or_default(), &listing, &unknown.take());
+                listing
+            }
             None => Listing { entries: Vec::new(), complete: true },
         };
         let mounted = self.volumes.iter().filter_map(|volume| volume.below(&directory.path));
@@ -623,7 +647,7 @@ impl Catalogue {
             etag: version.etag(),
             media_type,
             sums,
-            media: OnceCell::new(),
+            media: self.survey.known(&version).map_or_else(OnceCell::new, OnceCell::from),
             following: None,
         };
         Ok(self.known.remember((version, media_type), Arc::new(title)))

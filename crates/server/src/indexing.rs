@@ -36,7 +36,11 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
         let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
         let tell = tell.clone();
         if let Some(store) = store {
+            let catalogue = Arc::downgrade(catalogue);
             store.tell_named(move |path| {
+                if let Some(catalogue) = catalogue.upgrade() {
+                    catalogue.want_facts(index, path);
+                }
                 // Too many: whoever wants it will ask.
                 tell.try_send((volume, path.to_owned())).ok();
             });

@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Statx, StatxFlags};
 use tactus_core::path::check_name;
-use tactus_core::units::{BitRate, Bytes, WallTime};
+use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
 
 use super::volume::{Fault, Volume, is_reserved};
 use super::{FileVersion, media_type};
+use crate::media::MediaFacts;
 
 /// A directory at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +50,8 @@ pub enum EntryKind {
         len: Bytes,
         /// The rate that it needs to play, when it is known.
         own_rate: Option<BitRate>,
+        /// How long it plays, when it is known.
+        duration: Option<Nanos>,
     },
 }
 
@@ -60,19 +63,23 @@ pub(super) struct Reading {
     pub(super) everything: bool,
 }
 
-/// Reads the directory behind `handle`; `rate` tells the rates that are known.
+/// Reads the directory behind `handle`; `facts` tells what is known of titles.
 pub(super) fn read(
     volume: &Volume,
     handle: OwnedFd,
     reading: Reading,
-    rate: impl Fn(&FileVersion, &str) -> Option<BitRate>,
+    facts: impl Fn(&FileVersion) -> Option<MediaFacts>,
 ) -> Result<Listing, Fault> {
     let mount = status(volume.root(), c"").map_err(Fault::Failed)?.stx_mnt_id;
     let mut entries = Vec::new();
     let mut complete = true;
     for found in Dir::read_from(&handle).map_err(Fault::Failed)? {
         let found = found.map_err(Fault::Failed)?;
-        let Some(name) = shown(found.file_name(), reading) else { continue };
+        let name = match reading.everything {
+            true => can_be_asked_for(found.file_name()),
+            false => shown(found.file_name()),
+        };
+        let Some(name) = name else { continue };
         if entries.len() == reading.entries_max {
             complete = false;
             break;
@@ -82,7 +89,7 @@ pub(super) fn read(
         if status.stx_mnt_id != mount {
             continue;
         }
-        entries.extend(entry(name, &status, &rate));
+        entries.extend(entry(name, &status, &facts));
     }
     let mut listing = Listing { entries, complete };
     listing.sort();
@@ -92,19 +99,24 @@ pub(super) fn read(
 /// What is behind `handle`, which is open and called `name`.
 pub(super) fn read_one(handle: &OwnedFd, name: &str) -> Result<Entry, Fault> {
     let status = status(handle, c"").map_err(Fault::Failed)?;
-    entry(name.to_owned(), &status, |_, _| None).ok_or(Fault::NotServed)
+    entry(name.to_owned(), &status, |_| None).ok_or(Fault::NotServed)
 }
 
 fn entry(
     name: String,
     status: &Statx,
-    rate: impl Fn(&FileVersion, &str) -> Option<BitRate>,
+    facts: impl Fn(&FileVersion) -> Option<MediaFacts>,
 ) -> Option<Entry> {
     let version = version(status);
     let (kind, etag) = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
         FileType::Directory => (EntryKind::Directory, None),
         FileType::RegularFile => {
-            let kind = EntryKind::Title { len: version.len, own_rate: rate(&version, &name) };
+            let facts = facts(&version);
+            let kind = EntryKind::Title {
+                len: version.len,
+                own_rate: facts.map(|facts| facts.rate),
+                duration: facts.map(|facts| facts.duration),
+            };
             (kind, Some(version.etag()))
         }
         _ => return None,
@@ -152,11 +164,15 @@ impl Entry {
     }
 }
 
-fn shown(name: &CStr, reading: Reading) -> Option<String> {
+/// The name of what can be asked for, and is shown to everybody.
+pub(super) fn shown(name: &CStr) -> Option<String> {
+    can_be_asked_for(name).filter(|name| !name.starts_with('.'))
+}
+
+fn can_be_asked_for(name: &CStr) -> Option<String> {
     let name = name.to_str().ok()?;
-    let hidden = name.starts_with('.') && !reading.everything;
     let not_served = is_reserved(name) || check_name(name).is_err();
-    (!hidden && !not_served).then(|| name.to_owned())
+    (!not_served).then(|| name.to_owned())
 }
 
 fn status(directory: impl AsFd, name: &CStr) -> rustix::io::Result<Statx> {

@@ -1,7 +1,7 @@
 //! `tactus demo`: real sample titles, a running server, and what to type next.
 //!
 //! Promise: one command on a fresh machine. It writes only into its own directory, and keeps what is
-//! there already.
+//! there already. Where the usual ports are taken it takes others, or does without.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -10,23 +10,45 @@ use anyhow::Context;
 
 use super::{Failure, serve};
 use crate::config::{Config, address};
+use crate::http;
 use crate::media::demo::{self, DemoTitle};
 
 /// Serves sample titles, to look at it
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  tactus demo
-  tactus demo --http :8080 --dir /tmp/titles
+  tactus demo                                          then open http://127.0.0.1:8080/
+  tactus demo --http :8080 --dir /tmp/titles           for the network
+  tactus demo --rtsp off --uploads no                  only to be read, by HTTP
 
 The titles (about 350 MB) are laid down in --dir, by default $XDG_CACHE_HOME/tactus/demo or
 ~/.cache/tactus/demo, and kept for the next time.")]
 pub(super) struct Demo {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address::parse)]
-    http: SocketAddr,
+    /// Address to listen on [default: 127.0.0.1:8080, or a free port when that is taken]
+    #[arg(long, value_name = "ADDR", value_parser = address::parse)]
+    http: Option<SocketAddr>,
+    /// Address for players of RTSP, or off [default: 127.0.0.1:8554 when that is free]
+    #[arg(long, value_name = "ADDR|off", value_parser = address_or_off)]
+    rtsp: Option<Address>,
+    /// Address for metrics and status, or off [default: 127.0.0.1:9464 when that is free]
+    #[arg(long, value_name = "ADDR|off", value_parser = address_or_off)]
+    admin: Option<Address>,
+    /// Take uploads, with a token of their own
+    #[arg(long, value_name = "yes|no", num_args = 0..=1)]
+    #[arg(default_value = "yes", default_missing_value = "yes", value_parser = ["yes", "no"])]
+    uploads: String,
     /// Where the titles are laid down
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+/// Where to listen; `None` is nowhere.
+type Address = Option<SocketAddr>;
+
+fn address_or_off(text: &str) -> Result<Address, String> {
+    match text {
+        "off" => Ok(None),
+        text => address::parse(text).map(Some).map_err(|error| format!("{error}; or off")),
+    }
 }
 
 impl Demo {
@@ -39,7 +61,10 @@ impl Demo {
                 )
             })?,
         };
-        eprintln!("Laying down the sample titles in {} ...", dir.display());
+        let there = demo::are_laid_down(&dir).unwrap_or(false);
+        if !there {
+            eprintln!("Laying down the sample titles in {} ...", dir.display());
+        }
         let titles = demo::lay_down(&dir).with_context(|| {
             format!(
                 "cannot lay down the titles in {}; name another place with --dir",
@@ -48,22 +73,43 @@ impl Demo {
         })?;
         let mut config = Config::unconfigured();
         config.serve_only(&dir);
-        config.http.addresses = vec![self.http];
+        config.http.addresses = vec![self.http.unwrap_or_else(|| or_any_port(HTTP))];
         // Another server may be there; then there is none by RTSP.
-        if TcpListener::bind(RTSP).is_ok() {
-            config.rtsp.addresses = vec![RTSP];
+        let rtsp = self.rtsp.unwrap_or_else(|| TcpListener::bind(RTSP).is_ok().then_some(RTSP));
+        config.rtsp.addresses = rtsp.into_iter().collect();
+        if let Some(admin) = self.admin {
+            config.admin = admin;
         }
-        let is_rtsp = !config.rtsp.addresses.is_empty();
-        serve::run(config, None, |addresses, admin| {
-            if let Some(address) = addresses.first() {
-                print!("{}", invitation(&titles, *address, is_rtsp, admin));
+        let token = match self.uploads.as_str() {
+            "yes" => {
+                let own = serve::allow_uploads(&mut config)?;
+                let token = http::token_in(&own.file)?;
+                Some(String::from_utf8_lossy(&token).into_owned())
+            }
+            _ => None,
+        };
+        serve::run(config, None, |served| {
+            if let Some(&http) = served.http.first() {
+                let rtsp = served.rtsp.first().copied();
+                let places = Places { http, rtsp, admin: served.admin, token };
+                print!("{}", invitation(&titles, &places));
             }
         })
     }
 }
 
+/// Where the demo is by itself.
+const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Where titles can be asked for by RTSP.
 const RTSP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8554);
+
+/// This address, or one with a free port when somebody has it.
+fn or_any_port(address: SocketAddr) -> SocketAddr {
+    match TcpListener::bind(address) {
+        Ok(_) => address,
+        Err(_) => SocketAddr::new(address.ip(), 0),
+    }
+}
 
 /// The user's own cache directory (XDG Base Directory Specification 0.8).
 fn cache_dir() -> Option<PathBuf> {
@@ -72,34 +118,62 @@ fn cache_dir() -> Option<PathBuf> {
     Some(cache.join("tactus/demo"))
 }
 
-/// What to type next.
-fn invitation(
-    titles: &[DemoTitle],
-    address: SocketAddr,
-    is_rtsp: bool,
+/// Where everything is.
+struct Places {
+    http: SocketAddr,
+    rtsp: Option<SocketAddr>,
     admin: Option<SocketAddr>,
-) -> String {
+    /// Of those who upload.
+    token: Option<String>,
+}
+
+/// What to type next.
+fn invitation(titles: &[DemoTitle], places: &Places) -> String {
     let mut text = String::from("\n");
     let name = |title: &DemoTitle| {
         title.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     };
     for title in titles {
         let minutes = title.duration.0 / 60_000_000_000;
-        text += &format!("  {:18} {} for {minutes} min\n", name(title), title.rate);
+        text += &format!("  {:18} {:.2} for {minutes} min\n", name(title), title.rate);
+    }
+    let base = format!("http://{}", reachable(places.http));
+    text += "\nIn the browser: play, sort, filter";
+    match &places.token {
+        // Behind #, so that it stays in the browser and is in no log.
+        Some(token) => text += &format!(", upload\n  {base}/#token={token}\n"),
+        None => text += &format!("\n  {base}/\n"),
+    }
+    text += "\nIn a player:\n";
+    for title in titles {
+        text += &format!("  ffplay {base}/{}\n", name(title));
     }
     if let Some(title) = titles.first() {
-        let url = format!("http://{address}/{}", name(title));
-        text += &format!("\n  curl -o /dev/null {url}\n  ffplay {url}\n  vlc {url}\n");
-        if is_rtsp {
-            text += &format!("  ffplay rtsp://{RTSP}/{}\n", name(title));
+        text += &format!("  vlc {base}/{}\n", name(title));
+        if let Some(rtsp) = places.rtsp {
+            text += &format!("  ffplay rtsp://{}/{}\n", reachable(rtsp), name(title));
         }
-        text += &format!("\n  as fast as it goes:   curl -o /dev/null '{url}?rate=max'\n");
-        if let Some(admin) = admin {
-            text += &format!("  what would still fit: curl http://{admin}/api/v1/capacity\n");
-        }
+        let url = format!("{base}/{}", name(title));
+        text += "\nIn the shell:\n";
+        text += &format!("  curl -o /dev/null {url}                 at its own rate\n");
+        text += &format!("  curl -o /dev/null '{url}?rate=max'      as fast as it goes\n");
+    }
+    if let Some(admin) = places.admin {
+        text += &format!("  curl http://{admin}/api/v1/capacity      what would still fit\n");
+    }
+    if let Some(token) = &places.token {
+        text += &format!("  TACTUS_TOKEN={token} \\\n    tactus put FILE {base}/\n");
     }
     text += "\nCtrl-C ends it.\n";
     text
+}
+
+/// Who listens everywhere is here, too.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip().is_unspecified() {
+        true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
+        false => address,
+    }
 }
 
 #[cfg(test)]
@@ -107,21 +181,45 @@ mod tests {
     use super::*;
     use tactus_core::units::{BitRate, SECOND};
 
-    #[test]
-    fn the_invitation_has_a_line_for_each_player() {
-        let title = DemoTitle {
-            path: "/tmp/a.ts".into(),
-            rate: BitRate(3_750_000),
+    fn text(rtsp: bool, token: bool) -> String {
+        let title = |name: &str, rate| DemoTitle {
+            path: name.into(),
+            rate: BitRate(rate),
             duration: SECOND.times(600),
         };
-        let [address, admin] =
-            ["127.0.0.1:8080", "127.0.0.1:9464"].map(|text| text.parse().unwrap());
-        let text = invitation(&[title], address, true, Some(admin));
-        assert!(text.contains("curl http://127.0.0.1:9464/api/v1/capacity"), "{text}");
-        assert!(text.contains("ffplay rtsp://127.0.0.1:8554/a.ts"), "{text}");
-        assert!(text.contains("a.ts") && text.contains("3.75 Mbit/s for 10 min"), "{text}");
-        for player in ["curl", "ffplay", "vlc"] {
-            assert!(text.lines().any(|line| line.trim().starts_with(player)), "{player}: {text}");
+        let titles = [title("/tmp/a.ts", 3_750_000), title("/tmp/a.mp4", 1_169_123)];
+        let places = Places {
+            http: "0.0.0.0:8080".parse().unwrap(),
+            rtsp: rtsp.then_some(RTSP),
+            admin: "127.0.0.1:9464".parse().ok(),
+            token: token.then(|| "secret".to_owned()),
+        };
+        invitation(&titles, &places)
+    }
+
+    #[test]
+    fn n01_the_invitation_has_the_page_each_title_and_a_line_for_each_player() {
+        let text = text(true, true);
+        for line in [
+            "  http://127.0.0.1:8080/#token=secret",
+            "  ffplay http://127.0.0.1:8080/a.ts",
+            "  ffplay http://127.0.0.1:8080/a.mp4",
+            "  vlc http://127.0.0.1:8080/a.ts",
+            "  ffplay rtsp://127.0.0.1:8554/a.ts",
+            "    tactus put FILE http://127.0.0.1:8080/",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
+        assert!(text.contains("3.75 Mbit/s for 10 min") && text.contains("1.17 Mbit/s"), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("  curl -o /dev/null http://")), "{text}");
+    }
+
+    #[test]
+    fn n01_what_is_not_there_is_not_shown() {
+        let text = text(false, false);
+        assert!(!text.contains("rtsp:") && !text.contains("TOKEN") && !text.contains("upload"));
+        assert!(text.contains("\n  http://127.0.0.1:8080/\n"), "{text}");
+        assert_eq!(address_or_off("off"), Ok(None));
+        assert!(address_or_off("here").is_err());
     }
 }

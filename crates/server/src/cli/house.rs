@@ -81,6 +81,9 @@ impl House {
         let uploads = Uploads::open(&config, &media).await?;
         let mut uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
+        if let Err(error) = catalogue.begin_survey() {
+            tracing::warn!("rates of titles are found only when they are asked for: {error}");
+        }
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
             uploads.read_by_plan(&engine.broker, &catalogue);

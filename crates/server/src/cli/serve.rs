@@ -135,7 +135,7 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
 }
 
 /// Lets the one who knows the first volume's own token put titles there.
-fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
+pub(super) fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
     let own =
         token::own(&first(config).path).map_err(|error| Failure::usage(format!("{error:#}")))?;
     let name = OWN_PRINCIPAL.to_owned();
@@ -173,14 +173,22 @@ fn invitation(own: &token::Own) -> String {
 pub(super) fn run(
     config: Config,
     file: Option<ConfigFile>,
-    greet: impl FnOnce(&[SocketAddr], Option<SocketAddr>),
+    greet: impl FnOnce(&Served),
 ) -> Result<(), Failure> {
     super::log();
     let volumes = config.volumes.clone();
+    let says = |file: &&ConfigFile| {
+        file.says("http", "address") && file.config.http.addresses == config.http.addresses
+    };
+    let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let house = runtime.block_on(House::open(config, file))?;
-    let addresses = house.addresses();
-    announce(&volumes, &addresses, house.admin_address(), &house.rtsp_addresses());
+    let served = Served {
+        http: house.addresses(),
+        rtsp: house.rtsp_addresses(),
+        admin: house.admin_address(),
+    };
+    announce(&volumes, &served, opened_by.as_deref());
     if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {
         eprintln!("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
     }
@@ -191,7 +199,7 @@ pub(super) fn run(
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
         eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
     }
-    greet(&addresses, house.admin_address());
+    greet(&served);
     runtime.block_on(async {
         let end = signals()?;
         house.serve(end).await
@@ -201,28 +209,36 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Says where everything is. Whoever reads it may have gone: the server serves all the same.
-fn announce(
-    volumes: &[Volume],
-    addresses: &[SocketAddr],
-    admin: Option<SocketAddr>,
-    rtsp: &[SocketAddr],
-) {
+/// Where everything is served.
+pub(super) struct Served {
+    pub(super) http: Vec<SocketAddr>,
+    pub(super) rtsp: Vec<SocketAddr>,
+    pub(super) admin: Option<SocketAddr>,
+}
+
+/// Says where everything is. Whoever reads it may have gone: the server serves all the same. `file` is the
+/// configuration that has named the addresses.
+fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
+    let addresses = &served.http;
     let mut out = std::io::stdout().lock();
     let mut line = |text: String| drop(writeln!(out, "{text}"));
     let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();
     for address in addresses {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
     }
-    for address in rtsp {
+    for address in &served.rtsp {
         line(format!("RTSP at rtsp://{address}/"));
     }
-    match admin {
+    match served.admin {
         Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
         None => line("Metrics and status nowhere: [admin] address is off or taken".into()),
     }
     if addresses.iter().all(|address| address.ip().is_loopback()) {
-        line("Only this machine can connect; --http :8080 opens it to the network".into());
+        let how = match file {
+            Some(file) => format!("[http] address in {} says so", file.display()),
+            None => "--http :8080 opens it to the network".into(),
+        };
+        line(format!("Only this machine can connect; {how}"));
     }
     drop(out.flush());
 }

@@ -81,6 +81,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
 
 /// A volume of which only the directory is known.
 pub(super) fn default_volume(path: PathBuf) -> Volume {
+    let path = absolute(&path);
     Volume {
         model: path.join(MODEL_FILE),
         path,
@@ -95,6 +96,11 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
         write_share: WRITE_SHARE,
         upload_floor: UPLOAD_FLOOR,
     }
+}
+
+/// Without a working directory it stays as it is.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn http(raw: raw::Http) -> Checked<Http> {
@@ -171,7 +177,8 @@ fn volumes(raw: Vec<raw::Volume>, base: &Path) -> Checked<Vec<Volume>> {
 }
 
 fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
-    let path = base.join(raw.path.get_ref());
+    // Logs and errors name it wherever they are read.
+    let path = absolute(&base.join(raw.path.get_ref()));
     if !path.is_dir() {
         let message =
             format!("{} is not a directory; create it or correct the path", path.display());

@@ -68,6 +68,13 @@ impl ConfigFile {
         Some(Mistake::at(value.span(), message).in_file(&self.path, &self.text))
     }
 
+    /// Whether `key` of `[table]` is written there.
+    #[must_use]
+    pub fn says(&self, table: &str, key: &str) -> bool {
+        let table = self.written.get(table).and_then(toml::Value::as_table);
+        table.is_some_and(|table| table.contains_key(key))
+    }
+
     /// What of `other` would count only after a restart.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<String> {

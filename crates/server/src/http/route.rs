@@ -27,7 +27,12 @@ pub(super) async fn answer(site: &Site, peer: IpAddr, request: &Request) -> Answ
         }
         (Method::Options, _) | (_, Target::Server) => Answer::Short(options(site, request)),
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            object(site, peer, request, path, query.as_deref()).await
+            match object(site, peer, request, path, query.as_deref()).await {
+                Answer::Short(response) if response.status() == 404 && site.store.is_some() => {
+                    Answer::Short(listing::not_found(path, &request.fields, response))
+                }
+                answer => answer,
+            }
         }
         _ => {
             site.counters.count(Abuse::BadMethod);
@@ -83,8 +88,10 @@ async fn object(
     let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
     let written = format!("/{}{slash}", path.name());
     // Before those who know everything else below the same path.
-    if takes_uploads(site) && written == listing::SCRIPT {
-        return Answer::Short(listing::script());
+    if site.store.as_ref().is_some_and(|store| store.listing)
+        && let Some(asset) = listing::asset(&written)
+    {
+        return Answer::Short(asset);
     }
     if let Some(name) = seek::title_of(path)
         && let Some(refused) = not_to_be_read(site, peer, request, name)
@@ -157,7 +164,9 @@ async fn list(
     match Arc::clone(&store.catalogue).list(directory).await {
         Ok(entries) => {
             let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
-            listing::answer(path, query, &request.fields, &entries, takes_uploads)
+            let host = listing::host(&request.fields);
+            let page = listing::Page { path, host, takes_uploads };
+            listing::answer(&page, query, &request.fields, &entries)
         }
         Err(fault) => not_served(fault),
     }

@@ -30,12 +30,24 @@ pub fn lay_down(dir: &Path) -> io::Result<Vec<DemoTitle>> {
     lay_down_lasting(dir, DURATION)
 }
 
+/// Whether `dir` holds all of them already.
+pub fn are_laid_down(dir: &Path) -> io::Result<bool> {
+    for (name, sample) in titles(DURATION) {
+        if !sample.is_at(&dir.join(name))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn titles(duration: Nanos) -> [(&'static str, Sample); 2] {
+    [("tactus-demo.ts", Sample::ts(duration)), ("tactus-demo.mp4", Sample::mp4(duration))]
+}
+
 fn lay_down_lasting(dir: &Path, duration: Nanos) -> io::Result<Vec<DemoTitle>> {
     fs::create_dir_all(dir)?;
-    let titles =
-        [("tactus-demo.ts", Sample::ts(duration)), ("tactus-demo.mp4", Sample::mp4(duration))];
     let mut laid = Vec::new();
-    for (name, sample) in titles {
+    for (name, sample) in titles(duration) {
         let path = dir.join(name);
         if !sample.is_at(&path)? {
             sample.write(&path)?;

@@ -181,7 +181,7 @@ pub(super) fn check(asked: &Asked) {
     use tactus_core::units::Bytes;
     let own = Entry {
         name: "a&b<c>\u{fffe}\"'.ts".to_owned(),
-        kind: EntryKind::Title { len: Bytes(5), own_rate: None },
+        kind: EntryKind::Title { len: Bytes(5), own_rate: None, duration: None },
         modified: Some(WallTime(784_111_777_000_000_000)),
         created: None,
         etag: Some("\"abc\"".to_owned()),
@@ -276,7 +276,7 @@ mod tests {
     fn u23_half_a_listing_is_none() {
         let title = |name: String| Entry {
             name,
-            kind: EntryKind::Title { len: Bytes(1), own_rate: None },
+            kind: EntryKind::Title { len: Bytes(1), own_rate: None, duration: None },
             ..directory("")
         };
         let sight = |count: usize, complete| Sight {

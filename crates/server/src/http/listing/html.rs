@@ -1,36 +1,61 @@
-//! A listing for people: one page, readable by day and by night; without scripts, except that of the
-//! upload form where uploads are taken.
+//! A listing for people: one page, readable by day and by night. Without its scripts it is a plain list of
+//! links; with them it sorts, filters, plays and takes uploads.
+//!
+//! Promise: nothing on it acts by a name: names are text, and scripts and styles are the server's own files.
+//! All links are relative, so that the page works below any prefix.
 
 use std::fmt::Write;
 
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
-use super::{SCRIPT, duration};
+use super::Page;
 use crate::calendar::to_the_minute;
 use crate::catalogue::{Entry, EntryKind, Listing};
 
-/// The page of `listing`, the content of the directory `path`.
-pub(super) fn page(path: &RequestPath, listing: &Listing, takes_uploads: bool) -> String {
-    let title = escaped(if path.name().is_empty() { "/" } else { path.name() });
-    let mut page = format!("{OPENING}<title>{title}</title>\n{STYLE}<h1>{}</h1>\n", trail(path));
-    page.push_str(TABLE);
-    if !path.name().is_empty() {
-        page.push_str("<tr><td><a href=\"../\">..</a><td><td><td><td>\n");
-    }
+/// The page of `listing`, the content of the directory `page.path`.
+pub(super) fn page(page: &Page<'_>, listing: &Listing) -> String {
+    let mut text = opening(page);
     for entry in &listing.entries {
-        row(entry, &mut page);
+        row(entry, &mut text);
     }
-    page.push_str("</table>\n");
+    text.push_str("</tbody></table>\n");
     if !listing.complete {
         let count = listing.entries.len();
-        add(&mut page, format_args!("<p>This shows only {count} entries; there are more.\n"));
+        add(&mut text, format_args!("<p>This shows only {count} entries; there are more.\n"));
     }
-    if takes_uploads {
-        upload_form(path, &mut page);
+    text.push_str(CLOSING);
+    text
+}
+
+/// All that stands above the rows.
+fn opening(page: &Page<'_>) -> String {
+    let (path, up) = (page.path, up(page.path));
+    let assets = format!("{up}{}", super::ASSETS.trim_start_matches('/'));
+    let title = match (path.segments().last(), page.host) {
+        (Some(name), Some(host)) => format!("{name} – {host}"),
+        (Some(name), None) => name.to_owned(),
+        (None, Some(host)) => format!("{host} – Tactus"),
+        (None, None) => "Tactus".to_owned(),
+    };
+    let mut text = format!(
+        "{OPENING}<title>{}</title>\n<link rel=stylesheet href=\"{assets}page.css\">\n\
+         <script src=\"{assets}page.js\" defer></script>\n",
+        escaped(&title)
+    );
+    if page.takes_uploads {
+        add(&mut text, format_args!("<script src=\"{assets}upload.js\" defer></script>\n"));
     }
-    page.push_str("<p><a href=\"?format=json\">as JSON</a>\n");
-    page
+    add(&mut text, format_args!("<h1>{}</h1>\n", trail(path)));
+    if page.takes_uploads {
+        upload_form(path, &mut text);
+    }
+    text.push_str(TOOLS);
+    text.push_str(TABLE);
+    if !path.name().is_empty() {
+        text.push_str("<tr data-up=1><td><a href=\"../\">..</a><td><td><td><td>\n");
+    }
+    text
 }
 
 /// Works by the script alone, which reads the directory from the form. Without it nothing is sent
@@ -41,50 +66,104 @@ fn upload_form(path: &RequestPath, page: &mut String) {
     add(
         page,
         format_args!(
-            "<form id=upload method=post data-directory=\"{directory}\">\n\
+            "<form id=upload method=post data-directory=\"{directory}\" hidden>\n\
              <label>Upload <input type=file name=files multiple required></label>\n\
-             <label>with the token <input type=password name=token required \
+             <span class=hint>or drop files anywhere</span>\n\
+             <label>Token <input type=password name=token required size=14 \
              autocomplete=current-password></label>\n\
              <label><input type=checkbox name=replace> replace</label>\n\
-             <button name=start>Upload</button>\n</form>\n<ul id=uploads></ul>\n\
-             <script src=\"{SCRIPT}\" defer></script>\n"
+             <button name=start class=primary>Upload</button>\n</form>\n\
+             <ul id=uploads aria-label=Uploads></ul>\n"
         ),
     );
 }
 
+/// From a directory to the top.
+fn up(path: &RequestPath) -> String {
+    match path.segments().count() {
+        0 => "./".to_owned(),
+        depth => "../".repeat(depth),
+    }
+}
+
 /// The names along the path, each a link.
 fn trail(path: &RequestPath) -> String {
-    let mut trail = String::from("<a href=\"/\">tactus</a> /");
-    let mut link = String::from("/");
-    for segment in path.segments() {
-        encode_segment(segment, &mut link);
-        link.push('/');
-        let (link, name) = (escaped(&link), escaped(segment));
+    let mut trail = format!("<a href=\"{}\">tactus</a> /", up(path));
+    let depth = path.segments().count();
+    for (nth, segment) in path.segments().enumerate() {
+        let link = match depth - nth - 1 {
+            0 => "./".to_owned(),
+            above => "../".repeat(above),
+        };
+        let name = escaped(segment);
         add(&mut trail, format_args!(" <a href=\"{link}\">{name}</a> /"));
     }
     trail
 }
 
+/// Each figure is there twice: for people, and exactly (bytes, bit/s, ms, seconds since 1970), to sort by.
 fn row(entry: &Entry, page: &mut String) {
     let mut link = String::new();
     encode_segment(&entry.name, &mut link);
     let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+    let cell = |shown: String, exact: u64| format!("<td data-v={exact}>{shown}");
+    let none = || "<td>".to_owned();
     let (size, rate, time) = match entry.kind {
-        EntryKind::Directory => Default::default(),
-        EntryKind::Title { len, own_rate: None } => (len.to_string(), String::new(), String::new()),
-        EntryKind::Title { len, own_rate: Some(rate) } => {
-            (len.to_string(), rate.to_string(), clock(duration(len, rate)))
-        }
+        EntryKind::Directory => (none(), none(), none()),
+        EntryKind::Title { len, own_rate, duration } => (
+            cell(format!("{len:.1}"), len.0),
+            own_rate.map_or_else(none, |rate| cell(format!("{rate:.2}"), rate.0)),
+            duration.map_or_else(none, |time| cell(clock(time), time.0 / 1_000_000)),
+        ),
     };
-    let modified = entry.modified.map(to_the_minute).unwrap_or_default();
+    let modified = entry
+        .modified
+        .map_or_else(none, |modified| cell(to_the_minute(modified), modified.0 / 1_000_000_000));
+    let plays = match entry.kind {
+        EntryKind::Directory => None,
+        EntryKind::Title { .. } => player(entry.media_type()),
+    };
+    let plays = plays.map_or_else(String::new, |by| format!(" data-play={by}"));
     let (link, name) = (escaped(&link), escaped(&entry.name));
     add(
         page,
         format_args!(
-            "<tr><td><a href=\"{link}{slash}\">{name}{slash}</a>\
-             <td>{size}<td>{rate}<td>{time}<td>{modified}\n"
+            "<tr{plays}><td><a href=\"{link}{slash}\">{name}{slash}</a>{size}{rate}{time}{modified}\n"
         ),
     );
+}
+
+/// By what the script plays a media type, as far as a browser may know it.
+fn player(media_type: &str) -> Option<&'static str> {
+    match media_type {
+        "video/mp2t" => Some("ts"),
+        "application/vnd.apple.mpegurl" => Some("hls"),
+        "video/mp4" | "video/webm" | "video/quicktime" | "video/ogg" | "video/matroska" => {
+            Some("file")
+        }
+        _ if media_type.starts_with("audio/") && media_type != "audio/mpegurl" => Some("file"),
+        _ => None,
+    }
+}
+
+/// What a browser shows where nothing is: a page with ways back.
+pub(super) fn nothing(path: &RequestPath, host: Option<&str>, said: &str) -> String {
+    // The path may be one of a title: what is relative to it begins in the directory above.
+    let depth = path.segments().count().saturating_sub(usize::from(!path.is_directory()));
+    let up = match depth {
+        0 => "./".to_owned(),
+        depth => "../".repeat(depth),
+    };
+    let assets = format!("{up}{}", super::ASSETS.trim_start_matches('/'));
+    let above = if path.is_directory() { "../" } else { "./" };
+    format!(
+        "{OPENING}<title>Not found – {}</title>\n<link rel=stylesheet href=\"{assets}page.css\">\n\
+         <h1>Nothing is here</h1>\n<p>{}: <b>/{}</b>\n\
+         <p><a href=\"{above}\">The directory above</a> · <a href=\"{up}\">The top</a>\n",
+        escaped(host.unwrap_or("Tactus")),
+        escaped(said),
+        escaped(path.name()),
+    )
 }
 
 /// `1:02:03`, rounded to the second.
@@ -121,19 +200,17 @@ const OPENING: &str = "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
     <meta name=viewport content=\"width=device-width\">\n\
     <meta name=color-scheme content=\"light dark\">\n";
 
-const STYLE: &str = "<style>\n\
-    body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }\n\
-    h1 { font-size: 1.2rem; overflow-wrap: anywhere }\n\
-    table { border-collapse: collapse; width: 100% }\n\
-    th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; \
-    font-variant-numeric: tabular-nums; border-bottom: 1px solid #8884 }\n\
-    th:first-child, td:first-child { text-align: left; width: 100%; white-space: normal; \
-    overflow-wrap: anywhere }\n\
-    th { font-weight: 500; color: GrayText }\n\
-    tr:hover td { background: #8882 }\n\
-    a { color: LinkText; text-decoration: none }\n\
-    a:hover { text-decoration: underline }\n\
-    @media (max-width: 40rem) { th:nth-child(n+4), td:nth-child(n+4) { display: none } }\n\
-    </style>\n";
+/// Shown by the script, which makes them work.
+const TOOLS: &str = "<div id=tools hidden><label for=filter>Filter</label> \
+    <input id=filter type=search autocomplete=off spellcheck=false aria-keyshortcuts=\"/\"> \
+    <span id=count role=status></span></div>\n<p id=said role=status></p>\n";
 
-const TABLE: &str = "<table>\n<tr><th>Name<th>Size<th>Rate<th>Length<th>Changed (UTC)\n";
+const TABLE: &str = "<table>\n<thead><tr><th scope=col>Name<th scope=col>Size<th scope=col>Rate\
+    <th scope=col>Length<th scope=col>Changed (UTC)</thead>\n<tbody>\n";
+
+const CLOSING: &str = "<footer><a href=\"?format=m3u\">as a playlist (m3u)</a> \
+    <a href=\"?format=json\">as JSON</a></footer>\n\
+    <dialog id=player aria-labelledby=playing><h2 id=playing></h2>\
+    <video controls playsinline preload=none></video>\
+    <div class=row><a class=list href=\"\">Open in a player (m3u)</a> \
+    <output role=status></output> <button type=button>Close</button></div></dialog>\n";

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use tactus_core::path::{RequestPath, encode_segment};
+use tactus_core::units::Nanos;
 
-use super::duration;
 use crate::calendar::rfc_3339;
 use crate::catalogue::{Entry, EntryKind, Listing};
 
@@ -27,7 +27,7 @@ struct Line<'a> {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_bits_per_second: Option<u64>,
-    /// To the millisecond, at the title's own rate.
+    /// To the millisecond.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,21 +49,21 @@ impl<'a> Document<'a> {
 fn line(entry: &Entry) -> Line<'_> {
     let mut href = String::new();
     encode_segment(&entry.name, &mut href);
-    let (kind, len, rate) = match entry.kind {
+    let (kind, len, rate, duration) = match entry.kind {
         EntryKind::Directory => {
             href.push('/');
-            ("directory", None, None)
+            ("directory", None, None, None)
         }
-        EntryKind::Title { len, own_rate } => ("title", Some(len), own_rate),
+        EntryKind::Title { len, own_rate, duration } => ("title", Some(len), own_rate, duration),
     };
-    let seconds = |(len, rate)| (duration(len, rate).0 / 1_000_000) as f64 / 1000.0;
+    let seconds = |duration: Nanos| (duration.0 / 1_000_000) as f64 / 1000.0;
     Line {
         name: &entry.name,
         href,
         kind,
         bytes: len.map(|len| len.0),
         rate_bits_per_second: rate.map(|rate| rate.0),
-        duration_seconds: len.zip(rate).map(seconds),
+        duration_seconds: duration.map(seconds),
         modified: entry.modified.map(rfc_3339),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::catalogue::{Entry, EntryKind};
-use tactus_core::units::WallTime;
+use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
 
 fn fields(accept: &str) -> Fields {
     let len = accept.len();
@@ -10,7 +10,11 @@ fn fields(accept: &str) -> Fields {
 }
 
 fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (String, String) {
-    let title = EntryKind::Title { len: Bytes(2_200_000), own_rate: Some(BitRate(8_800_000)) };
+    let title = EntryKind::Title {
+        len: Bytes(2_200_000),
+        own_rate: Some(BitRate(8_800_000)),
+        duration: Some(Nanos(2_000_000_000)),
+    };
     let entry = |name: &&str| Entry {
         name: (*name).to_owned(),
         kind: title,
@@ -23,7 +27,9 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
     entries.push(Entry { name, kind, modified: None, created: None, etag: None });
     let listing = Listing { entries, complete: false };
     let path = RequestPath::parse(path.as_bytes()).unwrap();
-    let response = answer(&path, query, &fields(accept), &listing, path.name().starts_with("up"));
+    let takes_uploads = path.name().starts_with("up");
+    let page = Page { path: &path, host: Some("tv:8080"), takes_uploads };
+    let response = answer(&page, query, &fields(accept), &listing);
     let head = response.head(
         crate::http::framing::Version::Http11,
         crate::http::response::Afterwards::Keep,
@@ -71,7 +77,7 @@ fn names_are_escaped_and_can_run_nothing() {
 #[test]
 fn people_see_sizes_rates_durations_and_that_more_is_there() {
     let (_, page) = shown("/films/", None, "", &["a.ts"]);
-    for part in ["2.098 MiB", "8.8 Mbit/s", "0:02", "2023-11-14 22:13", "href=\"sub/\"", "only"] {
+    for part in ["2.1 MiB", "8.8 Mbit/s", "0:02", "2023-11-14 22:13", "href=\"sub/\"", "only"] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     assert!(page.contains("href=\"../\"") && !shown("/", None, "", &[]).1.contains("href=\"../\""));
@@ -96,13 +102,71 @@ fn programs_get_numbers() {
 }
 
 #[test]
-fn c02_the_upload_form_runs_its_own_script_only() {
-    let (head, page) = shown("/up%22%3Cb%3E/", None, "", &["<script>alert(1)</script>.ts"]);
+fn c02_the_page_runs_the_server_s_scripts_only() {
+    let evil = "<script>alert(1)</script>.ts";
+    let (head, page) = shown("/up%22%3Cb%3E/", None, "", &[evil]);
     assert!(head.contains("default-src 'none'; script-src 'self'; connect-src 'self'"), "{head}");
+    assert!(head.contains("form-action 'none'") && !head.contains("unsafe"), "{head}");
     assert!(page.contains("data-directory=\"/up&quot;&lt;b&gt;/\""), "{page}");
-    assert_eq!(page.matches("<script").count(), 1);
-    assert!(page.contains("<script src=\"/api/v1/upload.js\" defer></script>"), "{page}");
-    // Nothing can be uploaded elsewhere.
-    let (head, page) = shown("/a/", None, "", &[]);
-    assert!(!head.contains("script-src") && !page.contains("<form"), "{page}");
+    assert_eq!(page.matches("<script").count(), 2);
+    assert!(page.contains("<script src=\"../api/v1/upload.js\" defer></script>"), "{page}");
+    assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" onclick="));
+    // Nothing can be uploaded where nothing is taken.
+    let (_, page) = shown("/a/", None, "", &[]);
+    assert!(!page.contains("upload.js") && !page.contains("<form"), "{page}");
+}
+
+#[test]
+fn n02_what_can_be_played_is_marked_and_figures_can_be_sorted_by() {
+    let names = ["a.ts", "b.mp4", "c.m3u8", "d.txt", "e.flac", "f.m3u"];
+    let (_, page) = shown("/films/", None, "", &names);
+    for (name, by) in [("a.ts", "ts"), ("b.mp4", "file"), ("c.m3u8", "hls"), ("e.flac", "file")] {
+        let row = format!("<tr data-play={by}><td><a href=\"{name}\">");
+        assert!(page.contains(&row), "{name}: {page}");
+    }
+    assert_eq!(page.matches("data-play").count(), 4, "{page}");
+    assert!(page.contains("<td data-v=2200000>2.1 MiB<td data-v=8800000>8.8 Mbit/s"), "{page}");
+    assert!(page.contains("<td data-v=2000>0:02<td data-v=1700000000>"), "{page}");
+}
+
+#[test]
+fn n09_the_title_names_the_directory_and_the_server() {
+    let title = |path| {
+        let page = shown(path, None, "", &[]).1;
+        page.split("<title>").nth(1).unwrap().split('<').next().unwrap().to_owned()
+    };
+    assert_eq!(title("/"), "tv:8080 – Tactus");
+    assert_eq!(title("/films/new/"), "new – tv:8080");
+}
+
+#[test]
+fn n02_players_get_a_list_of_whole_urls() {
+    let names = ["a b.ts", "notes.txt", "x\ny.mp3"];
+    let (head, list) = shown("/new%20films/", Some("format=m3u"), "", &names);
+    assert!(head.contains("audio/x-mpegurl"), "{head}");
+    assert_eq!(
+        list,
+        "#EXTM3U\n#EXTINF:2,a b.ts\nhttp://tv:8080/new%20films/a%20b.ts\n\
+         #EXTINF:2,xy.mp3\nhttp://tv:8080/new%20films/x%0Ay.mp3\n"
+    );
+}
+
+#[test]
+fn n09_only_browsers_get_a_page_where_nothing_is() {
+    let path = RequestPath::parse(b"/films/%3Cb%3E.ts").unwrap();
+    let nothing = |accept| {
+        let plain = Response::text(404, "nothing is stored under this name");
+        not_found(&path, &fields(accept), plain)
+    };
+    let page = nothing("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
+    let text = String::from_utf8(page.content().to_vec()).unwrap();
+    assert_eq!(page.status(), 404);
+    assert!(text.contains("/films/&lt;b&gt;.ts") && !text.contains("<b>.ts"), "{text}");
+    assert!(text.contains("href=\"./\"") && text.contains("href=\"../\""), "{text}");
+    for accept in
+        ["", "*/*", "application/json", "text/*;q=0.1", "application/json, text/html;q=0.1"]
+    {
+        let plain = nothing(accept);
+        assert_eq!(plain.content(), b"nothing is stored under this name\n", "{accept}");
+    }
 }

@@ -1,30 +1,97 @@
-// The upload form of a directory's page: tus 1.0 by plain means of the browser.
+// Uploads from the page of a directory: tus 1.0 by plain means of the browser.
 // A file goes in one request; after a cut it goes on at the byte that the server names. Which upload
 // a file belongs to is kept until it is done, so that it goes on after the page was closed, too.
+// The token is kept for the session of the tab, and nowhere else.
 "use strict";
 
 const form = document.getElementById("upload");
 const list = document.getElementById("uploads");
-const UPLOADS = "/api/v1/uploads";
+const UPLOADS = new URL("uploads", document.currentScript.src).pathname;
 const PAUSE_MAX = 30; // seconds between two tries
 const TRIES = 20; // without a byte more
+const KEY = "tactus-token";
+const waiting = []; // what was dropped before there was a token
+
+form.hidden = false;
+const token = form.elements.token;
+// Who was given a link with the token need not type it. It is taken off the address at once.
+const given = /^#token=([\x21-\x7e]+)$/.exec(location.hash);
+if (given) {
+  sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
+  history.replaceState(null, "", location.pathname + location.search);
+}
+token.value = sessionStorage.getItem(KEY) || "";
+token.addEventListener("change", () => sessionStorage.setItem(KEY, token.value.trim()));
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const token = form.elements.token.value.trim();
+  const files = [...form.elements.files.files].map((file) => ({ file, name: file.name }));
+  const isWhole = await uploadAll([...waiting.splice(0), ...files]);
+  if (isWhole) form.elements.files.value = "";
+});
+
+document.addEventListener("dragover", (event) => {
+  if (![...event.dataTransfer.types].includes("Files")) return;
+  event.preventDefault();
+  document.body.classList.add("dropping");
+});
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("dropping");
+});
+document.addEventListener("drop", async (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dropping");
+  const files = await dropped(event.dataTransfer);
+  if (token.value.trim()) return uploadAll(files);
+  waiting.push(...files);
+  form.elements.files.required = false;
+  say(waiting.length + " files wait for the token");
+  token.focus();
+});
+
+/** The files that were dropped, with their paths within directories. */
+async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry && item.webkitGetAsEntry());
+  if (!entries.some(Boolean)) return [...transfer.files].map((file) => ({ file, name: file.name }));
+  const found = [];
+  const take = async (entry, above) => {
+    const name = above + entry.name;
+    if (entry.isFile) {
+      const file = await new Promise((done, fail) => entry.file(done, fail));
+      found.push({ file, name });
+      return;
+    }
+    const reader = entry.createReader();
+    for (;;) {
+      const some = await new Promise((done, fail) => reader.readEntries(done, fail));
+      if (some.length === 0) return;
+      for (const each of some) await take(each, name + "/");
+    }
+  };
+  for (const entry of entries.filter(Boolean)) await take(entry, "");
+  return found;
+}
+
+/** Whether all of them are stored. */
+async function uploadAll(files) {
+  const word = token.value.trim();
+  sessionStorage.setItem(KEY, word);
   const replace = form.elements.replace.checked;
-  const files = [...form.elements.files.files];
   form.elements.start.disabled = true;
+  form.elements.files.required = true;
+  const lines = files.map(({ name }) => line(name));
   let stored = 0;
-  for (const file of files) {
-    if (await upload(file, token, replace, line(file.name))) stored += 1;
+  for (const [nth, { file, name }] of files.entries()) {
+    if (await upload(file, name, word, replace, lines[nth])) stored += 1;
+    else lines[nth].item.className = "failed";
   }
   form.elements.start.disabled = false;
-  if (stored > 0 && stored === files.length) {
-    form.elements.files.value = "";
-    list.dataset.done = "yes";
-  }
-});
+  if (stored > 0) await refresh().catch(() => {});
+  say(stored + " of " + files.length + " stored");
+  const isWhole = stored === files.length;
+  if (isWhole && stored > 0) list.dataset.done = "yes";
+  return isWhole;
+}
 
 /** A line of the page for one file. Names are text, never markup. */
 function line(name) {
@@ -38,7 +105,8 @@ function line(name) {
   stop.type = "button";
   item.append(label, " ", bar, " ", word, " ", stop);
   list.append(item);
-  const line = { bar, word, stopped: false, request: null, say: (text) => (word.textContent = text) };
+  const line = { item, bar, word, stopped: false, request: null };
+  line.say = (text) => (word.textContent = text);
   stop.addEventListener("click", () => {
     line.stopped = true;
     if (line.request) line.request.abort();
@@ -50,8 +118,8 @@ function line(name) {
   return line;
 }
 
-async function upload(file, token, replace, line) {
-  const path = form.dataset.directory + file.name;
+async function upload(file, name, token, replace, line) {
+  const path = form.dataset.directory + name;
   const key = ["tactus", path, file.size, file.lastModified].join(" ");
   const headers = { "Tus-Resumable": "1.0.0", Authorization: "Bearer " + token };
   const ask = (method, url, more) =>
@@ -135,6 +203,7 @@ async function refusal(answer) {
 
 /** What an answer means; final when trying again is of no use. */
 function problem(status, text) {
+  if (status === 401) sessionStorage.removeItem(KEY);
   const words = {
     401: "the server does not know this token",
     412: "there is a title of this name; tick “replace” to replace it",

@@ -1,0 +1,283 @@
+//! What titles need to play, found before anybody asks: those of all volumes at the start, and those that
+//! are new in a directory when it is listed.
+//!
+//! Promise: one title at a time is looked at, in a quarter of a reader's time, on a thread of its own, so
+//! that no stream and no request waits for it. What is remembered is bounded, and belongs to one version of
+//! a file. A title that has not been looked at yet only shows no rate.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Dir, FileType};
+
+use super::volume::{Opened, Wait};
+use super::{Catalogue, FileVersion, Listing, media_type, shown};
+use crate::media::MediaFacts;
+
+/// Titles whose facts are remembered: 10 MB.
+const TITLES_MAX: usize = 65_536;
+/// Titles that may wait to be looked at, as of one large directory that is listed.
+const WANTED_MAX: usize = 4096;
+/// Directories that may wait in the walk at the start.
+const DIRECTORIES_MAX: usize = 65_536;
+/// Time that the disk is left alone, in multiples of what a look took.
+const REST: u32 = 3;
+/// The longest of these pauses.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// How soon the thread notices that the catalogue has gone.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What is known, and what is to be looked at.
+#[derive(Default, Debug)]
+pub(super) struct Survey {
+    inner: Mutex<Inner>,
+    wake: Condvar,
+}
+
+#[derive(Default, Debug)]
+struct Inner {
+    facts: HashMap<FileVersion, Option<MediaFacts>>,
+    /// In the order in which they were found; the first is the next to go.
+    order: VecDeque<FileVersion>,
+    /// Titles by volume and name, not twice.
+    wanted: VecDeque<(usize, String)>,
+    waiting: HashSet<(usize, String)>,
+}
+
+impl Survey {
+    /// What is known of a version; none when it has not been looked at.
+    pub(super) fn known(&self, version: &FileVersion) -> Option<Option<MediaFacts>> {
+        self.lock().facts.get(version).copied()
+    }
+
+    /// Remembers what was found.
+    pub(super) fn learn(&self, version: FileVersion, facts: Option<MediaFacts>) {
+        let mut inner = self.lock();
+        if inner.facts.insert(version, facts).is_none() {
+            inner.order.push_back(version);
+        }
+        while inner.order.len() > TITLES_MAX {
+            let Some(oldest) = inner.order.pop_front() else { break };
+            inner.facts.remove(&oldest);
+        }
+    }
+
+    /// Has a title looked at soon, unless too many wait.
+    pub(super) fn want(&self, volume: usize, name: String) {
+        let mut inner = self.lock();
+        if inner.wanted.len() < WANTED_MAX && inner.waiting.insert((volume, name.clone())) {
+            inner.wanted.push_back((volume, name));
+            self.wake.notify_one();
+        }
+    }
+
+    fn take(&self) -> Option<(usize, String)> {
+        let mut inner = self.lock();
+        let next = inner.wanted.pop_front()?;
+        inner.waiting.remove(&next);
+        Some(next)
+    }
+
+    fn wait(&self) {
+        let inner = self.lock();
+        if inner.wanted.is_empty() {
+            drop(self.wake.wait_timeout(inner, IDLE));
+        }
+    }
+
+    /// Each change is complete in itself, so the table is good after a panic elsewhere.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Catalogue {
+    /// From now on titles are looked at: all that are stored, and then what is wanted. It ends with the
+    /// catalogue.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn begin_survey(self: &Arc<Self>) -> std::io::Result<()> {
+        let (survey, catalogue) = (Arc::clone(&self.survey), Arc::downgrade(self));
+        let work = move || run(&survey, &catalogue);
+        std::thread::Builder::new().name("survey".into()).spawn(work).map(drop)
+    }
+
+    /// Has a title looked at that has just been stored.
+    pub fn want_facts(&self, volume: usize, name: &str) {
+        if is_media(name) {
+            self.survey.want(volume, name.to_owned());
+        }
+    }
+
+    /// Has those titles of a listing looked at whose versions are not known.
+    pub(super) fn want_unknown(
+        &self,
+        volume: usize,
+        directory: &str,
+        listing: &Listing,
+        unknown: &HashSet<String>,
+    ) {
+        if unknown.is_empty() {
+            return;
+        }
+        for entry in &listing.entries {
+            let is_new = entry.etag.as_ref().is_some_and(|etag| unknown.contains(etag));
+            if is_new && is_media(&entry.name) {
+                self.survey.want(volume, joined(directory, &entry.name));
+            }
+        }
+    }
+
+    /// Looks at one title. May block.
+    fn look_at(&self, volume: usize, name: &str) {
+        let Ok(Opened::File { file, version }) =
+            self.volumes[volume].open_beneath(name, Wait::AsNeeded)
+        else {
+            return;
+        };
+        if self.survey.known(&version).is_some() {
+            return;
+        }
+        let begun = Instant::now();
+        let facts = (self.rules.probe)(&File::from(file), name);
+        self.survey.learn(version, facts);
+        std::thread::sleep((begun.elapsed() * REST).min(REST_MAX));
+    }
+
+    /// The directories and the titles in one directory. May block.
+    fn entries_of(&self, volume: usize, directory: &str) -> Option<(Vec<String>, Vec<String>)> {
+        let opened = self.volumes[volume].open_beneath(directory, Wait::AsNeeded);
+        let Ok(Opened::Directory { handle }) = opened else { return None };
+        let (mut directories, mut titles) = (Vec::new(), Vec::new());
+        for entry in Dir::read_from(&handle).ok()? {
+            let Ok(entry) = entry else { break };
+            let Some(name) = shown(entry.file_name()) else { continue };
+            let path = joined(directory, &name);
+            match entry.file_type() {
+                FileType::Directory => directories.push(path),
+                // Some file systems do not tell: opening it does.
+                FileType::RegularFile | FileType::Unknown if is_media(&name) => titles.push(path),
+                _ => {}
+            }
+            if titles.len() >= TITLES_MAX {
+                break;
+            }
+        }
+        Some((directories, titles))
+    }
+}
+
+/// Walks through all volumes; what is wanted goes before. Then only what is wanted.
+fn run(survey: &Survey, catalogue: &Weak<Catalogue>) {
+    let Some(volumes) = catalogue.upgrade().map(|catalogue| catalogue.volumes.len()) else {
+        return;
+    };
+    let mut directories: Vec<_> = (0..volumes).rev().map(|at| (at, String::new())).collect();
+    let mut titles: Vec<(usize, String)> = Vec::new();
+    loop {
+        let Some(catalogue) = catalogue.upgrade() else { return };
+        if let Some((volume, name)) = survey.take() {
+            catalogue.look_at(volume, &name);
+        } else if let Some((volume, name)) = titles.pop() {
+            catalogue.look_at(volume, &name);
+        } else if let Some((volume, directory)) = directories.pop() {
+            let Some((more, found)) = catalogue.entries_of(volume, &directory) else { continue };
+            let room = DIRECTORIES_MAX.saturating_sub(directories.len());
+            directories.extend(more.into_iter().take(room).map(|path| (volume, path)));
+            titles.extend(found.into_iter().map(|path| (volume, path)));
+            // A library that is larger than what can be remembered is looked at as it is listed.
+            if survey.lock().order.len() >= TITLES_MAX {
+                (directories, titles) = (Vec::new(), Vec::new());
+            }
+        } else {
+            drop(catalogue);
+            survey.wait();
+        }
+    }
+}
+
+/// Whether a name is one of a video or of sound.
+fn is_media(name: &str) -> bool {
+    let media_type = media_type::of(name);
+    media_type.starts_with("video/") || media_type.starts_with("audio/")
+}
+
+fn joined(directory: &str, name: &str) -> String {
+    match directory.trim_matches('/') {
+        "" => name.to_owned(),
+        directory => format!("{directory}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{CatalogueRules, EntryKind, Found};
+    use tactus_core::path::RequestPath;
+    use tactus_core::units::{Nanos, SECOND};
+
+    fn listed(catalogue: &Arc<Catalogue>, path: &str) -> Vec<(String, Option<Nanos>)> {
+        let path = RequestPath::parse(path.as_bytes()).unwrap();
+        let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else { panic!() };
+        let listing = catalogue.list_blocking(directory).unwrap();
+        let title = |entry: &crate::catalogue::Entry| match entry.kind {
+            EntryKind::Title { own_rate: Some(_), duration, .. } => duration,
+            _ => None,
+        };
+        listing.entries.iter().map(|entry| (entry.name.clone(), title(entry))).collect()
+    }
+
+    /// Bounded: half a minute, of which it needs milliseconds.
+    fn until(mut done: impl FnMut() -> bool) {
+        for _ in 0..6000 {
+            if done() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("not found in half a minute");
+    }
+
+    #[test]
+    fn n01_rates_and_lengths_are_listed_before_a_title_was_asked_for_and_after_it_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let lasting = |seconds| SECOND.times(seconds);
+        crate::media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(4)).unwrap();
+        crate::media::sample::write_mp4(&dir.path().join("y.mp4"), lasting(8)).unwrap();
+        std::fs::write(dir.path().join("notes.txt"), "none").unwrap();
+        let rules = CatalogueRules { probe: crate::media::probe::probe, ..Default::default() };
+        let catalogue = Arc::new(Catalogue::new(dir.path(), rules).unwrap());
+        catalogue.begin_survey().unwrap();
+        until(|| listed(&catalogue, "/a/b/")[0].1.is_some());
+        until(|| listed(&catalogue, "/").iter().any(|(_, duration)| duration.is_some()));
+        assert!(listed(&catalogue, "/").contains(&("notes.txt".into(), None)));
+        let before = listed(&catalogue, "/a/b/")[0].1;
+        // Another program puts another title there: the next listings have it looked at.
+        crate::media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(12)).unwrap();
+        until(|| listed(&catalogue, "/a/b/")[0].1.is_some_and(|now| Some(now) != before));
+    }
+
+    #[test]
+    fn n01_what_is_remembered_is_bounded() {
+        let survey = Survey::default();
+        let version = |inode| FileVersion {
+            device: 1,
+            inode,
+            len: tactus_core::units::Bytes(1),
+            modified: (0, 0),
+            changed: (0, 0),
+        };
+        for inode in 0..TITLES_MAX as u64 + 10 {
+            survey.learn(version(inode), None);
+            survey.want(0, inode.to_string());
+        }
+        assert_eq!(survey.known(&version(5)), None);
+        assert_eq!(survey.known(&version(TITLES_MAX as u64)), Some(None));
+        let inner = survey.lock();
+        assert_eq!((inner.facts.len(), inner.wanted.len()), (TITLES_MAX, WANTED_MAX));
+    }
+}

@@ -1,0 +1,104 @@
+//! The page of the demo in a real browser: Chromium.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::server::{Said, Server, directory, program, text};
+
+/// The demo, with its address and its token.
+fn demo() -> (Server, String, String) {
+    let dir = directory();
+    let titles = dir.path().join("titles");
+    let args = [
+        "demo",
+        "--dir",
+        text(&titles),
+        "--http",
+        "127.0.0.1:0",
+        "--rtsp",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--uploads",
+    ];
+    let server = Server::start(dir, &args, "Ctrl-C");
+    let link = server.said.iter().find_map(|line| line.trim().split_once("#token="));
+    let (page, token) = link.expect("the page is named with the token");
+    let (page, token) = (page.to_owned(), token.to_owned());
+    (server, page, token)
+}
+
+/// What the driver has told, by name.
+fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
+    let driver = target.join("tools/clients/browse.mjs");
+    assert!(driver.is_file(), "{} is missing: cargo xtask setup", driver.display());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs = std::env::split_paths(&path).map(|dir| dir.join("chromium"));
+    let chromium = dirs.find(|file| file.is_file());
+    let chromium = chromium.expect("chromium is missing: cargo xtask setup");
+    let file = server.file("to-drop.bin", &[7; 300_000]);
+    let mut node = program("node");
+    node.args([text(&driver), text(&chromium), page, token, text(&file)]);
+    // Where to, when the picture in the README is to be made anew.
+    node.args(std::env::var("TACTUS_SCREENSHOT").ok());
+    let said = Said::of(&mut node);
+    assert_eq!(said.code, 0, "{said:?}");
+    // A 404 is what was asked for; browsers complain all the same.
+    let complaints: Vec<_> = said.err.lines().filter(|line| !line.contains("404")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let pair = |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into()));
+    said.out.lines().filter_map(pair).collect()
+}
+
+#[test]
+fn n02_w09_the_page_sorts_filters_takes_dropped_files_and_plays_mp4_and_ts() {
+    let (server, page, token) = demo();
+    let told = browse(&server, &page, &token);
+    let is = |name: &str, value: &str| {
+        assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}: {told:?}");
+    };
+    is("address", "clean");
+    is("rates", "all");
+    is("listed", "tactus-demo.mp4 tactus-demo.ts");
+    is("by size", "tactus-demo.ts tactus-demo.mp4");
+    is("by size, smallest first", "tactus-demo.mp4 tactus-demo.ts");
+    is("sorted", "ascending");
+    is("filtered", "tactus-demo.mp4");
+    is("count", "1 of 2");
+    is("after the drop", "dropped & <b>.bin tactus-demo.mp4 tactus-demo.ts");
+    is("kept", "true");
+    is("watched tactus-demo.mp4", "640x360");
+    is("watched tactus-demo.ts", "1280x720");
+    is("list", "tactus-demo.m3u");
+    is("closed", "true");
+    is("back", "/");
+    assert!(
+        told["title"].ends_with("Tactus") && told["title"].starts_with("127.0.0.1"),
+        "{told:?}"
+    );
+    assert!(told["nothing"].starts_with("404 Not found"), "{told:?}");
+    assert!(server.stored("dropped & <b>.bin").is_some_and(|stored| stored == [7; 300_000]));
+}
+
+#[test]
+fn n01_the_demo_shows_all_that_it_has_and_takes_its_addresses() {
+    let (server, page, token) = demo();
+    let said = server.said.join("\n");
+    for word in ["tactus-demo.mp4", "ffplay rtsp://127.0.0.1:", "/metrics", "curl", "vlc"] {
+        assert!(said.contains(word), "{word} is not in {said}");
+    }
+    assert!(page.starts_with("http://127.0.0.1:") && token.len() >= 32);
+    let log = std::fs::read_to_string(server.dir.path().join("log")).expect("a log");
+    assert!(log.contains("Laying down"), "{log}");
+    assert!(!log.contains(&token));
+    // Rates and lengths are there before anybody has played anything.
+    for _ in 0..2000 {
+        let html = server.ask("/", "Accept: text/html\r\n");
+        if html.contains("Mbit/s<td data-v=600000>10:00") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("no rate after ten seconds: {}", server.ask("/", ""));
+}
