@@ -78,7 +78,7 @@ impl Demo {
         let rtsp = self.rtsp.unwrap_or_else(|| TcpListener::bind(RTSP).is_ok().then_some(RTSP));
         config.rtsp.addresses = rtsp.into_iter().collect();
         if let Some(admin) = self.admin {
-            config.admin = admin;
+            config.admin.address = admin;
         }
         let token = match self.uploads.as_str() {
             "yes" => {

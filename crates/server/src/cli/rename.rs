@@ -87,7 +87,7 @@ fn make_directories(to: &Url, fields: &[(&str, &str)]) -> Result<bool, ClientErr
     let mut made = false;
     for (at, _) in to.path.match_indices('/').skip(1) {
         let path = to.path[..=at].to_owned();
-        let directory = Url { host: to.host.clone(), port: to.port, path, query: String::new() };
+        let directory = Url { path, query: String::new(), ..to.clone() };
         made |= client::fetch("MKCOL", &directory, fields)?.status == 201;
     }
     Ok(made)

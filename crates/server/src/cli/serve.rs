@@ -83,7 +83,7 @@ impl Serve {
             false => None,
         };
         check::check(&config, file.as_ref())?;
-        run(config, file, |_, _| {
+        run(config, file, |_| {
             if let Some(own) = own {
                 print!("{}", invitation(&own));
             }
