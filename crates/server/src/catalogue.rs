@@ -12,8 +12,10 @@ mod listing;
 mod media_type;
 mod version;
 mod volume;
+pub(crate) mod walk;
 
 mod indexes;
+mod inspection;
 mod survey;
 
 use std::cell::RefCell;
@@ -31,6 +33,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, WallTime};
 use tactus_engine::message::{TitleId, VolumeId};
 use tokio::sync::OnceCell;
 
+use crate::conditions::{Conditions, Kind};
 use crate::media::MediaFacts;
 
 pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
@@ -94,6 +97,8 @@ pub struct CatalogueRules {
     pub sums: SumsLookup,
     /// Memory for the checksums of titles that are remembered; one title's may be more.
     pub sums_max: Bytes,
+    /// Where it is told what cannot be served as it should.
+    pub conditions: Conditions,
 }
 
 /// Checksums of 8 TiB of titles.
@@ -107,6 +112,7 @@ impl Default for CatalogueRules {
             probe: |_, _| None,
             sums: |_, _| Ok(None),
             sums_max: SUMS_MAX,
+            conditions: Conditions::default(),
         }
     }
 }
@@ -202,6 +208,9 @@ pub enum OpenFault {
     /// Nothing that is served has this name.
     #[error("nothing is stored under this name")]
     NotFound,
+    /// It may not be read by the server.
+    #[error("the server may not read this; its log says what")]
+    Denied,
     /// Too many files are open; raise the limit of open files (`ulimit -n`).
     #[error("too many files are open; try again shortly")]
     Busy,
@@ -285,7 +294,7 @@ impl Catalogue {
             Err(fault @ volume::Fault::NotServed) => {
                 return self.grown(path, index, name, coming).ok_or(fault.into());
             }
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(self.told(path, fault)),
         };
         match self.known(path, index, opened)? {
             Sighted::Known(found) => Ok(found),
@@ -309,7 +318,7 @@ impl Catalogue {
             Err(fault @ volume::Fault::NotServed) => {
                 return self.grown(path, index, name, coming).ok_or(fault.into());
             }
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(self.told(path, fault)),
         };
         match self.known(path, index, opened)? {
             Sighted::Known(found) => Ok(found),
@@ -439,7 +448,7 @@ impl Catalogue {
                 };
                 Ok(Sight { own, below: None })
             }
-            Err(fault) => Err(fault.into()),
+            Err(fault) => Err(self.told(path, fault)),
         }
     }
 
@@ -614,6 +623,73 @@ impl Catalogue {
         }))
     }
 
+    /// What is not as it should be.
+    pub fn conditions(&self) -> &Conditions {
+        &self.rules.conditions
+    }
+
+    /// Looks over a whole volume for what cannot be served as it lies there. May block, for long; ends early
+    /// when it is told to `stop`.
+    pub fn inspect(&self, volume: usize, stop: impl Fn() -> bool) {
+        let Some(volume) = self.volumes.get(volume) else { return };
+        inspection::inspect(volume.root(), &volume.shown_mount(), &self.rules.conditions, stop);
+    }
+
+    /// Opens a volume's directory anew, where something else than before is mounted, and `may` be served;
+    /// whether it was so. May block.
+    ///
+    /// # Errors
+    /// When nothing can be opened there.
+    pub fn reopen(&self, volume: usize, may: impl FnOnce() -> bool) -> io::Result<bool> {
+        self.volumes.get(volume).map_or(Ok(false), |volume| volume.reopen(may))
+    }
+
+    /// What a failed opening of `path` means; one that may not be read is told once.
+    fn told(&self, path: &RequestPath, fault: volume::Fault) -> OpenFault {
+        if fault == volume::Fault::Denied {
+            let text = "the server may not read it: give it the right to read the file and to enter its \
+                        directories";
+            self.rules.conditions.raise(Kind::Unreadable, &format!("/{}", path.name()), text);
+        }
+        fault.into()
+    }
+
+    /// A title without bytes is told by its path.
+    fn tell_empty(&self, volume: usize, file: &OwnedFd) {
+        let volume = &self.volumes[volume];
+        let (path, root) = (path_of(file), path_of_fd(volume.root()));
+        if let Ok(name) = path.strip_prefix(root) {
+            let subject = format!("{}{}", volume.shown_mount(), name.display());
+            let text = "the title has no bytes: store it again, or delete it";
+            self.rules.conditions.raise(Kind::Empty, &subject, text);
+        }
+    }
+
+    /// Ends what was told of single titles and does not hold any more. May block.
+    pub fn recheck(&self) {
+        for condition in self.rules.conditions.all() {
+            let kind = condition.kind;
+            let is_title = !condition.subject.ends_with('/');
+            if !is_title || !matches!(kind, Kind::Unreadable | Kind::Empty) {
+                continue;
+            }
+            let name = condition.subject.trim_start_matches('/');
+            let within = |(index, volume): (usize, &Volume)| {
+                Some((index, path_below(name, &volume.mount)?.to_owned()))
+            };
+            let all = self.volumes.iter().enumerate().filter_map(within);
+            let Some((index, rest)) = all.min_by_key(|(_, rest)| rest.len()) else { continue };
+            let stands = match self.volumes[index].open_beneath(&rest, Wait::AsNeeded) {
+                Ok(Opened::File { version, .. }) => kind == Kind::Empty && version.len == Bytes(0),
+                Err(fault) => kind == Kind::Unreadable && fault == volume::Fault::Denied,
+                Ok(Opened::Directory { .. }) => false,
+            };
+            if !stands {
+                self.rules.conditions.clear(kind, &condition.subject);
+            }
+        }
+    }
+
     /// A number that no other title has.
     fn number(&self) -> TitleId {
         TitleId(self.next_title.fetch_add(1, Ordering::Relaxed))
@@ -622,6 +698,9 @@ impl Catalogue {
     /// Finds out what is not known about a title yet; may block.
     fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
         let NewTitle { file, version, volume, media_type } = new;
+        if version.len == Bytes(0) {
+            self.tell_empty(volume, &file);
+        }
         let sums = (self.rules.sums)(self.volumes[volume].root().as_fd(), file.as_fd());
         let sums = match sums {
             Ok(sums) => sums,
@@ -698,6 +777,7 @@ impl From<volume::Fault> for OpenFault {
     fn from(fault: volume::Fault) -> Self {
         match fault {
             volume::Fault::NotServed => Self::NotFound,
+            volume::Fault::Denied => Self::Denied,
             volume::Fault::WouldWait | volume::Fault::OutOfHandles => Self::Busy,
             volume::Fault::Failed(errno) => Self::Failed(errno.raw_os_error()),
         }

@@ -3,6 +3,7 @@
 //! Promise: every error says what to do, and the exit code says of which kind it was. Each command
 //! has its own file; this one only parses and dispatches.
 
+mod adopt;
 mod api;
 mod channel;
 mod check;
@@ -23,9 +24,11 @@ mod record;
 mod reload;
 mod rename;
 mod serve;
+mod state;
 mod token;
 mod tries;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -73,6 +76,7 @@ enum Command {
     Rm(rename::Rm),
     Mv(rename::Mv),
     Verify(verify::Verify),
+    Adopt(adopt::Adopt),
     Probe(probe::Probe),
     Index(probe::MakeIndex),
     Doctor(doctor::Doctor),
@@ -167,6 +171,7 @@ pub fn main() -> ExitCode {
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Adopt(adopt) => adopt.run(),
         Command::Probe(probe) => probe.run(),
         Command::Index(index) => index.run(),
         Command::Doctor(doctor) => doctor.run(),

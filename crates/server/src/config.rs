@@ -104,6 +104,8 @@ pub struct Config {
     pub channels: Vec<Channel>,
     /// Titles that are asked for by RTSP.
     pub rtsp: Rtsp,
+    /// Where the host remembers what must outlast the server, which no file says; none: nowhere.
+    pub state: Option<PathBuf>,
 }
 
 /// Listening, and the limits of requests.

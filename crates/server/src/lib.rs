@@ -6,6 +6,8 @@
 
 mod calendar;
 
+pub mod conditions;
+
 pub mod config;
 pub mod media;
 

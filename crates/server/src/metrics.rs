@@ -23,6 +23,7 @@ use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::classes::Classes;
+use crate::conditions::{Condition, Severity};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, PacketFacts, Pulse, Stalls, VolumeFacts};
@@ -296,7 +297,10 @@ impl Sources {
     /// What is not as it should be: what the host refused at the start, and what happened lately.
     fn degraded(&self) -> Vec<String> {
         let lately = self.stalls.degraded(clock::now());
-        self.degraded.iter().cloned().chain(lately).collect()
+        let grave = |one: &Condition| one.severity > Severity::Notice;
+        let conditions = self.catalogue.conditions().all().into_iter().filter(grave);
+        let conditions = conditions.map(|one| format!("{}: {}", one.subject, one.message));
+        self.degraded.iter().cloned().chain(lately).chain(conditions).collect()
     }
 
     /// Sends into connections that were not on time: no data was there, or the core stood still.

@@ -9,6 +9,7 @@ mod change;
 mod fault;
 mod feed;
 mod id;
+mod identity;
 mod joint;
 mod journal;
 mod ledger;
@@ -38,6 +39,7 @@ use tokio::task::JoinHandle;
 pub use change::Renamed;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
+pub use identity::{Identity, Lost, Remembered};
 pub use ledger::{Account, Held, Limits, Principal, Purpose};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
 pub use names::{Over, Precondition};
@@ -196,6 +198,20 @@ impl Store {
     #[must_use]
     pub fn broken(&self) -> Option<&str> {
         self.inner.broken.get().map(String::as_str)
+    }
+
+    /// What of the volume could not be counted: uploads with a quota are refused; nothing while all is known.
+    #[must_use]
+    pub fn uncounted(&self) -> Option<String> {
+        self.inner.ledger.uncounted().filter(|_| self.limits().counts_stored())
+    }
+
+    /// From now on nothing is written any more, for this reason; the disk has not failed.
+    pub fn refuse(&self, why: &str) {
+        // Only the first reason is told.
+        if self.inner.broken.set(why.to_owned()).is_ok() {
+            tracing::error!("uploads are refused: {why}");
+        }
     }
 
     /// Ends the work in the background and lets the volume go. An upload that is open keeps it:

@@ -9,6 +9,8 @@ mod client;
 mod jumps;
 #[path = "rtsp/reports.rs"]
 mod reports;
+#[path = "rtsp/rights.rs"]
+mod rights;
 #[path = "rtsp/scales.rs"]
 mod scales;
 #[path = "rtsp/two.rs"]

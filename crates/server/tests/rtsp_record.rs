@@ -595,6 +595,25 @@ fn s17_who_may_not_record_is_told_so() {
 }
 
 #[test]
+fn s14_who_may_record_below_a_path_records_nowhere_else() {
+    let stage = Stage::new(
+        "[rtsp]\nrecorders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
+         password_file = \"password\"\nrecords = true\npaths = [\"/live/\"]\n",
+    );
+    let film = stage.film().display().to_string();
+    for (path, may) in [("a.ts", false), ("livestream/a.ts", false), ("live/a.ts", true)] {
+        let url = format!("rtsp://anna:correct-horse@{}/{path}", stage.address);
+        let words =
+            ["-v", "error", "-re", "-t", "1", "-i", &film, "-c", "copy", "-f", "rtsp", &url];
+        let out = run("ffmpeg", "ffmpeg", &words);
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.success(), may, "{path}: {told}");
+        assert!(may || told.contains("403"), "{told}");
+        assert_eq!(stage.file(path).exists(), may, "{path}");
+    }
+}
+
+#[test]
 fn a_record_that_is_refused_has_begun_nothing() {
     let stage = Stage::new(ANYONE);
     let files = || {

@@ -5,9 +5,9 @@
 //! a FIFO or a device is opened without waiting, recognised and closed.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -34,7 +34,10 @@ pub(super) struct Volume {
     pub(super) id: VolumeId,
     /// Where it appears, without outer slashes; empty for the top.
     pub(super) mount: String,
-    root: OwnedFd,
+    /// Its directory on the host.
+    path: PathBuf,
+    /// That directory, open; another one when something else has been mounted there.
+    root: RwLock<Arc<OwnedFd>>,
     /// For looking up names.
     pub(super) lookups: Turns,
     /// For finding rates. A probe reads the disk beside the plan, so few may run.
@@ -94,6 +97,8 @@ pub(super) enum Opened {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     NotServed,
+    /// It is there, and may not be read.
+    Denied,
     /// The names are not in memory; ask again on a thread that may wait.
     WouldWait,
     OutOfHandles,
@@ -102,12 +107,13 @@ pub(super) enum Fault {
 
 impl Volume {
     pub(super) fn open(id: VolumeId, mount: &str, root: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+        let path = root.to_owned();
+        let root = open_root(&path)?;
         Ok(Self {
             id,
             mount: mount.to_owned(),
-            root,
+            path,
+            root: RwLock::new(Arc::new(root)),
             lookups: Turns::new(LOOKUPS_AT_ONCE),
             probes: Turns::new(PROBES_AT_ONCE),
             listings: Turns::new(LISTINGS_AT_ONCE),
@@ -120,8 +126,24 @@ impl Volume {
         rest.split('/').next().filter(|name| !name.is_empty())
     }
 
-    pub(super) fn root(&self) -> impl AsFd {
-        self.root.as_fd()
+    /// Where its files appear: `/`, or `/name/`.
+    pub(super) fn shown_mount(&self) -> String {
+        if self.mount.is_empty() { "/".to_owned() } else { format!("/{}/", self.mount) }
+    }
+
+    pub(super) fn root(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.root.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Opens the directory anew, when `may` says so of another one than before; whether it was another.
+    pub(super) fn reopen(&self, may: impl FnOnce() -> bool) -> io::Result<bool> {
+        let (old, new) = (rustix::fs::fstat(self.root())?, open_root(&self.path)?);
+        let now = rustix::fs::fstat(&new)?;
+        if (old.st_dev, old.st_ino) == (now.st_dev, now.st_ino) || !may() {
+            return Ok(false);
+        }
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        Ok(true)
     }
 
     /// Opens `name`, a checked path relative to the root; the root itself when it is empty.
@@ -149,8 +171,9 @@ impl Volume {
             Wait::AsNeeded => beneath,
         };
         let path = if name.is_empty() { "." } else { name };
+        let root = self.root();
         for _ in 0..TRIES_MAX {
-            match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+            match rustix::fs::openat2(&*root, path, flags, Mode::empty(), resolve) {
                 Ok(handle) => return Ok(handle),
                 Err(Errno::AGAIN) if wait == Wait::Never => return Err(Fault::WouldWait),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -159,6 +182,11 @@ impl Volume {
         }
         Err(Fault::Failed(Errno::AGAIN))
     }
+}
+
+fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
 /// Sets the handle to direct reads where its file system takes them, and tells whether it does. In
@@ -180,16 +208,14 @@ pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What a failed opening means to a client: only a lack of handles and a failing file system are
-/// told apart from "not there", so that an answer tells nothing about what lies outside.
+/// What a failed opening means to a client: what may not be read, a lack of handles and a failing file
+/// system are told apart from "not there"; of what lies outside an answer tells nothing.
 fn fault(errno: Errno) -> Fault {
     match errno {
         Errno::NOENT
         | Errno::NOTDIR
         | Errno::LOOP
         | Errno::XDEV
-        | Errno::ACCESS
-        | Errno::PERM
         | Errno::NXIO
         | Errno::NODEV
         | Errno::NAMETOOLONG
@@ -198,6 +224,7 @@ fn fault(errno: Errno) -> Fault {
         | Errno::OPNOTSUPP
         | Errno::BUSY
         | Errno::TXTBSY => Fault::NotServed,
+        Errno::ACCESS | Errno::PERM => Fault::Denied,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => Fault::OutOfHandles,
         errno => Fault::Failed(errno),
     }

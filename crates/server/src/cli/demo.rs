@@ -83,8 +83,8 @@ impl Demo {
         let token = match self.uploads.as_str() {
             "yes" => {
                 let own = serve::allow_uploads(&mut config)?;
-                let token = http::token_in(&own.file)?;
-                Some(String::from_utf8_lossy(&token).into_owned())
+                let token = own.map(|own| http::token_in(&own.file)).transpose()?;
+                token.map(|token| String::from_utf8_lossy(&token).into_owned())
             }
             _ => None,
         };

@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::check::not_bound;
+use super::watch::Watch;
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
@@ -198,6 +199,7 @@ impl House {
         let broker = self.engine.broker.clone();
         let reloading =
             self.reload.map(|(reload, hangups)| tokio::spawn(read_again(reload, hangups)));
+        let watch = Watch::begin(&self.config, &self.catalogue, self.uploads.as_ref());
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
             catalogue: self.catalogue,
@@ -247,6 +249,7 @@ impl House {
             rtsp.close().await;
         }
         forgetting.abort();
+        watch.end().await;
         drop((public, admin));
         if let Some(recordings) = recordings {
             recordings.close().await;

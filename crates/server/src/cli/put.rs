@@ -17,11 +17,11 @@ use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 use tactus_core::units::{Bytes, Nanos};
 
-use super::Failure;
 use super::client::{self, ClientError, Response, Sent, Url, escaped};
 use super::progress::{meter, rate_of, style};
 use super::token::Credentials;
 use super::tries::{Stopped, Tries, may_pass, retry_after};
+use super::{Failure, state};
 use crate::config::units;
 use tree::Plan;
 
@@ -291,7 +291,9 @@ impl Memory {
             name.update(part);
         }
         let name = data_encoding::HEXLOWER.encode(&name.finalize()[..16]);
-        Self { file: state_dir().map(|dir| dir.join(name)) }
+        Self {
+            file: state::directory().map(|state| state.join("uploads")).map(|dir| dir.join(name)),
+        }
     }
 
     fn recall(&self) -> Option<String> {
@@ -317,12 +319,4 @@ impl Memory {
             drop(std::fs::remove_file(file));
         }
     }
-}
-
-/// The user's own state directory (XDG Base Directory Specification 0.8).
-fn state_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state =
-        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(state.join("tactus/uploads"))
 }

@@ -13,10 +13,11 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
-use super::{Failure, check, token};
+use super::{Failure, check, state, token};
 use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 use crate::http;
+use crate::store::Remembered;
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
@@ -78,8 +79,9 @@ impl Serve {
             println!("the configuration is right");
             return Ok(());
         }
+        config.state = state::directory();
         let own = match self.uploads {
-            true => Some(allow_uploads(&mut config)?),
+            true => allow_uploads(&mut config)?,
             false => None,
         };
         check::check(&config, file.as_ref())?;
@@ -135,7 +137,16 @@ fn admin(text: &str) -> Result<AdminAddress, String> {
 }
 
 /// Lets the one who knows the first volume's own token put titles there.
-pub(super) fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> {
+pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, Failure> {
+    for volume in &mut config.volumes {
+        volume.uploads = true;
+    }
+    // In the place of the volume that belongs there nothing is made, a token neither.
+    let known = config.state.as_deref().map(Remembered::within);
+    if let Some(Err(lost)) = known.map(|known| known.check(&first(config).path)) {
+        eprintln!("tactus: {lost}");
+        return Ok(None);
+    }
     let own =
         token::own(&first(config).path).map_err(|error| Failure::usage(format!("{error:#}")))?;
     let name = OWN_PRINCIPAL.to_owned();
@@ -144,12 +155,9 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<token::Own, Failure> 
             format!("the configuration has a principal {name:?}, which is --uploads' own");
         return Err(Failure::usage(message));
     }
-    for volume in &mut config.volumes {
-        volume.uploads = true;
-    }
     let token = Token::File(own.file.clone());
     config.upload.principals.push(Principal { name, token, quota: None, rights: Rights::all() });
-    Ok(own)
+    Ok(Some(own))
 }
 
 fn first(config: &Config) -> &Volume {

@@ -76,6 +76,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         channels,
         rtsp,
         volumes,
+        state: None,
     })
 }
 

@@ -93,6 +93,7 @@ const DOWN_FOR: &str = "5";
 pub(super) fn not_served(fault: OpenFault) -> Response {
     match fault {
         OpenFault::NotFound => Response::text(404, fault.to_string()),
+        OpenFault::Denied => Response::text(403, fault.to_string()),
         OpenFault::Busy => Response::text(503, fault.to_string()).with("Retry-After", "1"),
         OpenFault::Failed(_) | OpenFault::Damaged(_) => Response::text(500, fault.to_string()),
     }

@@ -3,6 +3,7 @@
 //! Promise: without a known token nothing is changed and nothing is said about what is there; a page
 //! of another site cannot use a browser's password for it. It changes nothing itself.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ use crate::engine::Pulse;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
 use crate::store::{
-    ChangeError, Limits, Medium, NameFault, OpenError, Precondition, Principal, ResumeError, Store,
-    StoreOptions, UploadError,
+    ChangeError, Identity, Limits, Medium, NameFault, OpenError, Precondition, Principal,
+    Remembered, ResumeError, Store, StoreOptions, UploadError,
 };
 
 /// Uploads of a site.
@@ -40,8 +41,8 @@ pub struct Uploads {
     readers: Readers,
     /// The volumes, by their numbers; none where nothing is taken.
     pub volumes: Arc<[Option<Store>]>,
-    /// Which of the others take none only because something has failed there.
-    unchecked: Arc<[bool]>,
+    /// Why others take none though they are to.
+    closed: Arc<[Option<Closed>]>,
     /// The largest title, in bytes.
     pub object_max: u64,
     /// Which volumes' disks answer.
@@ -54,6 +55,45 @@ pub struct Uploads {
     pub classes: Option<Classes>,
     /// Reads the configuration again, where there is a file.
     pub reload: Option<Reload>,
+}
+
+/// Why a volume takes no uploads though it is to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Closed {
+    /// Something has failed there and has not been checked since, or it is read-only.
+    Failed(String),
+    /// It is not the volume that belongs there.
+    Lost(String),
+}
+
+impl Closed {
+    /// For the operator.
+    fn why(&self) -> &str {
+        let (Self::Failed(why) | Self::Lost(why)) = self;
+        why
+    }
+
+    /// For clients, who need not know directories of the host.
+    fn told(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => {
+                "something has failed on this volume, and nobody has checked it since; see the log"
+            }
+            Self::Lost(_) => "the disk of this volume is not there; see the log",
+        }
+    }
+}
+
+/// Remembers which volume is at `root`, so that another one in its place is noticed.
+fn remember(known: &Remembered, root: &Path) {
+    let remembered = Identity::made(root).and_then(|own| known.remember(root, own));
+    if let Err(error) = remembered {
+        let root = root.display();
+        tracing::warn!(
+            "which volume is at {root} cannot be remembered: {error}; if its disk is not mounted at the next \
+             start, uploads go to the disk below it; set XDG_STATE_HOME, or StateDirectory= in the unit"
+        );
+    }
 }
 
 /// A place for a title, or for a directory.
@@ -118,22 +158,32 @@ impl Uploads {
             ..StoreOptions::default()
         };
         let mut volumes = Vec::with_capacity(config.volumes.len());
-        let mut unchecked = vec![false; config.volumes.len()];
+        let mut closed = vec![None; config.volumes.len()];
+        let known = config.state.as_deref().map(Remembered::within);
         for (volume, medium) in config.volumes.iter().zip(media) {
             let Some(medium) = medium else {
                 volumes.push(None);
                 continue;
             };
+            if let Some(Err(lost)) = known.as_ref().map(|known| known.check(&volume.path)) {
+                tracing::error!("{lost}");
+                closed[volumes.len()] = Some(Closed::Lost(lost.to_string()));
+                volumes.push(None);
+                continue;
+            }
             let opening = Store::open(&volume.path, Arc::clone(medium), options.clone());
             match opening.await {
                 Ok((store, opened)) => {
                     tracing::info!("{} takes uploads: {opened}", volume.path.display());
+                    if let Some(known) = &known {
+                        remember(known, &volume.path);
+                    }
                     volumes.push(Some(store));
                 }
                 // Its titles are served all the same.
                 Err(error @ (OpenError::Unchecked(_) | OpenError::ReadOnly(_))) => {
                     tracing::error!("{error}");
-                    unchecked[volumes.len()] = true;
+                    closed[volumes.len()] = Some(Closed::Failed(error.to_string()));
                     volumes.push(None);
                 }
                 Err(error) => return Err(error.into()),
@@ -143,7 +193,7 @@ impl Uploads {
             principals,
             readers: config.http.readers,
             volumes: volumes.into(),
-            unchecked: unchecked.into(),
+            closed: closed.into(),
             object_max: upload.object_max.0,
             pulse: Pulse::default(),
             recordings: None,
@@ -162,20 +212,24 @@ impl Uploads {
     #[must_use]
     pub fn may_anybody(&self) -> bool {
         let is_somewhere =
-            self.volumes.iter().any(Option::is_some) || self.unchecked.contains(&true);
+            self.volumes.iter().any(Option::is_some) || self.closed.iter().any(Option::is_some);
         is_somewhere && !self.principals.is_empty()
     }
 
     /// Why a volume that is to take uploads takes none; nothing while all is well.
     #[must_use]
     pub fn trouble(&self, index: usize) -> Option<String> {
-        if self.unchecked.get(index) == Some(&true) {
-            return Some(
-                "nobody has checked it since a write or flush failed, or it is read-only".into(),
-            );
+        if let Some(Some(closed)) = self.closed.get(index) {
+            return Some(closed.why().to_owned());
         }
         let store = self.volumes.get(index)?.as_ref()?;
         store.broken().map(str::to_owned)
+    }
+
+    /// Whether a volume takes none because it was not the one that belongs there.
+    #[must_use]
+    pub fn is_lost(&self, index: usize) -> bool {
+        matches!(self.closed.get(index), Some(Some(Closed::Lost(_))))
     }
 
     /// Lets the volumes go, when nobody can change anything any more.
@@ -269,10 +323,9 @@ impl Uploads {
         })?;
         self.if_down(catalogue, volume)?;
         let at = usize::from(volume.0);
-        if self.unchecked.get(at) == Some(&true) {
-            let text =
-                "something has failed on this volume, and nobody has checked it since; see the log";
-            return Err(Response::text(503, text).with("Retry-After", "60").into());
+        if let Some(Some(closed)) = self.closed.get(at) {
+            let response = Response::text(503, closed.told());
+            return Err(response.with("Retry-After", "60").into());
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
         let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
@@ -348,7 +401,9 @@ pub(super) fn not_stored(error: &UploadError) -> Response {
         UploadError::Incomplete { .. } => Response::text(400, text),
         UploadError::NoSpace => Response::text(507, text),
         UploadError::TooMany(_) => Response::text(429, text).with("Retry-After", "60"),
-        UploadError::ReadOnly(_) => Response::text(503, text).with("Retry-After", "60"),
+        UploadError::ReadOnly(_) | UploadError::Uncounted(_) => {
+            Response::text(503, text).with("Retry-After", "60")
+        }
         UploadError::Io(_) => Response::text(500, text),
     }
 }

@@ -19,6 +19,7 @@ use tactus_sys::probe;
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::classes;
+use crate::conditions::Condition;
 use crate::config::units::exact;
 use crate::engine::{Stall, StallSummary, Standing};
 use crate::recording::{Figures, LossKind, Recorder};
@@ -29,6 +30,8 @@ pub(super) struct Status {
     uptime_seconds: u64,
     /// What the host refused, with what it costs, and stalls of the last ten minutes; empty when all is as it should be.
     degraded: Vec<String>,
+    /// What of the titles and volumes is not as it should be, the gravest first.
+    conditions: Vec<Condition>,
     /// Times in which a real-time core did not run though work was due.
     stalls: AllStalls,
     placement: Vec<Core>,
@@ -280,6 +283,7 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: sources.started.elapsed().as_secs(),
             degraded: sources.degraded(),
+            conditions: sources.catalogue.conditions().all(),
             stalls: stalls(sources),
             placement: sources.placement.iter().map(core).collect(),
             volumes: (0..)

@@ -332,6 +332,7 @@ fn later(text: &str) -> Reply {
 pub(super) fn fault(fault: OpenFault) -> Reply {
     match fault {
         OpenFault::NotFound => Reply::said(Status::NOT_FOUND, &fault.to_string()),
+        OpenFault::Denied => Reply::said(Status::FORBIDDEN, &fault.to_string()),
         OpenFault::Busy => later(&fault.to_string()),
         OpenFault::Failed(_) | OpenFault::Damaged(_) => {
             Reply::said(Status::INTERNAL, &fault.to_string())

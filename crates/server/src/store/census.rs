@@ -1,16 +1,18 @@
 //! Counts what is stored: for the quotas, and to find checksums that belong to no title.
 //!
-//! Promise: no checksums of a title are lost, whatever is renamed meanwhile: what seems to belong to
+//! Promise: what cannot be counted is never taken for nothing: no quota is held against a count with a hole
+//! in it. No checksums of a title are lost, whatever is renamed meanwhile: what seems to belong to
 //! nobody is only put aside, where its title still finds it, and goes when the next census has not
 //! found a title either.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
@@ -20,12 +22,17 @@ use super::medium::blocking;
 use super::names::{self, Names, list, open_beneath};
 use super::sums::{ASIDE, Mark, place_of};
 use crate::catalogue::is_reserved;
+use crate::catalogue::walk::{self, Ended, Place, Visitor};
 
 /// What lies on the disk.
 #[derive(Default, Debug)]
 pub(super) struct Census {
     /// Bytes by owner.
     pub(super) stored: HashMap<Option<Principal>, u64>,
+    /// Bytes of titles that cannot be read, so that nobody knows whose they are.
+    pub(super) unowned: u64,
+    /// What could not be looked into, the first of it: nobody knows how much lies there.
+    pub(super) uncounted: Option<String>,
     /// Checksums that some file names.
     named: HashSet<StoreId>,
 }
@@ -41,29 +48,42 @@ pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch:
         let pace = if hurry { Duration::ZERO } else { PACE };
         Census::walk(&walked.root, pace, || stop.is_closed())
     });
-    match census.await {
-        Ok(Some(census)) => {
-            for (owner, bytes) in &census.stored {
-                ledger.add_stored(owner.as_ref(), *bytes);
-            }
-            counted.send_replace(true);
-            match blocking(move || census.put_aside(&names, begun)).await {
-                Ok(0) => {}
-                Ok(count) => tracing::info!(count, "checksums without a title were put aside"),
-                Err(error) => tracing::warn!(%error, "checksums cannot be looked through"),
-            }
-        }
-        Ok(None) => {}
+    let census = match census.await {
+        Ok(Some(census)) => census,
+        Ok(None) => return,
         Err(error) => {
-            tracing::error!(%error, "what is stored cannot be counted: quotas count from now on");
-            counted.send_replace(true);
+            tracing::error!(%error, "what is stored cannot be counted");
+            Census { uncounted: Some("/".to_owned()), ..Census::default() }
         }
+    };
+    for (owner, bytes) in &census.stored {
+        ledger.add_stored(owner.as_ref(), *bytes);
+    }
+    ledger.add_unowned(census.unowned);
+    if let Some(place) = &census.uncounted {
+        let quotas = if hurry { "; uploads with a quota are refused" } else { "" };
+        tracing::error!("{place} cannot be counted{quotas}: let the server read it, and restart");
+        ledger.cannot_count(place.clone());
+    }
+    let is_whole = census.is_whole();
+    counted.send_replace(true);
+    if !is_whole {
+        // A title that nobody could look at may name any of the checksums.
+        return;
+    }
+    match blocking(move || census.put_aside(&names, begun)).await {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "checksums without a title were put aside"),
+        Err(error) => tracing::warn!(%error, "checksums cannot be looked through"),
     }
 }
 
 /// A rest after each directory entries' batch: a thousand titles a second.
 const PACE: Duration = Duration::from_millis(16);
 const BATCH: usize = 16;
+
+/// So often is a walk begun anew whose directories were moved meanwhile, by other programs.
+const WALKS_MAX: usize = 3;
 
 impl Census {
     /// Looks at every file of the volume; none when it is told to stop.
@@ -72,62 +92,93 @@ impl Census {
         pace: Duration,
         stop: impl Fn() -> bool,
     ) -> io::Result<Option<Self>> {
-        let mut census = Self::default();
-        let mut directories = vec![String::new()];
-        let mut seen = 0_usize;
-        while let Some(path) = directories.pop() {
-            let directory = match open_beneath(root, &path, OFlags::RDONLY | OFlags::DIRECTORY) {
-                Ok(directory) => directory,
-                // Removed, replaced by a link, or another file system's.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            for entry in Dir::read_from(&directory)? {
-                let entry = entry?;
-                let Ok(name) = entry.file_name().to_str() else { continue };
-                if name == "." || name == ".." || is_reserved(name) {
-                    continue;
-                }
-                seen += 1;
-                if seen.is_multiple_of(BATCH) {
-                    std::thread::sleep(pace);
-                    if stop() {
-                        return Ok(None);
-                    }
-                }
-                match census.look(&directory, name)? {
-                    FileType::Directory if path.is_empty() => directories.push(name.to_owned()),
-                    FileType::Directory => directories.push(format!("{path}/{name}")),
-                    _ => {}
-                }
+        for _ in 0..WALKS_MAX {
+            let mut walker = Walker { census: Self::default(), pace, stop: &stop, seen: 0 };
+            match walk::walk(root, &mut walker)? {
+                Ended::Whole => return Ok(Some(walker.census)),
+                Ended::Stopped => return Ok(None),
+                Ended::Moved => {}
             }
         }
-        Ok(Some(census))
+        Err(io::Error::other("directories are moved all the time"))
     }
 
-    fn look(&mut self, directory: &OwnedFd, name: &str) -> io::Result<FileType> {
-        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(FileType::Unknown),
-            Err(errno) => return Err(errno.into()),
-        };
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind == FileType::RegularFile {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
-                Ok(file) => file,
-                Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(kind),
-                Err(errno) => return Err(errno.into()),
-            };
+    /// Whether everything has been looked at.
+    fn is_whole(&self) -> bool {
+        self.uncounted.is_none() && self.unowned == 0
+    }
+
+    fn look(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return;
+        }
+        let len = super::len_of(stat).0;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(directory, place.name, flags, Mode::empty());
+        let owner = opened.and_then(|file| {
             if let Ok(Some(mark)) = Mark::read(&file) {
                 self.named.extend(mark.id());
             }
-            let owner = names::owner_of(&file)?;
-            *self.stored.entry(owner).or_default() += super::len_of(&stat).0;
+            names::owner_of(&file)
+        });
+        match owner {
+            Ok(owner) => *self.stored.entry(owner).or_default() += len,
+            // Removed, or replaced by something that is no title.
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {}
+            // Its length is known, its owner is not.
+            Err(_) => self.unowned += len,
         }
-        Ok(kind)
+    }
+}
+
+/// Looks at what the walk finds.
+struct Walker<'a, S> {
+    census: Census,
+    pace: Duration,
+    stop: &'a S,
+    seen: usize,
+}
+
+impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
+    fn passes_over(&mut self, name: &CStr, _: usize) -> bool {
+        name.to_str().is_ok_and(is_reserved)
     }
 
+    fn handle_file(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+        self.census.look(directory, place, stat);
+    }
+
+    fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {}
+
+    fn handle_unreadable(&mut self, place: &Place<'_>, stat: Option<&Stat>, errno: Errno) {
+        if is_of_the_file_system(place, stat) {
+            return;
+        }
+        let path = place.shown();
+        tracing::debug!(path, %errno, "it cannot be counted");
+        self.census.uncounted.get_or_insert(format!("/{path}"));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.seen += 1;
+        if !self.seen.is_multiple_of(BATCH) {
+            return true;
+        }
+        std::thread::sleep(self.pace);
+        !(self.stop)()
+    }
+}
+
+/// Whether it is the directory of root's where the check of a file system leaves what has lost its name: no
+/// title is stored in it, and it is in the top of each volume that is a whole file system.
+fn is_of_the_file_system(place: &Place<'_>, stat: Option<&Stat>) -> bool {
+    let is_roots = stat.is_some_and(|stat| stat.st_uid == 0);
+    let own = rustix::process::geteuid().is_root();
+    let path = [place.above, place.name.to_bytes()].concat();
+    is_roots && !own && matches!(&*path, b"lost+found" | b"lost+found/")
+}
+
+impl Census {
     /// Puts checksums aside that no file names, and removes those that were put aside before.
     fn put_aside(&self, names: &Names, begun: SystemTime) -> io::Result<usize> {
         let sums = names.own.manifests.directory();

@@ -89,6 +89,9 @@ pub enum UploadError {
     /// The quota is used up.
     #[error("the quota has room for {0} bytes more; delete something, or ask for more")]
     QuotaExceeded(u64),
+    /// A part of the volume cannot be counted, so nobody knows what the quota has left.
+    #[error("the quota cannot be held: {0} cannot be counted; let the server read it, and restart")]
+    Uncounted(String),
     /// The disk is full.
     #[error("the disk has no room for this; a reserve stays free")]
     NoSpace,

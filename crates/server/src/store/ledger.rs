@@ -123,6 +123,10 @@ struct Books {
     numbers: u64,
     /// Promised, and not yet taken from the file system.
     unallocated: u64,
+    /// Bytes of titles that some principal has, and nobody knows which.
+    unowned: u64,
+    /// A part of the volume that could not be counted.
+    uncounted: Option<String>,
 }
 
 impl Ledger {
@@ -209,6 +213,23 @@ impl Ledger {
         }
     }
 
+    /// Counts titles whose owners cannot be found out: for a quota they are everybody's.
+    pub(super) fn add_unowned(&self, len: u64) {
+        let mut books = self.books();
+        books.all.stored += len;
+        books.unowned += len;
+    }
+
+    /// What is stored at `place` cannot be counted: no quota can be held any more.
+    pub(super) fn cannot_count(&self, place: String) {
+        self.books().uncounted.get_or_insert(place);
+    }
+
+    /// What could not be counted.
+    pub(super) fn uncounted(&self) -> Option<String> {
+        self.books().uncounted.clone()
+    }
+
     /// Counts a title no more. Other programs may have changed it since it was counted.
     pub(super) fn remove_stored(&self, owner: Option<&Principal>, len: u64) {
         let mut books = self.books();
@@ -283,10 +304,16 @@ impl Claim {
         }
         let more = bytes.saturating_sub(self.reserved);
         let mut books = self.ledger.books();
-        let unallocated = books.unallocated;
+        let (unallocated, unowned) = (books.unallocated, books.unowned);
+        let has_quota = principal_quota.is_some() || volume_quota.is_some();
+        if has_quota && let Some(place) = &books.uncounted {
+            return Err(UploadError::Uncounted(place.clone()));
+        }
         let [all, own] = books.accounts(&self.principal);
-        for (account, quota) in [(&*own, principal_quota), (&*all, volume_quota)] {
-            let used = account.stored.saturating_add(account.reserved);
+        // In the sum of all they are counted already.
+        let owned = [(&*own, unowned, principal_quota), (&*all, 0, volume_quota)];
+        for (account, unowned, quota) in owned {
+            let used = account.stored.saturating_add(account.reserved).saturating_add(unowned);
             if let Some(quota) = quota
                 && used.saturating_add(more) > quota.0
             {

@@ -385,6 +385,9 @@ impl Names {
             return Err(NameFault::NoTitle.into());
         }
         // RFC 4918 section 9.9.4: unlike by an upload, no directory is made.
+        if !is_title {
+            self.check_depth(&old_parent, old_last, from, to)?;
+        }
         let (parent, chain, mut flush) = self.parents(&to.name, Missing::Refuse)?;
         let present = thing_in(&parent, last)?;
         match (over, &present) {

@@ -4,18 +4,21 @@
 //! it lies in the trash, however deep it is and whenever the server ends: no walk has to begin before
 //! the answer, and none has to end.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+use tactus_core::path::{PATH_BYTES_MAX, PathFault};
 
 use super::{
     AnyName, Aside, Chain, Changed, Counted, DIRECTORY_MODE, Discarded, Erased, Missing, Names,
     Precondition, Thing, discarded, failed, open_beneath, path_fault,
 };
-use crate::store::fault::UploadError;
+use crate::catalogue::walk::{self, Place, Visitor};
+use crate::store::fault::{NameFault, UploadError};
 use crate::store::id::StoreId;
 
 /// What one step of taking a directory apart has done.
@@ -27,6 +30,46 @@ pub(in crate::store) struct Dismantled {
     pub(in crate::store) directories: Vec<StoreId>,
     /// Whether it is gone.
     pub(in crate::store) is_gone: bool,
+}
+
+/// The longest path below a directory.
+#[derive(Default)]
+struct Longest {
+    bytes: usize,
+    entries: usize,
+}
+
+/// Entries that are looked at before a move: half a second of work, in which no other name changes. Beyond
+/// them lies a tree so wide that its depth is trusted; what is stored is counted at any depth.
+const LOOKED_AT_MAX: usize = 100_000;
+
+impl Longest {
+    fn see(&mut self, place: &Place<'_>) {
+        self.bytes = self.bytes.max(place.len());
+        self.entries += 1;
+    }
+}
+
+impl Visitor for Longest {
+    fn passes_over(&mut self, _: &CStr, _: usize) -> bool {
+        false
+    }
+
+    fn handle_file(&mut self, _: &OwnedFd, place: &Place<'_>, _: &Stat) {
+        self.see(place);
+    }
+
+    fn handle_directory(&mut self, place: &Place<'_>, _: &Stat) {
+        self.see(place);
+    }
+
+    fn handle_unreadable(&mut self, place: &Place<'_>, _: Option<&Stat>, _: Errno) {
+        self.see(place);
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.entries < LOOKED_AT_MAX
+    }
 }
 
 /// Entries of one step: some tens of milliseconds on a disk with an arm, so that a title that has been
@@ -69,6 +112,32 @@ impl Names {
         let flush = vec![Arc::new(parent)];
         let (replaced, chain) = (Some(replaced), Chain::default());
         Ok(Some(Changed { etag: None, created: false, flush, replaced, chain }))
+    }
+
+    /// Refuses a move that would make a path below the directory longer than any that can be asked for.
+    pub(super) fn check_depth(
+        &self,
+        parent: &OwnedFd,
+        last: &str,
+        from: &AnyName,
+        to: &AnyName,
+    ) -> Result<(), UploadError> {
+        // No path below it is too long now.
+        if to.name.path().len() <= from.name.path().len() {
+            return Ok(());
+        }
+        let directory = open_beneath(parent, last, OFlags::RDONLY | OFlags::DIRECTORY);
+        let directory = match directory {
+            Ok(directory) => directory,
+            Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let mut longest = Longest::default();
+        walk::walk(&directory, &mut longest).map_err(failed)?;
+        match to.name.path().len() + 1 + longest.bytes < PATH_BYTES_MAX {
+            true => Ok(()),
+            false => Err(NameFault::Path(PathFault::TooLong).into()),
+        }
     }
 
     /// Moves what has the name into the trash; none when it has gone.

@@ -1,0 +1,173 @@
+//! What of a volume cannot be served as it lies there: files that may not be read, titles without bytes,
+//! and what is left out.
+//!
+//! Promise: a look over the whole volume changes nothing, is slow enough to be in nobody's way, and
+//! tells how many there are of each with a few examples. It opens no file.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, FileType, Stat};
+use rustix::io::Errno;
+
+use super::volume::is_reserved;
+use super::walk::{self, Place, Visitor};
+use crate::conditions::{Conditions, Kind};
+
+/// Names of each kind that are told.
+const EXAMPLES: usize = 3;
+/// So many entries are looked at without a rest: a small volume is known at once.
+const AT_ONCE: usize = 2_000;
+/// Then a rest after each batch: a thousand entries a second.
+const BATCH: usize = 16;
+const REST: Duration = Duration::from_millis(16);
+
+/// What was found of one kind.
+#[derive(Default, Debug)]
+struct Found {
+    count: u64,
+    examples: Vec<String>,
+}
+
+/// What was found.
+struct Inspection<'a, S> {
+    unreadable: Found,
+    empty: Found,
+    links: Found,
+    elsewhere: Found,
+    mount: &'a str,
+    stop: S,
+    seen: usize,
+}
+
+/// Looks over all that lies below `root`, which is mounted at `mount`, and says in `conditions` what it
+/// found there. May block, for long. It ends early when it is told to `stop`, and then says nothing.
+pub(super) fn inspect(
+    root: impl AsFd,
+    mount: &str,
+    conditions: &Conditions,
+    stop: impl Fn() -> bool,
+) {
+    let mut inspection = Inspection {
+        unreadable: Found::default(),
+        empty: Found::default(),
+        links: Found::default(),
+        elsewhere: Found::default(),
+        mount,
+        stop,
+        seen: 0,
+    };
+    match walk::walk(root, &mut inspection) {
+        Ok(walk::Ended::Whole) => {}
+        Ok(walk::Ended::Stopped | walk::Ended::Moved) => return,
+        Err(errno) => {
+            tracing::debug!(mount, %errno, "the volume cannot be looked over");
+            return;
+        }
+    }
+    let Inspection { unreadable, empty, links, elsewhere, .. } = inspection;
+    let unreadable = unreadable.told(
+        "the server may not read",
+        "give it the right to read these files and to enter their directories",
+    );
+    conditions.set(Kind::Unreadable, mount, unreadable);
+    let empty = empty.told("titles without bytes", "store them again, or delete them");
+    conditions.set(Kind::Empty, mount, empty);
+    let links = links.told("symbolic links are not followed", "mount or move what they lead to");
+    let elsewhere = elsewhere.told("on another file system", "make a [[volume]] of each");
+    let left_out: Vec<_> = [links, elsewhere].into_iter().flatten().collect();
+    conditions.set(Kind::LeftOut, mount, Some(left_out.join("; ")).filter(|text| !text.is_empty()));
+}
+
+impl Found {
+    fn add(&mut self, mount: &str, place: &Place<'_>) {
+        self.count += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(format!("{mount}{}", place.shown()));
+        }
+    }
+
+    fn told(self, what: &str, advice: &str) -> Option<String> {
+        let Self { count, examples } = self;
+        let more = count.saturating_sub(examples.len() as u64);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (count > 0).then(|| format!("{what}: {count} ({}{more}); {advice}", examples.join(", ")))
+    }
+}
+
+impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
+    fn passes_over(&mut self, name: &CStr, _: usize) -> bool {
+        // Hidden names are shown to nobody but those who ask for them.
+        name.to_bytes().starts_with(b".") || name.to_str().is_ok_and(is_reserved)
+    }
+
+    fn handle_file(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Symlink => return self.links.add(self.mount, place),
+            _ => return,
+        }
+        let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
+        match rustix::fs::accessat(directory, place.name, Access::READ_OK, flags) {
+            Err(Errno::ACCESS | Errno::PERM) => self.unreadable.add(self.mount, place),
+            _ if stat.st_size == 0 => self.empty.add(self.mount, place),
+            _ => {}
+        }
+    }
+
+    fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {}
+
+    fn handle_elsewhere(&mut self, place: &Place<'_>) {
+        self.elsewhere.add(self.mount, place);
+    }
+
+    fn handle_unreadable(&mut self, place: &Place<'_>, _: Option<&Stat>, _: Errno) {
+        // The directory of the file system's own check is nobody's.
+        if !matches!(&*place.shown(), "lost+found" | "lost+found/") {
+            self.unreadable.add(self.mount, place);
+        }
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.seen += 1;
+        if self.seen > AT_ONCE && self.seen.is_multiple_of(BATCH) {
+            std::thread::sleep(REST);
+        }
+        !(self.stop)()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n13_links_and_empty_titles_are_counted_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir(path("films")).unwrap();
+        std::fs::write(path("films/good.ts"), "x").unwrap();
+        std::fs::write(path("films/.hidden"), "").unwrap();
+        std::os::unix::fs::symlink("good.ts", path("films/link.ts")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", path("films/broken")).unwrap();
+        let conditions = Conditions::default();
+        let look = || {
+            let open = std::fs::File::open(dir.path()).unwrap();
+            inspect(&open, "/m/", &conditions, || false);
+            conditions.all().into_iter().map(|one| (one.kind, one.message)).collect::<Vec<_>>()
+        };
+        let found = look();
+        assert_eq!((found.len(), found[0].0), (1, Kind::LeftOut), "{found:?}");
+        assert!(found[0].1.starts_with("symbolic links are not followed: 2 ("), "{found:?}");
+        assert!(found[0].1.contains("/m/films/link.ts"), "{found:?}");
+        for name in 0..5 {
+            std::fs::write(path(&format!("films/{name}.ts")), "").unwrap();
+        }
+        let found = look();
+        assert_eq!((found.len(), found[0].0), (2, Kind::Empty), "{found:?}");
+        assert!(found[0].1.contains("without bytes: 5 (") && found[0].1.contains("2 more"));
+        std::fs::remove_dir_all(path("films")).unwrap();
+        assert_eq!(look(), [], "what has gone is told no more");
+    }
+}

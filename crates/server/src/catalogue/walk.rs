@@ -1,0 +1,267 @@
+//! A walk over all that lies below a directory, by descriptors.
+//!
+//! Promise: it reaches every depth, whatever the length of the paths, with three open files and no
+//! recursion; it leaves neither the directory nor its file system, and follows no link. What it cannot
+//! read is named and passed over, and never taken for nothing.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// Who is told of what is found.
+pub(crate) trait Visitor {
+    /// Whether a name, and all that lies below it, is passed over. It is called for every name.
+    fn passes_over(&mut self, name: &CStr, depth: usize) -> bool;
+
+    /// Something in `directory` that is no directory.
+    fn handle_file(&mut self, directory: &OwnedFd, path: &Place<'_>, stat: &Stat);
+
+    /// A directory that is about to be looked into; `path` is its own.
+    fn handle_directory(&mut self, path: &Place<'_>, stat: &Stat);
+
+    /// A directory on another file system: nothing below it is seen.
+    fn handle_elsewhere(&mut self, _path: &Place<'_>) {}
+
+    /// Something that cannot be looked at, or into.
+    fn handle_unreadable(&mut self, path: &Place<'_>, stat: Option<&Stat>, errno: Errno);
+
+    /// Whether the walk goes on; asked after each entry.
+    fn goes_on(&mut self) -> bool {
+        true
+    }
+}
+
+/// Where something was found.
+pub(crate) struct Place<'a> {
+    /// The path of its directory from the top, with a slash behind each name.
+    pub(crate) above: &'a [u8],
+    /// Its name; empty for the top.
+    pub(crate) name: &'a CStr,
+}
+
+impl Place<'_> {
+    /// Bytes of its path.
+    pub(crate) fn len(&self) -> usize {
+        self.above.len() + self.name.to_bytes().len()
+    }
+
+    /// Its path, for people.
+    pub(crate) fn shown(&self) -> String {
+        let path = [self.above, self.name.to_bytes()].concat();
+        String::from_utf8_lossy(&path).into_owned()
+    }
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// Everything has been seen.
+    Whole,
+    /// The visitor wanted no more.
+    Stopped,
+    /// A directory on the way was moved meanwhile: something may have been missed.
+    Moved,
+}
+
+/// A directory on the way down.
+struct Level {
+    identity: (u64, u64),
+    /// Directories in it that are still to be seen, with what was known of each.
+    left: Vec<(CString, Stat)>,
+    /// Bytes of the path with its slash.
+    path: usize,
+}
+
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Walks over all that lies below `top`.
+///
+/// # Errors
+/// When `top` itself cannot be opened, or too many files are open.
+pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, Errno> {
+    let mut path = Vec::new();
+    let mut current = open(top.as_fd(), c".")?;
+    let Some(first) = look(&current, &path, 0, visitor)? else { return Ok(Ended::Stopped) };
+    let mut levels = vec![first];
+    while let Some(level) = levels.last_mut() {
+        path.truncate(level.path);
+        if let Some((name, stat)) = level.left.pop() {
+            let place = Place { above: &path, name: &name };
+            let below = match open(current.as_fd(), &name) {
+                Ok(below) => below,
+                // Removed, or replaced by a link.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(Errno::XDEV) => {
+                    visitor.handle_elsewhere(&place);
+                    continue;
+                }
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+                Err(errno) => {
+                    visitor.handle_unreadable(&place, Some(&stat), errno);
+                    continue;
+                }
+            };
+            visitor.handle_directory(&place, &stat);
+            path.extend_from_slice(name.to_bytes());
+            path.push(b'/');
+            let depth = levels.len();
+            let Some(next) = look(&below, &path, depth, visitor)? else {
+                return Ok(Ended::Stopped);
+            };
+            levels.push(next);
+            current = below;
+            continue;
+        }
+        levels.pop();
+        let Some(above) = levels.last() else { break };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let up = rustix::fs::openat(&current, c"..", flags, Mode::empty())?;
+        if identity(&rustix::fs::fstat(&up)?) != above.identity {
+            return Ok(Ended::Moved);
+        }
+        current = up;
+    }
+    Ok(Ended::Whole)
+}
+
+/// Reads one directory; none when the visitor wants no more.
+fn look(
+    directory: &OwnedFd,
+    path: &[u8],
+    depth: usize,
+    visitor: &mut impl Visitor,
+) -> Result<Option<Level>, Errno> {
+    let own = rustix::fs::fstat(directory)?;
+    let mut level = Level { identity: identity(&own), left: Vec::new(), path: path.len() };
+    let unread = |visitor: &mut _, errno| {
+        Visitor::handle_unreadable(visitor, &Place { above: path, name: c"" }, Some(&own), errno);
+    };
+    let entries = match Dir::read_from(directory) {
+        Ok(entries) => entries,
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+        Err(errno) => {
+            unread(visitor, errno);
+            return Ok(Some(level));
+        }
+    };
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(errno) => {
+                unread(visitor, errno);
+                break;
+            }
+        };
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") || visitor.passes_over(name, depth) {
+            continue;
+        }
+        let place = Place { above: path, name };
+        match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                level.left.push((name.to_owned(), stat));
+            }
+            Ok(stat) => visitor.handle_file(directory, &place, &stat),
+            Err(Errno::NOENT) => {}
+            Err(errno) => visitor.handle_unreadable(&place, None, errno),
+        }
+        if !visitor.goes_on() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(level))
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a directory that lies directly in `above`.
+fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for _ in 0..TRIES_MAX {
+        match rustix::fs::openat2(above.as_fd(), name, flags, Mode::empty(), INSIDE) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Tries of one opening, when a rename has raced with it.
+const TRIES_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen {
+        files: Vec<usize>,
+        directories: usize,
+        deepest: usize,
+        most: usize,
+    }
+
+    impl Visitor for Seen {
+        fn passes_over(&mut self, name: &CStr, depth: usize) -> bool {
+            self.deepest = self.deepest.max(depth);
+            name == c"not"
+        }
+
+        fn handle_file(&mut self, _: &OwnedFd, path: &Place<'_>, _: &Stat) {
+            self.files.push(path.len());
+        }
+
+        fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {
+            self.directories += 1;
+        }
+
+        fn handle_unreadable(&mut self, path: &Place<'_>, _: Option<&Stat>, errno: Errno) {
+            panic!("{}: {errno}", path.shown());
+        }
+
+        fn goes_on(&mut self) -> bool {
+            let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+            self.most = self.most.max(open);
+            true
+        }
+    }
+
+    /// Makes directories in each other, and a file in the last, by descriptors: no path is so long.
+    fn dig(top: &std::path::Path, depth: usize) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut at = rustix::fs::open(top, flags, Mode::empty()).unwrap();
+        for _ in 0..depth {
+            rustix::fs::mkdirat(&at, c"d", Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, c"d", flags, Mode::empty()).unwrap();
+        }
+        let new = OFlags::WRONLY | OFlags::CREATE;
+        rustix::fs::openat(&at, c"file", new, Mode::RUSR).unwrap();
+    }
+
+    #[test]
+    fn s02_a_walk_reaches_every_depth_and_leaves_neither_directory_nor_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        std::fs::create_dir_all(top.join("wide/not/seen")).unwrap();
+        std::os::unix::fs::symlink("/", top.join("link")).unwrap();
+        dig(&top, 3000);
+        for name in 0..20 {
+            std::fs::write(top.join(format!("wide/{name}")), "x").unwrap();
+        }
+        let open = std::fs::File::open(&top).unwrap();
+        let mut seen = Seen::default();
+        assert_eq!(walk(&open, &mut seen), Ok(Ended::Whole));
+        // The files, and the link itself.
+        assert_eq!((seen.files.len(), seen.directories, seen.deepest), (22, 3001, 3000));
+        assert_eq!(seen.files.iter().max(), Some(&(2 * 3000 + 4)));
+        // Taken apart by descriptors too: nothing else could remove it.
+        std::process::Command::new("rm").arg("-r").arg(&top).status().unwrap();
+    }
+}

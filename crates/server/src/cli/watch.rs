@@ -1,0 +1,196 @@
+//! Watches the volumes of a running server: what is mounted there, whether it can be written, and what
+//! lies in them that cannot be served.
+//!
+//! Promise: a directory that is mounted anew is served within [`LOOK`], without a restart; nothing is
+//! stored in a file system that was mounted over the one that takes uploads. What is found is told as
+//! conditions. A disk that hangs delays only its own watch.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::StatVfsMountFlags;
+use tokio::task::JoinSet;
+
+use crate::catalogue::Catalogue;
+use crate::conditions::Kind;
+use crate::config::Config;
+use crate::http::Uploads;
+use crate::store::{Identity, Remembered};
+
+/// How often each volume is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often a whole volume is looked over, after the last time has ended.
+const INSPECTION: Duration = Duration::from_secs(600);
+
+/// Watches all volumes until it is dropped.
+pub(super) struct Watch {
+    tasks: JoinSet<()>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Watch {
+    pub(super) fn begin(
+        config: &Config,
+        catalogue: &Arc<Catalogue>,
+        uploads: Option<&Uploads>,
+    ) -> Self {
+        let (mut tasks, is_over) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
+        for (index, volume) in config.volumes.iter().enumerate() {
+            let watched = Arc::new(Watched {
+                index,
+                path: volume.path.clone(),
+                mount: volume.mount.clone(),
+                takes_uploads: volume.uploads,
+                known: config.state.as_deref().map(Remembered::within),
+                own: Identity::of(&volume.path).ok().flatten(),
+                catalogue: Arc::clone(catalogue),
+                uploads: uploads.cloned(),
+                is_over: Arc::clone(&is_over),
+            });
+            tasks.spawn(look(Arc::clone(&watched)));
+            tasks.spawn(inspect(watched));
+        }
+        let catalogue = Arc::clone(catalogue);
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let catalogue = Arc::clone(&catalogue);
+                tokio::task::spawn_blocking(move || catalogue.recheck()).await.ok();
+            }
+        });
+        Self { tasks, is_over }
+    }
+
+    /// Ends, and lets go what it holds, unless a disk hangs.
+    pub(super) async fn end(mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.tasks.shutdown().await;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn look(watched: Arc<Watched>) {
+    loop {
+        let this = Arc::clone(&watched);
+        if tokio::task::spawn_blocking(move || this.look()).await.is_err() {
+            tracing::error!("a volume is not watched any more");
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn inspect(watched: Arc<Watched>) {
+    loop {
+        let this = Arc::clone(&watched);
+        let begun = Instant::now();
+        let inspected = tokio::task::spawn_blocking(move || {
+            this.catalogue.inspect(this.index, || this.is_over.load(Ordering::Relaxed));
+        });
+        if inspected.await.is_err() {
+            return;
+        }
+        tokio::time::sleep(INSPECTION.max(begun.elapsed() * 10)).await;
+    }
+}
+
+/// One volume.
+struct Watched {
+    index: usize,
+    path: PathBuf,
+    mount: String,
+    takes_uploads: bool,
+    known: Option<Remembered>,
+    /// Which volume it was at the start.
+    own: Option<Identity>,
+    catalogue: Arc<Catalogue>,
+    uploads: Option<Uploads>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn look(&self) {
+        let conditions = self.catalogue.conditions();
+        let shown = self.path.display();
+        let reopened = self.catalogue.reopen(self.index, || self.may_take());
+        let missing = match reopened {
+            Ok(false) => self.is_hidden().then(|| {
+                format!(
+                    "the disk of {shown} is not mounted there any more; its titles are still served"
+                )
+            }),
+            Ok(true) => {
+                tracing::info!("another file system is mounted at {shown}: it is served");
+                let over = || self.is_over.load(Ordering::Relaxed);
+                self.catalogue.inspect(self.index, over);
+                None
+            }
+            Err(error) => Some(format!("{shown} cannot be opened: {error}; mount its disk")),
+        };
+        conditions.set(Kind::VolumeMissing, &self.mount, missing);
+        if !self.takes_uploads {
+            return;
+        }
+        conditions.set(Kind::UploadsRefused, &self.mount, self.refusal());
+        let flags = rustix::fs::statvfs(&self.path).map(|about| about.f_flag);
+        let is_read_only = flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY));
+        let read_only = is_read_only.then(|| {
+            format!(
+                "the file system of {shown} is read-only; see the kernel's log, and mount it again"
+            )
+        });
+        conditions.set(Kind::ReadOnly, &self.mount, read_only);
+        let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
+        let uncounted = store.and_then(Option::as_ref).and_then(|store| store.uncounted());
+        let uncounted = uncounted.map(|place| {
+            format!("uploads with a quota are refused: {place} of {shown} cannot be counted")
+        });
+        conditions.set(Kind::QuotaUnknown, &self.mount, uncounted);
+    }
+
+    /// Whether what is mounted now may take the place of what was there.
+    fn may_take(&self) -> bool {
+        let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
+        let Some(Some(store)) = store else { return true };
+        let there = Identity::of(&self.path).ok().flatten();
+        if there == self.own {
+            return true;
+        }
+        store.refuse("another file system was mounted over the volume; restart");
+        // An empty mount point is no volume: what is open is served on.
+        there.is_some()
+    }
+
+    /// Whether the volume that takes uploads is served, and is not what is mounted there now.
+    fn is_hidden(&self) -> bool {
+        let stores = self.uploads.as_ref().map(|uploads| &uploads.volumes);
+        let is_open = stores.and_then(|stores| stores.get(self.index)).is_some_and(Option::is_some);
+        is_open
+            && self.own.is_some()
+            && !Identity::of(&self.path).is_ok_and(|there| there == self.own)
+    }
+
+    /// Why nothing can be stored.
+    fn refusal(&self) -> Option<String> {
+        let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
+        let trouble = self.uploads.as_ref().and_then(|uploads| uploads.trouble(self.index));
+        if store.is_some_and(Option::is_some) {
+            return trouble;
+        }
+        match self.known.as_ref().map(|known| known.check(&self.path)) {
+            Some(Err(lost)) => Some(lost.to_string()),
+            _ if self.uploads.as_ref().is_some_and(|uploads| uploads.is_lost(self.index)) => {
+                let shown = self.path.display();
+                Some(format!("the volume is at {shown} again; restart, so that it takes uploads"))
+            }
+            _ => trouble,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which volume lies in a directory: an identity of its own, and what was there before.
+//!
+//! Promise: a volume that takes uploads has a random identity in its own directory, and the host remembers
+//! it elsewhere. So an empty mount point, or another disk, is told from the volume that belongs there, and
+//! nothing is stored in it until somebody says that it may be. It stores no titles.
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::StoreId;
+use crate::config::RESERVED;
+
+/// The file of a volume's identity, in its own directory.
+const FILE: &str = "volume";
+/// Longer files are none.
+const BYTES_MAX: u64 = 4096;
+
+/// Which volume it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity(StoreId);
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Identity {
+    /// That of the volume at `root`; none where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none.
+    pub fn of(root: &Path) -> io::Result<Option<Self>> {
+        read(&root.join(RESERVED).join(FILE))
+    }
+
+    /// That of the volume at `root`, which gets one where it has none.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn made(root: &Path) -> io::Result<Self> {
+        if let Some(own) = Self::of(root)? {
+            return Ok(own);
+        }
+        let own = Self(StoreId::random());
+        let directory = root.join(RESERVED);
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        write(&directory, FILE, &format!("{own}\n"))?;
+        Ok(own)
+    }
+}
+
+/// What the host remembers of volumes, in a directory of its own.
+#[derive(Clone, Debug)]
+pub struct Remembered(PathBuf);
+
+/// Why a directory is not the volume that it was.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Lost {
+    /// There is no volume at all.
+    #[error(
+        "{root} takes no uploads: the volume that was there is gone; mount its disk, or say \
+         `tactus adopt {root}` and restart"
+    )]
+    Gone {
+        /// The directory.
+        root: String,
+    },
+    /// There is another one.
+    #[error(
+        "{root} takes no uploads: another volume than before is there; mount the right disk, or say \
+         `tactus adopt {root}` and restart"
+    )]
+    Another {
+        /// The directory.
+        root: String,
+    },
+    /// The host's table of file systems has one there that is not mounted.
+    #[error("{root} takes no uploads: /etc/fstab has a disk there, which is not mounted; mount it")]
+    NotMounted {
+        /// The directory.
+        root: String,
+    },
+}
+
+impl Remembered {
+    /// In the directory `state`.
+    #[must_use]
+    pub fn within(state: &Path) -> Self {
+        Self(state.join("volumes"))
+    }
+
+    /// Whether the volume at `root` is the one that was there before, as far as that is known.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn check(&self, root: &Path) -> Result<(), Lost> {
+        let shown = || root.display().to_string();
+        let known = match read(&self.place(root)) {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%error, "what is known of {} cannot be read", root.display());
+                None
+            }
+        };
+        let there = Identity::of(root).ok().flatten();
+        match (known, there) {
+            (None, Some(_)) => Ok(()),
+            (None, None) if is_missing(root) => Err(Lost::NotMounted { root: shown() }),
+            (None, None) => Ok(()),
+            (Some(_), None) => Err(Lost::Gone { root: shown() }),
+            (Some(known), Some(there)) if known == there => Ok(()),
+            (Some(_), Some(_)) => Err(Lost::Another { root: shown() }),
+        }
+    }
+
+    /// Remembers which volume is at `root`.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn remember(&self, root: &Path, identity: Identity) -> io::Result<()> {
+        let place = self.place(root);
+        if read(&place).is_ok_and(|known| known == Some(identity)) {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let name = place.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        write(&self.0, &name, &format!("{identity}\n{}\n", root.display()))
+    }
+
+    /// Forgets which volume was at `root`: the next start takes what is there. Whether one was known.
+    ///
+    /// # Errors
+    /// When it cannot be forgotten.
+    pub fn forget(&self, root: &Path) -> io::Result<bool> {
+        match std::fs::remove_file(self.place(root)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// By the path that the directory has without links.
+    fn place(&self, root: &Path) -> PathBuf {
+        let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let digest = Sha256::digest(real.as_os_str().as_encoded_bytes());
+        self.0.join(data_encoding::HEXLOWER.encode(&digest[..16]))
+    }
+}
+
+/// Whether the host's table of file systems has one at `root` and none is mounted there.
+fn is_missing(root: &Path) -> bool {
+    let Ok(real) = root.canonicalize() else { return false };
+    let Ok(table) = std::fs::read_to_string("/etc/fstab") else { return false };
+    is_in_table(&table, &real) && !is_mount_point(&real)
+}
+
+/// fstab(5): the second field of a line is where a file system is mounted.
+fn is_in_table(table: &str, root: &Path) -> bool {
+    let lines = table.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+    let mut points = lines.filter_map(|line| line.split_whitespace().nth(1));
+    points.any(|point| Path::new(&point.replace("\\040", " ")) == root && root != Path::new("/"))
+}
+
+fn is_mount_point(root: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    points.any(|point| Path::new(&point.replace("\\040", " ")) == root)
+}
+
+fn read(file: &Path) -> io::Result<Option<Identity>> {
+    let open = match File::open(file) {
+        Ok(open) => open,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    open.take(BYTES_MAX).read_to_string(&mut text)?;
+    let id = text.lines().next().and_then(|line| line.trim().parse().ok());
+    let id = id.ok_or_else(|| {
+        io::Error::new(ErrorKind::InvalidData, format!("{} names no volume", file.display()))
+    })?;
+    Ok(Some(Identity(id)))
+}
+
+/// Writes a file that is there whole or not at all.
+fn write(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    let new = directory.join(format!("{name}.new"));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, directory.join(name))?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s13_a_volume_that_is_gone_or_another_one_is_told_from_the_one_that_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, other) = (dir.path().join("media"), dir.path().join("other"));
+        for path in [&root, &other] {
+            std::fs::create_dir(path).unwrap();
+        }
+        let known = Remembered::within(&dir.path().join("state"));
+        assert_eq!(known.check(&root), Ok(()), "nothing is known of it");
+        let own = Identity::made(&root).unwrap();
+        assert_eq!(Identity::made(&root).unwrap(), own, "it keeps it");
+        known.remember(&root, own).unwrap();
+        assert_eq!(known.check(&root), Ok(()));
+        // By another name it is the same.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&root, &link).unwrap();
+        assert_eq!(known.check(&link), Ok(()));
+        let disk = dir.path().join("disk");
+        std::fs::rename(&root, &disk).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        let shown = root.display().to_string();
+        assert_eq!(known.check(&root), Err(Lost::Gone { root: shown.clone() }));
+        Identity::made(&root).unwrap();
+        assert_eq!(known.check(&root), Err(Lost::Another { root: shown }));
+        assert!(known.forget(&root).unwrap() && !known.forget(&root).unwrap());
+        assert_eq!(known.check(&root), Ok(()), "somebody has said so");
+        assert_eq!(known.check(&other), Ok(()), "others are not concerned");
+    }
+
+    #[test]
+    fn s13_a_disk_of_the_table_of_file_systems_is_found_by_its_place() {
+        let table = "# /dev/sda1 /srv/media ext4\nUUID=x / ext4 defaults 0 1\n\
+                     /dev/sdb1\t/srv/my\\040films xfs noauto 0 0\nUUID=y none swap sw 0 0\n";
+        let is_in = |path: &str| is_in_table(table, Path::new(path));
+        assert!(is_in("/srv/my films"));
+        assert!(!is_in("/srv/media") && !is_in("/") && !is_in("/srv") && !is_in("none"));
+    }
+}

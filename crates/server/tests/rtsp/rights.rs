@@ -1,0 +1,22 @@
+//! Below which paths principals may play.
+
+use tactus_core::units::SECOND;
+
+use super::Stage;
+
+#[test]
+fn s14_who_may_play_below_a_path_plays_nothing_else() {
+    for (paths, status) in [("[\"/elsewhere/\"]", 403), ("[\"/\"]", 200)] {
+        let config = format!(
+            "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
+             password_file = \"password\"\npaths = {paths}\n"
+        );
+        let stage = Stage::new(SECOND.times(2), &config);
+        let mut client = stage.connect();
+        client.credentials = Some(("anna".into(), "correct-horse".into()));
+        assert_eq!(client.ask_for("DESCRIBE", &stage.url(), "").status, status, "{paths}");
+        let url = format!("{}/track1", stage.url());
+        let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        assert_eq!(client.ask_for("SETUP", &url, transport).status, status, "{paths}");
+    }
+}

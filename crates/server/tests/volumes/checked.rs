@@ -1,0 +1,224 @@
+//! `--check-config` opens what `serve` opens, and says so with rc 2, file, line and key.
+
+use std::fs;
+use std::process::Command;
+
+use crate::stage::Stage;
+
+const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
+const UPLOADS: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\nuploads = true\n";
+
+/// Both the check and the start end with exit code 2, and with a line that has all of `said`.
+fn refused(stage: &Stage, more: &str, said: &[&str]) {
+    stage.configure(more);
+    let (code, error) = stage.checked();
+    assert_eq!(code, Some(2), "{more}: {error}");
+    for part in said {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    let line = said[0];
+    let text = fs::read_to_string(stage.path("tactus.toml")).unwrap();
+    let at = text.lines().position(|written| written.trim_start().starts_with(line));
+    let at = at.unwrap_or_else(|| panic!("{line} is not written"));
+    assert!(error.starts_with(&format!("tactus: tactus.toml:{}:", at + 1)), "{error}");
+    let started = stage.tactus(&["serve", "--config", "tactus.toml"]);
+    assert_eq!(started.status.code(), Some(2), "{more}");
+    assert_eq!(String::from_utf8_lossy(&started.stderr), error);
+}
+
+#[test]
+fn s07_what_serve_cannot_open_is_found_by_the_check_with_its_place() {
+    let stage = Stage::new();
+    stage.configure(VOLUME);
+    assert_eq!(stage.checked(), (Some(0), String::new()));
+    let principal = |key: &str| {
+        format!("{UPLOADS}[[upload.principal]]\nname = \"a\"\ntoken_file = \"{key}\"\n")
+    };
+    let player = |key: &str| {
+        format!("{VOLUME}[[rtsp.principal]]\nname = \"a\"\npassword_file = \"{key}\"\n")
+    };
+    stage.secret("short", "too-short\n", 0o600);
+    stage.secret("pass", "short\n", 0o600);
+    stage.secret("words", "two words are no token\n", 0o600);
+    fs::write(stage.path("bad-model"), "version = 9\n").unwrap();
+    fs::create_dir(stage.path("directory")).unwrap();
+    for (more, said) in [
+        (principal("missing"), &["token_file", "cannot be read", "missing"][..]),
+        (principal("short"), &["token_file", "16 or more", "short"]),
+        (principal("words"), &["token_file", "without spaces"]),
+        (principal("directory"), &["token_file", "is a directory"]),
+        (player("missing"), &["password_file", "cannot be read", "missing"]),
+        (player("pass"), &["password_file", "8 or more"]),
+        (
+            "[[volume]]\npath = \"media\"\nmodel = \"bad-model\"\n".into(),
+            &["model", "tactus measure"],
+        ),
+        ("[[volume]]\npath = \"media\"\nmodel = \"no-model\"\n".into(), &["model", "is not there"]),
+        (
+            "[[volume]]\npath = \"media\"\nmodel = \"directory\"\n".into(),
+            &["model", "cannot be read"],
+        ),
+        (format!("{VOLUME}[[class]]\nname = \"a\"\nguaranteed = \"90 Gbit/s\"\n"), &["[[class]]"]),
+    ] {
+        refused(&stage, &more, said);
+    }
+    // Beside the others, each at its own place.
+    let two = format!(
+        "{UPLOADS}[[upload.principal]]\nname = \"a\"\ntoken_file = \"token\"\n\
+         [[upload.principal]]\nname = \"b\"\n  token_file = \"missing\"\n"
+    );
+    stage.configure(&two);
+    let (code, error) = stage.checked();
+    assert!(code == Some(2) && error.contains("   ^") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn s07_memory_that_is_not_there_is_named_by_its_key() {
+    let stage = Stage::new();
+    let text = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n[memory]\narena = \"900 GiB\"\n";
+    let written = format!("[http]\naddress = \"127.0.0.1:0\"\n{text}");
+    fs::write(stage.path("tactus.toml"), written).unwrap();
+    let (code, error) = stage.checked();
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.starts_with("tactus: tactus.toml:7:9: arena = \"900 GiB\""), "{error}");
+    let started = stage.tactus(&["serve", "--config", "tactus.toml"]);
+    assert_eq!(started.status.code(), Some(2));
+}
+
+#[test]
+fn s07_addresses_of_other_hosts_and_ports_of_root_are_refused_and_taken_ones_are_not() {
+    let stage = Stage::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let check = |address: &str| {
+        let text = format!("[http]\naddress = \"{address}\"\n{VOLUME}");
+        fs::write(stage.path("tactus.toml"), text).unwrap();
+        stage.checked()
+    };
+    let (code, error) = check("192.0.2.7:8080");
+    assert_eq!(code, Some(2), "{error}");
+    assert!(
+        error.starts_with("tactus: tactus.toml:2:") && error.contains("no such address"),
+        "{error}"
+    );
+    let (code, error) = check(&taken.local_addr().unwrap().to_string());
+    assert_eq!(code, Some(0), "a server that runs has it: {error}");
+}
+
+#[test]
+fn n07_a_port_of_root_is_refused_with_the_capability_that_it_needs() {
+    let stage = Stage::new();
+    stage.give("media");
+    let text = format!("[http]\naddress = \"0.0.0.0:80\"\n[admin]\naddress = \"off\"\n{VOLUME}");
+    fs::write(stage.path("tactus.toml"), text).unwrap();
+    // In a network of its own, where no other setting of the host counts.
+    let said = Command::new("unshare")
+        .args(["--net", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
+        .current_dir(stage.path(""))
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{error}");
+    assert!(error.contains("0.0.0.0:80") && error.contains("CAP_NET_BIND_SERVICE"), "{error}");
+    assert!(!error.contains("another server"), "{error}");
+}
+
+#[test]
+fn s08_secrets_that_others_can_use_are_refused_by_check_start_and_clients() {
+    let stage = Stage::new();
+    let uploads = format!("{UPLOADS}[[upload.principal]]\nname = \"a\"\ntoken_file = \"token\"\n");
+    let players = format!("{VOLUME}[[rtsp.principal]]\nname = \"a\"\npassword_file = \"token\"\n");
+    for mode in [0o666, 0o644, 0o640, 0o602] {
+        stage.secret("token", crate::stage::TOKEN, mode);
+        let said = format!("has mode {mode:04o}");
+        refused(&stage, &uploads, &["token_file", &said, "chmod 600"]);
+        refused(&stage, &players, &["password_file", &said, "chmod 600"]);
+        let token = ["rm", "http://127.0.0.1:9/a", "--token-file", "token"];
+        let client = stage.tactus(&token);
+        assert_eq!(client.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&client.stderr).contains(&said));
+    }
+    stage.secret("token", crate::stage::TOKEN, 0o600);
+    stage.give("token");
+    refused(&stage, &uploads, &["token_file", "belongs to user 65534", "chown 0"]);
+    // The one that --uploads makes is private, and stays so.
+    fs::create_dir_all(stage.path("media/.tactus")).unwrap();
+    stage.secret("media/.tactus/upload-token", crate::stage::TOKEN, 0o644);
+    let said = stage.tactus(&["serve", "media", "--uploads", "--check-config"]);
+    assert_eq!(said.status.code(), Some(2), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+#[test]
+fn s06_volumes_inside_each_other_are_refused_through_links_and_bind_mounts() {
+    let stage = Stage::new();
+    for name in ["media/films", "other", "bound"] {
+        fs::create_dir_all(stage.path(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(stage.path("media/films"), stage.path("link")).unwrap();
+    let two = |first: (&str, bool), second: (&str, bool)| {
+        let one = |(path, uploads): (&str, bool), mount: &str| {
+            format!(
+                "[[volume]]\n  path = \"{path}\"\nmount = \"/{mount}/\"\nmodel = \"model\"\nuploads = {uploads}\n"
+            )
+        };
+        format!("{}{}", one(first, "a"), one(second, "b"))
+    };
+    for inner in ["media/films", "link", "media"] {
+        stage.configure(&two(("media", true), (inner, true)));
+        let (code, error) = stage.checked();
+        assert_eq!(code, Some(2), "{inner}: {error}");
+        assert!(
+            error.contains("lies inside the volume") && error.contains("tactus.toml:"),
+            "{error}"
+        );
+        assert!(error.contains(&format!("path = \"{inner}\"")), "{error}");
+    }
+    for (first, second) in
+        [(("media", true), ("media/films", false)), (("media", true), ("other", true))]
+    {
+        stage.configure(&two(first, second));
+        assert_eq!(stage.checked(), (Some(0), String::new()));
+    }
+    let within = |mounting: &str| {
+        let program = env!("CARGO_BIN_EXE_tactus");
+        let script = format!("{mounting} && {program} serve --config tactus.toml --check-config");
+        let said = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+            .current_dir(stage.path(""))
+            .output()
+            .unwrap();
+        (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+    };
+    stage.configure(&two(("media", true), ("bound", true)));
+    let (code, error) = within("mount --bind media/films bound");
+    assert!(code == Some(2) && error.contains("lies inside"), "{error}");
+    // Another disk that is mounted there is another place.
+    stage.configure(&two(("media", true), ("media/films", true)));
+    let (code, error) = within("mount -t tmpfs none media/films");
+    assert_eq!(code, Some(0), "{error}");
+}
+
+#[test]
+fn s14_a_manager_needs_no_volume_that_takes_uploads() {
+    let stage = Stage::new();
+    let config = |rights: &str| {
+        format!("{VOLUME}[[upload.principal]]\nname = \"a\"\ntoken_file = \"token\"\n{rights}")
+    };
+    stage.configure(&config("rights = [\"channels\", \"manage\"]\n"));
+    assert_eq!(stage.checked(), (Some(0), String::new()));
+    let server = stage.serve();
+    let channel = br#"{"title": "/a.ts", "to": "udp://127.0.0.1:5000"}"#;
+    assert_eq!(server.change("PUT", "/api/v1/channels/lobby", "", channel).0, 201);
+    assert_eq!(server.change("DELETE", "/api/v1/channels/lobby", "", b"").0, 204);
+    assert_eq!(server.change("POST", "/api/v1/reload", "", b"").0, 200);
+    assert_eq!(server.put("/a.ts", b"a").0, 403, "it may not, and no volume takes it");
+    assert_eq!(server.ask("PUT", "/api/v1/channels/lobby", "", channel).0, 401);
+    server.stop();
+    for rights in ["", "rights = [\"publish\"]\n", "rights = [\"manage\", \"delete\"]\n"] {
+        stage.configure(&config(rights));
+        let (code, error) = stage.checked();
+        assert!(code == Some(2) && error.contains("no volume takes uploads"), "{error}");
+    }
+    stage.configure(&config("rights = [\"fly\"]\n"));
+    assert_eq!(stage.checked().0, Some(2), "there is no such right");
+}

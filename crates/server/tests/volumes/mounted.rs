@@ -1,0 +1,139 @@
+//! Disks that are not there at the start, that come later, or that others take the place of.
+
+use std::fs;
+
+use crate::stage::{Stage, is_there};
+
+const SERVE: &str = "--config tactus.toml";
+const MOUNT: &str = "mount -t tmpfs none media";
+
+/// A volume on a disk of its own that has been served once: the disk, and what it held, go with the server.
+fn served_once(stage: &Stage) {
+    stage.configure_uploads("");
+    let server = stage.serve_after(MOUNT, SERVE);
+    assert_eq!(server.put("/a.ts", b"title").0, 201);
+    server.stop();
+    assert!(!is_there(&stage.path("media/.tactus")), "the disk has gone with its mount");
+}
+
+#[test]
+fn s13_an_empty_mount_point_takes_no_uploads_by_any_door_until_it_is_adopted() {
+    let stage = Stage::new();
+    served_once(&stage);
+    fs::write(stage.path("media/below.ts"), "below").unwrap();
+    for (how, uploads) in
+        [(SERVE, false), ("media --http 127.0.0.1:0 --admin 127.0.0.1:0 --uploads", true)]
+    {
+        let server = stage.serve_after("true", how);
+        let (status, text) = server.put("/a.ts", b"title");
+        assert!(matches!(status, 401 | 405 | 503), "{status} {text}");
+        assert_eq!(status == 503, !uploads, "{status} {text}");
+        for (method, fields) in [
+            ("DELETE", ""),
+            ("MKCOL", ""),
+            ("MOVE", "Destination: /b.ts\r\n"),
+            ("COPY", "Destination: /b.ts\r\n"),
+        ] {
+            let (status, _) = server.change(method, "/below.ts", fields, b"");
+            assert!(matches!(status, 401 | 405 | 503), "{method}: {status}");
+        }
+        let tus = "Tus-Resumable: 1.0.0\r\nUpload-Length: 1\r\nUpload-Metadata: path L2EudHM=\r\n";
+        let (status, _) = server.change("POST", "/api/v1/uploads", tus, b"");
+        assert!(matches!(status, 401 | 405 | 503), "{status}");
+        assert_eq!(server.get("/below.ts"), (200, "below".into()), "it is served all the same");
+        let told = server.wait_until("the condition", |server| server.condition("uploads_refused"));
+        assert!(told.contains("tactus adopt") && told.contains("gone"), "{told}");
+        assert!(!server.status()["degraded"].as_array().unwrap().is_empty());
+        if !uploads {
+            let lines: Vec<_> = server
+                .log()
+                .lines()
+                .filter(|line| line.contains("ERROR"))
+                .map(str::to_owned)
+                .collect();
+            assert_eq!(lines.len(), 1, "one clear line: {lines:?}");
+        }
+        server.stop();
+        assert!(!is_there(&stage.path("media/a.ts")) && !is_there(&stage.path("media/.tactus")));
+    }
+    let said = stage.tactus(&["adopt", "media"]);
+    assert!(said.status.success(), "{said:?}");
+    let server = stage.serve();
+    assert_eq!(server.put("/a.ts", b"title").0, 201, "{}", server.log());
+    server.stop();
+}
+
+#[test]
+fn s13_another_disk_in_the_place_of_the_one_that_was_there_takes_no_uploads() {
+    let stage = Stage::new();
+    served_once(&stage);
+    let other = format!(
+        "{MOUNT}; mkdir media/.tactus; echo 00112233445566778899aabbccddeeff > media/.tactus/volume"
+    );
+    let server = stage.serve_after(&other, SERVE);
+    assert_eq!(server.put("/a.ts", b"title").0, 503);
+    let told = server.wait_until("the condition", |server| server.condition("uploads_refused"));
+    assert!(told.contains("another volume"), "{told}");
+    server.stop();
+}
+
+#[test]
+fn s13_n13_a_disk_that_is_mounted_later_is_served_without_a_restart() {
+    let stage = Stage::new();
+    stage.configure("[[volume]]\npath = \"media\"\nmodel = \"model\"\n");
+    fs::write(stage.path("media/below.ts"), "below").unwrap();
+    let server = stage.serve_after("true", SERVE);
+    assert_eq!(server.get("/below.ts").0, 200);
+    server.shell(
+        &format!("{MOUNT}; echo film > media/film.ts")
+            .replace("media", &stage.path("media").display().to_string()),
+    );
+    server.wait_until("the disk", |server| (server.get("/film.ts").0 == 200).then_some(()));
+    assert_eq!(server.get("/film.ts").1, "film\n");
+    assert_eq!(server.get("/below.ts").0, 404, "it is hidden by the mount");
+    let (_, page) = server.ask("GET", "/", "Accept: application/json\r\n", b"");
+    assert!(page.contains("film.ts") && !page.contains("below.ts"), "{page}");
+    server.stop();
+}
+
+#[test]
+fn s13_nothing_is_stored_below_a_disk_that_is_mounted_over_the_volume() {
+    let stage = Stage::new();
+    stage.configure_uploads("");
+    let server = stage.serve_after("true", SERVE);
+    assert_eq!(server.put("/a.ts", b"title").0, 201, "nobody knows of a disk");
+    let media = stage.path("media").display().to_string();
+    server.shell(&format!("mount -t tmpfs none {media}"));
+    let told = server.wait_until("the condition", |server| server.condition("uploads_refused"));
+    assert!(told.contains("mounted over"), "{told}");
+    assert_eq!(server.put("/b.ts", b"title").0, 503);
+    assert!(server.condition("volume_missing").is_some());
+    assert_eq!(server.get("/a.ts").0, 200, "what is open is served on");
+    server.stop();
+}
+
+#[test]
+fn s13_the_right_disk_that_comes_late_is_served_and_says_what_its_uploads_need() {
+    let stage = Stage::new();
+    stage.configure_uploads("");
+    // A disk that outlives the server: a directory that is mounted elsewhere.
+    fs::create_dir(stage.path("disk")).unwrap();
+    let bind = "mount --bind disk media";
+    let server = stage.serve_after(bind, SERVE);
+    assert_eq!(server.put("/a.ts", b"title").0, 201);
+    server.stop();
+    let server = stage.serve_after("true", SERVE);
+    assert_eq!((server.get("/a.ts").0, server.put("/b.ts", b"b").0), (404, 503));
+    let (disk, media) = (stage.path("disk"), stage.path("media"));
+    server.shell(&format!("mount --bind {} {}", disk.display(), media.display()));
+    server.wait_until("the disk", |server| (server.get("/a.ts").0 == 200).then_some(()));
+    let told = server.wait_until("the word", |server| {
+        server.condition("uploads_refused").filter(|told| told.contains("restart"))
+    });
+    assert!(!told.contains("adopt"), "{told}");
+    server.stop();
+    let server = stage.serve_after(bind, SERVE);
+    assert_eq!(server.put("/b.ts", b"b").0, 201);
+    assert_eq!(server.condition("uploads_refused"), None);
+    server.stop();
+}

@@ -1,0 +1,165 @@
+//! Quotas are exact, or uploads are refused: whatever lies in the volume, and whatever happens to it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::stage::Stage;
+
+const QUOTA: &str = "quota = \"100 kB\"\n";
+
+fn body(len: usize) -> Vec<u8> {
+    vec![7; len]
+}
+
+/// Bytes that the principal has stored by the books, when they are open.
+fn stored(server: &crate::stage::Server) -> u64 {
+    let (status, told) = server.change("GET", "/api/v1/uploads", "", b"");
+    assert_eq!(status, 200, "{told}");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    told["volumes"][0]["stored_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn s02_a_directory_that_may_not_be_read_ends_no_quota() {
+    let stage = Stage::new();
+    stage.configure_uploads(QUOTA);
+    for name in ["media", "token"] {
+        stage.give(name);
+    }
+    let server = stage.serve_as_nobody();
+    assert_eq!(server.put("/open/a.ts", &body(60_000)).0, 201, "{}", server.log());
+    server.stop();
+    // What the check of a file system leaves in every volume of its own: no title was stored there.
+    fs::create_dir(stage.path("media/lost+found")).unwrap();
+    let private = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(stage.path("media/lost+found"), private.clone()).unwrap();
+    let server = stage.serve_as_nobody();
+    assert_eq!(server.put("/b.ts", &body(60_000)).0, 413, "the count is exact");
+    assert_eq!((server.put("/b.ts", &body(30_000)).0, stored(&server)), (201, 90_000));
+    server.stop();
+    // Another one may hold anything: what has a quota is refused until it can be read.
+    let hidden = stage.path("media/open/hidden");
+    fs::create_dir(&hidden).unwrap();
+    fs::set_permissions(&hidden, private.clone()).unwrap();
+    let server = stage.serve_as_nobody();
+    let (status, text) = server.put("/c.ts", &body(10));
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("/open/hidden") && text.contains("quota"), "{text}");
+    let told = server.wait_until("the condition", |server| server.condition("quota_unknown"));
+    assert!(told.contains("/open/hidden"), "{told}");
+    assert_eq!(server.change("DELETE", "/b.ts", "", b"").0, 204, "deleting goes on");
+    server.stop();
+    stage.give("media/open/hidden");
+    let server = stage.serve_as_nobody();
+    assert_eq!((server.put("/c.ts", &body(10)).0, stored(&server)), (201, 60_010));
+    server.stop();
+    // A title that may not be read has a length, and perhaps any owner.
+    fs::write(stage.path("media/private.ts"), body(35_000)).unwrap();
+    fs::set_permissions(stage.path("media/private.ts"), fs::Permissions::from_mode(0o600)).unwrap();
+    let server = stage.serve_as_nobody();
+    assert_eq!(server.put("/d.ts", &body(10_000)).0, 413, "it may be of this principal");
+    assert_eq!(server.put("/d.ts", &body(1_000)).0, 201, "there is room in any case");
+    server.stop();
+}
+
+#[test]
+fn s02_without_quotas_nothing_is_refused_for_what_cannot_be_counted() {
+    let stage = Stage::new();
+    stage.configure_uploads("");
+    for name in ["media", "token"] {
+        stage.give(name);
+    }
+    fs::create_dir(stage.path("media/hidden")).unwrap();
+    fs::set_permissions(stage.path("media/hidden"), fs::Permissions::from_mode(0o700)).unwrap();
+    let server = stage.serve_as_nobody();
+    assert_eq!(server.put("/a.ts", &body(10)).0, 201);
+    assert_eq!(server.condition("quota_unknown"), None);
+    server.stop();
+}
+
+#[test]
+fn s02_no_way_in_makes_a_path_that_is_too_long_and_the_quota_holds_after_a_restart() {
+    let stage = Stage::new();
+    stage.configure_uploads(QUOTA);
+    let server = stage.serve();
+    // Names of 200 letters: 19 of them are a path of 3,800 bytes.
+    let deep = |first: &str, count: usize| {
+        let mut path = format!("/{first}");
+        (1..count).for_each(|_| path.push_str(&format!("/{}", "d".repeat(200))));
+        path
+    };
+    for first in ["a", "b", "c"] {
+        let path = format!("{}/title.ts", deep(first, 19));
+        assert_eq!(server.put(&path, &body(20_000)).0, 201);
+    }
+    let (inner, outer) = (deep("b", 2), deep("a", 19));
+    for (from, to) in [
+        ("/b/".to_owned(), format!("{outer}/b/")),
+        (format!("{inner}/"), format!("{outer}/{}/", "e".repeat(200))),
+    ] {
+        let fields = format!("Destination: {to}\r\nOverwrite: T\r\n");
+        let (status, text) = server.change("MOVE", &from, &fields, b"");
+        assert_eq!(status, 400, "{text}");
+    }
+    let too_deep = format!("{}/{}", deep("a", 21), "x".repeat(100));
+    for (method, path, fields) in [
+        ("PUT", too_deep.clone(), String::new()),
+        ("MKCOL", format!("{too_deep}/"), String::new()),
+        ("COPY", format!("{outer}/title.ts"), format!("Destination: {too_deep}\r\n")),
+        ("MOVE", format!("{outer}/title.ts"), format!("Destination: {too_deep}\r\n")),
+    ] {
+        let (status, text) = server.change(method, &path, &fields, b"");
+        assert!(matches!(status, 400 | 414), "{method}: {status} {text}");
+    }
+    // A move that makes nothing too long is done.
+    let shorter = server.change("MOVE", "/b/", "Destination: /longer-name/\r\n", b"");
+    assert_eq!(shorter.0, 201, "{}", shorter.1);
+    server.stop();
+    // Other programs have no such bound: their paths are counted at every depth.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut below = rustix::fs::open(stage.path("media/c"), flags, Mode::empty()).unwrap();
+    let name = "f".repeat(250);
+    for _ in 0..40 {
+        rustix::fs::mkdirat(&below, &name, Mode::RWXU).unwrap();
+        below = rustix::fs::openat(&below, &name, flags, Mode::empty()).unwrap();
+    }
+    let moved = stage.path("media/longer-name");
+    rustix::fs::renameat(rustix::fs::CWD, &moved, &below, "b").unwrap();
+    let server = stage.serve();
+    assert_eq!(server.put("/d.ts", &body(50_000)).0, 413, "all three are counted");
+    assert_eq!((server.put("/d.ts", &body(40_000)).0, stored(&server)), (201, 100_000));
+    server.stop();
+}
+
+#[test]
+fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards() {
+    let stage = Stage::new();
+    stage.configure_uploads(QUOTA);
+    fs::create_dir(stage.path("disk")).unwrap();
+    let mount = "mount --bind disk media";
+    let server = stage.serve_after(mount, "--config tactus.toml");
+    assert_eq!(server.put("/a.ts", &body(60_000)).0, 201);
+    // As a file system makes itself when its device fails: the name leads to one that is read-only.
+    let media = stage.path("media").display().to_string();
+    server.shell(&format!("mount --bind {media} {media}; mount -o remount,bind,ro {media}"));
+    let told = server.wait_until("the condition", |server| server.condition("read_only"));
+    assert!(told.contains("read-only"), "{told}");
+    let degraded = server.status()["degraded"].to_string();
+    assert!(degraded.contains("read-only"), "{degraded}");
+    server.stop();
+    // A start on one that is read-only serves it, and says so.
+    let server = stage
+        .serve_after(&format!("{mount}; mount -o remount,bind,ro media"), "--config tactus.toml");
+    assert_eq!(server.put("/b.ts", &body(10)).0, 503);
+    assert_eq!(server.get("/a.ts").0, 200);
+    assert!(
+        server.wait_until("it", |server| server.condition("uploads_refused")).contains("read-only")
+    );
+    server.stop();
+    let server = stage.serve_after(mount, "--config tactus.toml");
+    assert_eq!(server.put("/b.ts", &body(60_000)).0, 413);
+    assert_eq!((server.put("/b.ts", &body(40_000)).0, stored(&server)), (201, 100_000));
+    server.stop();
+}
