@@ -15,6 +15,7 @@ mod bench;
 mod clients;
 mod crash;
 mod deny;
+mod dist;
 mod tidy;
 mod txtime;
 
@@ -66,6 +67,8 @@ enum Task {
     Doc,
     /// Licences, bans and sources of all dependencies, and advisories where they can be fetched
     Deny,
+    /// Builds for release and packs the archive of a release: target/dist/tactus-VERSION-MACHINE.tar.gz
+    Dist,
     /// Datagrams with times, on a kernel that keeps them, in an emulated machine
     Txtime,
     /// Builds the server and the bench for release and runs the bench
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Crash { arguments } => crash::run_crash(&workspace, &arguments),
         Task::Doc => ci::run_one(&workspace, "doc"),
         Task::Deny => ci::run_one(&workspace, "deny"),
+        Task::Dist => dist::run_dist(&workspace),
         Task::Txtime => txtime::run_txtime(&workspace),
         Task::Bench { arguments } => bench::run_bench(&workspace, &arguments),
     });

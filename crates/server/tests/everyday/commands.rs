@@ -187,3 +187,13 @@ fn s09_channels_are_shown_to_whom_they_are_listed() {
     let show = server.tactus(&["channel", "show", &base, "one"]);
     assert!(show.code == 0 && show.out.contains("\"one\""), "{show:?}");
 }
+
+#[test]
+fn n05_the_usage_of_put_says_files_and_then_a_url() {
+    let help = Said::of(&mut tactus(&["put", "--help"]));
+    assert!(help.out.contains("Usage: tactus put [OPTIONS] <FILE>... <URL>"), "{help:?}");
+    let page = Said::of(&mut tactus(&["man", "put"]));
+    assert!(page.code == 0 && page.out.contains("\\fIFILE...\\fR \\fIURL\\fR"), "{page:?}");
+    let page = Said::of(&mut tactus(&["man", "tactus.toml"]));
+    assert!(page.out.starts_with(".TH \"TACTUS.TOML\" 5"), "{page:?}");
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask dist`: what a released binary comes with, as one archive.
+//!
+//! Promise: the archive has the same bytes for the same binary and tree: names in order, one time, no owner.
+//! It holds the binary, its manual pages and completions, the sample configuration, the unit of systemd, the
+//! guide and the licences, under one directory that names version and machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{Workspace, output, run};
+
+/// Files of the tree, and where they go.
+const FILES: [(&str, &str); 6] = [
+    ("tactus.sample.toml", "etc/tactus.sample.toml"),
+    ("assets/tactus.service", "lib/systemd/system/tactus.service"),
+    ("README.md", "share/doc/tactus/README.md"),
+    ("CHANGELOG.md", "share/doc/tactus/CHANGELOG.md"),
+    ("LICENSE-MIT", "share/doc/tactus/LICENSE-MIT"),
+    ("LICENSE-APACHE", "share/doc/tactus/LICENSE-APACHE"),
+];
+
+/// Builds for release, and packs it.
+pub(crate) fn run_dist(workspace: &Workspace) -> Result<()> {
+    run(&mut workspace.cargo(&["build", "--release", "--locked", "--package", "tactus"]))?;
+    let binary = workspace.target.join("release/tactus");
+    let archive = pack(&binary, &workspace.root, &workspace.target.join("dist"))?;
+    println!("{}", archive.display());
+    Ok(())
+}
+
+/// Packs `binary` and what belongs to it, of the tree at `root`, into an archive in `out`.
+fn pack(binary: &Path, root: &Path, out: &Path) -> Result<PathBuf> {
+    let said = output(Command::new(binary).arg("--version"))?;
+    let version = said.trim().strip_prefix("tactus ").context("the binary is no tactus")?;
+    let name = format!("tactus-{version}-{}-linux", std::env::consts::ARCH);
+    let place = out.join(&name);
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    copy(binary, &place.join("bin/tactus"))?;
+    for (from, to) in FILES {
+        copy(&root.join(from), &place.join(to))?;
+    }
+    run(Command::new("cp")
+        .arg("-R")
+        .arg(root.join("docs/guide"))
+        .arg(place.join("share/doc/tactus")))?;
+    run(Command::new(binary).arg("man").arg(place.join("share/man/man1")))?;
+    for (shell, to) in [
+        ("bash", "share/bash-completion/completions/tactus"),
+        ("zsh", "share/zsh/site-functions/_tactus"),
+        ("fish", "share/fish/vendor_completions.d/tactus.fish"),
+    ] {
+        let to = place.join(to);
+        fs::create_dir_all(to.parent().context("it is below the place")?)?;
+        fs::write(to, output(Command::new(binary).args(["completions", shell]))?)?;
+    }
+    let archive = out.join(format!("{name}.tar.gz"));
+    let tar = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+    // gzip writes neither a name nor a time.
+    run(Command::new("tar")
+        .args(tar)
+        .args(["--use-compress-program=gzip -n", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(out)
+        .arg(&name))?;
+    Ok(archive)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("it is below the place")?)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const BINARY: &str = "#!/bin/sh
+case $1 in
+  --version) echo 'tactus 9.9.9' ;;
+  man) mkdir -p \"$2\" \"$2/../man5\"; echo page > \"$2/tactus.1\"; echo page > \"$2/../man5/tactus.toml.5\" ;;
+  completions) echo \"for $2\" ;;
+esac
+";
+
+    #[test]
+    fn n03_the_archive_has_all_that_a_release_comes_with_and_is_the_same_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = dir.path().join("tactus");
+        fs::write(&binary, BINARY).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let archive = pack(&binary, &root, &dir.path().join("one")).unwrap();
+        let again = pack(&binary, &root, &dir.path().join("two")).unwrap();
+        assert_eq!(fs::read(&archive).unwrap(), fs::read(again).unwrap());
+        let list = output(Command::new("tar").arg("-tzf").arg(&archive)).unwrap();
+        for file in [
+            "bin/tactus",
+            "etc/tactus.sample.toml",
+            "lib/systemd/system/tactus.service",
+            "share/man/man1/tactus.1",
+            "share/man/man5/tactus.toml.5",
+            "share/bash-completion/completions/tactus",
+            "share/doc/tactus/LICENSE-APACHE",
+            "share/doc/tactus/guide/quick-start.md",
+        ] {
+            let is_there = list.lines().any(|line| line.ends_with(&format!("-linux/{file}")));
+            assert!(is_there, "{file} is not in\n{list}");
+        }
+        assert!(list.lines().all(|line| line.starts_with("tactus-9.9.9-")), "{list}");
+    }
+}
