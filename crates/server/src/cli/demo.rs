@@ -12,6 +12,7 @@ use super::{Failure, serve};
 use crate::config::{Config, address};
 use crate::http;
 use crate::media::demo::{self, DemoTitle};
+use tactus_core::units::Nanos;
 
 /// Serves sample titles, to look at it
 #[derive(clap::Args, Debug)]
@@ -73,6 +74,7 @@ impl Demo {
         })?;
         let mut config = Config::unconfigured();
         config.serve_only(&dir);
+        config.rate.title.start_burst = LOOK;
         config.http.addresses = vec![self.http.unwrap_or_else(|| or_any_port(HTTP))];
         // Another server may be there; then there is none by RTSP.
         let rtsp = self.rtsp.unwrap_or_else(|| TcpListener::bind(RTSP).is_ok().then_some(RTSP));
@@ -98,6 +100,9 @@ impl Demo {
     }
 }
 
+/// Media that FFmpeg's programs look at before they show anything: with a burst of as much they begin at once.
+/// For the few streams of a demo the memory is there.
+const LOOK: Nanos = Nanos(5_000_000_000);
 /// Where the demo is by itself.
 const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Where titles can be asked for by RTSP.

@@ -1,7 +1,10 @@
 //! The page of the demo in a real browser: Chromium.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::Instant;
 
 use super::server::{Said, Server, directory, program, text};
 
@@ -101,4 +104,51 @@ fn n01_the_demo_shows_all_that_it_has_and_takes_its_addresses() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     panic!("no rate after ten seconds: {}", server.ask("/", ""));
+}
+
+#[test]
+fn n04_the_demo_sends_at_once_what_ffmpeg_looks_at_before_it_shows_anything() {
+    let (server, page, _) = demo();
+    let said = server.said.join("\n");
+    assert!(said.contains("tactus-demo.ts"), "{said}");
+    // Five seconds of media. By a burst of one second they would take four, on any machine.
+    let bytes = 3_750_000 / 8 * 5;
+    let address = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mut stream = TcpStream::connect(&address).expect("a connection");
+    let request = format!("GET /tactus-demo.ts HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let begun = Instant::now();
+    let mut got = vec![0; bytes];
+    stream.read_exact(&mut got).expect("the beginning of the title");
+    let taken = begun.elapsed();
+    assert!(taken.as_millis() < 3500, "five seconds of media took {taken:?}");
+    // And the program that people meet it with.
+    let mut ffprobe = program("ffprobe");
+    ffprobe.args(["-v", "error", "-show_entries", "stream=codec_name", "-of", "csv=p=0"]);
+    let said = Said::of(ffprobe.arg(format!("{page}tactus-demo.ts")));
+    assert!(said.code == 0 && said.out.contains("h264"), "{said:?}");
+}
+
+#[test]
+fn n09_the_start_says_what_has_named_the_address_and_the_volume_by_its_whole_path() {
+    let dir = directory();
+    let config = "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
+                  [[volume]]\npath = \"films\"\n";
+    let file = dir.path().join("tactus.toml");
+    std::fs::create_dir(dir.path().join("films")).expect("a directory");
+    std::fs::write(&file, config).expect("a file");
+    let path = text(&file).to_owned();
+    let server = Server::start(dir, &["serve", "--config", &path], "Only this machine");
+    let said = server.said.join("\n");
+    assert!(
+        said.contains(&format!("[http] address in {path}")) && !said.contains("--http"),
+        "{said}"
+    );
+    let films = server.dir.path().join("films");
+    assert!(said.contains(&format!("Serving {} at", text(&films))), "{said}");
+    // Browsers get a page where nothing is, programs a line.
+    let page = server.ask("/nothing.ts", "Accept: text/html,*/*;q=0.8\r\n");
+    assert!(page.starts_with("HTTP/1.1 404") && page.contains("<a href=\"./\">"), "{page}");
+    let line = server.ask("/nothing.ts", "Accept: */*\r\n");
+    assert!(line.ends_with("\r\n\r\nnothing is stored under this name\n"), "{line}");
 }

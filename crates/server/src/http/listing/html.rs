@@ -69,6 +69,7 @@ fn upload_form(path: &RequestPath, page: &mut String) {
             "<form id=upload method=post data-directory=\"{directory}\" hidden>\n\
              <label>Upload <input type=file name=files multiple required></label>\n\
              <span class=hint>or drop files anywhere</span>\n\
+             <input name=username autocomplete=username value=token hidden>\n\
              <label>Token <input type=password name=token required size=14 \
              autocomplete=current-password></label>\n\
              <label><input type=checkbox name=replace> replace</label>\n\

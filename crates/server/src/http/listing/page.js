@@ -44,7 +44,10 @@ function sort() {
     const by = compare(a.key, b.key, column);
     return down ? -by : by;
   });
-  table.tBodies[0].append(...all.map(({ row }) => row));
+  // By a fragment: a directory may have more rows than a call has room for arguments.
+  const sorted = document.createDocumentFragment();
+  for (const { row } of all) sorted.append(row);
+  table.tBodies[0].append(sorted);
 }
 
 function narrow() {
@@ -68,10 +71,14 @@ function dress() {
     button.className = "play";
     button.textContent = "▶ Play";
     button.setAttribute("aria-label", "Play " + row.cells[0].querySelector("a").textContent);
-    button.addEventListener("click", () => play(row));
     row.cells[0].append(button);
   }
 }
+
+table.addEventListener("click", (event) => {
+  const button = event.target.closest(".play");
+  if (button) play(button.closest("tr"));
+});
 
 /** Whether the server has not looked at some titles yet. */
 function isMissing() {
