@@ -264,6 +264,11 @@ impl Broker {
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
     }
 
+    /// Says who a grant's deliveries are for, where a proxy is at the other end of the connection.
+    pub fn name_client(&self, grant: &Grant, client: String) {
+        self.shared.book().places[grant.place as usize].client = Some(client);
+    }
+
     /// Delivers `range` of `title` to `socket`, which must be non-blocking and prepared for the
     /// link. When the future is dropped, the delivery is stopped with its grant.
     ///

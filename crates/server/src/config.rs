@@ -21,6 +21,8 @@ pub mod channel;
 
 pub mod rtsp;
 
+pub mod http;
+
 pub mod raw;
 
 mod written;
@@ -35,6 +37,7 @@ use std::path::{Path, PathBuf};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
 
+use self::http::{Origins, Proxies, PublicUrl, StoredPages};
 use channel::Channel;
 pub(crate) use check::TITLES_MAX;
 use class::{Class, Classes};
@@ -113,16 +116,30 @@ pub struct Config {
 pub struct Http {
     /// Where to listen.
     pub addresses: Vec<SocketAddr>,
+    /// Where proxies connect that begin with the PROXY protocol.
+    pub proxy_protocol: Vec<SocketAddr>,
+    /// Proxies that are believed about their clients.
+    pub proxies: Proxies,
+    /// Where clients find this server.
+    pub public: PublicUrl,
     /// Names that a request's `Host` may have; empty allows all.
     pub allowed_hosts: Vec<String>,
+    /// Pages of other sites that may use this server.
+    pub origins: Origins,
+    /// What a browser may run of a stored page.
+    pub stored_pages: StoredPages,
     /// Whether directories are listed.
     pub listing: bool,
     /// Who may read titles.
     pub readers: Readers,
     /// Most connections at once.
     pub connections_max: u32,
-    /// Most connections from one address at once.
+    /// Most connections from one address at once; behind a trusted proxy, most requests of one client.
     pub connections_per_address_max: u32,
+    /// Points of abuse at which an address is refused; 0 refuses none.
+    pub abuse_score_max: u32,
+    /// For how long it is refused.
+    pub abuse_refusal: Nanos,
     /// Longest request line.
     pub request_line_max: Bytes,
     /// Most header fields.

@@ -5,9 +5,9 @@
 //! never through here, and an upload's from the socket to places of the store. There is no TLS and no
 //! HTTP/2 here.
 //!
-//! The way of a request, file by file: `accept` → `connection` → `inbox` (`scan`, `request` and its
-//! rules: `fields`, `target`, `host`, `framing`, `chunked`) → `route` → `title` (`conditional`,
-//! `rate`, `multipart`, `seek`) or `listing` → `answer` → `response`. One that changes something: `change` → `uploads`
+//! The way of a request, file by file: `accept` → `connection` (`seats`) → `inbox` (`proxy_protocol`, `scan`,
+//! `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; who sent it: `forwarded`) → `route` → `title` (`conditional`,
+//! `rate`, `multipart`, `seek`) or `listing` → `answer` → `response` (`cors`, `public`). One that changes something: `change` → `uploads`
 //! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its body from `incoming`.
 
 mod addresses;
@@ -16,7 +16,10 @@ mod limits;
 
 mod fault;
 mod fields;
+mod proxy_protocol;
 mod query;
+
+mod forwarded;
 
 mod chunked;
 mod framing;
@@ -27,8 +30,11 @@ mod target;
 mod request;
 
 mod inbox;
+mod public;
 
 mod response;
+
+mod cors;
 
 mod internal;
 
@@ -65,6 +71,8 @@ mod change;
 
 mod route;
 
+mod seats;
+
 mod connection;
 
 mod accept;
@@ -74,7 +82,7 @@ pub mod untrusted;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -84,8 +92,10 @@ use crate::catalogue::Catalogue;
 use crate::config;
 use crate::engine::Pulse;
 use crate::recording::Recorder;
+use crate::warnings::Throttle;
 
 pub use counters::{Abuse, Counters};
+pub use forwarded::Client;
 pub use internal::Internal;
 pub use limits::Limits;
 pub use principals::Principals;
@@ -94,7 +104,8 @@ pub use response::Response;
 pub(crate) use seek::facts;
 pub use uploads::Uploads;
 
-use addresses::{AddressRules, Addresses};
+use addresses::{AddressRules, Addresses, network};
+use connection::Begins;
 
 /// What is served and by which terms: shared by all listeners and connections.
 pub struct Site {
@@ -106,7 +117,13 @@ pub struct Site {
     /// Bytes of memory that answers may take, as permits.
     long_answers: Semaphore,
     stop: watch::Sender<bool>,
+    warnings: Mutex<Throttle<(&'static str, Option<IpAddr>)>>,
 }
+
+/// A limit that refuses an address has one line of the log in this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Of more addresses, the log has one line together.
+const WARNED_MAX: usize = 64;
 
 /// Where titles come from.
 #[derive(Clone)]
@@ -142,7 +159,8 @@ impl Site {
         });
         let long_answers = Semaphore::new(limits.answers_bytes_max.min(Semaphore::MAX_PERMITS));
         let (addresses, stop) = (Mutex::new(addresses), watch::channel(false).0);
-        Self { limits, counters, store, internal, addresses, long_answers, stop }
+        let warnings = Mutex::new(Throttle::new(WARN_EVERY, WARNED_MAX));
+        Self { limits, counters, store, internal, addresses, long_answers, stop, warnings }
     }
 
     /// Ends politely: no new connections, no new requests; running answers are finished.
@@ -154,11 +172,36 @@ impl Site {
         Stopping(self.stop.subscribe())
     }
 
-    fn abused(&self, peer: IpAddr, abuse: Abuse) {
+    /// Counts an abuse; a trusted proxy has no score of its own.
+    fn abused(&self, client: Client, abuse: Abuse) {
         self.counters.count(abuse);
-        if abuse.points() > 0 {
-            self.addresses().handle_abuse(Instant::now(), peer, abuse.points());
+        if abuse.points() == 0 || self.limits.proxies.trusts(client.ip) {
+            return;
         }
+        let is_full = self.addresses().handle_abuse(Instant::now(), client.ip, abuse.points());
+        if is_full {
+            self.warn(seats::SCORE, client);
+        }
+    }
+
+    /// Says in the log that `limit` refuses `client`, once in a while.
+    fn warn(&self, limit: &'static str, client: Client) {
+        if let Some(left_out) = self.throttle(limit, Some(network(client.ip))) {
+            tracing::warn!(client = %client.ip, limit, left_out, "requests of this address are refused");
+        }
+    }
+
+    /// The same of a limit that refuses everybody.
+    fn warn_all(&self, limit: &'static str) {
+        if let Some(left_out) = self.throttle(limit, None) {
+            tracing::warn!(limit, left_out, "new connections wait or are refused");
+        }
+    }
+
+    /// Whether the log has a line about this, and how many it has left out.
+    fn throttle(&self, cause: &'static str, of: Option<IpAddr>) -> Option<u64> {
+        let warnings = self.warnings.lock();
+        warnings.unwrap_or_else(PoisonError::into_inner).poll(Instant::now(), (cause, of))
     }
 
     fn addresses(&self) -> MutexGuard<'_, Addresses> {
@@ -170,7 +213,12 @@ impl Site {
 /// Serves `listener` until [`Site::stop`], and then until the last of its connections has ended.
 /// Dropping the future ends them at once. One site can serve several listeners.
 pub async fn serve(listener: TcpListener, site: Arc<Site>) {
-    accept::serve(listener, site).await;
+    accept::serve(listener, site, Begins::WithRequest).await;
+}
+
+/// The same for trusted proxies that begin each connection with the PROXY protocol.
+pub async fn serve_proxies(listener: TcpListener, site: Arc<Site>) {
+    accept::serve(listener, site, Begins::WithProxyHeader).await;
 }
 
 /// The wish to end.

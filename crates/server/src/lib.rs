@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+pub mod warnings;
 
 pub mod conditions;
 

@@ -19,7 +19,9 @@ use tactus_core::ts::{Index, IndexFault, Indexer};
 use tactus_core::units::{Bytes, MIB};
 
 use crate::config::Config;
-pub use crate::http::untrusted::{chunked, pace, properties, range, request, target, upload};
+pub use crate::http::untrusted::{
+    chunked, pace, properties, proxied, range, request, target, upload,
+};
 pub use crate::ingest::untrusted::datagrams;
 use crate::measure::model_file;
 use crate::media::probe::probe;
@@ -28,11 +30,12 @@ use crate::media::probe::probe;
 pub type Door = fn(&[u8]) -> bool;
 
 /// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 14] = [
+pub const DOORS: [(&str, Door); 15] = [
     ("request", request),
     ("chunked", chunked),
     ("range", range),
     ("target", target),
+    ("proxied", proxied),
     ("pace", pace),
     ("upload", upload),
     ("properties", properties),

@@ -24,6 +24,8 @@ mod growing;
 mod live;
 #[path = "bad_input/paths.rs"]
 mod paths;
+#[path = "bad_input/proxies.rs"]
+mod proxies;
 #[path = "bad_input/ranges.rs"]
 mod ranges;
 #[path = "bad_input/recording.rs"]

@@ -106,6 +106,17 @@ const FOR_TESTS: &[Need] = &[
         why: "judge of the tests: what WebDAV asks of a server",
     },
     Need {
+        probe: &["nginx", "-v"],
+        packages: &["nginx-light"],
+        why: "proxy of the tests, in front of the server",
+    },
+    Need {
+        probe: &["haproxy", "-v"],
+        packages: &["haproxy"],
+        why: "proxy of the tests, also by the PROXY protocol",
+    },
+    Need { probe: &["caddy", "version"], packages: &["caddy"], why: "proxy of the tests" },
+    Need {
         probe: &["tc", "-V"],
         packages: &["iproute2"],
         why: "network namespaces with a limited wire between them",

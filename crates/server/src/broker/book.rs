@@ -75,6 +75,8 @@ pub(super) struct Place {
     /// The grant is gone: returned when the stream retires.
     pub(super) release: Option<Demand>,
     pub(super) best_effort: bool,
+    /// Who it is for, where that is not the other end of its connection.
+    pub(super) client: Option<String>,
     /// Which delivery it is, of all so far.
     pub(super) begun: u64,
     /// The engine has been told to end it.
@@ -311,6 +313,7 @@ impl Book {
     pub(super) fn release(&mut self, index: u32, demand: Demand) {
         let place = &mut self.places[index as usize];
         self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
+        place.client = None;
         if let Some((title, relied)) = place.watches.take() {
             self.popular.leave(title, relied);
         }

@@ -1,6 +1,5 @@
 //! Which deliveries are running, for the status page and the metrics.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Broker;
@@ -13,8 +12,8 @@ pub struct Running {
     pub place: u32,
     /// What is delivered.
     pub title: Arc<OpenTitle>,
-    /// To whom; unknown once the connection is gone.
-    pub peer: Option<SocketAddr>,
+    /// To whom, as far as is known: behind a proxy, its client.
+    pub client: Option<String>,
     /// Whether it has no rate.
     pub best_effort: bool,
 }
@@ -29,7 +28,7 @@ impl Broker {
             Some(Running {
                 place,
                 title: Arc::clone(&at.title.as_ref()?.title),
-                peer: way.peer(),
+                client: at.client.clone().or_else(|| Some(way.peer()?.to_string())),
                 best_effort: at.best_effort,
             })
         });

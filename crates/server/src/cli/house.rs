@@ -45,6 +45,8 @@ pub(super) struct House {
     classes: Classes,
     reload: Option<(Reload, Signal)>,
     listeners: Vec<TcpListener>,
+    /// For proxies, by the PROXY protocol.
+    proxied: Vec<TcpListener>,
     admin: Option<TcpListener>,
     rtsp: Option<Rtsp>,
     rtsp_listeners: Vec<TcpListener>,
@@ -56,6 +58,8 @@ impl House {
         raise_limits();
         let listeners = config.http.addresses.iter().map(|address| bind(*address));
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
+        let proxied = config.http.proxy_protocol.iter().map(|address| bind(*address));
+        let proxied = proxied.collect::<Result<Vec<_>>>()?;
         let rtsp_listeners = config.rtsp.addresses.iter().map(|address| bind_rtsp(*address));
         let rtsp_listeners = rtsp_listeners.collect::<Result<Vec<_>>>()?;
         let admin = match config.admin.address {
@@ -137,6 +141,7 @@ impl House {
             classes,
             reload,
             listeners,
+            proxied,
             admin,
             rtsp,
             rtsp_listeners,
@@ -146,6 +151,11 @@ impl House {
     /// Where HTTP is served.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Where proxies are served by the PROXY protocol.
+    pub(super) fn proxied_addresses(&self) -> Vec<SocketAddr> {
+        self.proxied.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
     /// Where RTSP is served.
@@ -224,6 +234,9 @@ impl House {
         let mut serving = JoinSet::new();
         for listener in self.listeners {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&public)));
+        }
+        for listener in self.proxied {
+            serving.spawn(http::serve_proxies(listen(listener)?, Arc::clone(&public)));
         }
         if let Some(listener) = self.admin {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));

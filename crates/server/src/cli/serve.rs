@@ -193,6 +193,7 @@ pub(super) fn run(
     let house = runtime.block_on(House::open(config, file))?;
     let served = Served {
         http: house.addresses(),
+        proxied: house.proxied_addresses(),
         rtsp: house.rtsp_addresses(),
         admin: house.admin_address(),
     };
@@ -220,6 +221,7 @@ pub(super) fn run(
 /// Where everything is served.
 pub(super) struct Served {
     pub(super) http: Vec<SocketAddr>,
+    pub(super) proxied: Vec<SocketAddr>,
     pub(super) rtsp: Vec<SocketAddr>,
     pub(super) admin: Option<SocketAddr>,
 }
@@ -233,6 +235,9 @@ fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
     let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();
     for address in addresses {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
+    }
+    for address in &served.proxied {
+        line(format!("By the PROXY protocol at http://{address}/"));
     }
     for address in &served.rtsp {
         line(format!("RTSP at rtsp://{address}/"));

@@ -5,6 +5,7 @@
 
 mod channels;
 mod classes;
+mod http;
 mod recordings;
 mod uploads;
 
@@ -27,6 +28,7 @@ pub(super) use recordings::recording;
 
 use self::channels::channels;
 use self::classes::classes;
+use self::http::http;
 use self::recordings::recordings;
 use self::rtsp::rtsp;
 use self::uploads::upload;
@@ -36,8 +38,8 @@ use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
 use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
-    Admin, Auto, Config, Cores, GapFrames, Http, Link, MODEL_FILE, Memory, Packets, Rate,
-    RateClass, SlowReader, Volume,
+    Admin, Auto, Config, Cores, GapFrames, Link, MODEL_FILE, Memory, Packets, Rate, RateClass,
+    SlowReader, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
@@ -102,45 +104,6 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
 /// Without a working directory it stays as it is.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-fn http(raw: raw::Http) -> Checked<Http> {
-    let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-    let addresses = match raw.address {
-        None => vec![local],
-        Some(list) => {
-            let span = list.span();
-            let list = list.into_inner().0;
-            if list.is_empty() {
-                return Err(Mistake::at(span, "no address is left; write at least one"));
-            }
-            list.iter().map(|text| address(text, span.clone())).collect::<Checked<_>>()?
-        }
-    };
-    Ok(Http {
-        addresses,
-        allowed_hosts: raw.allowed_hosts.unwrap_or_default(),
-        listing: raw.listing.unwrap_or(true),
-        readers: raw.readers.map(Spanned::into_inner).unwrap_or_default(),
-        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
-        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
-        request_line_max: quantity(
-            raw.request_line_max,
-            Bytes(8 * KIB),
-            Bytes(256)..=Bytes(64 * KIB),
-        )?,
-        fields_max: number(raw.fields_max, 100, 8..=1_000)?,
-        fields_size_max: quantity(
-            raw.fields_size_max,
-            Bytes(32 * KIB),
-            Bytes(KIB)..=Bytes(256 * KIB),
-        )?,
-        body_max: quantity(raw.body_max, Bytes(64 * KIB), Bytes(0)..=Bytes(MIB))?,
-        ranges_max: number(raw.ranges_max, 8, 1..=64)?,
-        head_timeout: quantity(raw.head_timeout, SECOND.times(10), SECOND..=SECOND.times(300))?,
-        idle_timeout: quantity(raw.idle_timeout, SECOND.times(60), SECOND..=SECOND.times(3600))?,
-        drain_limit: quantity(raw.drain_limit, SECOND.times(10), Nanos(0)..=SECOND.times(86_400))?,
-    })
 }
 
 fn admin(raw: raw::Admin) -> Checked<Admin> {

@@ -10,6 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
 
+use super::http::{ForwardedField, StoredPages};
 use super::rights::{Readers, Right};
 use super::rtsp::Recorders;
 use super::units::{Percent, Quantity, Value};
@@ -63,11 +64,19 @@ pub type Placed<T> = Option<Spanned<T>>;
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Http {
     pub address: Placed<OneOrMore>,
+    pub proxy_protocol: Placed<OneOrMore>,
+    pub trusted_proxies: Vec<Spanned<String>>,
+    pub forwarded_field: Option<ForwardedField>,
+    pub public_url: Placed<String>,
     pub allowed_hosts: Option<Vec<String>>,
+    pub allowed_origins: Vec<Spanned<String>>,
+    pub stored_pages: Option<StoredPages>,
     pub listing: Option<bool>,
     pub readers: Placed<Readers>,
     pub connections_max: Placed<u32>,
     pub connections_per_address_max: Placed<u32>,
+    pub abuse_score_max: Placed<u32>,
+    pub abuse_refusal: Placed<Value<Nanos>>,
     pub request_line_max: Placed<Value<Bytes>>,
     pub fields_max: Placed<u32>,
     pub fields_size_max: Placed<Value<Bytes>>,

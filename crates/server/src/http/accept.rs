@@ -2,33 +2,35 @@
 //!
 //! Promise: a listener never has more connections than its bound, an address never more than its
 //! share, and open files are left for titles and the engine: when they get scarce, accepting pauses
-//! and the kernel's queue holds the others. Whoever is refused is closed at once.
+//! and the kernel's queue holds the others. Whoever is refused is told the limit by its name.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::addresses::Welcome;
+use super::connection::{Begins, ToCome};
 use super::counters::Abuse;
+use super::forwarded::Client;
+use super::framing::Version;
+use super::response::{Afterwards, Response};
+use super::seats::Seat;
 use super::{Site, connection};
 
 /// How long accepting pauses when the kernel is out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What one connection too many is told. It is short, so the socket takes it at once or not at all.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: tactus\r\nRetry-After: 5\r\n\
-    Content-Type: text/plain; charset=utf-8\r\nContent-Length: 29\r\nConnection: close\r\n\r\n\
-    all connections are in use.\r\n";
+/// Refused connections of a listener that are kept for a moment, so that the answer arrives. Those beyond
+/// are closed behind it.
+const FAREWELLS_MAX: usize = 64;
 
-/// Serves `listener` until the site stops, and then until its last connection has ended. Dropping
-/// the future ends them at once.
-pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
-    let mut connections = JoinSet::new();
+/// Serves `listener`, whose connections begin as `begins` says, until the site stops, and then until its
+/// last connection has ended. Dropping the future ends them at once.
+pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins) {
+    let (mut connections, mut farewells) = (JoinSet::new(), JoinSet::new());
     let mut stop = site.stopping();
     let descriptors = Descriptors::new(site.limits.descriptors_reserve);
     loop {
@@ -36,10 +38,13 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
         tokio::select! {
             () = stop.wait() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            Some(_) = farewells.join_next(), if !farewells.is_empty() => {}
             accepted = listener.accept(), if !scarce => match accepted {
                 Ok((socket, peer)) => {
-                    let peer = peer.ip().to_canonical();
-                    welcome(&mut connections, &site, socket, peer);
+                    let refused = welcome(&mut connections, &site, socket, peer.into(), begins);
+                    if let Err((socket, response)) = refused {
+                        turn_away(&mut farewells, &site, socket, &response);
+                    }
                 }
                 Err(error) => pause_after(&error, &site).await,
             },
@@ -50,45 +55,63 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
     while connections.join_next().await.is_some() {}
 }
 
-fn welcome(connections: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, peer: IpAddr) {
+/// Begins to serve a connection, or gives it back with what it is told.
+fn welcome(
+    connections: &mut JoinSet<()>,
+    site: &Arc<Site>,
+    socket: TcpStream,
+    peer: Client,
+    begins: Begins,
+) -> Result<(), (TcpStream, Box<Response>)> {
     if connections.len() >= site.limits.connections_max {
         site.counters.count(Abuse::ConnectionLimit);
-        // Best effort: a client that cannot be told is closed without a word.
-        drop(socket.try_write(FULL));
-        return;
+        site.warn_all("http.connections_max");
+        let text = "all connections are in use (http.connections_max); try again shortly";
+        return Err((socket, Box::new(Response::text(503, text).with("Retry-After", "5"))));
     }
-    match site.addresses().handle_connection(Instant::now(), peer) {
-        Welcome::Yes => {}
-        Welcome::Full => return site.counters.count(Abuse::PerIpLimit),
-        Welcome::Refused => return site.counters.count(Abuse::AbuseScore),
-    }
-    let seat = Seat::take(Arc::clone(site), peer);
+    let seat = match Seat::take(site, peer) {
+        Ok(seat) => seat,
+        Err(response) => return Err((socket, response)),
+    };
+    let open = Open::new(Arc::clone(site));
     connections.spawn(async move {
         // Answers are written whole; waiting to fill a packet would only delay them.
         if socket.set_nodelay(true).is_ok() {
-            connection::serve(Arc::clone(&seat.site), socket, peer).await;
+            connection::serve(Arc::clone(&open.0), socket, peer, begins).await;
         }
-        drop(seat);
+        drop((seat, open));
     });
+    Ok(())
 }
 
-/// A connection's place in the books, returned however it ends.
-struct Seat {
-    site: Arc<Site>,
-    peer: IpAddr,
-}
-
-impl Seat {
-    fn take(site: Arc<Site>, peer: IpAddr) -> Self {
-        site.counters.connection_opened();
-        Self { site, peer }
+/// Best effort: a client that takes no short answer at once gets none.
+fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: &Response) {
+    site.counters.answered(answer.status());
+    let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());
+    bytes.extend_from_slice(answer.content());
+    // A request that nobody has read would make the kernel discard the answer.
+    let mut thrown_away = [0; 1024];
+    drop(socket.try_read(&mut thrown_away));
+    let is_told = socket.try_write(&bytes).is_ok_and(|written| written == bytes.len());
+    if is_told && farewells.len() < FAREWELLS_MAX {
+        let site = Arc::clone(site);
+        farewells.spawn(async move { connection::linger(socket, &site, ToCome::Little).await });
     }
 }
 
-impl Drop for Seat {
+/// A connection in the count of all that are open.
+struct Open(Arc<Site>);
+
+impl Open {
+    fn new(site: Arc<Site>) -> Self {
+        site.counters.connection_opened();
+        Self(site)
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        self.site.counters.connection_closed();
-        self.site.addresses().left(Instant::now(), self.peer);
+        self.0.counters.connection_closed();
     }
 }
 
@@ -108,6 +131,7 @@ impl Descriptors {
         let scarce = site.counters.connections_open() >= self.for_connections;
         if scarce {
             site.counters.accept_paused();
+            site.warn_all("ulimit -n");
         }
         scarce
     }
@@ -121,6 +145,8 @@ async fn pause_after(error: &io::Error, site: &Site) {
         return;
     }
     site.counters.accept_paused();
-    tracing::warn!(%error, "accepting connections pauses");
+    if let Some(left_out) = site.throttle("accept", None) {
+        tracing::warn!(%error, left_out, "accepting connections pauses");
+    }
     tokio::time::sleep(PAUSE).await;
 }

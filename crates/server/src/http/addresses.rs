@@ -1,13 +1,13 @@
-//! Who is connected: connections and abuse per address.
+//! Who is connected: connections, requests of clients behind proxies, and abuse, per address.
 //!
-//! Promise: one address holds at most its share of connections, and none at all for a while after
-//! its score of abuse is full. The book itself is bounded. It knows no sockets; time is handed in.
+//! Promise: one address holds at most its share, and nothing at all for a while after its score of
+//! abuse is full. The book itself is bounded. It knows no sockets; time is handed in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Addresses without an open connection whose score is still remembered.
+/// Addresses that are remembered for their score alone.
 const SCORES_MAX: usize = 16 * 1024;
 
 /// Bits of an IPv6 address that name a customer; the rest is the customer's to choose from.
@@ -17,18 +17,19 @@ const IPV6_NETWORK_BITS: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressRules {
     pub(super) connections_max: usize,
+    /// Zero refuses nobody.
     pub(super) score_max: u32,
     pub(super) refusal: Duration,
 }
 
-/// Whether a new connection may stay.
+/// Whether a new connection or request may stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Welcome {
     Yes,
     /// The address has all its connections.
     Full,
-    /// The address is refused for its score.
-    Refused,
+    /// The address is refused for its score, for so long.
+    Refused(Duration),
 }
 
 #[derive(Debug)]
@@ -51,12 +52,12 @@ impl Addresses {
         Self { rules, book: HashMap::new() }
     }
 
-    /// Counts a new connection, when it may stay; answered by [`Self::left`].
+    /// Counts a new connection, or a request through a proxy, when it may stay; answered by [`Self::left`].
     pub(super) fn handle_connection(&mut self, now: Instant, address: IpAddr) -> Welcome {
         let key = network(address);
         let record = self.book.entry(key).or_insert_with(|| Record::new(now));
-        if record.refused_until.is_some_and(|until| now < until) {
-            return Welcome::Refused;
+        if let Some(left) = record.refused_for(now) {
+            return Welcome::Refused(left);
         }
         if record.open >= self.rules.connections_max {
             return Welcome::Full;
@@ -73,19 +74,33 @@ impl Addresses {
         record.forgive(now);
         if record.is_forgettable(now) {
             self.book.remove(&key);
-        } else if self.book.len() > SCORES_MAX {
-            self.book.retain(|_, record| record.open > 0 || record.is_refused(now));
+        } else {
+            self.forget_some(now);
         }
     }
 
-    /// Adds to the score of an address; a full score refuses it for a while.
-    pub(super) fn handle_abuse(&mut self, now: Instant, address: IpAddr, points: u32) {
-        let Some(record) = self.book.get_mut(&network(address)) else { return };
+    /// Adds to the score of an address; a full score refuses it for a while, and is told.
+    pub(super) fn handle_abuse(&mut self, now: Instant, address: IpAddr, points: u32) -> bool {
+        let rules = self.rules;
+        let record = self.book.entry(network(address)).or_insert_with(|| Record::new(now));
         record.forgive(now);
         record.score = record.score.saturating_add(points);
-        if record.score >= self.rules.score_max {
+        let is_full = rules.score_max > 0 && record.score >= rules.score_max;
+        if is_full {
             record.score = 0;
-            record.refused_until = Some(now + self.rules.refusal);
+            record.refused_until = Some(now + rules.refusal);
+        }
+        self.forget_some(now);
+        is_full
+    }
+
+    /// Keeps the book bounded: scores go before refusals.
+    fn forget_some(&mut self, now: Instant) {
+        if self.book.len() > SCORES_MAX {
+            self.book.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
+        }
+        if self.book.len() > 2 * SCORES_MAX {
+            self.book.retain(|_, record| record.open > 0);
         }
     }
 }
@@ -102,17 +117,20 @@ impl Record {
         self.scored += Duration::from_secs(seconds);
     }
 
-    fn is_refused(&self, now: Instant) -> bool {
-        self.refused_until.is_some_and(|until| now < until)
+    /// For how long it is still refused.
+    fn refused_for(&self, now: Instant) -> Option<Duration> {
+        self.refused_until
+            .and_then(|until| until.checked_duration_since(now))
+            .filter(|t| !t.is_zero())
     }
 
     fn is_forgettable(&self, now: Instant) -> bool {
-        self.open == 0 && self.score == 0 && !self.is_refused(now)
+        self.open == 0 && self.score == 0 && self.refused_for(now).is_none()
     }
 }
 
 /// What counts as one address.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS))
@@ -162,11 +180,31 @@ mod tests {
         book.handle_abuse(after(50), address, 50);
         assert_eq!(book.handle_connection(after(50), address), Welcome::Yes, "50 were forgiven");
         book.handle_abuse(after(50), address, 1);
-        assert_eq!(book.handle_connection(after(51), address), Welcome::Refused);
+        let left = Duration::from_secs(59);
+        assert_eq!(book.handle_connection(after(51), address), Welcome::Refused(left));
         book.left(after(51), address);
         book.left(after(51), address);
-        assert_eq!(book.handle_connection(after(109), address), Welcome::Refused);
+        let left = Duration::from_secs(1);
+        assert_eq!(book.handle_connection(after(109), address), Welcome::Refused(left));
         assert_eq!(book.handle_connection(after(110), address), Welcome::Yes);
+    }
+
+    #[test]
+    fn w02_points_count_without_a_connection_and_nobody_is_refused_by_a_limit_of_zero() {
+        let (mut book, now) = (book(), Instant::now());
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let full: Vec<_> = (0..6).map(|_| book.handle_abuse(now, address, 20)).collect();
+        assert_eq!(full, [false, false, false, false, true, false]);
+        book.rules.score_max = 0;
+        let other: IpAddr = "10.0.0.2".parse().unwrap();
+        assert!(!(0..100).any(|_| book.handle_abuse(now, other, 20)));
+        assert_eq!(book.handle_connection(now, other), Welcome::Yes);
+        // However many are refused, the book stays bounded.
+        book.rules.score_max = 100;
+        for bits in 0..100_000u32 {
+            book.handle_abuse(now, IpAddr::V4(bits.into()), 100);
+        }
+        assert!(book.book.len() <= 2 * SCORES_MAX + 1);
     }
 
     #[test]

@@ -4,20 +4,19 @@
 //! Promise: nothing of a request's body is read before the request may do what it wants. It knows no
 //! socket but the body's.
 
-use std::net::IpAddr;
-
 use tactus_core::path::RequestPath;
 
 use super::counters::Abuse;
 use super::fault::Fault;
 use super::fields::Fields;
+use super::forwarded::Client;
 use super::incoming::{Ended, Gone, Incoming};
 use super::put::{self, Taken};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{ALLOWED, Refused, Uploads};
-use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus};
+use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus, uploads};
 use crate::config::rights::Right;
 
 /// A request that may change something, or that has a body to be read.
@@ -64,17 +63,17 @@ impl Change<'_> {
     pub(super) async fn make(
         self,
         site: &Site,
-        peer: IpAddr,
+        client: Client,
         request: &Request,
         mut incoming: Incoming<'_>,
     ) -> Done {
-        let response = match self.act(request, &mut incoming).await {
+        let response = match self.act(site, request, &mut incoming).await {
             Ok(Taken::Answer(response)) => response,
             Ok(Taken::Ended(Ended::Fault(fault))) => return Done::Fault(fault),
             Ok(Taken::Ended(Ended::Gone)) => return Done::Gone,
             Err(Refused { response, abuse }) => {
                 if let Some(abuse) = abuse {
-                    site.abused(peer, abuse);
+                    site.abused(client, abuse);
                 }
                 response
             }
@@ -85,10 +84,20 @@ impl Change<'_> {
         }
     }
 
-    async fn act(&self, request: &Request, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
+    async fn act(
+        &self,
+        site: &Site,
+        request: &Request,
+        incoming: &mut Incoming<'_>,
+    ) -> Result<Taken, Refused> {
         let Self { store, uploads, path, query } = *self;
-        if request.method == Method::Propfind {
-            return dav::find(store, request, path, incoming).await;
+        let (limits, public) = (&site.limits, &site.limits.public);
+        let asks = request.method == Method::Propfind;
+        if !(asks && request.fields.one("authorization").is_none()) {
+            uploads::of_this_site(limits, request)?;
+        }
+        if asks {
+            return dav::find(store, public, request, path, incoming).await;
         }
         let uploads = uploads.expect("nothing else is wanted without");
         let caller = uploads.caller(&request.fields)?;
@@ -139,18 +148,24 @@ impl Change<'_> {
             }
             Method::Proppatch => {
                 caller.check(Right::Replace, path.name())?;
-                return dav::set(store, request, path, incoming).await;
+                return dav::set(store, public, request, path, incoming).await;
             }
             Method::Mkcol => {
                 caller.check(Right::Publish, path.name())?;
                 dav::make(uploads, store, request, path).await?
             }
-            Method::Copy => put::duplicate(store, uploads, &caller, request, path).await?,
+            Method::Copy => {
+                let source = put::Source { request, path, caller: &caller };
+                put::duplicate(store, uploads, public, source).await?
+            }
             Method::Delete => {
                 caller.check(Right::Delete, path.name())?;
                 put::delete(uploads, catalogue, request, path).await?
             }
-            Method::Move => put::relocate(uploads, catalogue, &caller, request, path).await?,
+            Method::Move => {
+                let source = put::Source { request, path, caller: &caller };
+                put::relocate(uploads, catalogue, public, source).await?
+            }
             _ => {
                 let text = "a title is put, deleted or moved; uploads by tus go to /api/v1/uploads";
                 let response = Response::text(405, text).with("Allow", ALLOWED);

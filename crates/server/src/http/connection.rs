@@ -5,7 +5,6 @@
 //! the engine sends, the connection costs a task that sleeps.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,28 +17,64 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, Delivery, Follows, refused, unreadable};
 use super::change::{self, Done};
+use super::cors::Cors;
 use super::counters::Abuse;
 use super::fault::Fault;
+use super::fields::Fields;
+use super::forwarded::{self, Client, Hop};
 use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
-use super::request::{Method, Request};
+use super::request::{Method, Rejected, Request};
 use super::response::{Afterwards, Response};
+use super::seats::Seat;
 use super::{Site, Store, route};
 
+/// What a connection begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Begins {
+    WithRequest,
+    /// The PROXY protocol, from a trusted proxy.
+    WithProxyHeader,
+}
+
 /// Serves `socket` until it is closed.
-pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: IpAddr) {
-    let mut connection =
-        Connection { site, peer, inbox: Inbox::default(), to_come: ToCome::Little };
-    if let Some(socket) = connection.requests(socket).await {
+pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begins: Begins) {
+    let cors = Cors::of(&site.limits.origins, None);
+    let mut connection = Connection {
+        site,
+        peer,
+        client: peer,
+        cors,
+        prefix: false,
+        inbox: Inbox::default(),
+        to_come: ToCome::Little,
+    };
+    let (socket, _seat) = match begins {
+        Begins::WithRequest => (Ok(socket), None),
+        // Boxed, to keep an idle connection's future small.
+        Begins::WithProxyHeader => Box::pin(connection.proxied(socket)).await,
+    };
+    let kept = match socket {
+        Ok(socket) => connection.requests(socket).await,
+        Err(refused) => refused,
+    };
+    if let Some(socket) = kept {
         linger(socket, &connection.site, connection.to_come).await;
     }
 }
 
 struct Connection {
     site: Arc<Site>,
-    peer: IpAddr,
+    /// Who has connected, to this server or to a proxy that says so by the PROXY protocol.
+    peer: Client,
+    /// Who sent the request that is being answered.
+    client: Client,
+    /// What its answer says to pages of other sites.
+    cors: Cors,
+    /// Whether it is told paths below the public prefix.
+    prefix: bool,
     inbox: Inbox,
     /// What the client may still send when the connection is closed.
     to_come: ToCome,
@@ -47,7 +82,7 @@ struct Connection {
 
 /// What a client may still send after the last answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ToCome {
+pub(super) enum ToCome {
     /// What was on its way.
     Little,
     /// The rest of a body that was refused.
@@ -73,12 +108,16 @@ impl Connection {
                 next = self.inbox.next(&mut socket, wait, &self.site.limits) => next,
                 () = stop.wait() => return Some(socket),
             };
-            let request = match next {
+            let mut request = match next {
                 Next::Request(request) => request,
-                Next::Fault(fault) => return self.refuse(socket, fault).await,
+                Next::Fault(Rejected { fault, fields }) => {
+                    let fault = self.know(fields.as_ref()).err().unwrap_or(fault);
+                    return Box::pin(self.refuse(socket, fault)).await;
+                }
                 Next::Gone => return None,
                 Next::Silent => {
                     if wait == Wait::First {
+                        self.client = self.peer;
                         self.abused(Abuse::IdleNew);
                     }
                     return None;
@@ -86,22 +125,48 @@ impl Connection {
             };
             wait = Wait::Another;
             self.site.counters.requested();
+            request.hop = match self.know(Some(&request.fields)) {
+                Ok(hop) => Some(Box::new(hop)),
+                Err(fault) => return Box::pin(self.refuse(socket, fault)).await,
+            };
             let mut afterwards = match request.keeps_alive && !stop.is_stopping() {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
+            };
+            // Of a client that came directly the connection has a place; its requests need none.
+            let seat = match self.client == self.peer {
+                true => Ok(None),
+                false => Seat::take(&self.site, self.client),
+            };
+            let _seat = match seat {
+                Ok(seat) => seat,
+                Err(response) => {
+                    if request.body != Body::None {
+                        afterwards = Afterwards::Close;
+                        self.to_come = ToCome::Body;
+                    }
+                    let head_only = request.method == Method::Head;
+                    let manner = Manner { version: request.version, afterwards, head_only };
+                    drop(request);
+                    socket = Box::pin(self.send(socket, *response, manner)).await?;
+                    if afterwards == Afterwards::Close {
+                        return Some(socket);
+                    }
+                    continue;
+                }
             };
             if let Some(change) = change::wanted(&self.site, &request) {
                 let incoming =
                     Incoming::new(&mut socket, &mut self.inbox, &self.site.limits, &request);
                 // Not in this task: what only waits should cost little.
-                let made = Box::pin(change.make(&self.site, self.peer, &request, incoming)).await;
+                let made = Box::pin(change.make(&self.site, self.client, &request, incoming)).await;
                 let (response, another) = match made {
                     Done::Answer(response, another) => (response, another),
-                    Done::Fault(fault) => return self.refuse(socket, fault).await,
+                    Done::Fault(fault) => return Box::pin(self.refuse(socket, fault)).await,
                     Done::Gone => return None,
                 };
                 let (method, target, status) = (request.method, &request.target, response.status());
-                tracing::debug!(peer = %self.peer, ?method, ?target, status, "change");
+                tracing::debug!(client = %self.client, ?method, ?target, status, "change");
                 if !another {
                     afterwards = Afterwards::Close;
                     self.to_come = ToCome::Body;
@@ -109,7 +174,7 @@ impl Connection {
                 let head_only = request.method == Method::Head;
                 let manner = Manner { version: request.version, afterwards, head_only };
                 drop(request);
-                socket = self.send(socket, &response, manner).await?;
+                socket = self.send(socket, response, manner).await?;
                 if afterwards == Afterwards::Close {
                     return Some(socket);
                 }
@@ -121,24 +186,75 @@ impl Connection {
                     if fault == Fault::LargeBody {
                         self.to_come = ToCome::Body;
                     }
-                    return self.refuse(socket, fault).await;
+                    return Box::pin(self.refuse(socket, fault)).await;
                 }
                 Before::Gone => return None,
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
-            let answer = route::answer(&self.site, self.peer, &request).await;
+            let answer = route::answer(&self.site, self.client, &request).await;
             let (method, target, status) = (request.method, &request.target, answer.status());
-            tracing::debug!(peer = %self.peer, ?method, ?target, status, "request");
+            tracing::debug!(client = %self.client, ?method, ?target, status, "request");
             drop(request);
             socket = match answer {
-                Answer::Short(response) => self.send(socket, &response, manner).await?,
-                Answer::Delivery(delivery) => self.deliver(socket, *delivery, manner).await?,
+                Answer::Short(response) => self.send(socket, response, manner).await?,
+                Answer::Delivery(delivery) => {
+                    Box::pin(self.deliver(socket, *delivery, manner)).await?
+                }
             };
             if afterwards == Afterwards::Close {
                 return Some(socket);
             }
         }
+    }
+
+    /// Reads what a proxy says of the connection. Gives the socket for requests, and its client's place; or
+    /// the socket, if it is still there, to be closed.
+    async fn proxied(
+        &mut self,
+        mut socket: TcpStream,
+    ) -> (Result<TcpStream, Option<TcpStream>>, Option<Seat>) {
+        if !self.site.limits.proxies.trusts(self.peer.ip) {
+            return (Err(self.refuse(socket, Fault::NoProxy).await), None);
+        }
+        let mut stop = self.site.stopping();
+        let said = tokio::select! {
+            said = self.inbox.proxied(&mut socket, &self.site.limits) => said,
+            () = stop.wait() => return (Err(Some(socket)), None),
+        };
+        let source = match said {
+            Ok(Some(source)) => source,
+            Ok(None) => return (Ok(socket), None),
+            Err(None) => return (Err(None), None),
+            Err(Some(fault)) => {
+                if let Some(left_out) = self.site.throttle("http.proxy_protocol", None) {
+                    tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; it is closed");
+                }
+                return (Err(self.refuse(socket, fault).await), None);
+            }
+        };
+        self.peer = source.into();
+        self.client = self.peer;
+        match Seat::take(&self.site, self.peer) {
+            Ok(seat) => (Ok(socket), seat),
+            Err(response) => {
+                let (version, afterwards) = (Version::Http11, Afterwards::Close);
+                let manner = Manner { version, afterwards, head_only: false };
+                (Err(self.send(socket, *response, manner).await), None)
+            }
+        }
+    }
+
+    /// Finds out who sent a request with these fields.
+    fn know(&mut self, fields: Option<&Fields>) -> Result<Hop, Fault> {
+        let limits = &self.site.limits;
+        self.client = self.peer;
+        self.cors = Cors::of(&limits.origins, fields);
+        let unknown = Fields::default();
+        let hop = forwarded::hop(&limits.proxies, self.peer, fields.unwrap_or(&unknown))?;
+        self.client = hop.client;
+        self.prefix = hop.is_public;
+        Ok(hop)
     }
 
     /// Reads over the request's body before the answer, so that no byte of it can be a request.
@@ -165,23 +281,33 @@ impl Connection {
     /// Tells the client what was wrong, as the last thing.
     async fn refuse(&self, socket: TcpStream, fault: Fault) -> Option<TcpStream> {
         self.abused(fault.abuse());
-        tracing::debug!(peer = %self.peer, %fault, "request refused");
+        tracing::debug!(client = %self.client, %fault, "request refused");
         let (version, afterwards) = (Version::Http11, Afterwards::Close);
         let manner = Manner { version, afterwards, head_only: false };
-        self.send(socket, &Response::text(fault.status(), fault.to_string()), manner).await
+        self.send(socket, Response::text(fault.status(), fault.to_string()), manner).await
+    }
+
+    /// Writes an answer for its client: paths as it reaches them, and who may read it.
+    fn address(&self, response: &mut Response) {
+        if self.prefix {
+            response.lead_below(&self.site.limits.public.prefix);
+        }
+        self.cors.put(response);
     }
 
     async fn send(
         &self,
         mut socket: TcpStream,
-        response: &Response,
+        mut response: Response,
         manner: Manner,
     ) -> Option<TcpStream> {
         let len = response.content().len();
         let room = self.site.long_answers.try_acquire_many(len as u32);
-        let busy = Response::text(503, "too many long answers are under way; try again shortly")
-            .with("Retry-After", "1");
-        let response = if len > SHORT_ANSWER && room.is_err() { &busy } else { response };
+        if len > SHORT_ANSWER && room.is_err() {
+            let text = "too many long answers are under way; try again shortly";
+            response = Response::text(503, text).with("Retry-After", "1");
+        }
+        self.address(&mut response);
         self.site.counters.answered(response.status());
         let mut bytes = response.head(manner.version, manner.afterwards, SystemTime::now());
         if !manner.head_only {
@@ -196,21 +322,23 @@ impl Connection {
     async fn deliver(
         &self,
         mut socket: TcpStream,
-        delivery: Delivery,
+        mut delivery: Delivery,
         manner: Manner,
     ) -> Option<TcpStream> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
         if let Some((_, first)) = delivery.parts.first()
             && broker.readable(&delivery.title, first) == first.start
         {
-            return self.send(socket, &unreadable(first.start), manner).await;
+            return self.send(socket, unreadable(first.start), manner).await;
         }
         let (pace, len) = (delivery.pace, Bytes(delivery.len()));
         let mut grant = match broker.admit_title(&delivery.title, pace, len) {
             Ok(grant) => grant,
-            Err(refusal) => return self.send(socket, &refused(&refusal), manner).await,
+            Err(refusal) => return self.send(socket, refused(&refusal), manner).await,
         };
+        broker.name_client(&grant, self.client.to_string());
         self.site.counters.answered(delivery.head.status());
+        self.address(&mut delivery.head);
         let mut words = delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
         if let Some(follows) = delivery.follows {
             if !self.write(&mut socket, &words).await {
@@ -286,7 +414,7 @@ impl Connection {
     }
 
     fn abused(&self, abuse: Abuse) {
-        self.site.abused(self.peer, abuse);
+        self.site.abused(self.client, abuse);
     }
 }
 
@@ -323,7 +451,7 @@ const NOT_SENT_MAX: u64 = MIB;
 
 /// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
 /// nobody has read were still there (RFC 9112 section 9.6).
-async fn linger(mut socket: TcpStream, site: &Site, to_come: ToCome) {
+pub(super) async fn linger(mut socket: TcpStream, site: &Site, to_come: ToCome) {
     if socket.shutdown().await.is_err() {
         return;
     }
@@ -370,7 +498,7 @@ mod tests {
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
         let site = Site::new(Limits::default(), Arc::new(Counters::default()), None, Arc::new(()));
-        let task = serve(Arc::new(site), socket, peer.ip());
+        let task = serve(Arc::new(site), socket, peer.into(), Begins::WithRequest);
         assert!(size_of_val(&task) <= 2048, "{} bytes of task", size_of_val(&task));
     }
 }

@@ -18,11 +18,13 @@ use super::answer::{if_down, not_served};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming};
+use super::public;
 use super::put::{Taken, location};
 use super::request::Request;
 use super::response::Response;
 use super::uploads::{ALLOWED, Refused, Uploads, not_changed, unlocked};
 use crate::catalogue::{EntryKind, OpenFault, Sight, Within};
+use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::store::ChangeError;
 
@@ -32,6 +34,7 @@ const XML_BYTES_MAX: u64 = 64 * tactus_core::units::KIB;
 /// PROPFIND: what `path` is, and what is in it.
 pub(super) async fn find(
     store: &Store,
+    public: &PublicUrl,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
@@ -76,7 +79,8 @@ pub(super) async fn find(
     if within.is_none() && sight.own.kind == EntryKind::Directory {
         return Err(not_shown(store, fields));
     }
-    let Some(answer) = tell::multistatus(path, &sight, &asked) else {
+    let prefix = public::prefix(public, request);
+    let Some(answer) = tell::multistatus(prefix, path, &sight, &asked) else {
         return Err(Response::text(507, TOO_MANY).into());
     };
     Ok(Taken::Answer(answer))
@@ -106,6 +110,7 @@ fn endless() -> Response {
 /// PROPPATCH: no property of a title or a directory can be set, and each is told so.
 pub(super) async fn set(
     store: &Store,
+    public: &PublicUrl,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
@@ -120,7 +125,8 @@ pub(super) async fn set(
         if_down(&store.pulse, &store.catalogue, volume)?;
     }
     let Sight { own, .. } = store.catalogue.look(path, None).await.map_err(not_served)?;
-    Ok(Taken::Answer(tell::refusals(path, &own, &named)))
+    let prefix = public::prefix(public, request);
+    Ok(Taken::Answer(tell::refusals(prefix, path, &own, &named)))
 }
 
 /// MKCOL: makes the directory `path`.

@@ -58,6 +58,12 @@ pub(super) enum Fault {
     LargeBody,
     #[error("the request expects something else than `100-continue`")]
     Expectation,
+    #[error("the field `Forwarded` is not well formed (RFC 7239)")]
+    BadForwarded,
+    #[error("this connection does not begin with a header of the PROXY protocol")]
+    NoProxyHeader,
+    #[error("only trusted proxies are served at this address (http.trusted_proxies)")]
+    NoProxy,
 }
 
 impl Fault {
@@ -72,6 +78,7 @@ impl Fault {
             Self::UnknownCoding => 501,
             Self::LargeBody => 413,
             Self::Expectation => 417,
+            Self::NoProxy => 403,
             _ => 400,
         }
     }

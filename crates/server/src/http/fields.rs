@@ -27,6 +27,7 @@ const KNOWN: &[&str] = &[
     "depth",
     "destination",
     "expect",
+    "forwarded",
     "host",
     "if",
     "if-match",
@@ -46,6 +47,9 @@ const KNOWN: &[&str] = &[
     "upload-length",
     "upload-metadata",
     "upload-offset",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
     "x-http-method-override",
 ];
 

@@ -4,6 +4,7 @@
 //! belongs to a body never comes out as a request. Every wait has an end.
 
 use std::io;
+use std::net::SocketAddr;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -13,7 +14,8 @@ use super::chunked::Chunked;
 use super::fault::Fault;
 use super::framing::Body;
 use super::limits::{Limits, READ_BYTES};
-use super::request::Request;
+use super::proxy_protocol;
+use super::request::{Rejected, Request};
 use super::scan::HeadScan;
 
 /// What came instead of, or as, the next request.
@@ -21,7 +23,7 @@ use super::scan::HeadScan;
 pub(super) enum Next {
     Request(Request),
     /// The client sent what is no request.
-    Fault(Fault),
+    Fault(Rejected),
     /// The client has gone.
     Gone,
     /// The client said nothing for too long.
@@ -85,12 +87,12 @@ impl Inbox {
             }
             if !at_start {
                 match scan.advance(&self.bytes, limits) {
-                    Err(fault) => return Next::Fault(fault),
+                    Err(fault) => return Next::Fault(fault.into()),
                     Ok(Some(end)) => {
                         let head = self.bytes.drain(..end.len).collect();
                         return match Request::parse(head, end, limits) {
                             Ok(request) => Next::Request(request),
-                            Err(fault) => Next::Fault(fault),
+                            Err(rejected) => Next::Fault(rejected),
                         };
                     }
                     Ok(None) => {}
@@ -99,7 +101,33 @@ impl Inbox {
             match timeout_at(end_of_time, self.fill(socket)).await {
                 Ok(Ok(0) | Err(_)) => return Next::Gone,
                 Ok(Ok(_)) => {}
-                Err(_) => return Next::Fault(Fault::SlowHead),
+                Err(_) => return Next::Fault(Fault::SlowHead.into()),
+            }
+        }
+    }
+
+    /// Waits for what a proxy says of the connection, by the PROXY protocol: who has connected to it; none
+    /// when it speaks for itself.
+    ///
+    /// # Errors
+    /// When it says something else, or nothing within a head's time; none when it has gone.
+    pub(super) async fn proxied(
+        &mut self,
+        socket: &mut TcpStream,
+        limits: &Limits,
+    ) -> Result<Option<SocketAddr>, Option<Fault>> {
+        let end = Instant::now() + limits.head_time;
+        loop {
+            if let Some(header) = proxy_protocol::header(&self.bytes)
+                .map_err(|proxy_protocol::Malformed| Some(Fault::NoProxyHeader))?
+            {
+                self.bytes.drain(..header.len);
+                return Ok(header.source);
+            }
+            match timeout_at(end, self.fill(socket)).await {
+                Ok(Ok(0) | Err(_)) => return Err(None),
+                Ok(Ok(_)) => {}
+                Err(_) => return Err(Some(Fault::SlowHead)),
             }
         }
     }

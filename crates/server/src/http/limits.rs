@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use tactus_core::units::{KIB, MIB, SECOND};
 
+use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
+
 /// Bounds on what clients may hold, send and take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections of one listener. One more gets 503 and is closed.
     pub connections_max: usize,
-    /// Connections of one address (an IPv6 network of 64 bits counts as one). One more is closed.
+    /// Connections of one address (an IPv6 network of 64 bits counts as one), or requests of one that comes
+    /// through a trusted proxy. One more gets 429.
     pub connections_per_address_max: usize,
     /// Open files that are kept for titles, logs and the engine; without them accepting pauses.
     pub descriptors_reserve: usize,
@@ -45,12 +48,20 @@ pub struct Limits {
     pub linger_body_bytes_max: u64,
     /// Time without a byte of such a body after which no more is expected.
     pub linger_body_silence: Duration,
-    /// Points of abuse at which an address is refused; one point is forgiven every second.
+    /// Points of abuse at which an address is refused; one point is forgiven every second. Zero: never.
     pub abuse_score_max: u32,
     /// For how long it is refused.
     pub abuse_refusal: Duration,
     /// Host names that are answered; all when empty.
     pub hosts: Vec<String>,
+    /// Proxies that are believed about their clients.
+    pub proxies: Proxies,
+    /// Where clients find this server.
+    pub public: PublicUrl,
+    /// Pages of other sites that may use this server.
+    pub origins: Origins,
+    /// What a browser may run of stored pages.
+    pub stored_pages: StoredPages,
 }
 
 impl Default for Limits {
@@ -78,6 +89,10 @@ impl Default for Limits {
             abuse_score_max: ABUSE_SCORE_MAX,
             abuse_refusal: ABUSE_REFUSAL,
             hosts: Vec::new(),
+            proxies: Proxies::default(),
+            public: PublicUrl::default(),
+            origins: Origins::default(),
+            stored_pages: StoredPages::default(),
         }
     }
 }
@@ -94,7 +109,13 @@ impl From<&crate::config::Http> for Limits {
             fields_max: http.fields_max as usize,
             ranges_max: http.ranges_max as usize,
             body_bytes_max: http.body_max.0,
+            abuse_score_max: http.abuse_score_max,
+            abuse_refusal: Duration::from_nanos(http.abuse_refusal.0),
             hosts: http.allowed_hosts.clone(),
+            proxies: http.proxies.clone(),
+            public: http.public.clone(),
+            origins: http.origins.clone(),
+            stored_pages: http.stored_pages,
             ..Self::default()
         }
     }

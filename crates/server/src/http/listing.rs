@@ -49,6 +49,8 @@ pub(super) struct Page<'a> {
     pub(super) path: &'a RequestPath,
     /// What the client calls this server.
     pub(super) host: Option<&'a str>,
+    /// The URL of this server, without a slash at its end, as far as the client has said it.
+    pub(super) base: Option<&'a str>,
     pub(super) takes_uploads: bool,
 }
 

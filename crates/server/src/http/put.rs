@@ -14,6 +14,7 @@ use super::answer::{not_served, refused, unreadable};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
+use super::public;
 use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
@@ -22,6 +23,7 @@ use super::uploads::{
     Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
 };
 use crate::catalogue::{Catalogue, Found};
+use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
 use crate::store::{
@@ -204,7 +206,7 @@ pub(super) async fn record(
     }
 }
 
-/// What a recording's request says besides.
+/// A request that stores something, and who sent it.
 pub(super) struct Source<'a> {
     pub(super) request: &'a Request,
     pub(super) path: &'a RequestPath,
@@ -287,10 +289,10 @@ pub(super) async fn delete(
 pub(super) async fn relocate(
     uploads: &Uploads,
     catalogue: &Catalogue,
-    caller: &Caller<'_>,
-    request: &Request,
-    path: &RequestPath,
+    public: &PublicUrl,
+    source: Source<'_>,
 ) -> Result<Response, Refused> {
+    let Source { request, path, caller } = source;
     let fields = &request.fields;
     unlocked(fields)?;
     whole(fields)?;
@@ -303,7 +305,7 @@ pub(super) async fn relocate(
         Some(b"F" | b"f") => Over::Nothing,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
-    let to = destination(fields)?;
+    let to = destination(public, request)?;
     caller.check(Right::Delete, path.name())?;
     caller.check(Right::Publish, to.name())?;
     // What has the name is replaced, and a directory deleted, by those only who may.
@@ -343,10 +345,10 @@ pub(super) async fn relocate(
 pub(super) async fn duplicate(
     store: &Store,
     uploads: &Uploads,
-    caller: &Caller<'_>,
-    request: &Request,
-    path: &RequestPath,
+    public: &PublicUrl,
+    source: Source<'_>,
 ) -> Result<Response, Refused> {
+    let Source { request, path, caller } = source;
     let (catalogue, fields) = (&store.catalogue, &request.fields);
     unlocked(fields)?;
     let source = precondition(fields)?;
@@ -355,7 +357,7 @@ pub(super) async fn duplicate(
         Some(b"F" | b"f") => Precondition::CreateOnly,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
-    let to = destination(fields)?;
+    let to = destination(public, request)?;
     if to.name() == path.name() {
         return Err(Response::text(403, "a title is not copied to itself").into());
     }
@@ -436,9 +438,9 @@ fn stands_alone(catalogue: &Catalogue, path: &RequestPath) -> Result<(), Respons
     }
 }
 
-/// `Destination` (RFC 4918 section 10.3): a URL of this server, or a path.
-fn destination(fields: &Fields) -> Result<RequestPath, Response> {
-    let value = fields.one("destination");
+/// `Destination` (RFC 4918 section 10.3): a URL of this server as the client reaches it, or a path.
+fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Response> {
+    let value = request.fields.one("destination");
     let value = value.ok_or_else(|| Response::text(400, "write where to: Destination"))?;
     let bad = || Response::text(400, "the destination is no path of this server");
     let (target, authority) = match value.strip_prefix(b"https://") {
@@ -448,13 +450,21 @@ fn destination(fields: &Fields) -> Result<RequestPath, Response> {
         }
         None => target::parse("MOVE", value).map_err(|_| bad())?,
     };
-    let ours =
-        |named: &[u8]| fields.one("host").is_some_and(|host| host.eq_ignore_ascii_case(named));
-    if !authority.is_none_or(ours) {
-        return Err(Response::text(502, "the destination is on another server"));
+    let elsewhere = || {
+        let text = "the destination is on another server; behind a proxy that hides the host, or takes a \
+                    prefix away, set http.public_url";
+        Response::text(502, text)
+    };
+    if !authority.is_none_or(|authority| public::is_ours(public, request, authority)) {
+        return Err(elsewhere());
     }
+    let is_public = authority.is_some_and(|authority| {
+        public.authority().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(authority))
+    });
     match target {
-        Target::Path { path, query: None } => Ok(path),
+        Target::Path { path, query: None } => {
+            public::without_prefix(public, request, path, is_public).ok_or_else(elsewhere)
+        }
         _ => Err(bad()),
     }
 }
@@ -471,8 +481,9 @@ pub(super) fn location(path: &RequestPath) -> String {
 
 /// The same as [`understood`](super::tus::understood) for a title.
 #[cfg(any(test, fuzzing))]
-pub(super) fn understood(fields: &Fields) -> bool {
-    let to = destination(fields);
+pub(super) fn understood(request: &Request) -> bool {
+    let fields = &request.fields;
+    let to = destination(&PublicUrl::default(), request);
     if let Ok(path) = &to {
         assert!(!path.segments().any(|segment| matches!(segment, "." | "..")), "{path:?}");
     }
@@ -483,12 +494,14 @@ pub(super) fn understood(fields: &Fields) -> bool {
 mod tests {
     use super::*;
 
+    fn of(public: &PublicUrl, fields: &[(&str, &str)]) -> Result<String, u16> {
+        let request = Request::of(fields);
+        destination(public, &request).map(|path| path.name().to_owned()).map_err(|r| r.status())
+    }
+
     #[test]
     fn a_destination_is_a_path_here() {
-        let of = |to: &str| {
-            let fields = Fields::of(&[("host", "tv:80"), ("destination", to)]);
-            destination(&fields).map(|path| path.name().to_owned()).map_err(|r| r.status())
-        };
+        let of = |to: &str| of(&PublicUrl::default(), &[("host", "tv:80"), ("destination", to)]);
         assert_eq!(of("/a/b%20c.ts"), Ok("a/b c.ts".into()));
         assert_eq!(of("http://TV:80/a"), Ok("a".into()));
         assert_eq!(of("https://tv:80/a"), Ok("a".into()));
@@ -498,7 +511,25 @@ mod tests {
         for bad in ["a", "", "/../a", "/a?x", "ftp://tv:80/a", "https://tv:80", "*"] {
             assert_eq!(of(bad), Err(400), "{bad}");
         }
-        assert_eq!(destination(&Fields::default()).map_err(|r| r.status()), Err(400));
+        assert_eq!(
+            super::destination(&PublicUrl::default(), &Request::of(&[])).unwrap_err().status(),
+            400
+        );
+    }
+
+    #[test]
+    fn w03_a_destination_is_read_without_the_public_host_and_prefix() {
+        let public = PublicUrl::parse("https://tv.example/media/").unwrap();
+        let to = |to: &str| of(&public, &[("host", "127.0.0.1:8080"), ("destination", to)]);
+        assert_eq!(to("https://tv.example/media/a/b%20c.ts"), Ok("a/b c.ts".into()));
+        assert_eq!(to("https://TV.example/media/films/"), Ok("films".into()));
+        assert_eq!(to("/media/a.ts"), Ok("a.ts".into()));
+        assert_eq!(to("/other/a.ts"), Ok("other/a.ts".into()));
+        assert_eq!(to("https://tv.example/other/a.ts"), Err(502), "it is outside of the prefix");
+        assert_eq!(to("https://evil.example/media/a.ts"), Err(502));
+        let prefix = PublicUrl::parse("/media").unwrap();
+        let by_host = [("host", "tv"), ("destination", "http://tv/media/a.ts")];
+        assert_eq!(of(&prefix, &by_host), Ok("a.ts".into()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::fault::Fault;
 use super::fields::Fields;
+use super::forwarded::Hop;
 use super::framing::{self, Body, Version};
 use super::host;
 use super::limits::Limits;
@@ -46,47 +47,98 @@ pub(super) struct Request {
     pub(super) expects_continue: bool,
     /// The client would send another request on this connection.
     pub(super) keeps_alive: bool,
+    /// Who sent it, as far as is known: by the connection, which looks at the fields.
+    pub(super) hop: Option<Box<Hop>>,
+}
+
+/// A head that is no request.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    pub(super) fault: Fault,
+    /// Its fields, where they could be told apart.
+    pub(super) fields: Option<Fields>,
+}
+
+impl From<Fault> for Rejected {
+    fn from(fault: Fault) -> Self {
+        Self { fault, fields: None }
+    }
 }
 
 impl Request {
     /// Reads a head that a [`HeadScan`](super::scan::HeadScan) has found complete.
-    pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, Fault> {
+    pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, Rejected> {
         let mut parsed = vec![httparse::EMPTY_HEADER; end.fields];
         let mut line = httparse::Request::new(&mut parsed);
         match line.parse(&head) {
             Ok(httparse::Status::Complete(len)) if len == end.len => {}
-            Ok(_) => return Err(Fault::Grammar),
-            Err(httparse::Error::TooManyHeaders) => return Err(Fault::ManyFields),
-            Err(httparse::Error::Version) => return Err(version_fault(&head)),
-            Err(_) => return Err(Fault::Grammar),
+            Ok(_) => return Err(Fault::Grammar.into()),
+            Err(httparse::Error::TooManyHeaders) => return Err(Fault::ManyFields.into()),
+            Err(httparse::Error::Version) => return Err(version_fault(&head).into()),
+            Err(_) => return Err(Fault::Grammar.into()),
         }
-        let (Some(method), Some(raw_target), Some(version)) =
-            (line.method, line.path, line.version)
+        let (Some(method), Some(target), Some(version)) = (line.method, line.path, line.version)
         else {
-            return Err(Fault::Grammar);
+            return Err(Fault::Grammar.into());
         };
         let version = if version == 0 { Version::Http10 } else { Version::Http11 };
-        let (target, authority) = target::parse(method, raw_target.as_bytes())?;
-        let method = Method::of(method);
+        let (method, target) = (method.to_owned(), target.to_owned());
 
         let place = |part: &[u8]| place_within(&head, part);
         let places = line.headers.iter().map(|f| (place(f.name.as_bytes()), place(f.value)));
         let places = places.collect();
-        let authority = authority.map(<[u8]>::to_vec);
         let fields = Fields::new(head, places);
+        match Self::read(&method, &target, version, &fields, limits) {
+            Ok(read) => Ok(Self { fields, ..read }),
+            Err(fault) => Err(Rejected { fault, fields: Some(fields) }),
+        }
+    }
 
+    /// All but its fields.
+    fn read(
+        method: &str,
+        target: &str,
+        version: Version,
+        fields: &Fields,
+        limits: &Limits,
+    ) -> Result<Self, Fault> {
+        let (target, authority) = target::parse(method, target.as_bytes())?;
         fields.check()?;
-        host::check(version, fields.all("host"), authority.as_deref(), &limits.hosts)?;
-        let body = framing::body(version, &fields)?;
+        host::check(version, fields.all("host"), authority, &limits.hosts)?;
         Ok(Self {
+            method: Method::of(method),
+            version,
+            target,
+            body: framing::body(version, fields)?,
+            expects_continue: framing::expects_continue(version, fields)?,
+            keeps_alive: framing::keeps_alive(version, fields),
+            fields: Fields::default(),
+            hop: None,
+        })
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl Request {
+    /// One with these fields, which need not be right.
+    pub(super) fn with(fields: Fields) -> Self {
+        let (target, body, hop) = (Target::Server, Body::None, None);
+        let (method, version) = (Method::Move, Version::Http11);
+        Self {
             method,
             version,
             target,
-            body,
-            expects_continue: framing::expects_continue(version, &fields)?,
-            keeps_alive: framing::keeps_alive(version, &fields),
             fields,
-        })
+            body,
+            expects_continue: false,
+            keeps_alive: true,
+            hop,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(fields: &[(&str, &str)]) -> Self {
+        Self::with(Fields::of(fields))
     }
 }
 

@@ -82,6 +82,21 @@ impl Response {
         self
     }
 
+    /// The same to one that is there already.
+    pub(super) fn add(&mut self, name: &'static str, value: &str) {
+        self.fields.push((name, value.to_owned()));
+    }
+
+    /// Writes what is a path of this server as clients reach it, below `prefix`.
+    pub(super) fn lead_below(&mut self, prefix: &str) {
+        let fields = self.fields.iter_mut();
+        for (_, value) in
+            fields.filter(|(name, value)| *name == "Location" && value.starts_with('/'))
+        {
+            value.insert_str(0, prefix);
+        }
+    }
+
     /// Its status.
     pub fn status(&self) -> u16 {
         self.status

@@ -1,25 +1,28 @@
 //! From a request to an answer: which method, which object, or which refusal. It sends nothing.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::Site;
 use super::answer::{Answer, if_down, not_served};
+use super::cors::Cors;
 use super::counters::Abuse;
+use super::forwarded::Client;
+use super::public;
 use super::request::{Method, Request};
 use super::response::Response;
 use super::target::Target;
 use super::uploads::{Refused, Uploads};
 use super::{Store, channels, classes, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault};
+use crate::config::http::PublicUrl;
 
 /// The methods that are served where directories are shown; elsewhere all but the last.
 const ALLOWED_TO_READ: [&str; 2] = ["GET, HEAD, OPTIONS, PROPFIND", "GET, HEAD, OPTIONS"];
 
 /// Finds the answer to `request`.
-pub(super) async fn answer(site: &Site, peer: IpAddr, request: &Request) -> Answer {
+pub(super) async fn answer(site: &Site, client: Client, request: &Request) -> Answer {
     match (request.method, &request.target) {
         (Method::Unknown, _) => {
             site.counters.count(Abuse::BadMethod);
@@ -27,7 +30,7 @@ pub(super) async fn answer(site: &Site, peer: IpAddr, request: &Request) -> Answ
         }
         (Method::Options, _) | (_, Target::Server) => Answer::Short(options(site, request)),
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            match object(site, peer, request, path, query.as_deref()).await {
+            match object(site, client, request, path, query.as_deref()).await {
                 Answer::Short(response) if response.status() == 404 && site.store.is_some() => {
                     Answer::Short(listing::not_found(path, &request.fields, response))
                 }
@@ -64,7 +67,7 @@ fn takes_uploads(site: &Site) -> bool {
 /// What can be done, whoever asks, and whatever is there: nothing is looked up.
 fn options(site: &Site, request: &Request) -> Response {
     let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
-    match (uploads, &request.target) {
+    let response = match (uploads, &request.target) {
         (Some(uploads), Target::Path { path, .. }) if tus::is_here(path) => tus::options(uploads),
         _ => {
             let response = Response::empty(204).with("Allow", allowed(site));
@@ -75,12 +78,14 @@ fn options(site: &Site, request: &Request) -> Response {
                 false => response,
             }
         }
-    }
+    };
+    let cors = Cors::of(&site.limits.origins, Some(&request.fields));
+    cors.preflight(&request.fields, response)
 }
 
 async fn object(
     site: &Site,
-    peer: IpAddr,
+    client: Client,
     request: &Request,
     path: &RequestPath,
     query: Option<&str>,
@@ -94,7 +99,7 @@ async fn object(
         return Answer::Short(asset);
     }
     if let Some(name) = seek::title_of(path)
-        && let Some(refused) = not_to_be_read(site, peer, request, name)
+        && let Some(refused) = not_to_be_read(site, client, request, name)
     {
         return refused;
     }
@@ -113,7 +118,7 @@ async fn object(
     {
         return Answer::Short(refused.response);
     }
-    if let Some(refused) = not_to_be_read(site, peer, request, path.name()) {
+    if let Some(refused) = not_to_be_read(site, client, request, path.name()) {
         return refused;
     }
     if let Some(volume) = store.catalogue.volume_at(path)
@@ -124,9 +129,13 @@ async fn object(
     match store.catalogue.find(path).await {
         Ok(Found::Title(title)) => title::answer(site, store, request, path, query, title).await,
         Ok(Found::Directory(directory)) if path.is_directory() => {
-            Answer::Short(list(store, request, path, query, directory).await)
+            let public = &site.limits.public;
+            Answer::Short(list(store, public, request, path, query, directory).await)
         }
-        Ok(Found::Directory(_)) => Answer::Short(redirect(path, query)),
+        Ok(Found::Directory(_)) => {
+            let base = public::base(&site.limits.public, request);
+            Answer::Short(redirect(&base, path, query))
+        }
         Err(OpenFault::NotFound) if is_figure(&written) => {
             let text = "metrics and status are at the address of [admin]; `on_http = true` there \
                         serves them here, too";
@@ -142,17 +151,18 @@ fn is_figure(path: &str) -> bool {
 }
 
 /// The refusal of whoever may not read what is called `name`.
-fn not_to_be_read(site: &Site, peer: IpAddr, request: &Request, name: &str) -> Option<Answer> {
+fn not_to_be_read(site: &Site, client: Client, request: &Request, name: &str) -> Option<Answer> {
     let uploads = site.store.as_ref()?.uploads.as_ref()?;
     let Refused { response, abuse } = uploads.check_reader(&request.fields, name).err()?;
     if let Some(abuse) = abuse {
-        site.abused(peer, abuse);
+        site.abused(client, abuse);
     }
     Some(Answer::Short(response))
 }
 
 async fn list(
     store: &Store,
+    public: &PublicUrl,
     request: &Request,
     path: &RequestPath,
     query: Option<&str>,
@@ -165,7 +175,9 @@ async fn list(
         Ok(entries) => {
             let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
             let host = listing::host(&request.fields);
-            let page = listing::Page { path, host, takes_uploads };
+            let base = public::base(public, request);
+            let base = (host.is_some() || public.origin.is_some()).then_some(&*base);
+            let page = listing::Page { path, host, base, takes_uploads };
             listing::answer(&page, query, &request.fields, &entries)
         }
         Err(fault) => not_served(fault),
@@ -173,7 +185,8 @@ async fn list(
 }
 
 /// A directory has a slash at its end, so that the links of its listing lead into it.
-pub(super) fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
+/// `base` is this server as the client knows it.
+pub(super) fn redirect(base: &str, path: &RequestPath, query: Option<&str>) -> Response {
     let mut location = String::new();
     for segment in path.segments() {
         location.push('/');
@@ -184,6 +197,6 @@ pub(super) fn redirect(path: &RequestPath, query: Option<&str>) -> Response {
         location.push('?');
         location.push_str(query);
     }
-    let text = format!("this is a directory: {location}");
+    let text = format!("this is a directory: {base}{location}");
     Response::text(301, text).with("Location", location)
 }

@@ -16,6 +16,7 @@ use super::request::{Method, Request};
 use super::response::Response;
 use super::{Site, Store, seek};
 use crate::catalogue::OpenTitle;
+use crate::config::http::StoredPages;
 
 /// The answer to a GET or HEAD of `title`.
 pub(super) async fn answer(
@@ -104,10 +105,13 @@ pub(super) async fn answer(
         }
     };
     // What somebody has uploaded must not act in the name of this server's own pages.
-    let head = match store.uploads.is_some() && is_active(title.media_type) {
-        true => head.with("Content-Security-Policy", "sandbox"),
-        false => head,
-    };
+    let head =
+        match (store.uploads.is_some() && is_active(title.media_type), site.limits.stored_pages) {
+            (true, StoredPages::Sandbox) => head.with("Content-Security-Policy", "sandbox"),
+            // Without `allow-same-origin`: its scripts are of no site.
+            (true, StoredPages::Scripts) => head.with("Content-Security-Policy", SCRIPTS),
+            (true, StoredPages::Trusted) | (false, _) => head,
+        };
     let head =
         described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(pace));
     // An empty title is all head, and so is every answer to HEAD.
@@ -116,6 +120,9 @@ pub(super) async fn answer(
         false => Answer::Short(head),
     }
 }
+
+/// What scripts of a stored page may: play, ask for full screen and open other pages.
+const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-presentation";
 
 /// Whether a browser runs what is written in it when it is opened.
 fn is_active(media_type: &str) -> bool {

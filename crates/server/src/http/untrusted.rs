@@ -14,6 +14,7 @@ use tactus_engine::message::Pace;
 use super::chunked::Chunked;
 use super::conditional::{self, Validators};
 use super::fields::Fields;
+use super::forwarded::Client;
 use super::framing::Body;
 use super::limits::Limits;
 use super::multipart::Multipart;
@@ -21,8 +22,10 @@ use super::principals::{Principals, Who};
 use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{dav, put, rate, route, tus};
+use super::{dav, forwarded, proxy_protocol, put, rate, route, tus};
+use crate::config::http::{ForwardedField, Proxies};
 use crate::config::rights::Rights;
+use crate::config::rtsp::Net;
 use crate::config::{self, Config};
 
 /// A request's head, and the body behind it.
@@ -63,6 +66,29 @@ pub fn request(bytes: &[u8]) -> bool {
 /// The body of a request about properties.
 pub fn properties(bytes: &[u8]) -> bool {
     dav::understood(bytes)
+}
+
+/// What a proxy says before a request, and of it: a header of the PROXY protocol, or else `Forwarded` in the
+/// first line and `X-Forwarded-For` in the rest.
+pub fn proxied(bytes: &[u8]) -> bool {
+    let line = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
+    let (first, rest) = (&bytes[..line], bytes.get(line + 1..).unwrap_or_default());
+    let mut understood = proxy_protocol::understood(bytes);
+    let trusted = vec![Net::parse("10.0.0.0/8").expect("a network")];
+    let peer = Client::of([10, 0, 0, 1].into());
+    for (field, name, value) in [
+        (ForwardedField::Forwarded, "forwarded", first),
+        (ForwardedField::XForwardedFor, "x-forwarded-for", rest),
+    ] {
+        let head = [name.as_bytes(), value].concat();
+        let places = vec![(0..name.len(), name.len()..head.len())];
+        let proxies = Proxies { trusted: trusted.clone(), field };
+        if let Ok(hop) = forwarded::hop(&proxies, peer, &Fields::new(head, places)) {
+            assert_eq!(hop.client.ip, hop.client.ip.to_canonical());
+            understood |= hop.client != peer;
+        }
+    }
+    understood
 }
 
 /// A chunked body.
@@ -110,8 +136,9 @@ pub fn upload(bytes: &[u8]) -> bool {
     }
     let fields = Fields::new(head, places);
     assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "nobody has this token");
-    let titles = put::understood(&fields);
-    tus::understood(&fields, Some(&query)) || titles
+    let request = Request::with(fields);
+    let titles = put::understood(&request);
+    tus::understood(&request.fields, Some(&query)) || titles
 }
 
 /// A title's length in eight bytes, and the value of a `Range` field.
@@ -144,7 +171,7 @@ fn safe(path: &RequestPath) {
     if link.len() <= PATH_BYTES_MAX {
         assert_eq!(RequestPath::parse(link.as_bytes()).as_ref(), Ok(path), "{link}");
     }
-    let location = route::redirect(path, None);
+    let location = route::redirect("http://h", path, None);
     assert_eq!(location.status(), 301);
 }
 

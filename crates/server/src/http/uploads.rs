@@ -14,13 +14,17 @@ use super::answer::if_down;
 use super::conditional;
 use super::counters::Abuse;
 use super::fields::Fields;
+use super::limits::Limits;
 use super::principals::{Principals, Who};
+use super::public;
+use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
 use crate::classes::Classes;
+use crate::config::http::Origins;
 use crate::config::rights::Right;
 use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Readers, Unfinished};
@@ -28,8 +32,8 @@ use crate::engine::Pulse;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
 use crate::store::{
-    ChangeError, Identity, Limits, Medium, NameFault, OpenError, Precondition, Principal,
-    Remembered, ResumeError, Store, StoreOptions, UploadError,
+    ChangeError, Identity, Limits as StoreLimits, Medium, NameFault, OpenError, Precondition,
+    Principal, Remembered, ResumeError, Store, StoreOptions, UploadError,
 };
 
 /// Uploads of a site.
@@ -145,12 +149,12 @@ impl Uploads {
         }
         let principals = Arc::new(Principals::read(&upload.principals)?);
         let quota = |known: &config::Principal| Some((Principal::new(&known.name), known.quota?));
-        let limits = Limits {
+        let limits = StoreLimits {
             title_max: upload.object_max,
             uploads_max: upload.open_max,
             uploads_per_principal: upload.open_per_principal_max,
             principal_quotas: upload.principals.iter().filter_map(quota).collect(),
-            ..Limits::default()
+            ..StoreLimits::default()
         };
         let options = StoreOptions {
             limits,
@@ -263,10 +267,6 @@ impl Uploads {
 
     /// Who sends the request, when it may change something.
     pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refused> {
-        if is_of_another_site(fields) {
-            let text = "a page of another site may change nothing here";
-            return Err(Response::text(403, text).into());
-        }
         self.known(fields, "only who has a token may change something here")
     }
 
@@ -338,15 +338,39 @@ impl Uploads {
     }
 }
 
-/// Whether a browser sends the request for a page of another site. The first field is sent over TLS
-/// and on this machine, the second otherwise; programs send neither.
-fn is_of_another_site(fields: &Fields) -> bool {
+/// Refuses what a browser sends for a page of another site, unless that site may use this server: the
+/// browser would send its own password along.
+pub(super) fn of_this_site(limits: &Limits, request: &Request) -> Result<(), Response> {
+    match is_of_another_site(limits, request) {
+        false => Ok(()),
+        true => {
+            let text = "a page of another site may change nothing here; behind a proxy that hides the \
+                        host, set http.public_url; for pages of other sites, http.allowed_origins";
+            Err(Response::text(403, text))
+        }
+    }
+}
+
+/// The first field is sent over TLS and on this machine, the second otherwise; programs send neither.
+fn is_of_another_site(limits: &Limits, request: &Request) -> bool {
+    let fields = &request.fields;
+    let origin = fields.one("origin");
+    let is_known = match (&limits.origins, origin) {
+        (Origins::These(these), Some(origin)) => these.iter().any(|one| one.as_bytes() == origin),
+        // A token that is no password comes from the page itself, never from the browser.
+        (Origins::Anybody, Some(_)) => fields
+            .one("authorization")
+            .and_then(|value| value.get(..7))
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer ")),
+        _ => false,
+    };
+    if is_known {
+        return false;
+    }
     if let Some(site) = fields.one("sec-fetch-site") {
         return site != b"same-origin" && site != b"none";
     }
-    let Some(origin) = fields.one("origin") else { return false };
-    let host = ["http://", "https://"].iter().find_map(|s| origin.strip_prefix(s.as_bytes()));
-    !host.is_some_and(|host| fields.one("host").is_some_and(|own| own.eq_ignore_ascii_case(host)))
+    origin.is_some_and(|origin| !public::is_own_origin(&limits.public, request, origin))
 }
 
 /// Refuses what is to happen only under a lock, or under a condition of WebDAV's own (RFC 4918 section
@@ -453,10 +477,26 @@ fn bad_name(fault: NameFault) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::http::PublicUrl;
+    use crate::config::rtsp::Net;
+    use crate::http::forwarded::{self, Client};
+    use crate::http::scan::HeadScan;
+
+    /// A request with these fields, by `hop` through a trusted proxy.
+    fn other(limits: &Limits, all: &[(&str, &str)]) -> bool {
+        let mut head = String::from("PUT /a HTTP/1.1\r\n");
+        all.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+        head += "\r\n";
+        let end = HeadScan::default().advance(head.as_bytes(), limits).unwrap().unwrap();
+        let mut request = Request::parse(head.into_bytes(), end, limits).unwrap();
+        let peer = Client::of("127.0.0.1".parse().unwrap());
+        request.hop = forwarded::hop(&limits.proxies, peer, &request.fields).ok().map(Box::new);
+        is_of_another_site(limits, &request)
+    }
 
     #[test]
     fn c01_pages_of_other_sites_are_told_by_their_browser() {
-        let other = |all: &[(&str, &str)]| is_of_another_site(&Fields::of(all));
+        let other = |all: &[(&str, &str)]| other(&Limits::default(), all);
         assert!(!other(&[("host", "tv:80")]), "programs");
         assert!(!other(&[("host", "tv:80"), ("origin", "http://TV:80")]));
         assert!(!other(&[
@@ -473,6 +513,38 @@ mod tests {
                 "{site}"
             );
         }
+        let forwarded = [("host", "up"), ("origin", "http://tv"), ("x-forwarded-host", "tv")];
+        assert!(other(&forwarded), "nobody is believed who is not trusted");
+    }
+
+    #[test]
+    fn w03_a_page_that_a_proxy_shows_is_of_this_site() {
+        let mut limits = Limits::default();
+        let origin = |origin| [("host", "127.0.0.1:8080"), ("origin", origin)];
+        limits.public = PublicUrl::parse("https://tv.example/media/").unwrap();
+        assert!(!other(&limits, &origin("https://tv.example")));
+        assert!(other(&limits, &origin("https://evil.example")));
+        limits.public = PublicUrl::default();
+        limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
+        let host = ("x-forwarded-host", "tv.example");
+        assert!(!other(&limits, &[&origin("https://tv.example")[..], &[host]].concat()));
+        assert!(other(&limits, &[&origin("https://evil.example")[..], &[host]].concat()));
+    }
+
+    #[test]
+    fn w01_pages_of_sites_that_are_allowed_may_change_something() {
+        let page =
+            [("host", "tv"), ("origin", "https://app.example"), ("sec-fetch-site", "cross-site")];
+        let of = |origins: Origins, more: &[(&str, &str)]| {
+            other(&Limits { origins, ..Limits::default() }, &[&page[..], more].concat())
+        };
+        assert!(!of(Origins::These(vec!["https://app.example".into()]), &[]));
+        assert!(of(Origins::These(vec!["https://other.example".into()]), &[]));
+        // Where all sites are allowed, a password that the browser adds by itself is no consent.
+        assert!(of(Origins::Anybody, &[]));
+        assert!(of(Origins::Anybody, &[("authorization", "Basic eDp5")]));
+        assert!(!of(Origins::Anybody, &[("authorization", "Bearer abc")]));
+        assert!(of(Origins::Nobody, &[("authorization", "Bearer abc")]));
     }
 
     #[test]

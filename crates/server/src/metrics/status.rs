@@ -468,7 +468,7 @@ fn stream(stream: &Stream) -> OneStream {
     OneStream {
         stream: stream.running.place,
         title: stream.title.clone(),
-        client: stream.running.peer.map(|peer| peer.to_string()),
+        client: stream.running.client.clone(),
         set_rate_bits_per_second: stream.set_rate().map(|rate| rate.0),
         real_rate_bits_per_second: stream.real_rate().0,
         deviation_ratio: ratio(stream.counters.deviation.value()),

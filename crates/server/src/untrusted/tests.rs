@@ -135,6 +135,11 @@ fn no_target_crashes_it() {
 }
 
 #[test]
+fn w02_nothing_that_proxies_say_crashes_it() {
+    knock("proxied");
+}
+
+#[test]
 fn no_asked_rate_crashes_it() {
     knock("pace");
 }

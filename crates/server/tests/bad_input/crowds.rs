@@ -63,7 +63,18 @@ fn h20_ten_thousand_connections_from_one_address() {
     let mut welcome: Vec<_> = (0..100).map(|_| house.client()).collect();
     // The books are kept in the order of arrival, so none of these can come before the first.
     for refused in 1..=CONNECTIONS - 100 {
-        house.client().is_closed();
+        let mut client = house.client();
+        if refused % 1000 == 1 {
+            let answer = client.answer().expect("it is told why");
+            assert_eq!((answer.status, answer.field("retry-after")), (429, Some("5")));
+            assert!(
+                answer.text().contains("http.connections_per_address_max"),
+                "{}",
+                answer.text()
+            );
+        } else {
+            client.rest();
+        }
         assert_eq!(house.count(Abuse::PerIpLimit), refused as u64);
     }
     house.serves_others();
@@ -99,7 +110,12 @@ fn an_address_with_a_full_score_is_refused_for_a_while() {
         assert_eq!(client.answer().unwrap().status, 400);
         client.is_closed();
     }
-    house.client().is_closed();
+    let mut client = house.client();
+    let answer = client.answer().expect("it is told why");
+    assert_eq!((answer.status, answer.text().contains("http.abuse_score_max")), (429, true));
+    let wait: u64 = answer.field("retry-after").expect("when").parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    client.is_closed();
     assert_eq!(house.count(Abuse::AbuseScore), 1);
     house.serves_others();
 }

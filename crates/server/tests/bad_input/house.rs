@@ -41,6 +41,8 @@ pub(crate) struct House {
     pub(crate) engine: Engine,
     pub(crate) counters: Arc<Counters>,
     pub(crate) address: SocketAddr,
+    /// Where it is served by the PROXY protocol.
+    pub(crate) proxied: SocketAddr,
     store: Option<store::Store>,
     directory: TempDir,
 }
@@ -164,11 +166,15 @@ impl House {
         };
         let counters = Arc::new(Counters::default());
         let site = Site::new(plan.limits, Arc::clone(&counters), Some(store), Arc::new(Echo));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let site = Arc::new(site);
+        let bind = || runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let (listener, of_proxies) = (bind(), bind());
         let address = listener.local_addr().unwrap();
-        runtime.spawn(http::serve(listener, Arc::new(site)));
+        let proxied = of_proxies.local_addr().unwrap();
+        runtime.spawn(http::serve(listener, Arc::clone(&site)));
+        runtime.spawn(http::serve_proxies(of_proxies, site));
         let store = uploads.and_then(|uploads| uploads.volumes[0].clone());
-        Self { runtime: Some(runtime), engine, counters, address, store, directory }
+        Self { runtime: Some(runtime), engine, counters, address, proxied, store, directory }
     }
 
     /// The store behind it, where uploads are taken.

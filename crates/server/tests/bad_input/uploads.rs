@@ -837,7 +837,7 @@ fn what_a_browser_would_run_is_sent_to_a_sandbox() {
     );
     let page = house.client().get("/", "");
     assert!(
-        page.text().contains("<form id=upload method=post data-directory=\"/\">"),
+        page.text().contains("<form id=upload method=post data-directory=\"/\""),
         "{}",
         page.text()
     );

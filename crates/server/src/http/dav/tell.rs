@@ -31,10 +31,16 @@ const KNOWN: [&str; 7] = [
     "creationdate",
 ];
 
-/// The answer to a PROPFIND; none when it would be longer than one may be, or not tell everything.
-pub(super) fn multistatus(path: &RequestPath, sight: &Sight, asked: &Asked) -> Option<Response> {
+/// The answer to a PROPFIND, with `prefix` before each path; none when it would be longer than one may be,
+/// or not tell everything.
+pub(super) fn multistatus(
+    prefix: &str,
+    path: &RequestPath,
+    sight: &Sight,
+    asked: &Asked,
+) -> Option<Response> {
     let mut xml = String::from(OPENING);
-    let own = location(path);
+    let own = format!("{prefix}{}", location(path));
     let (slash, _) = slash_and_type(&sight.own);
     response(&format!("{own}{slash}"), &sight.own, asked, &mut xml);
     let listing = sight.below.iter();
@@ -53,10 +59,15 @@ pub(super) fn multistatus(path: &RequestPath, sight: &Sight, asked: &Asked) -> O
 }
 
 /// The answer to a PROPPATCH: nothing can be set (RFC 4918 section 9.2.1).
-pub(super) fn refusals(path: &RequestPath, own: &Entry, named: &[Property]) -> Response {
+pub(super) fn refusals(
+    prefix: &str,
+    path: &RequestPath,
+    own: &Entry,
+    named: &[Property],
+) -> Response {
     let mut xml = String::from(OPENING);
     let (slash, _) = slash_and_type(own);
-    add(&mut xml, format_args!("<D:response><D:href>{}{slash}</D:href>", location(path)));
+    add(&mut xml, format_args!("<D:response><D:href>{prefix}{}{slash}</D:href>", location(path)));
     xml.push_str("<D:propstat><D:prop>");
     named.iter().for_each(|property| empty(property, &mut xml));
     xml.push_str("</D:prop><D:status>HTTP/1.1 403 Forbidden</D:status></D:propstat></D:response>");
@@ -188,7 +199,7 @@ pub(super) fn check(asked: &Asked) {
     };
     let path = RequestPath::parse(b"/d&/a%26b.ts").expect("it is one");
     let sight = Sight { own, below: None };
-    let answer = multistatus(&path, &sight, asked).expect("it is short");
+    let answer = multistatus("", &path, &sight, asked).expect("it is short");
     let text = std::str::from_utf8(answer.content()).expect("it is text");
     let named = named(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     match asked {
@@ -239,7 +250,7 @@ mod tests {
 
     fn told(path: &str, sight: &Sight, asked: &Asked) -> Option<String> {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
-        let answer = multistatus(&path, sight, asked)?;
+        let answer = multistatus("", &path, sight, asked)?;
         assert_eq!(answer.status(), 207);
         Some(String::from_utf8(answer.content().to_vec()).unwrap())
     }
@@ -268,6 +279,14 @@ mod tests {
                  </D:multistatus>\n"
             )
         );
+        let path = RequestPath::parse(b"/a%20b/").unwrap();
+        let below = Listing { entries: vec![directory("c")], complete: true };
+        let sight = Sight { own: directory("a b"), below: Some(below) };
+        let answer = multistatus("/media", &path, &sight, &Asked::Names).unwrap();
+        let text = String::from_utf8(answer.content().to_vec()).unwrap();
+        for href in ["<D:href>/media/a%20b/</D:href>", "<D:href>/media/a%20b/c/</D:href>"] {
+            assert!(text.contains(href), "{text}");
+        }
         let names = told("/", &Sight { own: directory(""), below: None }, &Asked::Names).unwrap();
         assert!(names.contains("<D:href>/</D:href>") && names.contains("<D:creationdate/>"));
     }

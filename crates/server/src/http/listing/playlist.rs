@@ -10,12 +10,12 @@ use crate::catalogue::{EntryKind, Listing};
 
 /// The playlist of a directory.
 pub(super) fn of(page: &Page<'_>, listing: &Listing) -> String {
-    let mut base = page.host.map(|host| format!("http://{host}")).unwrap_or_default();
+    let mut base = page.base.unwrap_or_default().to_owned();
     for segment in page.path.segments() {
         base.push('/');
         encode_segment(segment, &mut base);
     }
-    let base = if page.host.is_some() { format!("{base}/") } else { String::new() };
+    let base = if page.base.is_some() { format!("{base}/") } else { String::new() };
     let mut list = String::from("#EXTM3U\n");
     for entry in &listing.entries {
         let EntryKind::Title { duration, .. } = entry.kind else { continue };

@@ -28,7 +28,8 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
     let listing = Listing { entries, complete: false };
     let path = RequestPath::parse(path.as_bytes()).unwrap();
     let takes_uploads = path.name().starts_with("up");
-    let page = Page { path: &path, host: Some("tv:8080"), takes_uploads };
+    let (host, base) = (Some("tv:8080"), Some("http://tv:8080/media"));
+    let page = Page { path: &path, host, base, takes_uploads };
     let response = answer(&page, query, &fields(accept), &listing);
     let head = response.head(
         crate::http::framing::Version::Http11,
@@ -146,8 +147,8 @@ fn n02_players_get_a_list_of_whole_urls() {
     assert!(head.contains("audio/x-mpegurl"), "{head}");
     assert_eq!(
         list,
-        "#EXTM3U\n#EXTINF:2,a b.ts\nhttp://tv:8080/new%20films/a%20b.ts\n\
-         #EXTINF:2,xy.mp3\nhttp://tv:8080/new%20films/x%0Ay.mp3\n"
+        "#EXTM3U\n#EXTINF:2,a b.ts\nhttp://tv:8080/media/new%20films/a%20b.ts\n\
+         #EXTINF:2,xy.mp3\nhttp://tv:8080/media/new%20films/x%0Ay.mp3\n"
     );
 }
 
@@ -168,5 +169,18 @@ fn n09_only_browsers_get_a_page_where_nothing_is() {
     {
         let plain = nothing(accept);
         assert_eq!(plain.content(), b"nothing is stored under this name\n", "{accept}");
+    }
+}
+
+#[test]
+fn w03_links_of_a_page_lead_nowhere_outside_of_a_prefix() {
+    for path in ["/", "/up/films/new/"] {
+        let (_, page) = shown(path, None, "", &["a.ts"]);
+        for link in page.split("href=\"").skip(1).chain(page.split("src=\"").skip(1)) {
+            let link = link.split('"').next().unwrap();
+            assert!(!link.starts_with('/'), "{link}");
+            let depth = path.matches('/').count() - 1;
+            assert!(link.matches("../").count() <= depth, "{link} is above {path}");
+        }
     }
 }

@@ -7,7 +7,22 @@ use proptest::prelude::*;
 fn request(head: &str) -> Result<Request, Fault> {
     let limits = Limits::default();
     let end = HeadScan::default().advance(head.as_bytes(), &limits)?.expect("a whole head");
-    Request::parse(head.as_bytes()[..end.len].to_vec(), end, &limits)
+    let head = head.as_bytes()[..end.len].to_vec();
+    Request::parse(head, end, &limits).map_err(|rejected| rejected.fault)
+}
+
+#[test]
+fn w02_the_sender_of_what_is_no_request_is_known_by_its_fields() {
+    let limits = Limits::default();
+    for start in
+        ["GET /%00 HTTP/1.1", "GET /a HTTP/1.1\r\nHost: h", "GET /a HTTP/1.1\r\nContent-Length: x"]
+    {
+        let head = format!("{start}\r\nHost: h\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n");
+        let end = HeadScan::default().advance(head.as_bytes(), &limits).unwrap().unwrap();
+        let rejected = Request::parse(head.into_bytes(), end, &limits).unwrap_err();
+        let fields = rejected.fields.expect("they can be told apart");
+        assert_eq!(fields.one("x-forwarded-for"), Some(&b"192.0.2.7"[..]), "{start}");
+    }
 }
 
 /// A request with these fields besides its host.

@@ -1,0 +1,272 @@
+//! What one client may hold of what all clients share: downloads without a rate, and promised rates.
+//!
+//! Promise: by its share no client takes everything, and who holds nothing yet finds a part free as long as
+//! others keep to theirs. It counts, and decides from its counts alone.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use tactus_core::units::BitRate;
+
+use crate::config::ClientShare;
+
+/// Whose streams are counted together.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Party {
+    /// All from one address, or from one IPv6 network of 64 bits.
+    Address(IpAddr),
+    /// All of who has this name, wherever from.
+    Principal(String),
+}
+
+impl Party {
+    /// The one of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+            v4 => v4,
+        })
+    }
+}
+
+/// Who a stream is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Viewer {
+    /// Whose share it takes from.
+    pub party: Party,
+    /// Its address, for people.
+    pub client: String,
+    /// What part it may hold of streams of this kind.
+    pub share: ClientShare,
+}
+
+/// What a stream takes of a share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claim {
+    /// A place of the downloads without a rate.
+    Download,
+    /// A place of the short answers without a rate.
+    Short,
+    /// A rate.
+    Rate(BitRate),
+}
+
+/// What one party holds.
+#[derive(Clone, Copy, Default, Debug)]
+struct Held {
+    downloads: u32,
+    shorts: u32,
+    streams: u32,
+    rate: BitRate,
+}
+
+/// More than a share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Over {
+    pub(super) needed: u64,
+    pub(super) share: u64,
+}
+
+/// What all parties hold.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    parties: HashMap<Party, Held>,
+    /// How many parties hold something of each kind.
+    with_downloads: u64,
+    with_shorts: u64,
+    with_rates: u64,
+    /// Rates of all.
+    rate: u64,
+}
+
+impl Shares {
+    /// Whether `party` may hold `claim` beside what it has, of `limit` in all.
+    pub(super) fn check(
+        &self,
+        party: &Party,
+        claim: Claim,
+        share: ClientShare,
+        limit: u64,
+    ) -> Result<(), Over> {
+        let held = self.parties.get(party).copied().unwrap_or_default();
+        let (has, adds, others) = match claim {
+            Claim::Download => (u64::from(held.downloads), 1, self.with_downloads),
+            Claim::Short => (u64::from(held.shorts), 1, self.with_shorts),
+            Claim::Rate(rate) => (held.rate.0, rate.0, self.with_rates),
+        };
+        let is_new = match claim {
+            Claim::Rate(_) => held.streams == 0,
+            Claim::Download | Claim::Short => has == 0,
+        };
+        let parties = others + u64::from(is_new);
+        let whole_one = u64::from(!matches!(claim, Claim::Rate(_)));
+        let share = allowed(share, limit, parties).max(whole_one);
+        let needed = has.saturating_add(adds);
+        if needed <= share { Ok(()) } else { Err(Over { needed, share }) }
+    }
+
+    /// Of a resource that `used` of `limit` is promised of: whether a party that adds `rate` would, by the part
+    /// that it has of all promised rates, hold more than its share. What a stream takes of a disk or a core
+    /// grows with its rate, more or less.
+    pub(super) fn check_part(
+        &self,
+        party: &Party,
+        rate: BitRate,
+        share: ClientShare,
+        (used, limit): (u64, u64),
+        promised: BitRate,
+    ) -> Result<(), Over> {
+        let held = self.parties.get(party).copied().unwrap_or_default();
+        let parties = self.with_rates + u64::from(held.streams == 0);
+        let own = u128::from(held.rate.0.saturating_add(rate.0));
+        let needed = u128::from(used) * own / u128::from(promised.0.max(1));
+        let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+        let share = allowed(share, limit, parties);
+        if held.streams == 0 || needed <= share { Ok(()) } else { Err(Over { needed, share }) }
+    }
+
+    pub(super) fn take(&mut self, party: &Party, claim: Claim) {
+        let held = self.parties.entry(party.clone()).or_default();
+        match claim {
+            Claim::Download => {
+                self.with_downloads += u64::from(held.downloads == 0);
+                held.downloads += 1;
+            }
+            Claim::Short => {
+                self.with_shorts += u64::from(held.shorts == 0);
+                held.shorts += 1;
+            }
+            Claim::Rate(rate) => {
+                self.with_rates += u64::from(held.streams == 0);
+                held.streams += 1;
+                held.rate = BitRate(held.rate.0.saturating_add(rate.0));
+                self.rate = self.rate.saturating_add(rate.0);
+            }
+        }
+    }
+
+    pub(super) fn give_back(&mut self, party: &Party, claim: Claim) {
+        let held = self.parties.get_mut(party).expect("what is given back was taken");
+        match claim {
+            Claim::Download => {
+                held.downloads -= 1;
+                self.with_downloads -= u64::from(held.downloads == 0);
+            }
+            Claim::Short => {
+                held.shorts -= 1;
+                self.with_shorts -= u64::from(held.shorts == 0);
+            }
+            Claim::Rate(rate) => {
+                held.streams -= 1;
+                held.rate = BitRate(held.rate.0.saturating_sub(rate.0));
+                self.rate = self.rate.saturating_sub(rate.0);
+                self.with_rates -= u64::from(held.streams == 0);
+            }
+        }
+        if held.downloads == 0 && held.shorts == 0 && held.streams == 0 {
+            self.parties.remove(party);
+        }
+    }
+}
+
+/// What one of so many parties may hold. The fair share leaves one more for a newcomer. Rounds down.
+fn allowed(share: ClientShare, limit: u64, parties: u64) -> u64 {
+    match share {
+        ClientShare::All => u64::MAX,
+        ClientShare::Part(part) => part.of(limit),
+        ClientShare::Fair => limit / (parties + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::units::Percent;
+    use proptest::prelude::*;
+
+    fn party(number: u8) -> Party {
+        Party::of([10, 0, 0, number].into())
+    }
+
+    /// Takes downloads until it is refused; how many.
+    fn fill(shares: &mut Shares, number: u8, share: ClientShare, limit: u64) -> u64 {
+        let mut count = 0;
+        while shares.check(&party(number), Claim::Download, share, limit).is_ok() && count < limit {
+            shares.take(&party(number), Claim::Download);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn s10_one_address_leaves_downloads_to_others() {
+        let mut shares = Shares::default();
+        assert_eq!(fill(&mut shares, 1, ClientShare::Fair, 64), 32);
+        assert_eq!(fill(&mut shares, 2, ClientShare::Fair, 64), 21);
+        assert_eq!(fill(&mut shares, 1, ClientShare::Fair, 64), 0, "it has more than a fair part");
+        let mut shares = Shares::default();
+        assert_eq!(fill(&mut shares, 1, ClientShare::Part(Percent::whole(10)), 64), 6);
+        assert_eq!(fill(&mut shares, 2, ClientShare::All, 64), 64);
+        assert_eq!(fill(&mut shares, 3, ClientShare::Fair, 1), 1, "one is always allowed");
+    }
+
+    #[test]
+    fn s10_rates_of_one_party_are_a_share_of_each_resource() {
+        let mut shares = Shares::default();
+        let (one, other) = (party(1), Party::Principal("bob".into()));
+        let rate = |mbit: u64| Claim::Rate(BitRate(mbit * 1_000_000));
+        let link = 100_000_000;
+        let fair = ClientShare::Fair;
+        assert!(shares.check(&one, rate(60), fair, link).is_err(), "also by a single stream");
+        shares.check(&one, rate(40), fair, link).unwrap();
+        shares.take(&one, rate(40));
+        assert_eq!(
+            shares.check(&one, rate(20), fair, link),
+            Err(Over { needed: 60_000_000, share: 50_000_000 })
+        );
+        shares.check(&other, rate(33), fair, link).unwrap();
+        // Of a disk that is half full with it alone, it has had its part.
+        let promised = BitRate(40_000_000);
+        let of_disk = |used| {
+            shares.check_part(&one, BitRate(10_000_000), fair, (used, 1000), promised).is_ok()
+        };
+        assert!(of_disk(390) && !of_disk(450));
+        shares.give_back(&one, rate(40));
+        assert!(shares.parties.is_empty() && shares.with_rates == 0 && shares.rate == 0);
+    }
+
+    proptest! {
+        /// However parties come and go, what is counted is what is held.
+        #[test]
+        fn s10_what_is_given_back_is_free_again(
+            steps in proptest::collection::vec((0u8..4, 0u8..3, any::<bool>()), 1..200)
+        ) {
+            let claim = |kind| match kind {
+                0 => Claim::Download,
+                1 => Claim::Short,
+                _ => Claim::Rate(BitRate(7)),
+            };
+            let (mut shares, mut taken) = (Shares::default(), Vec::new());
+            for (who, kind, takes) in steps {
+                match taken.iter().position(|&one| one == (who, kind)).filter(|_| !takes) {
+                    Some(at) => {
+                        taken.remove(at);
+                        shares.give_back(&party(who), claim(kind));
+                    }
+                    None => {
+                        taken.push((who, kind));
+                        shares.take(&party(who), claim(kind));
+                    }
+                }
+                let with = |kind| {
+                    (0..4).filter(|&who| taken.contains(&(who, kind))).count() as u64
+                };
+                prop_assert_eq!(shares.with_downloads, with(0));
+                prop_assert_eq!(shares.with_shorts, with(1));
+                prop_assert_eq!(shares.with_rates, with(2));
+                prop_assert_eq!(shares.rate, taken.iter().filter(|one| one.1 == 2).count() as u64 * 7);
+            }
+        }
+    }
+}

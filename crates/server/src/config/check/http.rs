@@ -1,0 +1,115 @@
+//! `[http]`: where to listen, who is believed and let in, and the limits of requests.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+
+use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
+use toml::Spanned;
+
+use super::address;
+use crate::config::Http;
+use crate::config::error::Mistake;
+use crate::config::http::{self, Origins, Proxies, PublicUrl};
+use crate::config::raw::{self, OneOrMore, Placed};
+use crate::config::rtsp::Net;
+use crate::config::written::{Checked, number, quantity};
+
+pub(super) fn http(raw: raw::Http) -> Checked<Http> {
+    let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+    let addresses = match raw.address {
+        None => vec![local],
+        written => {
+            let (list, span) = addresses_of(written)?;
+            if list.is_empty() {
+                return Err(Mistake::at(span, "no address is left; write at least one"));
+            }
+            list
+        }
+    };
+    let (proxy_protocol, span) = match raw.proxy_protocol {
+        Some(list) if list.get_ref().0.iter().all(|text| text == "off") => (vec![], 0..0),
+        written => addresses_of(written)?,
+    };
+    let trusted = raw.trusted_proxies.into_iter().map(|text| {
+        let net =
+            Net::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))?;
+        match net.bits {
+            0 => {
+                Err(Mistake::at(text.span(), "this trusts everybody; name the proxies' addresses"))
+            }
+            _ => Ok(net),
+        }
+    });
+    let trusted = trusted.collect::<Checked<Vec<_>>>()?;
+    if !proxy_protocol.is_empty() && trusted.is_empty() {
+        let message = "nobody may connect here; name the proxies in `trusted_proxies`";
+        return Err(Mistake::at(span, message));
+    }
+    let public = match raw.public_url {
+        None => PublicUrl::default(),
+        Some(text) => {
+            PublicUrl::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))?
+        }
+    };
+    let mut allowed_hosts = raw.allowed_hosts.unwrap_or_default();
+    if let Some(host) = public.host().filter(|_| !allowed_hosts.is_empty()) {
+        allowed_hosts.push(host.to_owned());
+    }
+    Ok(Http {
+        addresses,
+        proxy_protocol,
+        proxies: Proxies { trusted, field: raw.forwarded_field.unwrap_or_default() },
+        public,
+        allowed_hosts,
+        origins: origins(raw.allowed_origins)?,
+        stored_pages: raw.stored_pages.unwrap_or_default(),
+        listing: raw.listing.unwrap_or(true),
+        readers: raw.readers.map(Spanned::into_inner).unwrap_or_default(),
+        connections_max: number(raw.connections_max, 10_000, 1..=1_000_000)?,
+        connections_per_address_max: number(raw.connections_per_address_max, 100, 1..=1_000_000)?,
+        abuse_score_max: number(raw.abuse_score_max, 100, 0..=1_000_000)?,
+        abuse_refusal: quantity(
+            raw.abuse_refusal,
+            SECOND.times(60),
+            SECOND..=SECOND.times(86_400),
+        )?,
+        request_line_max: quantity(
+            raw.request_line_max,
+            Bytes(8 * KIB),
+            Bytes(256)..=Bytes(64 * KIB),
+        )?,
+        fields_max: number(raw.fields_max, 100, 8..=1_000)?,
+        fields_size_max: quantity(
+            raw.fields_size_max,
+            Bytes(32 * KIB),
+            Bytes(KIB)..=Bytes(256 * KIB),
+        )?,
+        body_max: quantity(raw.body_max, Bytes(64 * KIB), Bytes(0)..=Bytes(MIB))?,
+        ranges_max: number(raw.ranges_max, 8, 1..=64)?,
+        head_timeout: quantity(raw.head_timeout, SECOND.times(10), SECOND..=SECOND.times(300))?,
+        idle_timeout: quantity(raw.idle_timeout, SECOND.times(60), SECOND..=SECOND.times(3600))?,
+        drain_limit: quantity(raw.drain_limit, SECOND.times(10), Nanos(0)..=SECOND.times(86_400))?,
+    })
+}
+
+/// What is written, and where.
+fn addresses_of(written: Placed<OneOrMore>) -> Checked<(Vec<SocketAddr>, Range<usize>)> {
+    let Some(list) = written else { return Ok((vec![], 0..0)) };
+    let span = list.span();
+    let all = list.into_inner().0;
+    let all = all.iter().map(|text| address(text, span.clone())).collect::<Checked<_>>()?;
+    Ok((all, span))
+}
+
+fn origins(written: Vec<Spanned<String>>) -> Checked<Origins> {
+    if let [all] = &written[..]
+        && all.get_ref() == "*"
+    {
+        return Ok(Origins::Anybody);
+    }
+    let one = |text: &Spanned<String>| {
+        http::origin(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
+    };
+    let these = written.iter().map(one).collect::<Checked<Vec<_>>>()?;
+    Ok(if these.is_empty() { Origins::Nobody } else { Origins::These(these) })
+}

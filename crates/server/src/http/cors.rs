@@ -1,0 +1,192 @@
+//! Pages of other sites: what a browser lets them do here (the Fetch standard, section 3.2: CORS).
+//!
+//! Promise: without `allowed_origins` nothing is said, and a browser keeps such pages out. A browser's own
+//! passwords are never allowed to be used by them (no `Access-Control-Allow-Credentials`): a page sends a
+//! token itself, or has none.
+
+use super::fields::Fields;
+use super::response::Response;
+use crate::config::http::Origins;
+
+/// What of an answer such a page may read, beside what every page may.
+const EXPOSED: &str = "Accept-Ranges, Content-Length, Content-Range, Content-Type, Date, ETag, Location, \
+    Retry-After, Tactus-Rate, Tactus-Start, Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, \
+    Tus-Resumable, Tus-Version, Upload-Concat, Upload-Defer-Length, Upload-Expires, Upload-Length, \
+    Upload-Metadata, Upload-Offset, WWW-Authenticate";
+
+/// Every method that is served anywhere.
+const METHODS: &str =
+    "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
+
+/// What players and uploaders send, for a browser that does not name it.
+const FIELDS: &str = "Authorization, CMCD-Object, CMCD-Request, CMCD-Session, CMCD-Status, Content-Type, \
+    Depth, Destination, If-Match, If-Modified-Since, If-None-Match, If-Range, If-Unmodified-Since, \
+    Overwrite, Range, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, \
+    Upload-Length, Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Requested-With";
+
+/// Longest list of fields that is answered as it was asked.
+const ASKED_BYTES_MAX: usize = 2048;
+
+/// Seconds for which a browser need not ask again; Chromium keeps it no longer.
+const MAX_AGE: &str = "7200";
+
+/// What answers to a request say to pages of other sites.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) enum Cors {
+    /// Nothing: no page of another site may use this server.
+    #[default]
+    Silent,
+    /// That it depends on the page's site.
+    Other,
+    /// That this site may.
+    Allowed(String),
+    /// That all may.
+    All,
+}
+
+impl Cors {
+    /// By what the request says; nothing is known of it where it was not understood.
+    pub(super) fn of(origins: &Origins, fields: Option<&Fields>) -> Self {
+        match origins {
+            Origins::Nobody => Self::Silent,
+            Origins::Anybody => Self::All,
+            Origins::These(these) => {
+                let asked = fields.and_then(|fields| fields.one("origin"));
+                let known = these.iter().find(|one| asked == Some(one.as_bytes()));
+                known.map_or(Self::Other, |one| Self::Allowed(one.clone()))
+            }
+        }
+    }
+
+    /// Adds it to an answer.
+    pub(super) fn put(&self, response: &mut Response) {
+        let origin = match self {
+            Self::Silent => return,
+            Self::Other => "",
+            Self::Allowed(origin) => origin,
+            Self::All => "*",
+        };
+        if *self != Self::All {
+            response.add("Vary", "Origin");
+        }
+        if !origin.is_empty() {
+            response.add("Access-Control-Allow-Origin", origin);
+            response.add("Access-Control-Expose-Headers", EXPOSED);
+            response.add("Timing-Allow-Origin", origin);
+            // A page with COEP embeds only what says so.
+            response.add("Cross-Origin-Resource-Policy", "cross-origin");
+        }
+    }
+
+    /// The same to OPTIONS, where a browser asks before it sends (section 3.2.2).
+    pub(super) fn preflight(&self, fields: &Fields, mut response: Response) -> Response {
+        let is_allowed = matches!(self, Self::Allowed(_) | Self::All);
+        if !is_allowed || fields.one("access-control-request-method").is_none() {
+            return response;
+        }
+        response.add("Access-Control-Allow-Methods", METHODS);
+        response.add("Access-Control-Allow-Headers", &asked(fields).unwrap_or(FIELDS.to_owned()));
+        response.add("Access-Control-Max-Age", MAX_AGE);
+        // https://wicg.github.io/private-network-access: a page of the internet, a server of this network.
+        if fields.one("access-control-request-private-network") == Some(b"true") {
+            response.add("Access-Control-Allow-Private-Network", "true");
+        }
+        response.add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers");
+        response
+    }
+}
+
+/// The fields that a page wants to send, when they are names. None that is understood here gives it
+/// more than it has: what opens something is a token.
+fn asked(fields: &Fields) -> Option<String> {
+    let mut names = Vec::new();
+    let mut len = 0;
+    for name in fields.list("access-control-request-headers") {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+        len += name.len() + 2;
+        if !name.iter().all(plain) || len > ASKED_BYTES_MAX {
+            return None;
+        }
+        names.push(String::from_utf8_lossy(name));
+    }
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::framing::Version;
+    use crate::http::response::Afterwards;
+    use std::time::SystemTime;
+
+    fn head(response: &Response) -> String {
+        let head = response.head(Version::Http11, Afterwards::Keep, SystemTime::UNIX_EPOCH);
+        String::from_utf8(head).unwrap()
+    }
+
+    fn told(origins: &Origins, fields: &[(&str, &str)]) -> String {
+        let fields = Fields::of(fields);
+        let cors = Cors::of(origins, Some(&fields));
+        let mut response = cors.preflight(&fields, Response::empty(204));
+        cors.put(&mut response);
+        head(&response)
+    }
+
+    #[test]
+    fn w01_only_sites_that_are_allowed_are_told_that_they_may() {
+        let these =
+            Origins::These(vec!["https://app.example".into(), "http://localhost:5173".into()]);
+        for (origin, allowed) in [
+            ("https://app.example", true),
+            ("http://localhost:5173", true),
+            ("http://app.example", false),
+            ("https://app.example.evil", false),
+            ("https://app.example:8443", false),
+            ("null", false),
+        ] {
+            let head = told(&these, &[("origin", origin)]);
+            let line = format!("Access-Control-Allow-Origin: {origin}\r\n");
+            assert_eq!(head.contains(&line), allowed, "{head}");
+            assert_eq!(head.contains("Access-Control-"), allowed, "{head}");
+            assert!(head.contains("Vary: Origin\r\n"), "caches must know: {head}");
+        }
+        assert!(!told(&Origins::Nobody, &[("origin", "https://app.example")]).contains("Access"));
+        let all = told(&Origins::Anybody, &[]);
+        assert!(
+            all.contains("Access-Control-Allow-Origin: *\r\n") && !all.contains("Vary"),
+            "{all}"
+        );
+        for head in [all, told(&these, &[("origin", "https://app.example")])] {
+            assert!(!head.contains("Credentials"), "a browser's own passwords stay out: {head}");
+        }
+    }
+
+    #[test]
+    fn w01_a_browser_that_asks_first_is_told_what_may_be_sent() {
+        let asked = "range,cmcd-request,authorization,tus-resumable,x-odd";
+        let fields = [
+            ("origin", "https://app.example"),
+            ("access-control-request-method", "PATCH"),
+            ("access-control-request-headers", asked),
+        ];
+        let head = told(&Origins::Anybody, &fields);
+        let names = "range, cmcd-request, authorization, tus-resumable, x-odd";
+        assert!(head.contains(&format!("Access-Control-Allow-Headers: {names}\r\n")), "{head}");
+        for method in ["PATCH", "PROPFIND", "GET"] {
+            let line = head.lines().find(|line| line.starts_with("Access-Control-Allow-Methods"));
+            assert!(line.is_some_and(|line| line.contains(method)), "{head}");
+        }
+        assert!(head.contains("Access-Control-Max-Age: 7200\r\n") && !head.contains("Private"));
+        let near = [&fields[..2], &[("access-control-request-private-network", "true")]].concat();
+        let head = told(&Origins::Anybody, &near);
+        assert!(head.contains("Access-Control-Allow-Private-Network: true\r\n"), "{head}");
+        assert!(head.contains("CMCD-Request") && head.contains("Tus-Resumable"), "{head}");
+        let odd = [&fields[..2], &[("access-control-request-headers", "a b, c\u{7f}")]].concat();
+        assert!(
+            told(&Origins::Anybody, &odd).contains("CMCD-Request"),
+            "none is repeated as it came"
+        );
+        // Without the question about a method, OPTIONS is what it always was.
+        assert!(!told(&Origins::Anybody, &fields[..1]).contains("Allow-Methods"));
+    }
+}

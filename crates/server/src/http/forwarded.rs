@@ -1,0 +1,321 @@
+//! Who a request comes from when a proxy hands it on: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//!
+//! Promise: only a trusted proxy is believed, and only about the next hop: the client is the rightmost
+//! address that is no trusted proxy, so what a client writes itself has no effect. It holds no state.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::fault::Fault;
+use super::fields::Fields;
+use crate::config::http::{ForwardedField, Proxies};
+
+/// Somebody at the other end, directly or behind proxies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Client {
+    /// Its address; IPv4 is never written as IPv6.
+    pub ip: IpAddr,
+    /// Its port, where a proxy says it.
+    pub port: Option<u16>,
+}
+
+impl Client {
+    /// Without a port.
+    #[must_use]
+    pub fn of(ip: IpAddr) -> Self {
+        Self { ip: ip.to_canonical(), port: None }
+    }
+}
+
+impl From<SocketAddr> for Client {
+    fn from(address: SocketAddr) -> Self {
+        Self { ip: address.ip().to_canonical(), port: Some(address.port()) }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.ip, port).fmt(f),
+            None => self.ip.fmt(f),
+        }
+    }
+}
+
+/// What a trusted proxy says of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Hop {
+    /// The client; the proxy itself where it names nobody.
+    pub(super) client: Client,
+    /// The scheme that the client used.
+    pub(super) scheme: Option<String>,
+    /// The host that the client asked for.
+    pub(super) host: Option<String>,
+    /// It came by the public URL, as far as is known.
+    pub(super) is_public: bool,
+}
+
+/// What `fields` say of a request that came from `peer`.
+///
+/// # Errors
+/// When a trusted proxy sends a `Forwarded` that is not well formed. A client may have written part of it.
+pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Hop, Fault> {
+    let is_proxy = proxies.trusts(peer.ip);
+    let is_public = is_proxy || proxies.trusted.is_empty();
+    let mut hop = Hop { client: peer, scheme: None, host: None, is_public };
+    if !is_proxy {
+        return Ok(hop);
+    }
+    let named = match proxies.field {
+        ForwardedField::XForwardedFor => {
+            let last = |name| {
+                let text = fields.list(name).last().and_then(|text| std::str::from_utf8(text).ok());
+                text.map(str::to_owned)
+            };
+            hop.scheme = last("x-forwarded-proto");
+            hop.host = last("x-forwarded-host");
+            fields.list("x-forwarded-for").map(node).collect::<Vec<_>>()
+        }
+        ForwardedField::Forwarded => {
+            let mut named = Vec::new();
+            for value in fields.all("forwarded") {
+                for element in elements(value).ok_or(Fault::BadForwarded)? {
+                    hop.scheme = element.proto.or(hop.scheme);
+                    hop.host = element.host.or(hop.host);
+                    named.extend(element.by_whom.map(|text| node(text.as_bytes())));
+                }
+            }
+            named
+        }
+    };
+    hop.scheme = hop.scheme.map(|scheme| scheme.to_ascii_lowercase());
+    hop.scheme.take_if(|scheme| scheme != "http" && scheme != "https");
+    for client in named.into_iter().rev() {
+        // A hop that is not named: whoever does not name it answers for it.
+        let Some(client) = client else { break };
+        hop.client = client;
+        if !proxies.trusts(client.ip) {
+            break;
+        }
+    }
+    Ok(hop)
+}
+
+/// An address as both fields write it, with a port or without (RFC 7239 section 6); none for `unknown` and
+/// names that hide one.
+fn node(text: &[u8]) -> Option<Client> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address.into());
+    }
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    inner.unwrap_or(text).parse().ok().map(Client::of)
+}
+
+/// One element of `Forwarded`.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Element {
+    by_whom: Option<String>,
+    proto: Option<String>,
+    host: Option<String>,
+}
+
+/// The elements of a value of `Forwarded` (RFC 7239 section 4); none when it is not well formed.
+fn elements(value: &[u8]) -> Option<Vec<Element>> {
+    let mut all = Vec::new();
+    let mut element = Element::default();
+    let mut rest = value.trim_ascii();
+    loop {
+        if !rest.is_empty() && !matches!(rest[0], b',' | b';') {
+            let end = rest.iter().position(|byte| !is_token(*byte)).filter(|end| *end > 0)?;
+            let (name, tail) = rest.split_at(end);
+            let (text, tail) = parameter(tail.strip_prefix(b"=")?)?;
+            let place = match name.to_ascii_lowercase().as_slice() {
+                b"for" => Some(&mut element.by_whom),
+                b"proto" => Some(&mut element.proto),
+                b"host" => Some(&mut element.host),
+                _ => None,
+            };
+            if let Some(place) = place
+                && place.replace(text).is_some()
+            {
+                return None;
+            }
+            rest = tail.trim_ascii_start();
+        }
+        match rest.split_first() {
+            None => {
+                all.push(element);
+                return Some(all);
+            }
+            Some((b',', tail)) => {
+                all.push(std::mem::take(&mut element));
+                rest = tail.trim_ascii_start();
+            }
+            Some((b';', tail)) => rest = tail.trim_ascii_start(),
+            Some(_) => return None,
+        }
+    }
+}
+
+/// A token or a quoted string, and what is behind it.
+fn parameter(text: &[u8]) -> Option<(String, &[u8])> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let end = text.iter().position(|byte| !is_token(*byte)).unwrap_or(text.len());
+        let (token, tail) = text.split_at(end);
+        let token = String::from_utf8(token.to_vec()).ok().filter(|token| !token.is_empty())?;
+        return Some((token, tail));
+    };
+    let mut value = Vec::new();
+    let mut bytes = quoted.iter().enumerate();
+    while let Some((at, &byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some((String::from_utf8(value).ok()?, &quoted[at + 1..])),
+            b'\\' => value.push(*bytes.next()?.1),
+            byte => value.push(byte),
+        }
+    }
+    None
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::rtsp::Net;
+    use proptest::prelude::*;
+
+    fn proxies(field: ForwardedField) -> Proxies {
+        let trusted = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(|net| Net::parse(net).unwrap());
+        Proxies { trusted: trusted.to_vec(), field }
+    }
+
+    fn client(field: ForwardedField, peer: &str, fields: &[(&str, &str)]) -> String {
+        let peer = Client::of(peer.parse().unwrap());
+        match hop(&proxies(field), peer, &Fields::of(fields)) {
+            Ok(hop) => hop.client.to_string(),
+            Err(fault) => format!("{fault:?}"),
+        }
+    }
+
+    #[test]
+    fn w02_the_client_is_the_rightmost_hop_that_is_no_trusted_proxy() {
+        const XFF: &str = "x-forwarded-for";
+        let of = |peer, fields: &[_]| client(ForwardedField::XForwardedFor, peer, fields);
+        for (value, meant) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7:4711", "192.0.2.7:4711"),
+            ("198.51.100.9, 192.0.2.7", "192.0.2.7"),
+            ("127.0.0.1, 192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7, 10.1.2.3, 10.0.0.1", "192.0.2.7"),
+            ("203.0.113.1, 192.0.2.7 , 10.1.2.3", "192.0.2.7"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:99", "[2001:db8::1]:99"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("", "127.0.0.1"),
+            ("unknown", "127.0.0.1"),
+            ("192.0.2.7, unknown", "127.0.0.1"),
+            ("192.0.2.7, unknown, 10.1.2.3", "10.1.2.3"),
+            ("1.2.3, 192.0.2.7", "192.0.2.7"),
+            (",192.0.2.7,,", "192.0.2.7"),
+        ] {
+            assert_eq!(of("127.0.0.1", &[(XFF, value)]), meant, "{value}");
+            assert_eq!(
+                of("192.0.2.99", &[(XFF, value)]),
+                "192.0.2.99",
+                "a stranger is not believed"
+            );
+        }
+        let two = [(XFF, "203.0.113.1"), (XFF, "192.0.2.7")];
+        assert_eq!(of("127.0.0.1", &two), "192.0.2.7", "several fields are one list");
+        let other = [("forwarded", "for=192.0.2.7")];
+        assert_eq!(of("127.0.0.1", &other), "127.0.0.1", "the proxy does not write this one");
+    }
+
+    #[test]
+    fn w02_forwarded_is_read_as_rfc_7239_writes_it() {
+        let of = |value: &str| {
+            let fields = [("forwarded", value), ("x-forwarded-for", "203.0.113.9")];
+            client(ForwardedField::Forwarded, "127.0.0.1", &fields)
+        };
+        for (value, meant) in [
+            ("for=192.0.2.7", "192.0.2.7"),
+            ("For=\"[2001:db8:cafe::17]:4711\"", "[2001:db8:cafe::17]:4711"),
+            ("for=192.0.2.7;proto=http;by=203.0.113.43", "192.0.2.7"),
+            ("for=198.51.100.9, for=192.0.2.7;host=\"a,b;c\"", "192.0.2.7"),
+            ("by=_x;for=\"192.0.2.7:80\" , For=10.0.0.1", "192.0.2.7:80"),
+            ("for=\"192.0.2\\.7\"", "192.0.2.7"),
+            ("for=unknown", "127.0.0.1"),
+            ("for=_gazonk", "127.0.0.1"),
+            ("for=192.0.2.7, for=_hidden", "127.0.0.1"),
+            ("", "127.0.0.1"),
+            ("proto=https", "127.0.0.1"),
+        ] {
+            assert_eq!(of(value), meant, "{value}");
+        }
+        // What a client wrote in front must not swallow what the proxy wrote behind it.
+        for broken in [
+            "for=\"x, for=192.0.2.7",
+            "for=x;y=\", for=192.0.2.7",
+            "for=x;y=\", for=\"[2001:db8::1]\"",
+            "for=192.0.2.7;for=192.0.2.8",
+            "for",
+            "for=",
+            "for =192.0.2.7",
+            "for=[2001:db8::1]",
+            "for=192.0.2.7 x",
+            "=192.0.2.7",
+            "for=\"192.0.2.7\\",
+        ] {
+            assert_eq!(of(broken), "BadForwarded", "{broken}");
+        }
+    }
+
+    #[test]
+    fn w02_scheme_and_host_are_those_of_the_proxy_that_is_trusted() {
+        let told = |field, peer: &str, fields: &[(&str, &str)]| {
+            let peer = Client::of(peer.parse().unwrap());
+            let Hop { scheme, host, .. } = hop(&proxies(field), peer, &Fields::of(fields)).unwrap();
+            (scheme.unwrap_or_default(), host.unwrap_or_default())
+        };
+        let fields = [("x-forwarded-proto", "HTTPS"), ("x-forwarded-host", "tv.example")];
+        let own = ("https".to_owned(), "tv.example".to_owned());
+        assert_eq!(told(ForwardedField::XForwardedFor, "127.0.0.1", &fields), own);
+        assert_eq!(told(ForwardedField::XForwardedFor, "192.0.2.1", &fields), Default::default());
+        let one = [("forwarded", "for=192.0.2.7;proto=https;host=tv.example")];
+        assert_eq!(told(ForwardedField::Forwarded, "127.0.0.1", &one), own);
+        let odd = [("x-forwarded-proto", "javascript")];
+        assert_eq!(told(ForwardedField::XForwardedFor, "127.0.0.1", &odd).0, "");
+    }
+
+    proptest! {
+        /// Whatever a client writes in front, the hop that the proxy has added decides.
+        #[test]
+        fn w02_nothing_in_front_of_the_proxys_own_hop_has_an_effect(
+            written in "[ -~]{0,60}",
+            same_line: bool,
+        ) {
+            let added = "192.0.2.7";
+            let joined = format!("{written}, {added}");
+            let fields = match same_line {
+                true => vec![("x-forwarded-for", joined.as_str())],
+                false => vec![("x-forwarded-for", written.as_str()), ("x-forwarded-for", added)],
+            };
+            prop_assert_eq!(client(ForwardedField::XForwardedFor, "10.0.0.1", &fields), added);
+            let element = format!("for={added}");
+            let joined = format!("{written}, {element}");
+            let fields = match same_line {
+                true => vec![("forwarded", joined.as_str())],
+                false => vec![("forwarded", written.as_str()), ("forwarded", element.as_str())],
+            };
+            let said = client(ForwardedField::Forwarded, "10.0.0.1", &fields);
+            prop_assert!([added, "BadForwarded"].contains(&said.as_str()), "{} {}", written, said);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Where clients find this server, and what that means for URLs that they write and read.
+//!
+//! Promise: a path of this server is one, whether a client writes it with the public host and prefix or
+//! as the server itself has it; no URL of another server is taken for one of this.
+
+use tactus_core::path::{RequestPath, encode_segment};
+
+use super::request::Request;
+use crate::config::http::PublicUrl;
+
+/// What stands before each path that the sender of `request` is told.
+pub(super) fn prefix<'a>(public: &'a PublicUrl, request: &Request) -> &'a str {
+    match request.hop.as_ref().is_none_or(|hop| hop.is_public) {
+        true => &public.prefix,
+        false => "",
+    }
+}
+
+/// Whether a host, with its port if it is written, is this server, by the request itself, by the proxy that
+/// handed it on, or by the configuration.
+pub(super) fn is_ours(public: &PublicUrl, request: &Request, authority: &[u8]) -> bool {
+    let host = request.fields.one("host");
+    let forwarded = forwarded_host(request).map(str::as_bytes);
+    let public = public.authority().map(str::as_bytes);
+    [host, forwarded, public].into_iter().flatten().any(|own| own.eq_ignore_ascii_case(authority))
+}
+
+/// Whether an `Origin` is this server's own.
+pub(super) fn is_own_origin(public: &PublicUrl, request: &Request, origin: &[u8]) -> bool {
+    let host = ["http://", "https://"].iter().find_map(|s| origin.strip_prefix(s.as_bytes()));
+    host.is_some_and(|host| is_ours(public, request, host))
+}
+
+/// `path` as the server has it, without the prefix of the public URL; none when it has another one though
+/// its host is the public one.
+pub(super) fn without_prefix(
+    public: &PublicUrl,
+    request: &Request,
+    path: RequestPath,
+    is_public_host: bool,
+) -> Option<RequestPath> {
+    let prefix = prefix(public, request);
+    if prefix.is_empty() {
+        return Some(path);
+    }
+    let above = RequestPath::parse(prefix.as_bytes()).ok()?;
+    let depth = above.segments().count();
+    if !above.segments().eq(path.segments().take(depth)) {
+        return (!is_public_host).then_some(path);
+    }
+    let mut rest = String::new();
+    for segment in path.segments().skip(depth) {
+        rest.push('/');
+        encode_segment(segment, &mut rest);
+    }
+    if path.is_directory() || rest.is_empty() {
+        rest.push('/');
+    }
+    RequestPath::parse(rest.as_bytes()).ok()
+}
+
+/// The host that the client asked a trusted proxy for.
+fn forwarded_host(request: &Request) -> Option<&str> {
+    request.hop.as_ref().and_then(|hop| hop.host.as_deref())
+}
+
+/// The URL of this server as the sender of `request` reaches it, without a slash at its end.
+pub(super) fn base(public: &PublicUrl, request: &Request) -> String {
+    let prefix = prefix(public, request);
+    if let Some(origin) =
+        public.origin.as_ref().filter(|_| request.hop.as_ref().is_none_or(|hop| hop.is_public))
+    {
+        return format!("{origin}{prefix}");
+    }
+    let scheme = request.hop.as_ref().and_then(|hop| hop.scheme.as_deref()).unwrap_or("http");
+    let own = request.fields.one("host").map(String::from_utf8_lossy).unwrap_or_default();
+    let host = forwarded_host(request).filter(|host| is_plain(host)).unwrap_or(&own);
+    format!("{scheme}://{host}{prefix}")
+}
+
+/// What may stand in a URL as host and port.
+fn is_plain(host: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(plain)
+}

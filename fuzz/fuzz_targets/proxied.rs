@@ -1,0 +1,6 @@
+//! Fuzzes what proxies say of connections and requests.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::proxied(bytes);
+});
