@@ -522,8 +522,13 @@ impl Ledger {
 
     /// How many more streams like `wish` from `disk` would be admitted.
     pub fn room_for(&self, disk: u32, wish: Wish) -> u32 {
+        self.limit_for(disk, wish).0
+    }
+
+    /// [`Self::room_for`], and the resource for which the first stream beyond it would be refused.
+    pub fn limit_for(&self, disk: u32, wish: Wish) -> (u32, Resource) {
         let demand = self.demand(disk, wish, Share::whole(Bytes(u64::MAX / 2)));
-        let fits = |count: u32| {
+        let check = |count: u32| {
             let times = u64::from(count);
             let Moved { read, written } = demand.per_cycle;
             let all = Demand {
@@ -539,14 +544,15 @@ impl Ledger {
                 cpu: demand.cpu.times(times),
                 ..demand
             };
-            self.check(all).is_ok()
+            self.check(all)
         };
         let (mut low, mut high) = (0, self.terms.streams + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
-            *(if fits(middle) { &mut low } else { &mut high }) = middle;
+            *(if check(middle).is_ok() { &mut low } else { &mut high }) = middle;
         }
-        low
+        // One stream more than all places is refused for want of a place, if for nothing else.
+        (low, check(high).err().map_or(Resource::Streams, |short| short.resource))
     }
 
     /// How full everything is.

@@ -189,10 +189,17 @@ pub struct StreamCounters {
     pub session_packets: Counter,
     /// Their payload bytes.
     pub session_bytes: Counter,
+    /// The latest send of the stream that had this place before, in ns. It stays until that place is
+    /// used again and its next stream has ended.
+    pub ended_lateness: Counter,
+    /// Sends of that stream that were not on time: without data, or after a stall.
+    pub ended_underruns: Counter,
 }
 
 impl StreamCounters {
     pub(crate) fn clear(&self) {
+        self.ended_lateness.set(self.lateness_max.value());
+        self.ended_underruns.set(self.underruns.value() + self.stalls.value());
         let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate, .. } = self;
         let Self { stalls, stalled, epoch, session_packets, session_bytes, .. } = self;
         for counter in [bytes, underruns, lateness_max, second_bytes, deviation, rate] {

@@ -274,6 +274,22 @@ pub enum Outcome {
     Stopped,
 }
 
+impl Outcome {
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::PeerGone(_) => "peer_gone",
+            Self::TooSlow => "too_slow",
+            Self::DiskFailed(_) => "disk_failed",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Damaged { .. } => "damaged",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// From a delivery server to the control side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {

@@ -168,11 +168,22 @@ pub struct Delivered {
     pub sent: u64,
     /// Where the place begins that could not be read. The socket can still be given what lies before.
     pub readable_to: Option<u64>,
+    /// How punctual it was.
+    pub late: Late,
+}
+
+/// How punctual a stream was that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Late {
+    /// Its latest send, after it was due.
+    pub lateness: Nanos,
+    /// Sends that were not on time.
+    pub underruns: u64,
 }
 
 impl Delivered {
     fn without_socket(outcome: Outcome) -> Self {
-        Self { socket: None, outcome, sent: 0, readable_to: None }
+        Self { socket: None, outcome, sent: 0, readable_to: None, late: Late::default() }
     }
 }
 
@@ -383,9 +394,14 @@ impl Broker {
 
     /// How many more streams whose own rate is `rate` would be admitted from `volume`.
     pub fn room_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> u32 {
+        self.limit_for(volume, rate, tick).0
+    }
+
+    /// [`Self::room_for`], and the resource for which the first stream beyond it would be refused.
+    pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
-        self.shared.book().ledger.room_for(u32::from(volume.0), wish)
+        self.shared.book().ledger.limit_for(u32::from(volume.0), wish)
     }
 
     /// Titles of which all is held in memory.
@@ -452,12 +468,23 @@ impl Broker {
         running.len() as u32
     }
 
+    /// How punctual the stream was that has ended in a place.
+    pub(crate) fn late(&self, place: u32) -> Late {
+        let counters = self.shared.streams.get(place as usize);
+        let late = |one: &StreamCounters| Late {
+            lateness: Nanos(one.ended_lateness.value()),
+            underruns: one.ended_underruns.value(),
+        };
+        counters.map(late).unwrap_or_default()
+    }
+
     /// Passes on all reports that are there. Called by the one thread that waits for them.
     pub fn handle_reports(&self, reports: &mut Consumer<Report>) {
         while let Some(report) = reports.pop() {
             match report {
                 Report::Finished { stream, outcome, sent } => {
-                    let damaged = self.shared.book().finished(stream, outcome, sent);
+                    let late = self.late(stream.index);
+                    let damaged = self.shared.book().finished(stream, outcome, sent, late);
                     if let Some(Damage { title, block, errno }) = damaged {
                         let name = catalogue::path_of(&title.file);
                         match errno {

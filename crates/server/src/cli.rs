@@ -21,10 +21,13 @@ mod probe;
 mod progress;
 mod put;
 mod record;
+mod recording;
 mod reload;
 mod rename;
 mod serve;
+mod signals;
 mod state;
+mod status;
 mod token;
 mod tries;
 mod verify;
@@ -34,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::config::LogForm;
 use client::ClientError;
 
 /// A constant-rate stream server
@@ -70,6 +74,10 @@ enum Command {
     Get(get::Get),
     Put(put::Put),
     Record(record::Record),
+    Recording(recording::Recording),
+    Status(status::Status),
+    Capacity(status::Capacity),
+    Sessions(status::Sessions),
     Channel(channel::Channel),
     Class(class::Class),
     Reload(reload::Reload),
@@ -165,6 +173,10 @@ pub fn main() -> ExitCode {
         Command::Get(get) => get.run(),
         Command::Put(put) => put.run(),
         Command::Record(record) => record.run(),
+        Command::Recording(recording) => recording.run(),
+        Command::Status(status) => status.run(),
+        Command::Capacity(capacity) => capacity.run(),
+        Command::Sessions(sessions) => sessions.run(),
         Command::Channel(channel) => channel.run(),
         Command::Class(class) => class.run(),
         Command::Reload(reload) => reload.run(),
@@ -187,7 +199,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Logs go to standard error, where the journal and people find them.
-fn log() {
+fn log(form: LogForm) {
     let wanted = std::env::var("TACTUS_LOG").unwrap_or_else(|_| "warn".into());
     let filter = tracing_subscriber::EnvFilter::new(wanted);
     // Colours are for people, not for files and journals.
@@ -195,7 +207,10 @@ fn log() {
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
     let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr);
     // A second logger, as in a test, is not needed.
-    drop(logger.try_init());
+    drop(match form {
+        LogForm::Text => logger.try_init(),
+        LogForm::Json => logger.json().flatten_event(true).try_init(),
+    });
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ use class::{Class, Classes};
 pub use error::ConfigError;
 pub use file::{ConfigFile, Key};
 use placement::CorePlan;
-pub use raw::{Sendfile, Unfinished};
+pub use raw::{AccessForm, LogForm, Sendfile, Unfinished};
 use recording::Recording;
 pub use rights::Readers;
 use rights::Rights;
@@ -109,6 +109,32 @@ pub struct Config {
     pub rtsp: Rtsp,
     /// Where the host remembers what must outlast the server, which no file says; none: nowhere.
     pub state: Option<PathBuf>,
+    /// Whether whatever is not as it should be fails the start and the readiness.
+    pub strict: bool,
+    /// What is logged, in which form, and where.
+    pub log: Log,
+}
+
+/// What is logged, in which form, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// The form of the log on standard error.
+    pub form: LogForm,
+    /// The form of the access log.
+    pub access: AccessForm,
+    /// Where the access log goes.
+    pub access_to: AccessTo,
+}
+
+/// Where the access log goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AccessTo {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file, which is opened again at SIGHUP.
+    File(PathBuf),
 }
 
 /// Listening, and the limits of requests.

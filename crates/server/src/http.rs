@@ -57,6 +57,8 @@ mod rights;
 
 mod uploads;
 
+mod exchange;
+
 mod put;
 
 mod dav;
@@ -112,6 +114,8 @@ pub struct Site {
     limits: Limits,
     counters: Arc<Counters>,
     store: Option<Store>,
+    /// Without, the store is there only for what is changed below `/api/v1`.
+    titles: bool,
     internal: Arc<dyn Internal>,
     addresses: Mutex<Addresses>,
     /// Bytes of memory that answers may take, as permits.
@@ -160,7 +164,14 @@ impl Site {
         let long_answers = Semaphore::new(limits.answers_bytes_max.min(Semaphore::MAX_PERMITS));
         let (addresses, stop) = (Mutex::new(addresses), watch::channel(false).0);
         let warnings = Mutex::new(Throttle::new(WARN_EVERY, WARNED_MAX));
-        Self { limits, counters, store, internal, addresses, long_answers, stop, warnings }
+        let titles = true;
+        Self { limits, counters, store, titles, internal, addresses, long_answers, stop, warnings }
+    }
+
+    /// Neither serves titles nor takes them: an address for operators alone.
+    #[must_use]
+    pub fn without_titles(self) -> Self {
+        Self { titles: false, ..self }
     }
 
     /// Ends politely: no new connections, no new requests; running answers are finished.

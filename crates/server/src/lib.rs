@@ -10,6 +10,10 @@ pub mod warnings;
 pub mod conditions;
 
 pub mod config;
+
+pub mod access;
+mod supervisor;
+
 pub mod media;
 
 pub mod measure;

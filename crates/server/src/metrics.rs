@@ -4,6 +4,10 @@
 //! may read; every name ends in its unit. It keeps no history: that is Prometheus' work. Where it is
 //! served is decided by whoever binds the listeners: at the admin address, elsewhere only on demand.
 
+mod formats;
+mod health;
+mod process;
+
 mod capacity;
 mod exposition;
 mod status;
@@ -172,12 +176,16 @@ impl Figures {
         drop(self.sources.uploads.set(uploads));
     }
 
-    fn exposition(&self) -> Response {
+    fn exposition(&self, accept: Option<&str>) -> Response {
         let mut page = String::new();
         match text::encode(&mut page, &self.registry) {
-            Ok(()) => Response::new(200, OPEN_METRICS, page),
+            Ok(()) if formats::wants_open_metrics(accept) => {
+                Response::new(200, formats::OPEN_METRICS, page)
+            }
+            Ok(()) => Response::new(200, formats::PROMETHEUS, formats::prometheus(&page)),
             Err(error) => Response::text(500, format!("the metrics cannot be written: {error}")),
         }
+        .with("Vary", "Accept")
     }
 
     fn capacity(&self, query: Option<&str>) -> Response {
@@ -188,14 +196,11 @@ impl Figures {
     }
 }
 
-/// The media type of <https://github.com/prometheus/OpenMetrics>, which Prometheus asks for first.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const RECORDINGS: &str = "/api/v1/recordings/";
 const CHANNELS: &str = "/api/v1/channels/";
 const CLASSES: &str = "/api/v1/classes/";
 
-/// What everybody may know of channels: how they are received.
+/// What everybody may know: how channels are received, and that the server is alive.
 pub struct Guide(pub Channels);
 
 impl Guide {
@@ -211,19 +216,24 @@ impl Guide {
 }
 
 impl Internal for Guide {
-    fn answer(&self, path: &str, _query: Option<&str>) -> Option<Response> {
+    fn answer(&self, path: &str, _query: Option<&str>, _: Option<&str>) -> Option<Response> {
+        if path == "/healthz" {
+            return Some(health::alive().with("Cache-Control", "no-store"));
+        }
         Some(Self::find(&self.0, path)?.with("Cache-Control", "no-store"))
     }
 }
 
 impl Internal for Figures {
-    fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
+    fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response> {
         let channels = self.sources.channels.get();
         if let Some(response) = channels.and_then(|channels| Guide::find(channels, path)) {
             return Some(response.with("Cache-Control", "no-store"));
         }
         let response = match path {
-            "/metrics" => self.exposition(),
+            "/metrics" => self.exposition(accept),
+            "/healthz" => health::alive(),
+            "/readyz" => health::Health::now(&self.sources).answer(),
             "/api/v1/capacity" => self.capacity(query),
             "/api/v1/status" => Response::json(200, &status::Status::now(&self.sources)),
             "/api/v1/recordings" => self.recordings(""),
@@ -296,11 +306,16 @@ impl Sources {
 
     /// What is not as it should be: what the host refused at the start, and what happened lately.
     fn degraded(&self) -> Vec<String> {
-        let lately = self.stalls.degraded(clock::now());
         let grave = |one: &Condition| one.severity > Severity::Notice;
         let conditions = self.catalogue.conditions().all().into_iter().filter(grave);
         let conditions = conditions.map(|one| format!("{}: {}", one.subject, one.message));
-        self.degraded.iter().cloned().chain(lately).chain(conditions).collect()
+        self.degraded_by_host().into_iter().chain(conditions).collect()
+    }
+
+    /// What the host refused at the start, and stalls of the last ten minutes.
+    fn degraded_by_host(&self) -> Vec<String> {
+        let lately = self.stalls.degraded(clock::now());
+        self.degraded.iter().cloned().chain(lately).collect()
     }
 
     /// Sends into connections that were not on time: no data was there, or the core stood still.

@@ -36,6 +36,7 @@ pub(crate) use auth::password_in;
 pub use counters::{Counters, Reason};
 pub use reception::{Receiver, Reported};
 
+use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config;
@@ -309,6 +310,7 @@ impl House {
         self.receptions.forget(id);
         let show = self.films().remove(&id);
         if let Some(show) = show {
+            log_end(&show.status(id, "over", self));
             show.forget(id);
             // Its groups are another one's when nothing is sent to them any more.
             if show.connection().is_none() {
@@ -316,11 +318,30 @@ impl House {
             }
         }
         let handle = self.streams().remove(&id)?;
+        log_end(&handle.status(id, "over", &self.broker));
         if let Some((pair, from)) = &handle.reports {
             pair.forget(*from, id);
         }
         handle.left
     }
+}
+
+/// The record of a session that is over.
+fn log_end(status: &Status) {
+    if !access::is_on() {
+        return;
+    }
+    let Status { session, title, to, principal, sent_bytes, underruns, .. } = status;
+    let client = to.parse::<SocketAddr>().map(|to| to.ip()).ok();
+    access::record(Record {
+        name: Some(session.clone()),
+        client,
+        principal: principal.clone(),
+        sent_bytes: *sent_bytes,
+        underruns: Some(*underruns),
+        rate: Some(status.set_rate_bits_per_second),
+        ..Record::new(Protocol::Rtsp, "session", title)
+    });
 }
 
 /// Random bits that nobody can guess.

@@ -423,7 +423,7 @@ fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
     assert_eq!(shown["set_rate_bits_per_second"], 3_200_000);
     assert_eq!(shown["client"], client.to_string());
     let labels = "{stream=\"0\",title=\"/a title.bin\"}";
-    let line = format!("tactus_stream_set_rate_bits_per_second{labels} 3200000.0");
+    let line = format!("tactus_stream_set_rate_bytes_per_second{labels} 400000.0");
     let metrics = served.ask("/metrics");
     assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
 }

@@ -15,6 +15,7 @@ pub mod memory;
 
 pub mod region;
 
+pub mod activation;
 pub mod file;
 pub mod inlet;
 pub mod tcp;

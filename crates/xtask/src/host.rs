@@ -117,6 +117,11 @@ const FOR_TESTS: &[Need] = &[
     },
     Need { probe: &["caddy", "version"], packages: &["caddy"], why: "proxy of the tests" },
     Need {
+        probe: &["promtool", "--version"],
+        packages: &["prometheus"],
+        why: "judge of the tests: what Prometheus asks of a page of metrics",
+    },
+    Need {
         probe: &["tc", "-V"],
         packages: &["iproute2"],
         why: "network namespaces with a limited wire between them",

@@ -23,7 +23,7 @@ use super::frames::{self, Texts};
 use super::marks::{self, BadPlace, Marks, Version};
 use super::popular::Popular;
 use super::refusal::Refusals;
-use super::{BrokerRules, DatagramCost, Delivered, Step, Way};
+use super::{BrokerRules, DatagramCost, Delivered, Late, Step, Way};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -153,6 +153,7 @@ impl Book {
         stream: StreamId,
         outcome: Outcome,
         sent: Bytes,
+        late: Late,
     ) -> Option<Damage> {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");
@@ -184,7 +185,7 @@ impl Book {
         }
         if let Some(finished) = finished {
             // Whoever asked may have gone; then the socket closes here.
-            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to }));
+            drop(finished.send(Delivered { socket, outcome, sent: sent.0, readable_to, late }));
         }
         let (Outcome::Damaged { block }, Some(title)) = (outcome, title) else { return found };
         if self.damaged.len() >= DAMAGED_MAX {

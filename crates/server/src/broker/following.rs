@@ -73,8 +73,8 @@ impl Broker {
         }
         match ended(delivered.await) {
             // It ends where the title has stopped to grow, and not where the title would.
-            Delivered { outcome: Outcome::Complete, sent, .. } if !is_whole => {
-                Delivered { sent, ..nothing(Outcome::Stopped) }
+            Delivered { outcome: Outcome::Complete, sent, late, .. } if !is_whole => {
+                Delivered { sent, late, ..nothing(Outcome::Stopped) }
             }
             delivered => delivered,
         }

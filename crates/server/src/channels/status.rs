@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
+use crate::access::{self, Protocol, Record};
 use crate::broker::Broker;
 use crate::config::channel::{Channel, List};
 
@@ -144,6 +145,7 @@ impl Board {
     pub(super) fn begin(&self, title: &str, place: u32, rate: BitRate, is_fill: bool) {
         let mut now = self.now();
         tracing::info!(channel = now.channel.name, title, %rate, "it is sent");
+        log(&now.channel.name, "start", title, None, Some(rate));
         now.state = if is_fill { State::Filling } else { State::Running };
         (now.reason, now.next) = (None, None);
         (now.title, now.place, now.rate) = (Some(title.into()), Some(place), Some(rate));
@@ -184,6 +186,7 @@ impl Board {
         let mut now = self.now();
         if now.told.get(title).is_none_or(|last| !is_same(last, reason)) {
             tracing::warn!(channel = now.channel.name, title, reason, "it cannot be sent");
+            log(&now.channel.name, "skip", title, Some(reason), None);
             now.told.insert(title.into(), reason.into());
         }
         now.skips += 1;
@@ -194,6 +197,8 @@ impl Board {
         let mut now = self.now();
         if now.reason.as_ref().is_none_or(|last| !is_same(last, &reason)) {
             tracing::warn!(channel = now.channel.name, reason, "nothing is sent");
+            let title = now.title.clone().unwrap_or_default();
+            log(&now.channel.name, "stop", &title, Some(&reason), None);
         }
         (now.place, now.rate, now.next) = (None, None, None);
         (now.state, now.reason) = (State::Waiting, Some(reason));
@@ -203,6 +208,8 @@ impl Board {
         let mut now = self.now();
         if now.state != State::Ended {
             tracing::info!(channel = now.channel.name, "it has come to its end");
+            let title = now.title.clone().unwrap_or_default();
+            log(&now.channel.name, "stop", &title, Some("complete"), None);
         }
         (now.place, now.rate, now.next) = (None, None, None);
         (now.state, now.reason) = (State::Ended, None);
@@ -247,6 +254,19 @@ impl Board {
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text| str::chars(text).filter(|each| !each.is_ascii_digit() && *each != '.');
     words(one).eq(words(other))
+}
+
+/// The record of what happens to a channel.
+fn log(channel: &str, what: &str, title: &str, outcome: Option<&str>, rate: Option<BitRate>) {
+    if !access::is_on() {
+        return;
+    }
+    access::record(Record {
+        name: Some(channel.to_owned()),
+        outcome: outcome.map(str::to_owned),
+        rate: rate.map(|rate| rate.0),
+        ..Record::new(Protocol::Channel, what, title)
+    });
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ fn address_or_off(text: &str) -> Result<Address, String> {
 
 impl Demo {
     pub(super) fn run(self) -> Result<(), Failure> {
+        let ground = serve::Ground::new()?;
         let dir = match self.dir {
             Some(dir) => dir,
             None => cache_dir().ok_or_else(|| {
@@ -90,7 +91,7 @@ impl Demo {
             }
             _ => None,
         };
-        serve::run(config, None, |served| {
+        serve::run(ground, config, None, |served| {
             if let Some(&http) = served.http.first() {
                 let rtsp = served.rtsp.first().copied();
                 let places = Places { http, rtsp, admin: served.admin, token };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tactus_sys::activation;
 use tokio::task::JoinSet;
 
 use super::check::not_bound;
@@ -33,6 +33,9 @@ use crate::recording::Recorder;
 use crate::reload::Reload;
 use crate::rtsp::Rtsp;
 use crate::store::{Manifests, Medium};
+use crate::supervisor;
+
+use super::signals::Signals;
 
 /// A server that is ready: bound, and its cores running.
 pub(super) struct House {
@@ -43,7 +46,7 @@ pub(super) struct House {
     recorder: Option<Recorder>,
     channels: Channels,
     classes: Classes,
-    reload: Option<(Reload, Signal)>,
+    reload: Option<Reload>,
     listeners: Vec<TcpListener>,
     /// For proxies, by the PROXY protocol.
     proxied: Vec<TcpListener>,
@@ -56,15 +59,23 @@ impl House {
     /// Takes memory and cores, opens the volumes and binds the addresses. Where there is a `file`, it may be read again.
     pub(super) async fn open(config: Config, file: Option<ConfigFile>) -> Result<Self> {
         raise_limits();
-        let listeners = config.http.addresses.iter().map(|address| bind(*address));
-        let listeners = listeners.collect::<Result<Vec<_>>>()?;
+        let mut passed = Passed::take()?;
+        let listeners = match passed.http.is_empty() {
+            true => config.http.addresses.iter().map(|address| bind(*address)).collect(),
+            false => Ok(std::mem::take(&mut passed.http)),
+        };
+        let listeners: Vec<_> = listeners?;
         let proxied = config.http.proxy_protocol.iter().map(|address| bind(*address));
         let proxied = proxied.collect::<Result<Vec<_>>>()?;
-        let rtsp_listeners = config.rtsp.addresses.iter().map(|address| bind_rtsp(*address));
-        let rtsp_listeners = rtsp_listeners.collect::<Result<Vec<_>>>()?;
-        let admin = match config.admin.address {
-            Some(address) => admin_listener(address)?,
-            None => None,
+        let rtsp_listeners = match passed.rtsp.is_empty() {
+            true => config.rtsp.addresses.iter().map(|address| bind_rtsp(*address)).collect(),
+            false => Ok(std::mem::take(&mut passed.rtsp)),
+        };
+        let rtsp_listeners: Vec<_> = rtsp_listeners?;
+        let admin = match (passed.admin, config.admin.address) {
+            (Some(passed), _) => Some(passed),
+            (None, Some(address)) => admin_listener(address)?,
+            (None, None) => None,
         };
         let roots = config
             .volumes
@@ -77,7 +88,8 @@ impl House {
         };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
             .context("a volume cannot be opened; check its path and its rights")?;
-        let engine = engine::start(&config).map_err(|error| not_started(error, &config))?;
+        let mut engine = engine::start(&config).map_err(|error| not_started(error, &config))?;
+        engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
         let media = |intake: &Option<Intake>| {
             intake.clone().map(|intake| Arc::new(intake) as Arc<dyn Medium>)
@@ -112,17 +124,11 @@ impl House {
         }
         let channels = Channels::begin(&config, &catalogue, &engine.broker);
         let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
-        let reload = match file {
-            Some(file) => {
-                let hangups = signal(SignalKind::hangup()).context("signals cannot be had")?;
-                Some((Reload::new(file, classes.clone(), channels.clone()), hangups))
-            }
-            None => None,
-        };
+        let reload = file.map(|file| Reload::new(file, classes.clone(), channels.clone()));
         if let Some(uploads) = &mut uploads {
             uploads.channels = Some(channels.clone());
             uploads.classes = Some(classes.clone());
-            uploads.reload = reload.as_ref().map(|(reload, _)| reload.clone());
+            uploads.reload = reload.clone();
         }
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
@@ -174,13 +180,27 @@ impl House {
         self.uploads.as_ref().is_some_and(Uploads::may_anybody)
     }
 
+    /// What fails the start of a strict server.
+    pub(super) fn wrong(&self) -> Vec<String> {
+        let uploads = self.config.volumes.iter().zip(0..).filter_map(|(volume, index)| {
+            let trouble = self.uploads.as_ref()?.trouble(index)?;
+            volume.uploads.then(|| format!("{}: {trouble}", volume.path.display()))
+        });
+        let all = self.engine.degraded.iter().cloned().chain(uploads);
+        let nobody = self.config.volumes.iter().any(|volume| volume.uploads)
+            && !self.takes_uploads()
+            && self.recorder.is_none();
+        all.chain(nobody.then(|| "nobody may upload: there is no [[upload.principal]]".to_owned()))
+            .collect()
+    }
+
     /// What the host refused, with what it costs.
     pub(super) fn degraded(&self) -> &[String] {
         &self.engine.degraded
     }
 
     /// Serves until `end`, then drains.
-    pub(super) async fn serve(self, end: impl Future<Output = ()>) -> Result<()> {
+    pub(super) async fn serve(self, end: impl Future<Output = ()>, signals: Signals) -> Result<()> {
         let counters = Arc::new(Counters::default());
         let limits = Limits::from(&self.config.http);
         let figures = Figures::new(
@@ -207,8 +227,7 @@ impl House {
         }
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
-        let reloading =
-            self.reload.map(|(reload, hangups)| tokio::spawn(read_again(reload, hangups)));
+        let heeding = tokio::spawn(signals.heed(self.reload));
         let watch = Watch::begin(&self.config, &self.catalogue, self.uploads.as_ref());
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
@@ -221,7 +240,7 @@ impl House {
             recorder: self.recorder,
         };
         let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
-            Arc::new(Site::new(limits.clone(), Arc::clone(&counters), store, internal))
+            Site::new(limits.clone(), Arc::clone(&counters), store, internal)
         };
         // Row C03: who watches what is told at an address of its own. A proxy on this machine is no
         // reason to tell it: whoever reaches the proxy would see it.
@@ -229,8 +248,8 @@ impl House {
             true => Arc::clone(&figures),
             false => Arc::new(Guide(channels.clone())),
         };
-        let public = site(public, Some(store));
-        let admin = site(figures, None);
+        let public = Arc::new(site(public, Some(store.clone())));
+        let admin = Arc::new(site(figures, Some(store)).without_titles());
         let mut serving = JoinSet::new();
         for listener in self.listeners {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&public)));
@@ -245,7 +264,9 @@ impl House {
             let rtsp = self.rtsp.clone().expect("who listens serves");
             serving.spawn(rtsp.serve(listen(listener)?));
         }
+        supervisor::ready();
         end.await;
+        supervisor::stopping();
         if let Some(rtsp) = &self.rtsp {
             rtsp.stop();
         }
@@ -254,9 +275,7 @@ impl House {
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         drain(serving, limit, &self.engine.broker).await;
-        if let Some(reloading) = reloading {
-            reloading.abort();
-        }
+        heeding.abort();
         channels.close().await;
         if let Some(rtsp) = self.rtsp {
             rtsp.close().await;
@@ -287,14 +306,6 @@ fn not_started(error: std::io::Error, config: &Config) -> anyhow::Error {
         Auto::Auto if is_memory => error
             .context("there is too little memory; set [memory] arena, and [[volume]] write_share"),
         _ => error,
-    }
-}
-
-/// Reads the configuration again at each SIGHUP.
-async fn read_again(reload: Reload, mut hangups: Signal) {
-    while hangups.recv().await.is_some() {
-        // It is logged.
-        reload.read().await.ok();
     }
 }
 
@@ -365,6 +376,50 @@ fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
         Err(error) if is_default && error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(anyhow!("{} ([admin] address)", not_bound(address, &error))),
     }
+}
+
+/// Sockets that a supervisor has opened, by what is served there.
+#[derive(Default)]
+struct Passed {
+    http: Vec<TcpListener>,
+    rtsp: Vec<TcpListener>,
+    admin: Option<TcpListener>,
+}
+
+impl Passed {
+    fn take() -> Result<Self> {
+        let mut passed = Self::default();
+        let all =
+            activation::take().context("sockets were passed (LISTEN_FDS) that are of no use")?;
+        for activation::Passed { name, listener } in all {
+            match name.as_str() {
+                // `unknown` is what systemd writes for a socket without a name.
+                "http" | "" | "unknown" => passed.http.push(listener),
+                "rtsp" => passed.rtsp.push(listener),
+                "admin" if passed.admin.is_none() => passed.admin = Some(listener),
+                // A socket unit's own name is the usual one.
+                name if name.ends_with(".socket") => passed.http.push(listener),
+                name => anyhow::bail!(
+                    "a socket was passed with the name {name:?}; \
+                     write FileDescriptorName=http, rtsp or admin (once)"
+                ),
+            }
+        }
+        Ok(passed)
+    }
+}
+
+/// What to say when fewer files may be open than connections and streams need.
+fn too_few_files(config: &Config, engine: &Engine) -> Option<String> {
+    let arena: u64 = engine.volumes.iter().map(|volume| volume.arena().0).sum();
+    let needed = engine::open_files(config, arena / engine::FLASH_BLOCK.0);
+    let limit = rustix::process::getrlimit(Resource::Nofile).current?;
+    (limit < needed).then(|| {
+        format!(
+            "only {limit} files may be open, and all connections and streams need {needed}: \
+             `ulimit -n {needed}` before the start, or LimitNOFILE={needed} in a systemd unit"
+        )
+    })
 }
 
 /// As many files and as much locked memory as this process may have without asking anybody.

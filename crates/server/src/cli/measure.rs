@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use tactus_core::units::{Bytes, MIB};
 
-use super::Failure;
+use super::{Failure, api};
 use crate::config::{MODEL_FILE, units};
 use crate::measure::model_file;
 use crate::measure::profile::{self, Effort, Profile, Watch};
@@ -34,6 +34,9 @@ pub(super) struct Measure {
     /// Show the model and write no file
     #[arg(long)]
     dry_run: bool,
+    /// The model as JSON
+    #[arg(long)]
+    json: bool,
     /// A tenth of the time, with less certain figures
     #[arg(long)]
     fast: bool,
@@ -69,16 +72,58 @@ impl Measure {
         bar.finish_and_clear();
         let profile =
             result.with_context(|| format!("{} cannot be measured", self.dir.display()))?;
-        println!("{}", table(&profile));
-        println!("{}", summary(&profile));
+        if self.json {
+            api::print(&as_json(&profile));
+        } else {
+            println!("{}", table(&profile));
+            println!("{}", summary(&profile));
+        }
         if !self.dry_run {
             let path = self.dir.join(MODEL_FILE);
             model_file::write(&path, &profile)
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            println!("Written to {}; the server uses it from its next start on.", path.display());
+            if !self.json {
+                println!(
+                    "Written to {}; the server uses it from its next start on.",
+                    path.display()
+                );
+            }
         }
         Ok(())
     }
+}
+
+/// Times in nanoseconds, sizes in bytes, rates in bits per second.
+fn as_json(profile: &Profile) -> serde_json::Value {
+    let services = profile.services.iter().map(|service| {
+        serde_json::json!({
+            "direction": if service.writes { "write" } else { "read" },
+            "bytes": service.size.0,
+            "depth": service.depth,
+            "p50_nanoseconds": service.p50.0,
+            "p99_nanoseconds": service.p99.0,
+            "rate_bits_per_second": service.rate.0,
+        })
+    });
+    let seeks = profile.seeks.iter().map(|seek| {
+        let part = seek.distance_thousandths;
+        serde_json::json!({ "distance_thousandths": part, "nanoseconds": seek.time.0 })
+    });
+    let model = profile.model;
+    serde_json::json!({
+        "device": profile.device_name(),
+        "file_system": profile.file_system,
+        "services": services.collect::<Vec<_>>(),
+        "seeks": seeks.collect::<Vec<_>>(),
+        "model": {
+            "visit_nanoseconds": model.visit.0,
+            "sweep_nanoseconds": model.sweep.0,
+            "read_mib_nanoseconds": model.read_mib.0,
+            "write_mib_nanoseconds": model.write_mib.0,
+            "flush_nanoseconds": model.flush.0,
+            "depth": model.depth,
+        },
+    })
 }
 
 fn table(profile: &Profile) -> Table {

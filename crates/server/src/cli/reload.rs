@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::Failure;
-use super::api::{Kind, Which};
+use super::api::{self, Kind, Which};
 use super::token::Credentials;
 
 /// Has a server read its configuration again
@@ -19,6 +19,9 @@ Exit codes: 0 done; 1 failed, or nothing was changed; 2 wrong arguments.")]
 pub(super) struct Reload {
     /// Which server, like http://127.0.0.1:8080/
     server: String,
+    /// The answer as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     credentials: Credentials,
 }
@@ -32,10 +35,14 @@ impl Reload {
         let said = RELOAD.read(RELOAD.ask(&which, "POST", "", None)?, 200)?;
         let list =
             |key: &str| said[key].as_array().into_iter().flatten().filter_map(|one| one.as_str());
-        let mut out = io::stdout().lock();
-        // Whoever reads it may have seen enough.
-        for (what, key) in [("changed", "changed"), ("needs a restart", "needs_restart")] {
-            list(key).for_each(|one| drop(writeln!(out, "{what}: {one}")));
+        if self.json {
+            api::print(&said);
+        } else {
+            let mut out = io::stdout().lock();
+            // Whoever reads it may have seen enough.
+            for (what, key) in [("changed", "changed"), ("needs a restart", "needs_restart")] {
+                list(key).for_each(|one| drop(writeln!(out, "{what}: {one}")));
+            }
         }
         let failed: Vec<_> = list("failed").collect();
         match failed.is_empty() {

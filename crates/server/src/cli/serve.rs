@@ -13,7 +13,9 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
+use super::signals::Signals;
 use super::{Failure, check, state, token};
+use crate::access;
 use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 use crate::http;
@@ -37,7 +39,10 @@ ADDR is 127.0.0.1:8080, [::1]:8080, localhost:8080 or 8080 for this machine only
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
-SIGHUP: the configuration file is read again, and classes and channels are as it says.
+SIGHUP: the configuration file is read again, and classes and channels are as it says; the file of
+the access log is opened again. Without --config nothing else happens.
+
+Sockets that systemd passes are taken for http, rtsp and admin, by their names.
 
 Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
 pub(super) struct Serve {
@@ -58,6 +63,9 @@ pub(super) struct Serve {
     /// Take uploads, with a token of their own; it is printed when it is made
     #[arg(long)]
     uploads: bool,
+    /// Fail where something is not as it should be, instead of serving with less
+    #[arg(long)]
+    strict: bool,
     /// Check the configuration and end
     #[arg(long)]
     check_config: bool,
@@ -65,6 +73,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
+        let ground = Ground::new()?;
         let (mut config, file) = self.configured()?;
         if self.check_config {
             if self.uploads {
@@ -85,7 +94,7 @@ impl Serve {
             false => None,
         };
         check::check(&config, file.as_ref())?;
-        run(config, file, |_| {
+        run(ground, config, file, |_| {
             if let Some(own) = own {
                 print!("{}", invitation(&own));
             }
@@ -118,6 +127,7 @@ impl Serve {
         if !self.rtsp.is_empty() {
             config.rtsp.addresses.clone_from(&self.rtsp);
         }
+        config.strict |= self.strict;
         if let Some(AdminAddress(address)) = self.admin {
             config.admin.address = address;
         }
@@ -176,20 +186,42 @@ fn invitation(own: &token::Own) -> String {
     }
 }
 
+/// What a server stands on before it has a configuration.
+pub(super) struct Ground {
+    runtime: tokio::runtime::Runtime,
+    signals: Signals,
+}
+
+impl Ground {
+    /// Starts threads and takes signals: from now on SIGHUP ends nothing.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+        let signals = {
+            let _within = runtime.enter();
+            Signals::take()?
+        };
+        Ok(Self { runtime, signals })
+    }
+}
+
 /// Serves `config`, of which `file` may be read again; `greet` is called with the addresses
 /// and that of the metrics once they are bound and printed.
 pub(super) fn run(
+    ground: Ground,
     config: Config,
     file: Option<ConfigFile>,
     greet: impl FnOnce(&Served),
 ) -> Result<(), Failure> {
-    super::log();
+    super::log(config.log.form);
+    let Ground { runtime, signals } = ground;
     let volumes = config.volumes.clone();
     let says = |file: &&ConfigFile| {
         file.says("http", "address") && file.config.http.addresses == config.http.addresses
     };
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
-    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    access::start(&config.log)
+        .context("the access log cannot be opened; change [log] access_to")?;
+    let strict = config.strict;
     let house = runtime.block_on(House::open(config, file))?;
     let served = Served {
         http: house.addresses(),
@@ -204,15 +236,21 @@ pub(super) fn run(
     for refused in house.degraded() {
         eprintln!("tactus: {refused}");
     }
+    let wrong = house.wrong();
+    if strict && !wrong.is_empty() {
+        let message = format!("it does not start, as `strict` is set: {}", wrong.join("; "));
+        return Err(Failure::Failed(anyhow::anyhow!(message)));
+    }
     if !house.degraded().is_empty() {
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
         eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
     }
     greet(&served);
     runtime.block_on(async {
-        let end = signals()?;
-        house.serve(end).await
+        let end = self::signals()?;
+        house.serve(end, signals).await
     })?;
+    access::close();
     // What still looks up a name is not waited for.
     runtime.shutdown_background();
     Ok(())

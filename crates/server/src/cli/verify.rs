@@ -10,8 +10,8 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
 
-use super::Failure;
 use super::progress::{meter, style};
+use super::{Failure, api};
 use crate::catalogue::is_reserved;
 use crate::config::RESERVED;
 use crate::store::{Verdict, VerifyError, clear_failed, verify};
@@ -37,6 +37,9 @@ pub(super) struct Verify {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// The result as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// A file that may be a title.
@@ -53,6 +56,8 @@ struct Found {
     bytes: u64,
     without: u64,
     bad: u64,
+    /// Paths of what is damaged or cannot be read, each with what is wrong.
+    wrong: Vec<(String, String)>,
 }
 
 impl Verify {
@@ -64,18 +69,34 @@ impl Verify {
             let path = path.canonicalize().map_err(named)?;
             collect(&volume_of(&path), &path, &mut candidates, &mut found);
         }
+        if !self.json {
+            found.wrong.iter().for_each(|(path, wrong)| say(&format!("{path}: {wrong}")));
+        }
         let all = candidates.iter().map(|candidate| candidate.len).sum();
         let meter = meter(self.quiet, Some(all));
         meter.set_style(style());
         for candidate in &candidates {
-            judge(candidate, &meter, &mut found);
+            judge(candidate, &meter, &mut found, self.json);
         }
         meter.finish_and_clear();
-        let Found { whole, bytes, without, bad } = found;
-        let bytes = Bytes(bytes);
-        say(&format!(
-            "{whole} whole ({bytes}), {without} without checksums, {bad} damaged or unreadable"
-        ));
+        let Found { whole, bytes, without, bad, wrong } = found;
+        if self.json {
+            let wrong = wrong
+                .into_iter()
+                .map(|(path, error)| serde_json::json!({ "path": path, "error": error }));
+            api::print(&serde_json::json!({
+                "whole": whole,
+                "whole_bytes": bytes,
+                "without_checksums": without,
+                "damaged_or_unreadable": bad,
+                "wrong": wrong.collect::<Vec<_>>(),
+            }));
+        } else {
+            let bytes = Bytes(bytes);
+            say(&format!(
+                "{whole} whole ({bytes}), {without} without checksums, {bad} damaged or unreadable"
+            ));
+        }
         if bad > 0 {
             return Err(Failure::Shown);
         }
@@ -83,18 +104,20 @@ impl Verify {
             for path in &self.paths {
                 let cleared = clear_failed(path);
                 let cleared = cleared.with_context(|| format!("{}", path.display()))?;
-                say(if cleared {
-                    "it takes uploads again at the next start"
-                } else {
-                    "no mark of a failed write is there"
-                });
+                if !self.json {
+                    say(if cleared {
+                        "it takes uploads again at the next start"
+                    } else {
+                        "no mark of a failed write is there"
+                    });
+                }
             }
         }
         Ok(())
     }
 }
 
-fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found) {
+fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found, json: bool) {
     let begun = meter.position();
     let verdict = verify(&candidate.root, &candidate.name, &mut |read| meter.inc(read));
     meter.set_position(begun + candidate.len);
@@ -120,7 +143,10 @@ fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found) {
     };
     found.bad += 1;
     let path = candidate.root.join(&candidate.name);
-    meter.suspend(|| say(&format!("{}: {wrong}", path.display())));
+    if !json {
+        meter.suspend(|| say(&format!("{}: {wrong}", path.display())));
+    }
+    found.wrong.push((path.display().to_string(), wrong));
 }
 
 /// The volume that holds `path`: what has a directory of ours.
@@ -150,7 +176,7 @@ fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Foun
     };
     let entries = read().unwrap_or_else(|error| {
         found.bad += 1;
-        say(&format!("{}: cannot be read: {error}", path.display()));
+        found.wrong.push((path.display().to_string(), format!("cannot be read: {error}")));
         Vec::new()
     });
     for (path, facts) in entries {

@@ -38,8 +38,8 @@ use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
 use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
-    Admin, Auto, Config, Cores, GapFrames, Link, MODEL_FILE, Memory, Packets, Rate, RateClass,
-    SlowReader, Volume,
+    AccessTo, Admin, Auto, Config, Cores, GapFrames, Link, Log, MODEL_FILE, Memory, Packets, Rate,
+    RateClass, SlowReader, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
@@ -79,6 +79,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         rtsp,
         volumes,
         state: None,
+        strict: raw.server.strict.unwrap_or(false),
+        log: log(raw.log, base)?,
     })
 }
 
@@ -122,6 +124,27 @@ fn admin(raw: raw::Admin) -> Checked<Admin> {
         }
     };
     Ok(Admin { address: own, on_http: raw.on_http.unwrap_or(false) })
+}
+
+fn log(raw: raw::Log, base: &Path) -> Checked<Log> {
+    let access_to = match raw.access_to {
+        None => AccessTo::Stdout,
+        Some(written) => match written.get_ref().as_str() {
+            "stdout" => AccessTo::Stdout,
+            "stderr" => AccessTo::Stderr,
+            file => {
+                let path = base.join(file);
+                if !path.parent().is_some_and(Path::is_dir) || path.is_dir() {
+                    let message =
+                        "write \"stdout\", \"stderr\", or a file in a directory that is there";
+                    return Err(Mistake::at(written.span(), message));
+                }
+                AccessTo::File(path)
+            }
+        },
+    };
+    let (form, access) = (raw.format.unwrap_or_default(), raw.access.unwrap_or_default());
+    Ok(Log { form, access, access_to })
 }
 
 fn volumes(raw: Vec<raw::Volume>, base: &Path) -> Checked<Vec<Volume>> {

@@ -53,6 +53,52 @@ pub struct Raw {
     pub channel: Vec<Channel>,
     /// `[rtsp]`
     pub rtsp: Rtsp,
+    /// `[server]`
+    pub server: Server,
+    /// `[log]`
+    pub log: Log,
+}
+
+/// `[server]`: the server as a whole.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Server {
+    pub strict: Option<bool>,
+}
+
+/// `[log]`: what is logged, in which form, and where.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Log {
+    pub format: Option<LogForm>,
+    pub access: Option<AccessForm>,
+    pub access_to: Placed<String>,
+}
+
+/// The form of the log.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum LogForm {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// The form of the access log.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessForm {
+    /// `name=value` on one line.
+    #[default]
+    Text,
+    /// One JSON object on each line.
+    Json,
+    /// Nothing is logged.
+    Off,
 }
 
 /// A key whose place is needed for messages.

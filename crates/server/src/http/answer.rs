@@ -19,16 +19,6 @@ pub(super) enum Answer {
     Delivery(Box<Delivery>),
 }
 
-impl Answer {
-    /// The status, as far as it is decided before admission.
-    pub(super) fn status(&self) -> u16 {
-        match self {
-            Self::Short(response) => response.status(),
-            Self::Delivery(delivery) => delivery.head.status(),
-        }
-    }
-}
-
 /// Parts of a title, each with the words before it.
 pub(super) type Parts = Vec<(Vec<u8>, Range<u64>)>;
 

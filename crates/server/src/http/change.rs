@@ -42,6 +42,9 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
     let store = site.store.as_ref()?;
     let uploads = store.uploads.as_ref();
     let Target::Path { path, query } = &request.target else { return None };
+    if !site.titles && !is_for_operators(request, path) {
+        return None;
+    }
     let wanted = match request.method {
         Method::Propfind => uploads.is_some() || store.listing,
         _ if uploads.is_none() => false,
@@ -56,6 +59,17 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         Method::Options | Method::Other | Method::Unknown => false,
     };
     wanted.then_some(Change { store, uploads, path, query: query.as_deref() })
+}
+
+/// Whether an address for operators takes it: what changes recordings, channels, classes and the
+/// configuration. To look there needs no token.
+fn is_for_operators(request: &Request, path: &RequestPath) -> bool {
+    let is_look = matches!(request.method, Method::Get | Method::Head);
+    let is_known = recordings::is_here(path)
+        || channels::is_here(path)
+        || classes::is_here(path)
+        || reload::is_here(path);
+    is_known && !is_look
 }
 
 impl Change<'_> {

@@ -19,6 +19,7 @@ use super::answer::{Answer, Delivery, Follows, refused, unreadable};
 use super::change::{self, Done};
 use super::cors::Cors;
 use super::counters::Abuse;
+use super::exchange::Exchange;
 use super::fault::Fault;
 use super::fields::Fields;
 use super::forwarded::{self, Client, Hop};
@@ -112,7 +113,8 @@ impl Connection {
                 Next::Request(request) => request,
                 Next::Fault(Rejected { fault, fields }) => {
                     let fault = self.know(fields.as_ref()).err().unwrap_or(fault);
-                    return Box::pin(self.refuse(socket, fault)).await;
+                    let exchange = Exchange::of_fault(self.client.ip);
+                    return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
                 Next::Gone => return None,
                 Next::Silent => {
@@ -127,8 +129,12 @@ impl Connection {
             self.site.counters.requested();
             request.hop = match self.know(Some(&request.fields)) {
                 Ok(hop) => Some(Box::new(hop)),
-                Err(fault) => return Box::pin(self.refuse(socket, fault)).await,
+                Err(fault) => {
+                    let exchange = Exchange::of_fault(self.peer.ip);
+                    return Box::pin(self.refuse(socket, fault, exchange)).await;
+                }
             };
+            let mut exchange = Exchange::of(&self.site, &request, self.client.ip);
             let mut afterwards = match request.keeps_alive && !stop.is_stopping() {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
@@ -148,7 +154,7 @@ impl Connection {
                     let head_only = request.method == Method::Head;
                     let manner = Manner { version: request.version, afterwards, head_only };
                     drop(request);
-                    socket = Box::pin(self.send(socket, *response, manner)).await?;
+                    socket = Box::pin(self.send(socket, *response, manner, &mut exchange)).await?;
                     if afterwards == Afterwards::Close {
                         return Some(socket);
                     }
@@ -162,11 +168,11 @@ impl Connection {
                 let made = Box::pin(change.make(&self.site, self.client, &request, incoming)).await;
                 let (response, another) = match made {
                     Done::Answer(response, another) => (response, another),
-                    Done::Fault(fault) => return Box::pin(self.refuse(socket, fault)).await,
+                    Done::Fault(fault) => {
+                        return Box::pin(self.refuse(socket, fault, exchange)).await;
+                    }
                     Done::Gone => return None,
                 };
-                let (method, target, status) = (request.method, &request.target, response.status());
-                tracing::debug!(client = %self.client, ?method, ?target, status, "change");
                 if !another {
                     afterwards = Afterwards::Close;
                     self.to_come = ToCome::Body;
@@ -174,7 +180,7 @@ impl Connection {
                 let head_only = request.method == Method::Head;
                 let manner = Manner { version: request.version, afterwards, head_only };
                 drop(request);
-                socket = self.send(socket, response, manner).await?;
+                socket = self.send(socket, response, manner, &mut exchange).await?;
                 if afterwards == Afterwards::Close {
                     return Some(socket);
                 }
@@ -186,20 +192,19 @@ impl Connection {
                     if fault == Fault::LargeBody {
                         self.to_come = ToCome::Body;
                     }
-                    return Box::pin(self.refuse(socket, fault)).await;
+                    return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
                 Before::Gone => return None,
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
             let answer = route::answer(&self.site, self.client, &request).await;
-            let (method, target, status) = (request.method, &request.target, answer.status());
-            tracing::debug!(client = %self.client, ?method, ?target, status, "request");
             drop(request);
+            let exchange = &mut exchange;
             socket = match answer {
-                Answer::Short(response) => self.send(socket, response, manner).await?,
+                Answer::Short(response) => self.send(socket, response, manner, exchange).await?,
                 Answer::Delivery(delivery) => {
-                    Box::pin(self.deliver(socket, *delivery, manner)).await?
+                    Box::pin(self.deliver(socket, *delivery, manner, exchange)).await?
                 }
             };
             if afterwards == Afterwards::Close {
@@ -215,7 +220,8 @@ impl Connection {
         mut socket: TcpStream,
     ) -> (Result<TcpStream, Option<TcpStream>>, Option<Seat>) {
         if !self.site.limits.proxies.trusts(self.peer.ip) {
-            return (Err(self.refuse(socket, Fault::NoProxy).await), None);
+            let exchange = Exchange::of_fault(self.peer.ip);
+            return (Err(self.refuse(socket, Fault::NoProxy, exchange).await), None);
         }
         let mut stop = self.site.stopping();
         let said = tokio::select! {
@@ -230,7 +236,8 @@ impl Connection {
                 if let Some(left_out) = self.site.throttle("http.proxy_protocol", None) {
                     tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; it is closed");
                 }
-                return (Err(self.refuse(socket, fault).await), None);
+                let exchange = Exchange::of_fault(self.peer.ip);
+                return (Err(self.refuse(socket, fault, exchange).await), None);
             }
         };
         self.peer = source.into();
@@ -240,7 +247,8 @@ impl Connection {
             Err(response) => {
                 let (version, afterwards) = (Version::Http11, Afterwards::Close);
                 let manner = Manner { version, afterwards, head_only: false };
-                (Err(self.send(socket, *response, manner).await), None)
+                let mut exchange = Exchange::of_fault(self.peer.ip);
+                (Err(self.send(socket, *response, manner, &mut exchange).await), None)
             }
         }
     }
@@ -279,12 +287,18 @@ impl Connection {
     }
 
     /// Tells the client what was wrong, as the last thing.
-    async fn refuse(&self, socket: TcpStream, fault: Fault) -> Option<TcpStream> {
+    async fn refuse(
+        &self,
+        socket: TcpStream,
+        fault: Fault,
+        mut exchange: Exchange,
+    ) -> Option<TcpStream> {
         self.abused(fault.abuse());
         tracing::debug!(client = %self.client, %fault, "request refused");
         let (version, afterwards) = (Version::Http11, Afterwards::Close);
         let manner = Manner { version, afterwards, head_only: false };
-        self.send(socket, Response::text(fault.status(), fault.to_string()), manner).await
+        let response = Response::text(fault.status(), fault.to_string());
+        self.send(socket, response, manner, &mut exchange).await
     }
 
     /// Writes an answer for its client: paths as it reaches them, and who may read it.
@@ -300,6 +314,7 @@ impl Connection {
         mut socket: TcpStream,
         mut response: Response,
         manner: Manner,
+        exchange: &mut Exchange,
     ) -> Option<TcpStream> {
         let len = response.content().len();
         let room = self.site.long_answers.try_acquire_many(len as u32);
@@ -309,11 +324,15 @@ impl Connection {
         }
         self.address(&mut response);
         self.site.counters.answered(response.status());
+        exchange.answered(response.status());
         let mut bytes = response.head(manner.version, manner.afterwards, SystemTime::now());
         if !manner.head_only {
             bytes.extend_from_slice(response.content());
         }
         let sent = self.write(&mut socket, &bytes).await;
+        if sent && !manner.head_only {
+            exchange.sent(response.content().len());
+        }
         drop(room);
         sent.then_some(socket)
     }
@@ -324,20 +343,25 @@ impl Connection {
         mut socket: TcpStream,
         mut delivery: Delivery,
         manner: Manner,
+        exchange: &mut Exchange,
     ) -> Option<TcpStream> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
         if let Some((_, first)) = delivery.parts.first()
             && broker.readable(&delivery.title, first) == first.start
         {
-            return self.send(socket, unreadable(first.start), manner).await;
+            return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
         let (pace, len) = (delivery.pace, Bytes(delivery.len()));
         let mut grant = match broker.admit_title(&delivery.title, pace, len) {
             Ok(grant) => grant,
-            Err(refusal) => return self.send(socket, refused(&refusal), manner).await,
+            Err(refusal) => {
+                return self.send(socket, refused(&refusal), manner, exchange).await;
+            }
         };
         broker.name_client(&grant, self.client.to_string());
         self.site.counters.answered(delivery.head.status());
+        exchange.answered(delivery.head.status());
+        exchange.paced(pace);
         self.address(&mut delivery.head);
         let mut words = delivery.head.head(manner.version, manner.afterwards, SystemTime::now());
         if let Some(follows) = delivery.follows {
@@ -350,6 +374,7 @@ impl Connection {
             }
             let engines = prepare(socket, pace).ok()?;
             let delivered = broker.follow(&mut grant, &delivery.title, 0, engines).await;
+            exchange.delivered(&delivered);
             return match (delivered.outcome, delivered.socket) {
                 (Outcome::Complete, Some(socket)) if follows != Follows::UntilClosed => {
                     TcpStream::from_std(socket).ok()
@@ -375,6 +400,7 @@ impl Connection {
                 let engines = prepare(socket, pace).ok()?;
                 let title = &delivery.title;
                 let delivered = broker.deliver(&mut grant, title, left.clone(), engines).await;
+                exchange.delivered(&delivered);
                 if delivered.outcome == Outcome::TooSlow {
                     self.abused(Abuse::SlowReader);
                 }

@@ -6,13 +6,13 @@ use super::response::Response;
 /// Answers for paths that are no stored objects.
 pub trait Internal: Send + Sync {
     /// The answer to a GET of `path`, decoded, with its slash; none when it is nobody's, so that a
-    /// stored object of this name is looked for. It must not block.
-    fn answer(&self, path: &str, query: Option<&str>) -> Option<Response>;
+    /// stored object of this name is looked for; `accept` is what the client takes. It must not block.
+    fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response>;
 }
 
 /// Nothing is said.
 impl Internal for () {
-    fn answer(&self, _path: &str, _query: Option<&str>) -> Option<Response> {
+    fn answer(&self, _: &str, _: Option<&str>, _: Option<&str>) -> Option<Response> {
         None
     }
 }

@@ -103,15 +103,17 @@ async fn object(
     {
         return refused;
     }
-    if let Some(store) = &site.store
+    let store = site.store.as_ref().filter(|_| site.titles);
+    if let Some(store) = store
         && let Some(response) = seek::told(store, request, path).await
     {
         return Answer::Short(response);
     }
-    if let Some(response) = site.internal.answer(&written, query) {
+    let accept = request.fields.one("accept").and_then(|accept| std::str::from_utf8(accept).ok());
+    if let Some(response) = site.internal.answer(&written, query, accept) {
         return Answer::Short(response);
     }
-    let Some(store) = &site.store else { return Answer::Short(not_served(OpenFault::NotFound)) };
+    let Some(store) = store else { return Answer::Short(not_served(OpenFault::NotFound)) };
     if let Some(uploads) = &store.uploads
         && (channels::is_here(path) || classes::is_here(path))
         && let Err(refused) = uploads.caller(&request.fields)

@@ -26,6 +26,7 @@ use super::retention;
 use super::status::{Alarm, Board, Counts, State};
 use super::titles::{Cause, Ended, Pushed, Terms, Titles};
 use super::{Names, Target};
+use crate::access::{self, Protocol, Record};
 use crate::config::Auto;
 use crate::config::pattern::Occasion;
 use crate::config::recording::Recording;
@@ -543,6 +544,12 @@ impl Flow {
                     board.clear(Alarm::Storage);
                 }
                 tracing::info!(recording, title = name, bytes = len, "stored");
+                access::record(Record {
+                    name: Some(recording.to_owned()),
+                    outcome: Some("stored".to_owned()),
+                    received_bytes: len,
+                    ..Record::new(Protocol::Recording, "title", format!("/{name}"))
+                });
                 board.status().last_title = Some(format!("/{name}"));
                 true
             }

@@ -25,6 +25,8 @@ struct Fits {
     volume: String,
     rate_bits_per_second: u64,
     streams: u32,
+    /// What the first stream beyond them would be refused for.
+    ends_with: String,
     /// Absent where nothing is taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     recordings: Option<u32>,
@@ -51,13 +53,17 @@ impl Capacity {
         let rates = rate.map_or_else(|| RATES.map(BitRate).to_vec(), |rate| vec![rate]);
         let volumes = 0..broker.volumes();
         let fits = volumes.flat_map(|volume| {
-            rates.iter().map(move |&rate| Fits {
-                volume: sources.mount(usize::from(volume)).to_owned(),
-                rate_bits_per_second: rate.0,
-                streams: broker.room_for(VolumeId(volume), rate, tick),
-                recordings: sources
-                    .takes_uploads(usize::from(volume))
-                    .then(|| broker.room_for_recordings(VolumeId(volume), rate)),
+            rates.iter().map(move |&rate| {
+                let (streams, ends_with) = broker.limit_for(VolumeId(volume), rate, tick);
+                Fits {
+                    volume: sources.mount(usize::from(volume)).to_owned(),
+                    rate_bits_per_second: rate.0,
+                    streams,
+                    ends_with: ends_with.to_string(),
+                    recordings: sources
+                        .takes_uploads(usize::from(volume))
+                        .then(|| broker.room_for_recordings(VolumeId(volume), rate)),
+                }
             })
         });
         let level = |level: tactus_core::ledger::Level| {

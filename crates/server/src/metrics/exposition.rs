@@ -16,7 +16,10 @@ use tactus_ring::counter::Snapshot;
 use tactus_sys::packets::back_end::{BackEnd, Candidate};
 use tactus_sys::probe;
 
+use super::health::Health;
+use super::process::Process;
 use super::{Sources, ratio, seconds};
+use crate::access;
 use crate::classes;
 use crate::ingest::{Alarm, Recordings, State, Status};
 use crate::recording::{Loss, LossKind};
@@ -35,7 +38,9 @@ impl prometheus_client::collector::Collector for Collector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page { encoder };
         let sources = &*self.0;
+        process(&mut page)?;
         server(&mut page, sources)?;
+        health(&mut page, sources)?;
         stalls(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
@@ -62,6 +67,18 @@ fn server(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_degradations", help, None, [(vec![], degraded)])
 }
 
+/// Whether requests should be sent here, and what is lost of the access log.
+fn health(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let Health { ready, reasons, warnings } = Health::now(sources);
+    let one = |value: f64| [(vec![], value)];
+    let help = "1 while the server can do what it is configured to do, as /readyz says";
+    page.gauge("tactus_ready", help, None, one(f64::from(u8::from(ready))))?;
+    let help = "Reasons and warnings of /readyz";
+    page.gauge("tactus_health_findings", help, None, one((reasons.len() + warnings.len()) as f64))?;
+    let help = "Records of the access log that found no room in its queue";
+    page.counter("tactus_access_log_dropped", help, None, [(vec![], access::dropped())])
+}
+
 /// Times in which a real-time core did not run though work was due.
 fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let cores = || {
@@ -82,6 +99,25 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let moved = counters.link.stalled_streams.value() + counters.packets.stalled_streams.value();
     let help = "Streams made later by a stall of more than 250 ms; each counts once for each stall";
     page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
+}
+
+/// The process, under the names of Prometheus' own libraries.
+fn process(page: &mut Page) -> fmt::Result {
+    let Some(process) = Process::now() else { return Ok(()) };
+    let one = |value: f64| [(vec![], value)];
+    let (seconds, bytes) = (|| Some(Unit::Seconds), || Some(Unit::Bytes));
+    let help = "User and system CPU time of the process";
+    page.counter_of("process_cpu", help, seconds(), one(process.cpu_seconds))?;
+    let help = "When the process was started, since 1970";
+    page.gauge("process_start_time", help, seconds(), one(process.start_seconds))?;
+    let help = "Memory of the process that is mapped";
+    page.gauge("process_virtual_memory", help, bytes(), one(process.virtual_bytes))?;
+    let help = "Memory of the process that is in use";
+    page.gauge("process_resident_memory", help, bytes(), one(process.resident_bytes))?;
+    page.gauge("process_threads", "Threads of the process", None, one(process.threads))?;
+    page.gauge("process_open_fds", "File descriptors in use", None, one(process.open_files))?;
+    let most = process.open_files_max.map(|most| (vec![], most));
+    page.gauge("process_max_fds", "File descriptors that may be in use", None, most)
 }
 
 fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
@@ -134,9 +170,9 @@ fn classes(page: &mut Page, sources: &Sources) -> fmt::Result {
     let unit = Some(Unit::Bytes);
     page.counter("tactus_class_borrowed", help, unit, counts(|class| class.borrowed_bytes))?;
     let rates = |rate: fn(&classes::Status) -> u64| {
-        all.iter().map(move |class| (labels(class), rate(class) as f64))
+        all.iter().map(move |class| (labels(class), bytes(rate(class))))
     };
-    let per_second = || Some(Unit::Other("bits_per_second".into()));
+    let per_second = || Some(Unit::Other("bytes_per_second".into()));
     let help = "Rate that each class has whatever others ask for";
     let each = rates(|class| class.guaranteed_bits_per_second);
     page.gauge("tactus_class_guaranteed", help, per_second(), each)?;
@@ -393,8 +429,8 @@ fn recordings(page: &mut Page, sources: &Sources) -> fmt::Result {
     });
     let help = "1 while somebody should look at it; the status says at what";
     page.gauge("tactus_recording_alarm", help, None, each)?;
-    let rate = || Some(Unit::Other("bits_per_second".into()));
-    let each = all.iter().filter_map(|s| Some((of(s), s.measured_rate_bits_per_second? as f64)));
+    let rate = || Some(Unit::Other("bytes_per_second".into()));
+    let each = all.iter().filter_map(|s| Some((of(s), bytes(s.measured_rate_bits_per_second?))));
     page.gauge("tactus_recording_rate", "The rate by the stream's clock", rate(), each)?;
     let each = all.iter().map(|s| (of(s), s.counts.datagrams));
     page.counter("tactus_recording_datagrams", "Datagrams that came", None, each)?;
@@ -484,10 +520,10 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     let labels = |stream: &super::Stream| {
         vec![("stream", stream.running.place.to_string()), ("title", stream.title.clone())]
     };
-    let rate = || Some(Unit::Other("bits_per_second".into()));
-    let each = all.iter().filter_map(|s| Some((labels(s), s.set_rate()?.0 as f64)));
+    let rate = || Some(Unit::Other("bytes_per_second".into()));
+    let each = all.iter().filter_map(|s| Some((labels(s), bytes(s.set_rate()?.0))));
     page.gauge("tactus_stream_set_rate", "The rate that was promised", rate(), each)?;
-    let each = all.iter().map(|s| (labels(s), s.real_rate().0 as f64));
+    let each = all.iter().map(|s| (labels(s), bytes(s.real_rate().0)));
     page.gauge("tactus_stream_real_rate", "Payload of the last whole second", rate(), each)?;
     let paced = || all.iter().filter(|stream| stream.set_rate().is_some());
     let each = paced().map(|s| (labels(s), ratio(s.counters.deviation.value())));
@@ -504,6 +540,11 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_stream_stalled", help, Some(Unit::Seconds), each)?;
     let each = all.iter().map(|s| (labels(s), s.counters.bytes.value() as f64));
     page.gauge("tactus_stream_sent", "Payload of this stream", Some(Unit::Bytes), each)
+}
+
+/// A rate in the base unit of Prometheus.
+fn bytes(bits: u64) -> f64 {
+    bits as f64 / 8.0
 }
 
 /// The usual ending of shares is in the singular; the library's own is not.
@@ -551,7 +592,11 @@ impl Page<'_> {
             self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
         for (labels, value) in values {
             let none: Option<&Exemplar<NoLabelSet, f64>> = None;
-            family.encode_family(&labels)?.encode_counter(&value, none)?;
+            if labels.is_empty() {
+                family.encode_counter(&value, none)?;
+            } else {
+                family.encode_family(&labels)?.encode_counter(&value, none)?;
+            }
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use tactus_sys::packets::gaps::GapCounters;
 use tactus_sys::packets::outlet::Cutting;
 use tactus_sys::probe;
 
+use super::health::Health;
 use super::{Sources, Stream, Volume, ratio, seconds};
 use crate::channels::{self, Channels};
 use crate::classes;
@@ -32,6 +33,8 @@ pub(super) struct Status {
     degraded: Vec<String>,
     /// What of the titles and volumes is not as it should be, the gravest first.
     conditions: Vec<Condition>,
+    /// Whether requests should be sent here, as `/readyz` says.
+    health: Health,
     /// Times in which a real-time core did not run though work was due.
     stalls: AllStalls,
     placement: Vec<Core>,
@@ -284,6 +287,7 @@ impl Status {
             uptime_seconds: sources.started.elapsed().as_secs(),
             degraded: sources.degraded(),
             conditions: sources.catalogue.conditions().all(),
+            health: Health::now(sources),
             stalls: stalls(sources),
             placement: sources.placement.iter().map(core).collect(),
             volumes: (0..)

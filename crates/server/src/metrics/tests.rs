@@ -7,6 +7,8 @@ use crate::config::Auto;
 use crate::engine;
 use tactus_core::units::{Bytes, MIB};
 
+const OPEN: Option<&str> = Some("application/openmetrics-text");
+
 struct Stage {
     figures: Figures,
     _engine: Engine,
@@ -40,7 +42,7 @@ fn text(response: Option<Response>) -> String {
 #[test]
 fn figures_are_told_and_other_paths_are_left_to_titles() {
     let stage = stage();
-    let answer = |path| stage.figures.answer(path, None);
+    let answer = |path| stage.figures.answer(path, None, OPEN);
     assert!(answer("/film.ts").is_none());
     assert!(answer("/metrics.ts").is_none());
     assert_eq!(answer("/api/v2/").unwrap().status(), 404);
@@ -93,7 +95,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
 #[test]
 fn capacity_is_told_for_the_rate_that_is_asked_for() {
     let stage = stage();
-    let ask = |query| stage.figures.answer("/api/v1/capacity", query);
+    let ask = |query| stage.figures.answer("/api/v1/capacity", query, None);
     let json = |query| serde_json::from_str::<serde_json::Value>(&text(ask(query))).unwrap();
     let usual = json(None);
     assert_eq!(usual["fits"].as_array().map(Vec::len), Some(capacity::RATES.len()));
@@ -101,6 +103,11 @@ fn capacity_is_told_for_the_rate_that_is_asked_for() {
     assert_eq!(asked["fits"][0]["rate_bits_per_second"], 1_000_000);
     assert!(asked["fits"][0]["streams"].as_u64().is_some_and(|fits| (1..=16).contains(&fits)));
     assert!(asked["fits"][0]["recordings"].as_u64().is_some_and(|fits| fits > 0));
+    let resources = ["disk", "memory", "link", "cpu", "streams"];
+    for fits in usual["fits"].as_array().unwrap() {
+        let ends_with = fits["ends_with"].as_str().unwrap();
+        assert!(resources.contains(&ends_with), "n14: {ends_with}");
+    }
     let full = json(Some("rate=900G"));
     assert_eq!(full["fits"][0]["streams"], 0);
     assert_eq!(full["fits"][0]["recordings"], 0);
@@ -113,10 +120,61 @@ fn capacity_is_told_for_the_rate_that_is_asked_for() {
 fn every_metric_is_in_the_guide() {
     let stage = stage();
     let guide = include_str!("../../../../docs/guide/metrics.md");
-    let page = text(stage.figures.answer("/metrics", None));
+    let page = text(stage.figures.answer("/metrics", None, OPEN));
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     for family in families {
         let name = family.split(' ').next().unwrap();
         assert!(guide.contains(&format!("`{name}")), "{name} is not in docs/guide/metrics.md");
     }
+}
+
+/// `promtool check metrics` reads the page as Prometheus does, and says which names break its rules.
+#[test]
+fn w11_promtool_finds_nothing_wrong_in_either_format() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    let stage = stage();
+    let page = text(stage.figures.answer("/metrics", None, Some("text/plain")));
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed (Debian package prometheus)");
+    promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let found = promtool.wait_with_output().unwrap();
+    let said = [found.stdout, found.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(found.status.success() && said.trim().is_empty(), "{said}\n{page}");
+}
+
+#[test]
+fn w11_the_usual_format_has_help_for_everything_and_base_units() {
+    let stage = stage();
+    let response = stage.figures.answer("/metrics", None, None);
+    let page = text(response);
+    assert!(!page.contains("# EOF") && !page.contains("# UNIT"));
+    let names: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    for name in names {
+        let (name, kind) = name.split_once(' ').unwrap();
+        assert!(page.contains(&format!("# HELP {name} ")), "{name}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} {kind}");
+        assert!(!name.contains("bits"), "{name}");
+    }
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        assert!(page.contains(&format!("\n{name} ")), "{name}");
+    }
+}
+
+#[test]
+fn n13_alive_and_ready_are_told_to_whoever_may_ask() {
+    let stage = stage();
+    let answer = |path| stage.figures.answer(path, None, None);
+    assert_eq!(text(answer("/healthz")), "alive\n");
+    let ready = answer("/readyz").unwrap();
+    // A host of tests may refuse rights, which are warnings.
+    assert_eq!(ready.status(), 200);
+    assert!(ready.content().starts_with(b"ready\n"));
 }

@@ -42,6 +42,7 @@ use super::reports::{self, Sent};
 use super::stream::{Begun, Handle, Numbers, Order, Stream, orders};
 use super::way::{Asker, Carries, Path, Way};
 use super::{House, Reason, random};
+use crate::access::{self, Protocol, Record};
 use crate::broker::Target;
 use crate::config::rtsp::{Principal, Readers, Recorders};
 
@@ -238,7 +239,9 @@ impl Connection {
                 continue;
             }
             self.last = Some(request.cseq);
+            let begun = Instant::now();
             let reply = self.answer(socket, &mut request).await;
+            self.log(&request, reply.status, begun);
             let mut bytes = reply.write(request.version, Some(request.cseq));
             if self.pipe.is_some() && bytes.len() > TEXT_MAX {
                 let none = Reply::new(Status::INTERNAL);
@@ -426,6 +429,24 @@ impl Connection {
             Version::Two => self.complete_two(request, reply).await,
             Version::One | Version::Other => reply,
         }
+    }
+
+    /// Requests that only say that somebody is there are not logged.
+    fn log(&self, request: &Request, status: Status, begun: Instant) {
+        let says_nothing =
+            matches!(request.method, Method::Options | Method::GetParameter | Method::SetParameter);
+        if !access::is_on() || says_nothing && status == Status::OK {
+            return;
+        }
+        let record = Record {
+            status: Some(status.0),
+            duration: begun.elapsed(),
+            client: Some(self.peer.ip()),
+            name: request.session().map(|id| id.chars().take(SESSION_SHOWN).collect()),
+            user_agent: request.field("user-agent").map(str::to_owned),
+            ..Record::new(Protocol::Rtsp, request.verb.clone(), path_of(&request.uri))
+        };
+        access::record(record);
     }
 
     /// What a request of 1.0 is asked before anything is done.
@@ -622,6 +643,18 @@ const HTTP_NONE: &[u8] =
     b"HTTP/1.0 404 Not Found\r\nServer: tactus\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// A session as it is told.
+/// The path of a URL alone: a password may stand before it, and a token behind it.
+fn path_of(uri: &str) -> &str {
+    let uri = uri.split(['?', '#']).next().unwrap_or_default();
+    match uri.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => uri,
+    }
+}
+
+/// Whoever has all of a session's name can end it.
+const SESSION_SHOWN: usize = 8;
+
 fn session(id: SessionId) -> String {
     let seconds = tactus_core::rtsp::session::SILENCE_MAX.0 / 1_000_000_000;
     format!("{id};timeout={seconds}")
@@ -658,6 +691,19 @@ fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn n11_a_url_is_logged_without_passwords_and_tokens() {
+        for (uri, path) in [
+            ("rtsp://user:secret@host:554/a/b.ts?token=secret", "/a/b.ts"),
+            ("rtsp://host", "/"),
+            ("rtsp://user:secret@host?x=/y", "/"),
+            ("*", "*"),
+            ("/a.ts#secret", "/a.ts"),
+        ] {
+            assert_eq!(path_of(uri), path);
+        }
+    }
 
     #[test]
     fn urls_name_titles_with_and_without_a_track() {

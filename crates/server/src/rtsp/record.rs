@@ -27,6 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::reports::NAME;
 use super::way::report_frame;
 use super::{House, Status};
+use crate::access::{self, Protocol, Record};
 use crate::recording::Recording;
 use crate::store::ResumeError;
 
@@ -269,6 +270,10 @@ impl Take {
                 dropped,
                 "a recording by RTSP ended"
             );
+            access::record(Record {
+                outcome: Some(stored.as_ref().err().map_or("stored", |_| "failed").to_owned()),
+                ..Record::new(Protocol::Recording, "end", title.clone())
+            });
             tell_end.send_replace(Some(stored));
             if let Some(house) = house.upgrade() {
                 house.sessions().handle_over(id);

@@ -10,7 +10,7 @@ mod scaled;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
@@ -26,7 +26,8 @@ use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
-use crate::broker::{Broker, Grant, Lane, Target};
+use crate::access::{self, Protocol, Record};
+use crate::broker::{Broker, Grant, Lane, Late, Target};
 use crate::trick;
 
 /// What is to be done.
@@ -262,6 +263,7 @@ impl Stream {
             None => None,
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
+        let played_since = Instant::now();
         let Played { outcome, sent, timeline, order } = match &self.path {
             Path::Datagrams(_) => self.send((range, plan), session, orders).await,
             Path::Frames(_) => {
@@ -276,6 +278,7 @@ impl Stream {
         if let Some(timeline) = timeline {
             self.sent.timeline = timeline;
         }
+        self.log(played_since, sent, outcome);
         // What stood in front has left with the first of it.
         let left = if sent > 0 { front + sent } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
@@ -310,6 +313,24 @@ impl Stream {
                 orders.next().await
             }
         }
+    }
+
+    /// Logs what was played from a PLAY to its end or to the next order.
+    fn log(&self, since: Instant, sent: u64, outcome: Outcome) {
+        if !access::is_on() {
+            return;
+        }
+        let Late { lateness, underruns } = self.broker.late(self.grant.place());
+        access::record(Record {
+            name: Some(format!("{:?}", self.id)),
+            outcome: Some(outcome.name().to_owned()),
+            sent_bytes: sent,
+            duration: since.elapsed(),
+            rate: Some(self.programme.rate.0),
+            lateness: Some(lateness),
+            underruns: Some(underruns),
+            ..Record::new(Protocol::Rtsp, "play", self.programme.shown())
+        });
     }
 
     async fn send(

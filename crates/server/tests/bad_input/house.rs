@@ -55,7 +55,7 @@ pub(crate) const OTHER_TOKEN: &str = "another-secret-of-somebody-else";
 struct Echo;
 
 impl Internal for Echo {
-    fn answer(&self, path: &str, query: Option<&str>) -> Option<Response> {
+    fn answer(&self, path: &str, query: Option<&str>, _: Option<&str>) -> Option<Response> {
         (path == "/api/v1/echo").then(|| Response::text(200, query.unwrap_or("nothing")))
     }
 }

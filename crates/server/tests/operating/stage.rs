@@ -47,8 +47,28 @@ impl Server {
         Self::start(dir, command)
     }
 
-    fn start(dir: tempfile::TempDir, mut command: Command) -> Self {
+    /// Of a directory alone, without a configuration file.
+    pub(crate) fn without_file() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let (dir, _) = prepared(&[], "");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
+        let addresses = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        command.args(addresses).arg(dir.path().join("media"));
+        command.stdin(Stdio::null());
+        command.stdout(File::create(dir.path().join("out")).expect("a file"));
+        command.stderr(File::create(dir.path().join("err")).expect("a file"));
+        let mut server = Self::start(dir, command);
+        server._turn = Some(turn);
+        server
+    }
+
+    pub(crate) fn start(dir: tempfile::TempDir, mut command: Command) -> Self {
         let child = command.spawn().expect("the server starts");
+        Self::of(dir, child)
+    }
+
+    /// A server that was started otherwise, with its output in the usual files.
+    pub(crate) fn of(dir: tempfile::TempDir, child: Child) -> Self {
         let (http, admin) = (String::new(), String::new());
         let mut server = Self { child, dir, http, admin, _turn: None };
         let address = |line: &str| {

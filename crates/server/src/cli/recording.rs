@@ -1,0 +1,121 @@
+//! `tactus recording`: looks at the recordings of live inputs, ends them and begins them again.
+
+use serde_json::Value;
+
+use super::Failure;
+use super::api::{self, Kind, Which};
+use super::status::{self, ADMIN, rate, text};
+use super::token::Credentials;
+
+/// Shows the recordings of a server, ends them and begins them again
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus recording list
+  tactus recording show http://127.0.0.1:9464/ studio
+  tactus recording stop http://127.0.0.1:8080/ studio --token-file token
+  tactus recording start http://127.0.0.1:8080/ studio --token-file token
+
+To look needs no token at the admin address; to change something needs one everywhere. A new
+recording begins with `tactus record`.
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
+pub(super) struct Recording {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// All recordings
+    List {
+        /// Which server
+        #[arg(default_value = ADMIN)]
+        server: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        credentials: Credentials,
+    },
+    /// All that is known of one, as JSON
+    Show {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Ends one; its last title is stored
+    Stop {
+        #[command(flatten)]
+        which: Which,
+        /// The answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Begins one again that was ended
+    Start {
+        #[command(flatten)]
+        which: Which,
+        /// The answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const RECORDINGS: Kind = Kind { path: "/api/v1/recordings", what: "recording of this name" };
+
+impl Recording {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self.what {
+            What::List { server, json, credentials } => {
+                let all = RECORDINGS.all(&server, &credentials)?;
+                if json { api::print(&all) } else { status::show(&listed(&all)) }
+            }
+            What::Show { which } => {
+                api::print(&RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?);
+            }
+            What::Stop { which, json } => {
+                let is_stopped = |one: &Value| one["state"] == "stopped";
+                let now = RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?;
+                // The server would forget one that has ended already.
+                let answer = match is_stopped(&now) {
+                    true => now,
+                    false => {
+                        let answer = RECORDINGS.ask(&which, "DELETE", "", None)?;
+                        let expected = if answer.status == 202 { 202 } else { 200 };
+                        RECORDINGS.read(answer, expected)?
+                    }
+                };
+                told(&answer, json);
+            }
+            What::Start { which, json } => {
+                told(&RECORDINGS.read(RECORDINGS.ask(&which, "POST", "", None)?, 200)?, json);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told(one: &Value, json: bool) {
+    match json {
+        true => api::print(one),
+        false => status::show(&format!("{}: {}", text(one, "name"), text(one, "state"))),
+    }
+}
+
+fn listed(all: &Value) -> String {
+    let mut table =
+        status::table(&["name", "state", "rate", "from", "to", "last title", "alarms"], &[2]);
+    for one in all.as_array().into_iter().flatten() {
+        let alarms = one["alarms"].as_object().into_iter().flatten();
+        let alarms: Vec<_> = alarms.filter_map(|(_, what)| what.as_str()).collect();
+        table.add_row([
+            text(one, "name"),
+            text(one, "state"),
+            rate(&one["measured_rate_bits_per_second"]),
+            text(one, "from"),
+            text(one, "to"),
+            text(one, "last_title"),
+            alarms.join("; "),
+        ]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,136 @@
+//! One request and its answer, as the access log has it.
+//!
+//! Promise: each request is logged once, however it ends: also when its connection breaks, or the
+//! server stops in the middle of it. Without an access log it costs nothing.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use tactus_engine::message::Pace;
+
+use super::Site;
+use super::fields::Fields;
+use super::framing::Body;
+use super::principals::Who;
+use super::query;
+use super::request::{Method, Request};
+use super::target::Target;
+use crate::access::{self, Protocol, Record};
+use crate::broker::Delivered;
+
+/// What is known so far.
+pub(super) struct Exchange(Option<Box<Known>>);
+
+struct Known {
+    record: Record,
+    begun: Instant,
+}
+
+impl Exchange {
+    /// A request that was understood.
+    pub(super) fn of(site: &Site, request: &Request, peer: IpAddr) -> Self {
+        if !access::is_on() {
+            return Self(None);
+        }
+        let method = format!("{:?}", request.method).to_uppercase();
+        let (path, query) = match &request.target {
+            Target::Path { path, query } => {
+                let slash = if path.is_directory() && !path.name().is_empty() { "/" } else { "" };
+                (format!("/{}{slash}", path.name()), query.as_deref())
+            }
+            Target::Server => ("*".to_owned(), None),
+            Target::Authority => (String::new(), None),
+        };
+        let protocol = match request.method {
+            Method::Put | Method::Post | Method::Patch | Method::Delete => Protocol::Upload,
+            Method::Move | Method::Copy | Method::Mkcol | Method::Proppatch => Protocol::Upload,
+            _ => Protocol::Http,
+        };
+        let received_bytes = match request.body {
+            Body::Length(len) => len,
+            _ => 0,
+        };
+        let rate_asked = query::values(query, "rate").next().flatten();
+        let record = Record {
+            client: Some(peer),
+            received_bytes,
+            rate_asked: rate_asked.map(|rate| rate.to_string()),
+            principal: principal(site, &request.fields),
+            user_agent: request.fields.one("user-agent").map(lossy),
+            ..Record::new(protocol, method, path)
+        };
+        Self::begun(record)
+    }
+
+    /// Something that is no request.
+    pub(super) fn of_fault(peer: IpAddr) -> Self {
+        if !access::is_on() {
+            return Self(None);
+        }
+        Self::begun(Record { client: Some(peer), ..Record::new(Protocol::Http, "-", "-") })
+    }
+
+    fn begun(record: Record) -> Self {
+        Self(Some(Box::new(Known { record, begun: Instant::now() })))
+    }
+
+    pub(super) fn answered(&mut self, status: u16) {
+        self.change(|record| record.status = Some(status));
+    }
+
+    /// Bytes of content that were sent from memory.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.change(|record| record.sent_bytes += bytes as u64);
+    }
+
+    /// The engine delivers at this pace.
+    pub(super) fn paced(&mut self, pace: Pace) {
+        if let Pace::Paced { rate, .. } = pace {
+            self.change(|record| record.rate = Some(rate.0));
+        }
+    }
+
+    /// The engine has delivered something.
+    pub(super) fn delivered(&mut self, delivered: &Delivered) {
+        self.change(|record| {
+            record.sent_bytes += delivered.sent;
+            if record.rate.is_some() {
+                record.lateness = record.lateness.max(Some(delivered.late.lateness));
+                let before = record.underruns.unwrap_or(0);
+                record.underruns = Some(before + delivered.late.underruns);
+            }
+            let outcome = delivered.outcome.name();
+            record.outcome = (outcome != "complete").then(|| outcome.to_owned());
+        });
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Record)) {
+        if let Self(Some(known)) = self {
+            change(&mut known.record);
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(known) = self.0.take() {
+            let Known { mut record, begun } = *known;
+            record.duration = begun.elapsed();
+            access::record(record);
+        }
+    }
+}
+
+/// Who has sent this, where a token says it.
+fn principal(site: &Site, fields: &Fields) -> Option<String> {
+    fields.one("authorization")?;
+    let uploads = site.store.as_ref()?.uploads.as_ref()?;
+    match uploads.principals.who(fields) {
+        Who::Known(name, _) => Some(name.to_owned()),
+        Who::Wrong | Who::Nobody => None,
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

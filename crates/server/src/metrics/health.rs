@@ -1,0 +1,73 @@
+//! Health: whether the server can do what it is configured to do (`/healthz`, `/readyz`, the status).
+//!
+//! Promise: an answer waits for no disk: it is a view of conditions, counters and alarms that others
+//! keep. Liveness depends on nothing.
+
+use serde::Serialize;
+
+use super::Sources;
+use crate::conditions::Severity;
+use crate::http::Response;
+use crate::ingest::Recordings;
+
+/// What is not as it should be.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+pub(super) struct Health {
+    /// Whether requests should be sent here.
+    pub(super) ready: bool,
+    /// Why not.
+    pub(super) reasons: Vec<String>,
+    /// What an operator should look at; where `strict` is set, it is among the reasons instead.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Health {
+    pub(super) fn now(sources: &Sources) -> Self {
+        let mut reasons = vec![];
+        for (index, volume) in sources.volumes.iter().enumerate() {
+            if !sources.pulse.is_up(index) {
+                reasons.push(format!("volume {}: its disk does not answer", volume.mount));
+            }
+        }
+        let mut warnings = sources.degraded_by_host();
+        for condition in sources.catalogue.conditions().all() {
+            let line = format!("{}: {}", condition.subject, condition.message);
+            match condition.severity {
+                Severity::Fault => reasons.push(line),
+                Severity::Warning => warnings.push(line),
+                Severity::Notice => {}
+            }
+        }
+        for core in sources.stalls.summary().standing {
+            reasons.push(format!("core {} stands still: {}", core.core, core.cause));
+        }
+        for recording in sources.recordings.get().map(Recordings::all).unwrap_or_default() {
+            let alarms = recording.alarms.values();
+            warnings.extend(alarms.map(|what| format!("recording {}: {what}", recording.name)));
+        }
+        if sources.config.strict {
+            reasons.append(&mut warnings);
+        }
+        Self { ready: reasons.is_empty(), reasons, warnings }
+    }
+
+    /// The answer of `/readyz`: for load balancers the status, for people a line for each reason.
+    pub(super) fn answer(&self) -> Response {
+        let lines = |word: &str, all: &[String]| -> String {
+            all.iter().map(|one| format!("\n{word}: {}", one.replace('\n', " "))).collect()
+        };
+        let warnings = lines("warning", &self.warnings);
+        match self.ready {
+            true => Response::text(200, format!("ready{warnings}")),
+            false => {
+                let reasons = lines("reason", &self.reasons);
+                Response::text(503, format!("not ready{reasons}{warnings}"))
+            }
+        }
+    }
+}
+
+/// The answer of `/healthz`: the program runs and answers.
+pub(super) fn alive() -> Response {
+    Response::text(200, "alive")
+}

@@ -1,0 +1,68 @@
+//! Signals that mean nothing end nothing.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::stage::{Server, get, line, prepared};
+
+#[test]
+fn n10_sighup_without_a_configuration_file_ends_nothing_and_is_told() {
+    let mut server = Server::without_file();
+    server.signal(Signal::HUP);
+    let said = server.wait_for(|server| line(&server.err(), "SIGHUP"));
+    assert!(said.contains("no configuration file") && said.contains("nothing changes"), "{said}");
+    assert!(server.is_running());
+    assert_eq!(get(&server.http, "/film.ts?rate=max", "Range: bytes=0-99\r\n").status, 206);
+    assert!(server.end().success());
+}
+
+#[test]
+fn n10_other_signals_end_nothing() {
+    let mut server = Server::new("");
+    for (signal, name) in [
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::IO, "SIGIO"),
+    ] {
+        server.signal(signal);
+        let said = server.wait_for(|server| line(&server.err(), name));
+        assert!(said.contains("ignored"), "{said}");
+    }
+    for signal in [Signal::PIPE, Signal::HUP, Signal::HUP] {
+        server.signal(signal);
+    }
+    assert_eq!(get(&server.http, "/film.ts?rate=max", "Range: bytes=0-99\r\n").status, 206);
+    assert!(server.is_running());
+    assert!(server.end().success());
+}
+
+/// The signal comes as soon as the program can be known to have begun.
+#[test]
+fn n10_sighup_before_the_configuration_is_loaded_ends_nothing() {
+    let (dir, command) = prepared(&[], "");
+    let fifo = dir.path().join("late.toml");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).expect("a pipe with a name");
+    let mut late = Command::new(command.get_program());
+    late.args(["serve", "--http", "127.0.0.1:0", "--config"]).arg(&fifo);
+    late.arg(dir.path().join("media"));
+    let errors = std::fs::File::create(dir.path().join("err")).expect("a file");
+    let output = std::fs::File::create(dir.path().join("out")).expect("a file");
+    let child = late.stdout(output).stderr(errors).spawn().expect("it starts");
+    // Opened when the program waits for its configuration.
+    let pipe = std::fs::OpenOptions::new().write(true).open(&fifo).expect("it is read");
+    let pid = rustix::process::Pid::from_child(&child);
+    for _ in 0..3 {
+        rustix::process::kill_process(pid, Signal::HUP).expect("it runs");
+    }
+    let text = "[admin]\naddress = \"127.0.0.1:0\"\n[memory]\narena = \"64 MiB\"\n";
+    std::io::Write::write_all(&mut &pipe, text.as_bytes()).expect("it is read");
+    drop(pipe);
+    let mut server = Server::of(dir, child);
+    // It is read again at once; the file is a pipe, so another writer must be there.
+    let again = std::fs::OpenOptions::new().write(true).open(&fifo);
+    drop(again.map(|mut again| std::io::Write::write_all(&mut again, text.as_bytes())));
+    assert!(server.is_running());
+    assert!(server.end().success());
+}
