@@ -1,8 +1,9 @@
 //! Request paths: from the bytes of a request-target to the name of a stored object, or a refusal.
 //!
-//! Promise: a path that passes means one object, spelled in one way. It is decoded once; what would
-//! need a repair (dot segments, empty segments, a second layer of escapes, overlong UTF-8, control
-//! or direction characters) is refused before the file system sees it. It opens nothing, and knows
+//! Promise: a path that passes means one object, spelled in one way. It is decoded exactly once: `%2520`
+//! is the name `%20`. What would need a repair (dot segments, empty segments, overlong UTF-8, control
+//! or direction characters) is refused before the file system sees it, and so is what would be a dot
+//! segment for a program that decodes twice or takes a backslash for a separator. It opens nothing, and knows
 //! neither links nor reserved names: those are the catalogue's.
 
 use alloc::string::String;
@@ -31,9 +32,9 @@ pub enum PathFault {
     Raw,
     /// A percent sign is not followed by two hexadecimal digits.
     BadEscape,
-    /// The path is escaped twice.
+    /// A segment would be `.` or `..` if it were decoded once more.
     EscapedTwice,
-    /// A separator is hidden in an escape, or is a backslash.
+    /// A slash is hidden in an escape, or a backslash leads to `.` or `..`.
     Separator,
     /// Two slashes follow each other.
     EmptySegment,
@@ -105,18 +106,38 @@ pub fn check_name(name: &str) -> Result<(), PathFault> {
     if name.len() > NAME_BYTES_MAX {
         return Err(PathFault::TooLong);
     }
-    if name.contains(['/', '\\']) {
+    let is_dots = |part: &[u8]| matches!(part, b"." | b"..");
+    if name.contains('/') || name.as_bytes().split(|&byte| byte == b'\\').any(is_dots) {
         return Err(PathFault::Separator);
     }
     if name.chars().any(is_control_or_direction) {
         return Err(PathFault::Control);
     }
-    let bytes = name.as_bytes();
-    let escape = |w: &[u8]| w[0] == b'%' && w[1].is_ascii_hexdigit() && w[2].is_ascii_hexdigit();
-    if bytes.windows(3).any(escape) {
-        return Err(PathFault::EscapedTwice);
+    if name.contains('%') {
+        let twice = decoded_again(name.as_bytes());
+        if twice.split(|byte| b"/\\".contains(byte)).any(is_dots) {
+            return Err(PathFault::EscapedTwice);
+        }
     }
     Ok(())
+}
+
+/// What a program that decodes twice would make of a name.
+fn decoded_again(name: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let mut byte = *first;
+        if byte == b'%'
+            && let [high, low, tail @ ..] = rest
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            (byte, rest) = (high << 4 | low, tail);
+        }
+        decoded.push(byte);
+    }
+    decoded
 }
 
 /// Writes `name` so that it can stand as one segment of a path in a link.
@@ -140,9 +161,6 @@ fn decode_once(raw: &[u8]) -> Result<Vec<u8>, PathFault> {
     while let [first, tail @ ..] = rest {
         rest = tail;
         if *first != b'%' {
-            if *first == b'\\' {
-                return Err(PathFault::Separator);
-            }
             if *first < 0x20 || *first == 0x7f {
                 return Err(PathFault::Control);
             }
@@ -158,7 +176,7 @@ fn decode_once(raw: &[u8]) -> Result<Vec<u8>, PathFault> {
         };
         rest = tail;
         match high << 4 | low {
-            b'/' | b'\\' => return Err(PathFault::Separator),
+            b'/' => return Err(PathFault::Separator),
             byte => decoded.push(byte),
         }
     }
@@ -189,8 +207,8 @@ impl fmt::Display for PathFault {
             Self::Relative => "the path does not begin with a slash",
             Self::Raw => "the path holds a character that must be percent-encoded",
             Self::BadEscape => "a percent sign in the path is not followed by two hex digits",
-            Self::EscapedTwice => "the path is percent-encoded twice",
-            Self::Separator => "the path hides a separator in an escape or a backslash",
+            Self::EscapedTwice => "the path hides a `.` or `..` segment behind a second encoding",
+            Self::Separator => "the path hides a slash in an escape, or `..` behind a backslash",
             Self::EmptySegment => "the path holds two slashes in a row",
             Self::DotSegment => "the path holds a `.` or `..` segment",
             Self::NotUtf8 => "the path is no valid UTF-8",
@@ -230,13 +248,16 @@ mod tests {
         for raw in ["/..", "/a/../b", "/a/..", "/../a", "/.", "/a/./b", "/a/."] {
             assert_eq!(name(raw), Err(PathFault::DotSegment), "{raw}");
         }
-        for raw in ["/%2e%2e%2fsecret", "/..%5csecret", "/a%2Fb", "/a%5Cb", "/a\\b"] {
+        for raw in ["/%2e%2e%2fsecret", "/..%5csecret", "/a%2Fb", "/a%5C..%5Cb", "/a%5C."] {
             assert_eq!(name(raw), Err(PathFault::Separator), "{raw}");
         }
         for raw in ["/%2e%2e/secret", "/a/%2E", "/%2e%2e"] {
             assert_eq!(name(raw), Err(PathFault::DotSegment), "{raw}");
         }
-        for raw in ["/%252e%252e/secret", "/%252e", "/a%2541"] {
+        for raw in ["/%252e%252e/secret", "/%252e", "/.%252E", "/%252e%252e%252fsecret"] {
+            assert_eq!(name(raw), Err(PathFault::EscapedTwice), "{raw}");
+        }
+        for raw in ["/..%255csecret", "/a%252f..%252fb", "/%252e%252e%255Cx"] {
             assert_eq!(name(raw), Err(PathFault::EscapedTwice), "{raw}");
         }
         for raw in ["//", "//a", "/a//b", "/a//"] {
@@ -252,11 +273,34 @@ mod tests {
         for raw in ["/%", "/%2", "/%zz", "/a%2"] {
             assert_eq!(name(raw), Err(PathFault::BadEscape), "{raw}");
         }
-        for raw in ["/é", "/a b", "/a\"b", "/a<b", "/a#b", "/a?b"] {
+        for raw in ["/é", "/a b", "/a\"b", "/a<b", "/a#b", "/a?b", "/a\\b"] {
             assert_eq!(name(raw), Err(PathFault::Raw), "{raw}");
         }
         for raw in ["", "a", "*"] {
             assert_eq!(name(raw), Err(PathFault::Relative), "{raw}");
+        }
+    }
+
+    #[test]
+    fn w04_a_path_is_decoded_exactly_once() {
+        for (raw, decoded) in [
+            ("/100%2520.ts", "100%20.ts"),
+            ("/a%252Fb", "a%2Fb"),
+            ("/http%253A%252F%252Fx.ts", "http%3A%2F%2Fx.ts"),
+            ("/%2525", "%25"),
+            ("/%25252e", "%252e"),
+            ("/a%25", "a%"),
+            ("/a%2500", "a%00"),
+            ("/a%25zz", "a%zz"),
+            ("/a%5Cb.ts", "a\\b.ts"),
+            ("/C%3A%5Cx", "C:\\x"),
+            ("/%5C", "\\"),
+            ("/a%5c%5cb", "a\\\\b"),
+            ("/...%5C...", "...\\..."),
+            ("/%252e%252e%252e", "%2e%2e%2e"),
+            ("/a%252e%252e", "a%2e%2e"),
+        ] {
+            assert_eq!(name(raw).as_deref(), Ok(decoded), "{raw}");
         }
     }
 
@@ -282,6 +326,18 @@ mod tests {
             let mut link = String::from("/");
             encode_segment(&text, &mut link);
             prop_assert_eq!(name(&link).unwrap(), text);
+        }
+
+        #[test]
+        fn w04_every_name_of_signs_comes_back_or_leads_to_dots(
+            text in proptest::string::string_regex("[%25eEfFcC./\\\\a]{1,12}").unwrap()
+        ) {
+            let mut link = String::from("/");
+            encode_segment(&text, &mut link);
+            match name(&link) {
+                Ok(decoded) => prop_assert_eq!(decoded, text),
+                Err(_) => prop_assert!(text.contains('/') || text.contains('.') || text.contains("%2")),
+            }
         }
 
         #[test]

@@ -6,6 +6,7 @@
 //! a changed file never has that of its predecessor. It reads no content, except through the probe that finds what a title
 //! needs to play.
 
+mod digests;
 mod growing;
 mod known;
 mod listing;
@@ -16,10 +17,9 @@ pub(crate) mod walk;
 
 mod indexes;
 mod inspection;
+mod scroll;
 mod survey;
 
-use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -36,17 +36,20 @@ use tokio::sync::OnceCell;
 use crate::conditions::{Conditions, Kind};
 use crate::media::MediaFacts;
 
+pub use digests::Digests;
 pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
 pub use indexes::Indexed;
 pub(crate) use indexes::LONG;
-pub use listing::{Entry, EntryKind, Listing};
+pub use listing::{Entry, EntryKind};
+pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
 pub(crate) use volume::is_reserved;
 
 use growing::GrowingTitles;
 use indexes::Indexes;
 use known::KnownTitles;
-use listing::{Reading, shown};
+use listing::shown;
+use scroll::{Reading, Warned};
 use survey::Survey;
 use volume::{Opened, Volume, Wait};
 
@@ -54,8 +57,9 @@ use volume::{Opened, Volume, Wait};
 /// asked for within a minute of one disk, and a small part of the usual limit of open files.
 pub const KNOWN_TITLES_MAX: usize = 1024;
 
-/// Entries of a directory that are listed; the rest is reachable, but not named.
-pub const LISTING_ENTRIES_MAX: usize = 10_000;
+/// Memory for names while a directory is listed: some 15,000 of usual length. A larger directory is read
+/// in as many passes as that takes.
+pub const LISTING_NAMES_MAX: Bytes = Bytes(MIB);
 
 /// Finds what a title needs to play, from its file and its name; may block.
 pub type MediaProbe = fn(&File, &str) -> Option<MediaFacts>;
@@ -89,8 +93,8 @@ pub enum Damaged {
 pub struct CatalogueRules {
     /// Titles that are remembered with an open file.
     pub known_titles_max: usize,
-    /// Entries of one directory that are listed.
-    pub listing_entries_max: usize,
+    /// Memory for names while a directory is listed.
+    pub listing_names_max: Bytes,
     /// How it is found what a title needs to play.
     pub probe: MediaProbe,
     /// How it is found what a title must sum up to.
@@ -108,7 +112,7 @@ impl Default for CatalogueRules {
     fn default() -> Self {
         Self {
             known_titles_max: KNOWN_TITLES_MAX,
-            listing_entries_max: LISTING_ENTRIES_MAX,
+            listing_names_max: LISTING_NAMES_MAX,
             probe: |_, _| None,
             sums: |_, _| Ok(None),
             sums_max: SUMS_MAX,
@@ -184,13 +188,22 @@ pub enum Within {
     Everything,
 }
 
+/// How closely a thing is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// What the file system says of everything.
+    Status,
+    /// The checksums that clients have sent as well.
+    Digests,
+}
+
 /// What can be said of a name.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct Sight {
     /// The thing itself; its name is empty at the top.
     pub own: Entry,
     /// What is in it.
-    pub below: Option<Listing>,
+    pub below: Option<Scroll>,
 }
 
 /// A directory of the host, and where it appears.
@@ -233,6 +246,7 @@ pub struct Catalogue {
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
     survey: Arc<Survey>,
+    unlisted: Warned,
 }
 
 impl Catalogue {
@@ -270,6 +284,7 @@ impl Catalogue {
             growing: Arc::default(),
             indexes: Indexes::default(),
             survey: Arc::default(),
+            unlisted: Warned::default(),
         })
     }
 
@@ -361,26 +376,37 @@ impl Catalogue {
                     return Ok(None);
                 }
                 let facts = (self.rules.probe)(&File::from(file), name);
-                self.survey.learn(version, facts);
+                self.survey.learn(known, facts);
                 Ok(facts)
             }
             Opened::Directory { .. } => Ok(None),
         }
     }
 
-    /// Names, sizes and known rates of what can be asked for in `directory`, sorted.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub async fn list(self: &Arc<Self>, directory: Directory) -> Result<Listing, OpenFault> {
-        let this = Arc::clone(self);
-        match directory.open {
-            Some((index, _)) => {
-                let list = move || this.list_blocking(directory);
-                self.volumes[index].listings.run(list).await?
-            }
-            None => self.list_blocking(directory),
-        }
+    /// Names, sizes and known rates of what is `within` `directory`, in order and in parts; from behind
+    /// `after`, where that is given.
+    #[must_use]
+    pub fn scroll(
+        self: &Arc<Self>,
+        directory: Directory,
+        within: Within,
+        after: Option<Position>,
+    ) -> Scroll {
+        let names_max = usize::try_from(self.rules.listing_names_max.0).unwrap_or(usize::MAX);
+        let everything = within == Within::Everything;
+        let reading = Reading { names_max, everything, detail: Detail::Status };
+        Scroll::new(self, directory, reading, after)
+    }
+
+    fn scroll_with(
+        self: &Arc<Self>,
+        directory: Directory,
+        within: Within,
+        detail: Detail,
+    ) -> Scroll {
+        let mut scroll = self.scroll(directory, within, None);
+        scroll.set_detail(detail);
+        scroll
     }
 
     /// What can be said of what has the name `path`, without a look at its content; of a directory, what
@@ -392,44 +418,40 @@ impl Catalogue {
         self: &Arc<Self>,
         path: &RequestPath,
         within: Option<Within>,
+        detail: Detail,
     ) -> Result<Sight, OpenFault> {
         let Some((index, _)) = self.volume_of(path)? else {
-            return self.look_blocking(path, within);
-        };
-        let turns = match within {
-            Some(_) => &self.volumes[index].listings,
-            None => &self.volumes[index].lookups,
+            return self.look_blocking(path, within, detail);
         };
         let (this, path) = (Arc::clone(self), path.clone());
-        turns.run(move || this.look_blocking(&path, within)).await?
+        self.volumes[index].lookups.run(move || this.look_blocking(&path, within, detail)).await?
     }
 
     fn look_blocking(
-        &self,
+        self: &Arc<Self>,
         path: &RequestPath,
         within: Option<Within>,
+        detail: Detail,
     ) -> Result<Sight, OpenFault> {
         let last = path.segments().last().unwrap_or_default();
         let Some((index, name)) = self.volume_of(path)? else {
             let Found::Directory(directory) = self.mounts(path)? else {
                 return Err(OpenFault::NotFound);
             };
-            let below = within.map(|_| self.read(directory, false)).transpose()?;
-            let (name, kind) = (last.to_owned(), EntryKind::Directory);
-            let own = Entry { name, kind, modified: None, created: None, etag: None };
-            return Ok(Sight { own, below });
+            let below = within.map(|within| self.scroll_with(directory, within, detail));
+            return Ok(Sight { own: Entry::mounted(last), below });
         };
         let coming = self.coming_to(self.volumes[index].id, name);
         match self.volumes[index].open_beneath(name, Wait::AsNeeded) {
             Ok(Opened::Directory { handle }) => {
-                let own = listing::read_one(&handle, last)?;
+                let own = listing::read_one(&handle, last, detail)?;
                 let directory = Directory { open: Some((index, handle)), path: path.name().into() };
-                let read = |within| self.read(directory, within == Within::Everything);
-                Ok(Sight { own, below: within.map(read).transpose()? })
+                let below = within.map(|within| self.scroll_with(directory, within, detail));
+                Ok(Sight { own, below })
             }
             Ok(Opened::File { .. }) if path.is_directory() => Err(OpenFault::NotFound),
             Ok(Opened::File { file, .. }) => {
-                Ok(Sight { own: listing::read_one(&file, last)?, below: None })
+                Ok(Sight { own: listing::read_one(&file, last, detail)?, below: None })
             }
             Err(fault @ volume::Fault::NotServed) => {
                 let Some(Found::Title(title)) = self.grown(path, index, name, coming) else {
@@ -445,6 +467,7 @@ impl Catalogue {
                     modified: Some(title.modified),
                     created: None,
                     etag: Some(title.etag.clone()),
+                    digests: None,
                 };
                 Ok(Sight { own, below: None })
             }
@@ -484,33 +507,6 @@ impl Catalogue {
     /// How often a title was refused because it is not what was stored.
     pub fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
-    }
-
-    fn list_blocking(&self, directory: Directory) -> Result<Listing, OpenFault> {
-        self.read(directory, false)
-    }
-
-    fn read(&self, directory: Directory, everything: bool) -> Result<Listing, OpenFault> {
-        let reading = Reading { entries_max: self.rules.listing_entries_max, everything };
-        let unknown = RefCell::new(HashSet::new());
-        let facts = |version: &FileVersion| {
-            self.survey.known(version).unwrap_or_else(|| {
-                unknown.borrow_mut().insert(version.etag());
-                None
-            })
-        };
-        let mut listing = match directory.open {
-            Some((index, handle)) => {
-                let listing = listing::read(&self.volumes[index], handle, reading, facts)?;
-                let below = path_below(&directory.path, &self.volumes[index].mount);
-                self.want_unknown(index, below.unwrap_or_default(), &listing, &unknown.take());
-                listing
-            }
-            None => Listing { entries: Vec::new(), complete: true },
-        };
-        let mounted = self.volumes.iter().filter_map(|volume| volume.below(&directory.path));
-        listing.add_directories(mounted);
-        Ok(listing)
     }
 
     /// What is on its way to a name that nothing has.
@@ -726,7 +722,10 @@ impl Catalogue {
             etag: version.etag(),
             media_type,
             sums,
-            media: self.survey.known(&version).map_or_else(OnceCell::new, OnceCell::from),
+            media: self
+                .survey
+                .known(&(version, media_type))
+                .map_or_else(OnceCell::new, OnceCell::from),
             following: None,
         };
         Ok(self.known.remember((version, media_type), Arc::new(title)))

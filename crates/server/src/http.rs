@@ -52,6 +52,7 @@ mod seek;
 mod title;
 
 mod incoming;
+mod oc;
 mod principals;
 mod rights;
 

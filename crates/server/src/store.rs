@@ -6,6 +6,7 @@
 
 mod census;
 mod change;
+mod described;
 mod fault;
 mod feed;
 mod id;
@@ -37,10 +38,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use change::Renamed;
+pub use described::Described;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
 pub use identity::{Identity, Lost, Remembered};
-pub use ledger::{Account, Held, Limits, Principal, Purpose};
+pub use ledger::{Account, Held, Limits, Principal, Purpose, Room};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
 pub use names::{Over, Precondition};
 pub use publish::Finished;
@@ -186,6 +188,16 @@ impl Store {
     #[must_use]
     pub fn held(&self, principal: &Principal) -> (Account, Vec<Held>) {
         self.inner.ledger.held(principal)
+    }
+
+    /// How much a principal may still store here, and what has been taken of that.
+    ///
+    /// # Errors
+    /// When the server stops.
+    pub async fn room(&self, principal: &Principal) -> std::io::Result<Room> {
+        self.inner.counted().await;
+        let (ledger, principal) = (Arc::clone(&self.inner.ledger), principal.clone());
+        self.inner.blocking(move || Ok(ledger.room(&principal))).await
     }
 
     /// What uploads may take.

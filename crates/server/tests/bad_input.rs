@@ -22,6 +22,8 @@ mod good;
 mod growing;
 #[path = "bad_input/live.rs"]
 mod live;
+#[path = "bad_input/oc.rs"]
+mod oc;
 #[path = "bad_input/paths.rs"]
 mod paths;
 #[path = "bad_input/proxies.rs"]

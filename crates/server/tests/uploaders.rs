@@ -4,6 +4,9 @@
 //! Promise: whatever the client says is stored is there, byte for byte. A client that is not installed
 //! fails its test by name.
 
+#[path = "uploaders/dav.rs"]
+mod dav;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -101,6 +101,16 @@ const FOR_TESTS: &[Need] = &[
         why: "client of the tests: whole trees by WebDAV",
     },
     Need {
+        probe: &["cadaver", "--version"],
+        packages: &["cadaver"],
+        why: "client of the tests: sends a body before it knows that a token is wanted",
+    },
+    Need {
+        probe: &["mount.davfs", "--version"],
+        packages: &["davfs2"],
+        why: "client of the tests: WebDAV as a file system, and how much room it has",
+    },
+    Need {
         probe: &["litmus", "--version"],
         packages: &["litmus"],
         why: "judge of the tests: what WebDAV asks of a server",

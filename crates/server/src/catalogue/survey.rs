@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Dir, FileType};
 
+use super::known::Known;
 use super::volume::{Opened, Wait};
-use super::{Catalogue, FileVersion, Listing, media_type, shown};
+use super::{Catalogue, Entry, EntryKind, media_type, shown};
 use crate::media::MediaFacts;
 
 /// Titles whose facts are remembered: 10 MB.
@@ -38,9 +39,9 @@ pub(super) struct Survey {
 
 #[derive(Default, Debug)]
 struct Inner {
-    facts: HashMap<FileVersion, Option<MediaFacts>>,
+    facts: HashMap<Known, Option<MediaFacts>>,
     /// In the order in which they were found; the first is the next to go.
-    order: VecDeque<FileVersion>,
+    order: VecDeque<Known>,
     /// Titles by volume and name, not twice.
     wanted: VecDeque<(usize, String)>,
     waiting: HashSet<(usize, String)>,
@@ -48,12 +49,12 @@ struct Inner {
 
 impl Survey {
     /// What is known of a version; none when it has not been looked at.
-    pub(super) fn known(&self, version: &FileVersion) -> Option<Option<MediaFacts>> {
+    pub(super) fn known(&self, version: &Known) -> Option<Option<MediaFacts>> {
         self.lock().facts.get(version).copied()
     }
 
     /// Remembers what was found.
-    pub(super) fn learn(&self, version: FileVersion, facts: Option<MediaFacts>) {
+    pub(super) fn learn(&self, version: Known, facts: Option<MediaFacts>) {
         let mut inner = self.lock();
         if inner.facts.insert(version, facts).is_none() {
             inner.order.push_back(version);
@@ -112,22 +113,10 @@ impl Catalogue {
         }
     }
 
-    /// Has those titles of a listing looked at whose versions are not known.
-    pub(super) fn want_unknown(
-        &self,
-        volume: usize,
-        directory: &str,
-        listing: &Listing,
-        unknown: &HashSet<String>,
-    ) {
-        if unknown.is_empty() {
-            return;
-        }
-        for entry in &listing.entries {
-            let is_new = entry.etag.as_ref().is_some_and(|etag| unknown.contains(etag));
-            if is_new && is_media(&entry.name) {
-                self.survey.want(volume, joined(directory, &entry.name));
-            }
+    /// Has a title of a listing looked at whose version is not known.
+    pub(super) fn want_entry(&self, volume: usize, directory: &str, entry: &Entry) {
+        if entry.kind != EntryKind::Directory && is_media(&entry.name) {
+            self.survey.want(volume, joined(directory, &entry.name));
         }
     }
 
@@ -138,6 +127,7 @@ impl Catalogue {
         else {
             return;
         };
+        let version = (version, media_type::of(name));
         if self.survey.known(&version).is_some() {
             return;
         }
@@ -215,19 +205,21 @@ fn joined(directory: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{CatalogueRules, EntryKind, Found};
+    use crate::catalogue::{CatalogueRules, FileVersion, Found, Within};
     use tactus_core::path::RequestPath;
     use tactus_core::units::{Nanos, SECOND};
 
     fn listed(catalogue: &Arc<Catalogue>, path: &str) -> Vec<(String, Option<Nanos>)> {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
         let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else { panic!() };
-        let listing = catalogue.list_blocking(directory).unwrap();
+        let mut walk = catalogue.scroll(directory, Within::Shown, None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let entries = runtime.block_on(walk.next(1_000)).unwrap();
         let title = |entry: &crate::catalogue::Entry| match entry.kind {
             EntryKind::Title { own_rate: Some(_), duration, .. } => duration,
             _ => None,
         };
-        listing.entries.iter().map(|entry| (entry.name.clone(), title(entry))).collect()
+        entries.iter().map(|entry| (entry.name.clone(), title(entry))).collect()
     }
 
     /// Bounded: half a minute, of which it needs milliseconds.
@@ -264,12 +256,13 @@ mod tests {
     #[test]
     fn n01_what_is_remembered_is_bounded() {
         let survey = Survey::default();
-        let version = |inode| FileVersion {
-            device: 1,
-            inode,
-            len: tactus_core::units::Bytes(1),
-            modified: (0, 0),
-            changed: (0, 0),
+        let version = |inode| {
+            let len = tactus_core::units::Bytes(1);
+            let times = ((0, 0), (0, 0));
+            (
+                FileVersion { device: 1, inode, len, modified: times.0, changed: times.1 },
+                "video/mp4",
+            )
         };
         for inode in 0..TITLES_MAX as u64 + 10 {
             survey.learn(version(inode), None);

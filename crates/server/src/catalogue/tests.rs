@@ -40,10 +40,27 @@ impl House {
         }
     }
 
-    fn list(&self, path: &str) -> Listing {
-        let Ok(Found::Directory(directory)) = self.find(path) else { panic!("no directory") };
-        let runtime = runtime();
-        runtime.block_on(self.catalogue.list(directory)).unwrap()
+    fn list(&self, path: &str) -> Vec<Entry> {
+        listed(&self.catalogue, path, 2).0
+    }
+}
+
+/// All that is shown of a directory, read `part` by part, and how many names are not.
+fn listed(catalogue: &Arc<Catalogue>, path: &str, part: usize) -> (Vec<Entry>, u64) {
+    let path = RequestPath::parse(path.as_bytes()).unwrap();
+    let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else {
+        panic!("{path:?}")
+    };
+    let mut walk = catalogue.scroll(directory, Within::Shown, None);
+    let mut entries = Vec::new();
+    loop {
+        let next = runtime().block_on(walk.next(part)).unwrap();
+        assert!(next.len() <= part);
+        if next.is_empty() {
+            assert!(walk.is_over());
+            return (entries, walk.unlisted());
+        }
+        entries.extend(next);
     }
 }
 
@@ -135,7 +152,7 @@ fn what_a_title_needs_is_looked_for_once_per_version() {
         assert_eq!(found, Ok(Some(NEEDED)));
     }
     assert_eq!(LOOKED.load(Ordering::Relaxed), 1);
-    let EntryKind::Title { own_rate, .. } = house.list("/").entries[0].kind else { panic!() };
+    let EntryKind::Title { own_rate, .. } = house.list("/")[0].kind else { panic!() };
     assert_eq!(own_rate, Some(NEEDED.rate));
 }
 
@@ -158,7 +175,7 @@ fn a02_links_lead_nowhere() {
         assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
     }
     assert_eq!(house.title("/real/a.ts").len, Bytes(4));
-    let names: Vec<_> = house.list("/").entries.into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = house.list("/").into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["real"], "a listing names no link");
 }
 
@@ -217,7 +234,7 @@ fn a04_what_is_no_file_is_not_there_and_blocks_nobody() {
         assert_eq!(answered, Ok(OpenFault::NotFound), "a thread is blocked");
     }
     assert!(matches!(house.find("/"), Ok(Found::Directory(_))));
-    assert!(house.list("/").entries.is_empty());
+    assert!(house.list("/").is_empty());
     let devices = Catalogue::new("/dev".as_ref(), CatalogueRules::default()).unwrap();
     let null = devices.find_blocking(&RequestPath::parse(b"/null").unwrap());
     assert_eq!(null.unwrap_err(), OpenFault::NotFound);
@@ -249,7 +266,7 @@ fn a07_reserved_names_are_not_there() {
     for path in ["/.tactus", "/.tactus/", "/.tactus/upload", "/.tactus-manifest", "/.TACTUS"] {
         assert_eq!(house.find(path).unwrap_err(), OpenFault::NotFound, "{path}");
     }
-    assert_eq!(house.list("/").entries.len(), 1);
+    assert_eq!(house.list("/").len(), 1);
 }
 
 #[test]
@@ -264,20 +281,86 @@ fn a08_other_mounts_are_not_there() {
 }
 
 #[test]
-fn a_listing_is_sorted_and_bounded() {
-    let house = House::new(CatalogueRules { listing_entries_max: 3, ..CatalogueRules::default() });
-    for name in ["b.ts", "a.ts", ".hidden"] {
-        fs::write(house.path(name), name).unwrap();
+fn w08_a_listing_is_whole_and_sorted_however_little_memory_it_may_take() {
+    for (names_max, part) in [(1, 1), (200, 2), (1_000, 7), (1 << 20, 1_000)] {
+        let rules =
+            CatalogueRules { listing_names_max: Bytes(names_max), ..CatalogueRules::default() };
+        let house = House::new(rules);
+        let mut expected = Vec::new();
+        for number in 0..40 {
+            let name = format!("{}-{number}", "ä".repeat(number % 9));
+            match number % 3 {
+                0 => fs::create_dir(house.path(&name)).unwrap(),
+                _ => fs::write(house.path(&name), b"x").unwrap(),
+            }
+            expected.push((number % 3 != 0, name));
+        }
+        expected.sort();
+        fs::write(house.path(".hidden"), b"x").unwrap();
+        let entries = listed(&house.catalogue, "/", part).0;
+        let names =
+            entries.into_iter().map(|entry| (entry.kind != EntryKind::Directory, entry.name));
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{names_max} {part}");
+    }
+}
+
+#[test]
+fn w08_a_walk_goes_on_behind_any_place_and_through_changes() {
+    let rules = CatalogueRules { listing_names_max: Bytes(300), ..CatalogueRules::default() };
+    let house = House::new(rules);
+    for name in ["b", "d", "f", "h", "j", "l"] {
+        fs::write(house.path(name), b"x").unwrap();
     }
     fs::create_dir(house.path("z")).unwrap();
-    fs::write(house.path("bad\u{202e}name"), b"").unwrap();
-    let listing = house.list("/");
-    let names: Vec<_> = listing.entries.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["z", "a.ts", "b.ts"]);
-    assert!(listing.complete);
-    fs::write(house.path("c.ts"), b"").unwrap();
-    let listing = house.list("/");
-    assert_eq!((listing.entries.len(), listing.complete), (3, false));
+    let walk = |after: Option<&str>| {
+        let Ok(Found::Directory(directory)) = house.find("/") else { panic!() };
+        house.catalogue.scroll(directory, Within::Shown, after.map(Position::of_link))
+    };
+    let all = |mut walk: Scroll| {
+        let mut names = String::new();
+        while !walk.is_over() {
+            for entry in runtime().block_on(walk.next(2)).unwrap() {
+                names.push_str(&entry.name);
+            }
+        }
+        names
+    };
+    for (after, names) in [
+        (None, "zbdfhjl"),
+        (Some("y/"), "zbdfhjl"),
+        (Some("z/"), "bdfhjl"),
+        (Some("a"), "bdfhjl"),
+        (Some("d"), "fhjl"),
+        (Some("e"), "fhjl"),
+        (Some("l"), ""),
+    ] {
+        assert_eq!(all(walk(after)), names, "{after:?}");
+    }
+    // What is there all the time is seen once, whatever else comes and goes.
+    let mut changing = walk(None);
+    let first = runtime().block_on(changing.next(3)).unwrap();
+    assert_eq!(first.iter().map(|entry| &*entry.name).collect::<String>(), "zbd");
+    fs::remove_file(house.path("f")).unwrap();
+    fs::write(house.path("a"), b"x").unwrap();
+    fs::write(house.path("k"), b"x").unwrap();
+    assert_eq!(all(changing), "hjkl");
+}
+
+#[test]
+fn w04_names_that_no_path_can_say_are_counted() {
+    use std::os::unix::ffi::OsStrExt;
+    let house = House::new(CatalogueRules::default());
+    for name in ["100%20.ts", "a\\b.ts", "%", "%2F", "\\"] {
+        fs::write(house.path(name), b"x").unwrap();
+    }
+    let root = house.path("");
+    for name in [&b"latin-\xe9.ts"[..], b"line\n.ts", b"%2e%2e", b"a\\..\\x", b"\xff", b".\xff"] {
+        fs::write(root.join(std::ffi::OsStr::from_bytes(name)), b"x").unwrap();
+    }
+    let (entries, unlisted) = listed(&house.catalogue, "/", 2);
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["%", "%2F", "100%20.ts", "\\", "a\\b.ts"]);
+    assert_eq!(unlisted, 5, "the hidden one is not shown anyway");
 }
 
 #[test]
@@ -328,9 +411,8 @@ fn volumes_appear_where_they_are_mounted() {
         assert_eq!(find(path).unwrap_err(), OpenFault::NotFound, "{path}");
     }
     let names = |path: &str| {
-        let Ok(Found::Directory(directory)) = find(path) else { panic!("{path}") };
-        let listing = catalogue.list_blocking(directory).unwrap();
-        listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+        let entries = listed(&catalogue, path, 100).0;
+        entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
     };
     assert_eq!(names("/"), ["films", "music"]);
     assert_eq!(names("/films/"), ["new", "sub"]);

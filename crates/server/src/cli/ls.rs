@@ -35,6 +35,11 @@ struct Listing {
     entries: Vec<Entry>,
     #[serde(default = "whole")]
     complete: bool,
+    /// The query of the next page.
+    #[serde(default)]
+    next: Option<String>,
+    #[serde(default)]
+    not_listed: u64,
 }
 
 fn whole() -> bool {
@@ -57,8 +62,12 @@ struct Entry {
     modified: Option<String>,
 }
 
-/// A listing has at most 10,000 entries of at most 255 bytes and some figures.
-const LISTING_MAX: u64 = 16 << 20;
+/// A page has at most 10,000 entries of at most 255 bytes, each byte said in up to three twice, and some
+/// figures.
+const LISTING_MAX: u64 = 24 << 20;
+
+/// Entries of one page.
+const PAGE: &str = "10000";
 
 impl Ls {
     pub(super) fn run(self) -> Result<(), Failure> {
@@ -66,14 +75,13 @@ impl Ls {
         if !url.path.ends_with('/') {
             url.path.push('/');
         }
-        let response = client::fetch("GET", &url, &[("Accept", "application/json")])?;
-        if response.status != 200 {
-            return Err(super::get::refused(response));
+        let mut listing = self.page(&url.clone().with_query("limit", PAGE))?;
+        while let Some(next) = listing.next.take() {
+            let query = next.trim_start_matches('?').to_owned();
+            let page = self.page(&Url { query, ..url.clone() })?;
+            listing.entries.extend(page.entries);
+            (listing.complete, listing.next) = (page.complete, page.next);
         }
-        let text = response.into_text(LISTING_MAX)?;
-        let mut listing: Listing = serde_json::from_str(&text).map_err(|error| {
-            anyhow::anyhow!("{} is no listing of a Tactus server: {error}", self.url)
-        })?;
         if self.rates {
             for entry in listing.entries.iter_mut().filter(|entry| entry.kind == "title") {
                 ask_rate(&url, entry)?;
@@ -87,7 +95,23 @@ impl Ls {
         if !listing.complete {
             eprintln!("tactus: there are more entries than the server lists");
         }
+        if listing.not_listed > 0 {
+            let count = listing.not_listed;
+            eprintln!("tactus: {count} names cannot be listed; the server's log names one of them");
+        }
         Ok(())
+    }
+
+    fn page(&self, url: &Url) -> Result<Listing, Failure> {
+        let response = client::fetch("GET", url, &[("Accept", "application/json")])?;
+        if response.status != 200 {
+            return Err(super::get::refused(response));
+        }
+        let text = response.into_text(LISTING_MAX)?;
+        let listing = serde_json::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{} is no listing of a Tactus server: {error}", self.url)
+        })?;
+        Ok(listing)
     }
 }
 

@@ -162,7 +162,8 @@ impl Change<'_> {
             }
             Method::Proppatch => {
                 caller.check(Right::Replace, path.name())?;
-                return dav::set(store, public, request, path, incoming).await;
+                let set = dav::Setting { uploads, store, public };
+                return dav::set(set, request, path, incoming).await;
             }
             Method::Mkcol => {
                 caller.check(Right::Publish, path.name())?;

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_engine::message::{Outcome, Pace};
@@ -28,7 +28,7 @@ use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::request::{Method, Rejected, Request};
-use super::response::{Afterwards, Response};
+use super::response::{Afterwards, Response, Source};
 use super::seats::Seat;
 use super::{Site, Store, route};
 
@@ -62,7 +62,7 @@ pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begi
         Err(refused) => refused,
     };
     if let Some(socket) = kept {
-        linger(socket, &connection.site, connection.to_come).await;
+        Box::pin(linger(socket, &connection.site, connection.to_come)).await;
     }
 }
 
@@ -316,11 +316,16 @@ impl Connection {
         manner: Manner,
         exchange: &mut Exchange,
     ) -> Option<TcpStream> {
+        if !manner.head_only
+            && let Some(source) = response.source()
+        {
+            // Boxed, to keep an idle connection's future small.
+            return Box::pin(self.send_parts(socket, response, source, manner)).await;
+        }
         let len = response.content().len();
         let room = self.site.long_answers.try_acquire_many(len as u32);
         if len > SHORT_ANSWER && room.is_err() {
-            let text = "too many long answers are under way; try again shortly";
-            response = Response::text(503, text).with("Retry-After", "1");
+            response = busy();
         }
         self.address(&mut response);
         self.site.counters.answered(response.status());
@@ -335,6 +340,59 @@ impl Connection {
         }
         drop(room);
         sent.then_some(socket)
+    }
+
+    /// Sends content while it is made, in chunks (RFC 9112 section 7.1).
+    async fn send_parts(
+        &self,
+        mut socket: TcpStream,
+        mut response: Response,
+        mut source: Box<dyn Source>,
+        manner: Manner,
+    ) -> Option<TcpStream> {
+        let Ok(room) = self.site.long_answers.try_acquire_many(PARTS_MEMORY) else {
+            return Box::pin(self.send(socket, busy(), manner)).await;
+        };
+        self.address(&mut response);
+        self.site.counters.answered(response.status());
+        let head = response.head(manner.version, manner.afterwards, SystemTime::now());
+        let chunked = manner.version == Version::Http11;
+        let begun = Instant::now();
+        let mut sent = 0;
+        let mut next = Some(Ok(head));
+        let mut framed = false;
+        while let Some(part) = next {
+            let Ok(part) = part else {
+                // Without its last chunk, or with a reset, the answer is seen to be cut.
+                socket.set_zero_linger().ok();
+                return None;
+            };
+            let bytes = match framed && chunked {
+                true => [format!("{:x}\r\n", part.len()).as_bytes(), &part, b"\r\n"].concat(),
+                false => part,
+            };
+            // Who takes it too slowly would hold its memory for hours.
+            let time = self.site.limits.answer_time + PARTS_TIME * (sent / PARTS_PER_TIME) as u32;
+            match timeout_at(begun + time, socket.write_all(&bytes)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => {
+                    self.abused(Abuse::SlowReader);
+                    return None;
+                }
+            }
+            sent += bytes.len();
+            framed = true;
+            next = source.next().await;
+        }
+        drop((source, room));
+        match chunked {
+            true => self.write(&mut socket, b"0\r\n\r\n").await.then_some(socket),
+            false => {
+                Box::pin(linger(socket, &self.site, ToCome::Little)).await;
+                None
+            }
+        }
     }
 
     /// Lets the engine send a title, when there is room for it.
@@ -383,7 +441,7 @@ impl Connection {
                     // Its end is the end of the connection, and a clean one.
                     let socket = TcpStream::from_std(socket).ok()?;
                     rustix::net::sockopt::set_socket_linger(&socket, None).ok()?;
-                    linger(socket, &self.site, ToCome::Little).await;
+                    Box::pin(linger(socket, &self.site, ToCome::Little)).await;
                     None
                 }
                 _ => None,
@@ -417,7 +475,7 @@ impl Connection {
                 socket = TcpStream::from_std(delivered.socket?).ok()?;
             }
             if left.end < part.end {
-                linger(socket, &self.site, ToCome::Little).await;
+                Box::pin(linger(socket, &self.site, ToCome::Little)).await;
                 return None;
             }
         }
@@ -465,6 +523,20 @@ fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
     tcp::prepare(&socket, Preparation { not_sent_max, send_buffer: None })?;
     Ok(socket)
 }
+
+/// The answer when there is no memory for another long one.
+fn busy() -> Response {
+    Response::text(503, "too many long answers are under way; try again shortly")
+        .with("Retry-After", "1")
+}
+
+/// What an answer of parts may hold: names of a directory, a part, and what is made of it.
+const PARTS_MEMORY: u32 = 2 << 20;
+
+/// With [`PARTS_PER_TIME`]: 32 KiB/s, less than what a listing brings on a modem.
+const PARTS_TIME: Duration = Duration::from_secs(1);
+/// See [`PARTS_TIME`].
+const PARTS_PER_TIME: usize = 32 * KIB as usize;
 
 /// Answers of at most this length are always sent: they fit beside the buffers of their connection.
 const SHORT_ANSWER: usize = 16 * KIB as usize;

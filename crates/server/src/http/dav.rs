@@ -1,9 +1,9 @@
 //! What WebDAV clients ask and change beside titles: properties and collections (RFC 4918, class 1).
 //!
 //! Promise: nobody learns more by it than by the page of a directory, except who may change everything
-//! there anyway; an answer names all that is in a directory, or is none. Its memory is bounded: by the
-//! bodies that are read ([`XML_BYTES_MAX`]), the properties that one may name, the entries of a listing
-//! and the bytes of an answer. Properties are the file system's; none is stored, and nothing is locked.
+//! there anyway; an answer names all that is in a directory, or is seen to be cut. Its memory is bounded:
+//! by the bodies that are read ([`XML_BYTES_MAX`]), the properties that one may name, and the part of a
+//! listing that is held while it is sent. Properties are the file system's; none is stored, and nothing is locked.
 
 mod xml;
 
@@ -11,22 +11,25 @@ mod ask;
 
 mod tell;
 
+use ask::Asked;
 use tactus_core::path::RequestPath;
+use tactus_core::units::WallTime;
 
 use super::Store;
 use super::answer::{if_down, not_served};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming};
+use super::oc;
 use super::public;
 use super::put::{Taken, location};
 use super::request::Request;
 use super::response::Response;
-use super::uploads::{ALLOWED, Refused, Uploads, not_changed, unlocked};
-use crate::catalogue::{EntryKind, OpenFault, Sight, Within};
+use super::uploads::{ALLOWED, Refused, Uploads, not_changed, precondition, unlocked};
+use crate::catalogue::{Detail, Entry, EntryKind, OpenFault, Sight, Within};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
-use crate::store::ChangeError;
+use crate::store::{ChangeError, Precondition, Principal, Room};
 
 /// The longest body of XML that is read. Clients send less than a thousandth.
 const XML_BYTES_MAX: u64 = 64 * tactus_core::units::KIB;
@@ -41,9 +44,11 @@ pub(super) async fn find(
 ) -> Result<Taken, Refused> {
     let fields = &request.fields;
     // Who has the right to read sees all that is there.
+    let mut principal = None;
     let within = match &store.uploads {
         Some(uploads) if fields.one("authorization").is_some() => {
             let caller = uploads.caller(fields)?;
+            principal = Some(caller.principal.clone());
             match caller.rights.has(Right::Read, path.name()) {
                 true => Some(Within::Everything),
                 false if uploads.is_closed() => {
@@ -74,20 +79,53 @@ pub(super) async fn find(
     if let Some(volume) = store.catalogue.volume_at(path) {
         if_down(&store.pulse, &store.catalogue, volume)?;
     }
-    let looked = store.catalogue.look(path, within.filter(|_| deep)).await;
+    let detail = match asked.names(oc::NAMESPACE, "checksums") {
+        true => Detail::Digests,
+        false => Detail::Status,
+    };
+    let looked = store.catalogue.look(path, within.filter(|_| deep), detail).await;
     let sight = looked.map_err(not_served)?;
     if within.is_none() && sight.own.kind == EntryKind::Directory {
         return Err(not_shown(store, fields));
     }
-    let prefix = public::prefix(public, request);
-    let Some(answer) = tell::multistatus(prefix, path, &sight, &asked) else {
-        return Err(Response::text(507, TOO_MANY).into());
+    // A client that has a token sends it only when it is asked for it.
+    if asks_for_room(&asked)
+        && fields.one("authorization").is_none()
+        && let Some(uploads) = &store.uploads
+        && uploads.may_anybody()
+        && let Err(refused) = uploads.caller(fields)
+    {
+        return Err(refused);
+    }
+    if asked.bytes() > NAMES_BYTES_MAX {
+        return Err(Response::text(507, TOO_LONG).into());
+    }
+    let room = match principal {
+        Some(principal) if sight.own.kind == EntryKind::Directory && asks_for_room(&asked) => {
+            room(store, path, &principal).await
+        }
+        _ => None,
     };
+    let at = format!("{}{}", public::prefix(public, request), location(path));
+    let answer = tell::multistatus(at, sight, asked, room).await.map_err(not_served)?;
     Ok(Taken::Answer(answer))
 }
 
-/// A client that believed half a listing would delete the other half somewhere else.
-const TOO_MANY: &str = "there is more in this directory than one answer can name";
+fn asks_for_room(asked: &Asked) -> bool {
+    ["quota-available-bytes", "quota-used-bytes"].iter().any(|name| asked.names(ask::DAV, name))
+}
+
+/// What a principal may store below `path` (RFC 4331); none where nothing can be stored.
+async fn room(store: &Store, path: &RequestPath, principal: &Principal) -> Option<Room> {
+    let volume = store.catalogue.volume_at(path)?;
+    let volumes = &store.uploads.as_ref()?.volumes;
+    volumes.get(usize::from(volume.0))?.as_ref()?.room(principal).await.ok()
+}
+
+/// Names of properties are said again for each entry of a directory, however many there are.
+const NAMES_BYTES_MAX: usize = 8 * tactus_core::units::KIB as usize;
+
+const TOO_LONG: &str = "the names of the properties are too long to be said for each entry";
 
 /// The refusal of a directory whose page is not shown either.
 fn not_shown(store: &Store, fields: &Fields) -> Refused {
@@ -107,26 +145,102 @@ fn endless() -> Response {
     Response::new(403, tell::XML, error)
 }
 
-/// PROPPATCH: no property of a title or a directory can be set, and each is told so.
+/// Where a PROPPATCH sets something.
+pub(super) struct Setting<'a> {
+    pub(super) uploads: &'a Uploads,
+    pub(super) store: &'a Store,
+    pub(super) public: &'a PublicUrl,
+}
+
+/// PROPPATCH: sets when a title or a directory was modified. Nothing else can be set, and all that is
+/// asked for is set or none of it (RFC 4918 section 9.2).
 pub(super) async fn set(
-    store: &Store,
-    public: &PublicUrl,
+    setting: Setting<'_>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
+    let Setting { uploads, store, public } = setting;
     unlocked(&request.fields)?;
+    let precondition = precondition(&request.fields)?;
     let body = match body(incoming).await? {
         Ok(body) => body,
         Err(ended) => return Ok(Taken::Ended(ended)),
     };
-    let named = ask::proppatch(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
+    let changes = ask::proppatch(&body).map_err(|bad| Response::text(400, bad.to_string()))?;
     if let Some(volume) = store.catalogue.volume_at(path) {
         if_down(&store.pulse, &store.catalogue, volume)?;
     }
-    let Sight { own, .. } = store.catalogue.look(path, None).await.map_err(not_served)?;
+    let looked = store.catalogue.look(path, None, Detail::Digests).await;
+    let Sight { own, .. } = looked.map_err(not_served)?;
+    let mut modified = None;
+    let mut possible = Vec::with_capacity(changes.len());
+    for change in &changes {
+        let effect = effect(change, &own);
+        if let Some(Effect::Modified(time)) = effect {
+            modified = Some(time);
+        }
+        possible.push(effect.is_some());
+    }
+    let all = possible.iter().all(|possible| *possible);
+    if all && let Some(modified) = modified {
+        let spot = uploads.place(&store.catalogue, path)?;
+        let set = spot.store.set_modified(&spot.path, precondition, modified).await;
+        set.map_err(|error| not_changed(&error))?;
+    }
+    let fate = |possible| match (possible, all) {
+        (true, true) => tell::Fate::Set,
+        (true, false) => tell::Fate::Depends,
+        (false, _) => tell::Fate::Refused,
+    };
+    let named = changes.into_iter().zip(possible);
+    let fates: Vec<_> = named.map(|(change, possible)| (fate(possible), change.property)).collect();
     let prefix = public::prefix(public, request);
-    Ok(Taken::Answer(tell::refusals(prefix, path, &own, &named)))
+    Ok(Taken::Answer(tell::fates(prefix, path, &own, &fates)))
+}
+
+/// What a change of one property does.
+enum Effect {
+    Modified(WallTime),
+    /// Nothing: it is so already, or nobody will miss it.
+    Nothing,
+}
+
+/// What a change does; none when it cannot be done.
+fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
+    let value = change.value.as_deref()?.trim();
+    let property = &change.property;
+    match (&*property.namespace, property.name.as_str()) {
+        (ask::DAV, "getlastmodified") | (tell::WINDOWS, "Win32LastModifiedTime") => {
+            Some(Effect::Modified(date(value)?))
+        }
+        // rclone, as ownCloud and Nextcloud take it.
+        (ask::DAV, "lastmodified") => Some(Effect::Modified(oc::seconds(value)?)),
+        // Windows sets all of its properties at once after it has stored a file, and takes a refusal of
+        // one for a failure of the copy. Of these the file system keeps none.
+        (tell::WINDOWS, "Win32CreationTime" | "Win32LastAccessTime") => {
+            date(value).map(|_| Effect::Nothing)
+        }
+        (tell::WINDOWS, "Win32FileAttributes") => {
+            let is_hex = value.len() <= 8 && u32::from_str_radix(value, 16).is_ok();
+            is_hex.then_some(Effect::Nothing)
+        }
+        // rclone sends those that it knows along with a time.
+        (oc::NAMESPACE, "checksums") => {
+            let known = own.digests.as_ref()?.text();
+            let has = |sum: &str| known.split(' ').any(|one| one.eq_ignore_ascii_case(sum));
+            (!value.is_empty() && value.split_ascii_whitespace().all(has))
+                .then_some(Effect::Nothing)
+        }
+        _ => None,
+    }
+}
+
+/// A date of HTTP; dates before 1970 are as if from 1970.
+fn date(value: &str) -> Option<WallTime> {
+    let date = httpdate::parse_http_date(value).ok()?;
+    let since = date.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Some(WallTime(u64::try_from(since.as_nanos()).ok()?))
 }
 
 /// MKCOL: makes the directory `path`.
@@ -148,11 +262,18 @@ pub(super) async fn make(
     if path.name().is_empty() || store.catalogue.holds_mount(path) {
         return Err(there());
     }
+    let modified = oc::modified(&request.fields)?;
     let spot = uploads.place(&store.catalogue, path)?;
     match spot.store.make_directory(&spot.path).await {
         Ok(()) => {
+            if let Some(modified) = modified {
+                let any = Precondition::Any;
+                let set = spot.store.set_modified(&spot.path, any, modified).await;
+                set.map_err(|error| not_changed(&error))?;
+            }
             let location = format!("{}/", location(path));
-            Ok(Response::text(201, "made").with("Location", location))
+            let made = Response::text(201, "made").with("Location", location);
+            Ok(oc::accepted(made, modified))
         }
         Err(ChangeError::Exists) => Err(there()),
         Err(error) => Err(not_changed(&error).into()),
@@ -177,7 +298,8 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
     }
     if let Ok(named) = &named {
         assert!(!named.is_empty());
-        tell::check(&ask::Asked::These(named.clone()));
+        let named = named.iter().map(|change| change.property.clone());
+        tell::check(&ask::Asked::These(named.collect()));
     }
     asked.is_ok() || named.is_ok()
 }

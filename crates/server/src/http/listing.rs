@@ -1,16 +1,23 @@
 //! A directory as an answer: HTML for people, JSON for programs, a playlist for players.
+//!
+//! Promise: it names all that can be asked for, however much that is, or is seen to be cut; what is held
+//! of it in memory is bounded.
 
 mod html;
 mod json;
 mod playlist;
 
+use std::future::Future;
+use std::pin::Pin;
+
 use tactus_core::path::RequestPath;
+use tactus_core::units::KIB;
 
-use crate::catalogue::Listing;
-
+use super::answer::not_served;
 use super::fields::Fields;
 use super::query;
-use super::response::Response;
+use super::response::{Cut, Response, Source};
+use crate::catalogue::{Entry, OpenFault, Position, Scroll};
 
 /// The page runs the server's own scripts and nothing else, whatever a file is called; it asks this server
 /// only, and plays what it has got from it.
@@ -44,47 +51,220 @@ pub(super) fn asset(path: &str) -> Option<Response> {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// What a page says besides the entries.
-pub(super) struct Page<'a> {
+pub(super) struct Page {
     /// The directory.
-    pub(super) path: &'a RequestPath,
+    pub(super) path: RequestPath,
     /// What the client calls this server.
-    pub(super) host: Option<&'a str>,
+    pub(super) host: Option<String>,
     /// The URL of this server, without a slash at its end, as far as the client has said it.
-    pub(super) base: Option<&'a str>,
+    pub(super) base: Option<String>,
     pub(super) takes_uploads: bool,
 }
 
-/// The answer for `listing`, the content of the directory, in the form that is asked for.
-pub(super) fn answer(
-    page: &Page<'_>,
+/// One form of a listing, written entry by entry.
+pub(super) trait Form: Send {
+    /// Writes one entry.
+    fn entry(&mut self, entry: &Entry, out: &mut String);
+
+    /// Writes what is behind the last one.
+    fn end(&mut self, end: &End, out: &mut String);
+}
+
+/// What is said behind the last entry.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// Names that cannot be listed.
+    pub(super) unlisted: u64,
+    /// Where the next page is.
+    pub(super) next: Option<String>,
+}
+
+/// The answer for a directory, of which `from` makes the walk, in the form that is asked for.
+pub(super) async fn answer(
+    page: Page,
     query: Option<&str>,
     fields: &Fields,
-    listing: &Listing,
+    from: impl FnOnce(Option<Position>) -> Scroll,
 ) -> Response {
-    let form = match query::values(query, "format").next().flatten().as_deref() {
-        Some("json") => Form::Json,
-        Some("html") => Form::Html,
-        Some("m3u") => Form::Playlist,
-        _ => preferred(fields),
-    };
-    let response = match form {
-        Form::Json => Response::json(200, &json::Document::new(page.path, listing)),
-        Form::Playlist => {
-            let list = playlist::of(page, listing);
-            Response::new(200, "audio/x-mpegurl; charset=utf-8", list)
-                .with("Content-Disposition", "attachment; filename=\"tactus.m3u\"")
+    let kind = kind(query, fields);
+    let part = match (kind, Part::asked(query)) {
+        (Kind::Html | Kind::Playlist, _) => Part::default(),
+        (Kind::Json, Some(part)) => part,
+        (Kind::Json, None) => {
+            let text = format!(
+                "limit is a number from 1 to {PAGE_ENTRIES_MAX}, after a link of a listing"
+            );
+            return Response::text(400, text);
         }
-        Form::Html => Response::new(200, "text/html; charset=utf-8", html::page(page, listing))
-            .with("Content-Security-Policy", POLICY)
-            .with("Referrer-Policy", "no-referrer"),
+    };
+    let (form, opening) = begin(kind, &page);
+    let walk = from(part.after);
+    let response = match part.limit {
+        Some(limit) => one_page(walk, limit, form, opening).await,
+        None => whole(200, kind.media_type(), walk, opening, form).await,
+    };
+    response.map_or_else(not_served, |response| described(response, kind))
+}
+
+fn begin(kind: Kind, page: &Page) -> (Box<dyn Form>, String) {
+    match kind {
+        Kind::Json => {
+            let (form, opening) = json::Document::begin(&page.path);
+            (Box::new(form), opening)
+        }
+        Kind::Playlist => {
+            let (form, opening) = playlist::List::begin(page);
+            (Box::new(form), opening)
+        }
+        Kind::Html => (Box::new(html::Rows), html::opening(page)),
+    }
+}
+
+fn described(response: Response, kind: Kind) -> Response {
+    let response = match kind {
+        Kind::Json => response,
+        Kind::Playlist => {
+            response.with("Content-Disposition", "attachment; filename=\"tactus.m3u\"")
+        }
+        Kind::Html => {
+            response.with("Content-Security-Policy", POLICY).with("Referrer-Policy", "no-referrer")
+        }
     };
     response.with("Vary", "Accept").with("Cache-Control", "no-cache")
+}
+
+/// Which entries are asked for.
+#[derive(Default)]
+struct Part {
+    limit: Option<usize>,
+    after: Option<Position>,
+}
+
+impl Part {
+    /// What the query says; none when it says it wrongly.
+    fn asked(query: Option<&str>) -> Option<Self> {
+        let limit = match query::values(query, "limit").next() {
+            None => None,
+            Some(limit) => {
+                let limit = limit?.parse().ok()?;
+                Some(limit).filter(|limit| (1..=PAGE_ENTRIES_MAX).contains(limit))?.into()
+            }
+        };
+        let after = match query::values(query, "after").next() {
+            None => None,
+            Some(link) => Some(Position::of_link(&link?)),
+        };
+        Some(Self { limit, after })
+    }
+}
+
+/// Entries of one page: as much as is held in memory for other answers.
+const PAGE_ENTRIES_MAX: usize = 10_000;
+
+/// The first `limit` entries of what is left, and where the next ones are.
+async fn one_page(
+    mut walk: Scroll,
+    limit: usize,
+    mut form: Box<dyn Form>,
+    mut text: String,
+) -> Result<Response, OpenFault> {
+    let mut left = limit;
+    let mut last = None;
+    while left > 0 && !walk.is_over() {
+        let entries = walk.next(left.min(PART_ENTRIES)).await?;
+        entries.iter().for_each(|entry| form.entry(entry, &mut text));
+        left -= entries.len();
+        last = entries.last().map(json::link).or(last);
+    }
+    let last = last.filter(|_| !walk.is_over());
+    // In a query a link is encoded as it stands: no sign of it means anything there.
+    let next = last.map(|last| {
+        let last = last.replace('&', "%26").replace('+', "%2B");
+        format!("?format=json&limit={limit}&after={last}")
+    });
+    form.end(&End { unlisted: walk.unlisted(), next: next.clone() }, &mut text);
+    let response = Response::new(200, Kind::Json.media_type(), text);
+    Ok(match next {
+        Some(next) => response.with("Link", format!("<{next}>; rel=\"next\"")),
+        None => response,
+    })
+}
+
+/// All that is left of `walk` behind `text`: with its length when it is short, else made while it is sent.
+pub(super) async fn whole(
+    status: u16,
+    media_type: &str,
+    walk: Scroll,
+    text: String,
+    form: Box<dyn Form>,
+) -> Result<Response, OpenFault> {
+    let mut listed = Listed { walk, form, text, is_over: false };
+    while listed.text.len() < HELD_BYTES_MAX {
+        if listed.is_over {
+            return Ok(Response::new(status, media_type, listed.text));
+        }
+        listed.more().await?;
+    }
+    Ok(Response::parts(status, media_type, Box::new(listed)))
+}
+
+/// Entries that are read at once.
+const PART_ENTRIES: usize = 256;
+
+/// Longer listings are sent while they are read.
+const HELD_BYTES_MAX: usize = 256 * KIB as usize;
+
+/// A listing on its way.
+struct Listed {
+    walk: Scroll,
+    form: Box<dyn Form>,
+    /// What has been written and not been sent.
+    text: String,
+    is_over: bool,
+}
+
+impl Listed {
+    async fn more(&mut self) -> Result<(), OpenFault> {
+        let entries = self.walk.next(PART_ENTRIES).await?;
+        entries.iter().for_each(|entry| self.form.entry(entry, &mut self.text));
+        if entries.is_empty() {
+            let end = End { unlisted: self.walk.unlisted(), next: None };
+            self.form.end(&end, &mut self.text);
+            self.is_over = true;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Listed {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + '_>> {
+        Box::pin(async {
+            while self.text.is_empty() && !self.is_over {
+                if let Err(fault) = self.more().await {
+                    tracing::warn!(%fault, "a listing was cut: its directory cannot be read on");
+                    return Some(Err(Cut));
+                }
+            }
+            let part = std::mem::take(&mut self.text).into_bytes();
+            (!part.is_empty()).then_some(Ok(part))
+        })
+    }
+}
+
+/// Which form is asked for.
+fn kind(query: Option<&str>, fields: &Fields) -> Kind {
+    match query::values(query, "format").next().flatten().as_deref() {
+        Some("json") => Kind::Json,
+        Some("html") => Kind::Html,
+        Some("m3u") => Kind::Playlist,
+        _ => preferred(fields),
+    }
 }
 
 /// What stands for a 404 before people: `answer` itself to everybody who does not ask for a page.
 pub(super) fn not_found(path: &RequestPath, fields: &Fields, answer: Response) -> Response {
     let wants_page = fields.list("accept").any(|range| range.starts_with(b"text/html"));
-    if !wants_page || preferred(fields) != Form::Html {
+    if !wants_page || preferred(fields) != Kind::Html {
         return answer.with("Vary", "Accept");
     }
     let said = String::from_utf8_lossy(answer.content()).trim().to_owned();
@@ -101,14 +281,24 @@ pub(super) fn host(fields: &Fields) -> Option<&str> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+enum Kind {
     Html,
     Json,
     Playlist,
 }
 
+impl Kind {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Json => "application/json",
+            Self::Playlist => "audio/x-mpegurl; charset=utf-8",
+        }
+    }
+}
+
 /// Which form the `Accept` fields prefer (RFC 9110 section 12.5.1); HTML when both are as good.
-fn preferred(fields: &Fields) -> Form {
+fn preferred(fields: &Fields) -> Kind {
     let weight = |media_type: &str| {
         fields
             .list("accept")
@@ -117,7 +307,7 @@ fn preferred(fields: &Fields) -> Form {
             .max()
             .map_or(0, |(_, weight)| weight)
     };
-    if weight("application/json") > weight("text/html") { Form::Json } else { Form::Html }
+    if weight("application/json") > weight("text/html") { Kind::Json } else { Kind::Html }
 }
 
 /// How well a media range fits a type, and its weight in thousandths; none when it does not fit.

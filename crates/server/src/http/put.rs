@@ -3,6 +3,7 @@
 //! Promise: whatever can be refused is refused before the body; the body goes from the socket into
 //! places of the store and nowhere else; 201 and 204 are said when the store says that it is durable.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tactus_core::path::{RequestPath, encode_segment};
@@ -14,6 +15,7 @@ use super::answer::{not_served, refused, unreadable};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
+use super::oc;
 use super::public;
 use super::request::Request;
 use super::response::Response;
@@ -22,13 +24,13 @@ use super::target::{self, Target};
 use super::uploads::{
     Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
 };
-use crate::catalogue::{Catalogue, Found};
+use crate::catalogue::{Catalogue, Detail, Digests, Found};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
 use crate::store::{
-    Busy, ChangeError, Finished, NameFault, Over, Precondition, Put, ResumeError, Upload,
-    UploadError,
+    Busy, ChangeError, Described, Finished, NameFault, Over, Precondition, Put, ResumeError,
+    Upload, UploadError,
 };
 
 /// Something that takes the bytes of a body.
@@ -140,6 +142,7 @@ pub(super) async fn put(
     }
     unlocked(fields)?;
     let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let mut said = oc::said(fields)?;
     let not_stored = |error: &UploadError| {
         caller.narrowed(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
     };
@@ -148,14 +151,17 @@ pub(super) async fn put(
     let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
     let put = Put { path: spot.path, len, precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
-    match take(incoming, &mut upload, |_| {}).await {
+    match take(incoming, &mut upload, |bytes| said.add(bytes)).await {
         Ok(()) => {}
         Err(Cut::Client(ended)) => return Ok(Taken::Ended(ended)),
         Err(Cut::Sink(error)) => return Err(not_stored(&error).into()),
         Err(Cut::NoSpace) => return Err(no_space().into()),
     }
+    let described = said.end()?;
+    let modified = described.modified;
+    upload.describe(described);
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
-    Ok(Taken::Answer(stored(&finished, path)))
+    Ok(Taken::Answer(oc::accepted(stored(&finished, path), modified)))
 }
 
 /// PUT with a rate: records the body as the title `path`, at that rate. What has come is a title also
@@ -305,6 +311,7 @@ pub(super) async fn relocate(
         Some(b"F" | b"f") => Over::Nothing,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
+    let modified = oc::modified(fields)?;
     let to = destination(public, request)?;
     caller.check(Right::Delete, path.name())?;
     caller.check(Right::Publish, to.name())?;
@@ -323,21 +330,26 @@ pub(super) async fn relocate(
     stands_alone(catalogue, path)?;
     stands_alone(catalogue, &to)?;
     let renamed = from.store.rename(&from.path, source, &new.path, may).await;
-    let renamed = renamed.map_err(|error| match error {
+    let mut renamed = renamed.map_err(|error| match error {
         ChangeError::Exists if may != over => caller.lacks(Right::Replace, Some(to.name())),
         ChangeError::Name(NameFault::NoTitle) if may != over => {
             caller.lacks(Right::Delete, Some(to.name()))
         }
         error => not_changed(&error),
     })?;
+    if let Some(modified) = modified {
+        let set = from.store.set_modified(&new.path, Precondition::Any, modified).await;
+        renamed.etag = set.map_err(|error| not_changed(&error))?.etag;
+    }
     let response = match renamed.created {
         true => Response::text(201, "moved").with("Location", location(&to)),
         false => Response::empty(204),
     };
-    Ok(match renamed.etag {
+    let response = match renamed.etag {
         Some(etag) => response.with("ETag", etag),
         None => response,
-    })
+    };
+    Ok(oc::accepted(response, modified))
 }
 
 /// COPY: stores what the title `path` holds under another name, on this volume or another. It is read as
@@ -357,6 +369,7 @@ pub(super) async fn duplicate(
         Some(b"F" | b"f") => Precondition::CreateOnly,
         Some(_) => return Err(Response::text(400, "Overwrite is T or F").into()),
     };
+    let modified = oc::modified(fields)?;
     let to = destination(public, request)?;
     if to.name() == path.name() {
         return Err(Response::text(403, "a title is not copied to itself").into());
@@ -396,7 +409,7 @@ pub(super) async fn duplicate(
     let above = above.rsplit_once('/').map_or("/", |(above, _)| above);
     let above = RequestPath::parse(format!("{above}/").as_bytes());
     let above = above.map_err(|fault| Response::text(400, fault.to_string()))?;
-    if catalogue.look(&above, None).await.is_err() {
+    if catalogue.look(&above, None, Detail::Status).await.is_err() {
         return Err(Response::text(409, "the directory of the destination is missing").into());
     }
     let mut left = title.len.0;
@@ -407,6 +420,10 @@ pub(super) async fn duplicate(
     let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
     let put = Put { path: spot.path, len: Some(left), precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
+    // What was verified of the bytes holds for their copy.
+    let read = Arc::clone(&title);
+    let digests = tokio::task::spawn_blocking(move || Digests::of(&read.file)).await;
+    upload.describe(Described { modified, digests: digests.ok().flatten() });
     if left > 0 {
         let busy = |busy: Busy| Response::text(503, busy.to_string()).with("Retry-After", "5");
         let mut from = store.broker.read(title).map_err(busy)?;
@@ -427,7 +444,7 @@ pub(super) async fn duplicate(
         }
     }
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
-    Ok(stored(&finished, &to))
+    Ok(oc::accepted(stored(&finished, &to), modified))
 }
 
 /// Refuses what would take other volumes away, or move them.

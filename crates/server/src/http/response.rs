@@ -1,9 +1,12 @@
-//! Answers: the head of every answer, and whole answers that are short.
+//! Answers: the head of every answer, whole answers that are short, and what long ones are made of.
 //!
-//! Promise: every answer says its length, its date and that its type is not to be guessed; field
+//! Promise: every answer says its length or where it ends, its date and that its type is not to be guessed; field
 //! values that come from names are encoded by whoever makes them.
 
 use std::fmt::Write;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -27,6 +30,36 @@ enum Content {
     Announced(u64),
     /// Content up to the end of the connection (RFC 9112 section 6.3).
     Unbounded,
+    /// Content that is made while it is sent.
+    Parts(Parts),
+}
+
+/// Content that is made part by part, so that no answer has to be held as a whole.
+pub(super) trait Source: Send {
+    /// The next part; none at the end.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + '_>>;
+}
+
+/// The content cannot be made to its end: the client must not take it for the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cut;
+
+/// A [`Source`], until it is taken.
+#[derive(Clone)]
+struct Parts(Arc<Mutex<Option<Box<dyn Source>>>>);
+
+impl PartialEq for Parts {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Parts {}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parts")
+    }
 }
 
 /// What becomes of the connection behind an answer.
@@ -75,6 +108,22 @@ impl Response {
             .with("Content-Type", media_type)
     }
 
+    /// An answer whose content `source` makes while it is sent.
+    pub(super) fn parts(status: u16, media_type: &str, source: Box<dyn Source>) -> Self {
+        let content = Content::Parts(Parts(Arc::new(Mutex::new(Some(source)))));
+        Self { status, fields: Vec::new(), content }.with("Content-Type", media_type)
+    }
+
+    /// What makes the content, where it is made while it is sent; it can be taken once.
+    pub(super) fn source(&self) -> Option<Box<dyn Source>> {
+        match &self.content {
+            Content::Parts(Parts(parts)) => {
+                parts.lock().unwrap_or_else(PoisonError::into_inner).take()
+            }
+            _ => None,
+        }
+    }
+
     /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -106,7 +155,7 @@ impl Response {
     pub fn content(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
-            Content::Never | Content::Announced(_) | Content::Unbounded => &[],
+            Content::Never | Content::Announced(_) | Content::Unbounded | Content::Parts(_) => &[],
         }
     }
 
@@ -135,9 +184,13 @@ impl Response {
             Content::Never | Content::Unbounded => {}
             Content::Bytes(bytes) => line("Content-Length: ", &bytes.len().to_string()),
             Content::Announced(len) => line("Content-Length: ", &len.to_string()),
+            Content::Parts(_) if version == Version::Http10 => {}
+            Content::Parts(_) => line("Transfer-Encoding: ", "chunked"),
         }
         let afterwards = match self.content {
             Content::Unbounded => Afterwards::Close,
+            // RFC 9112 section 6.1: the coding is not for HTTP/1.0, where the end is the connection's.
+            Content::Parts(_) if version == Version::Http10 => Afterwards::Close,
             _ => afterwards,
         };
         match (afterwards, version) {
@@ -180,6 +233,7 @@ fn reason(status: u16) -> &'static str {
         417 => "Expectation Failed",
         421 => "Misdirected Request",
         423 => "Locked",
+        424 => "Failed Dependency",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         460 => "Checksum Mismatch",

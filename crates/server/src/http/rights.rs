@@ -60,7 +60,9 @@ impl Caller<'_> {
         let replaces = self.rights.has(Right::Replace, path);
         let (precondition, lacks) = match (publishes, replaces, wanted) {
             (true, true, wanted) => (wanted, None),
-            (true, false, Precondition::Any) => (Precondition::CreateOnly, Some(Right::Replace)),
+            (true, false, Precondition::Any | Precondition::UnmodifiedSince(_)) => {
+                (Precondition::CreateOnly, Some(Right::Replace))
+            }
             (true, false, Precondition::CreateOnly) => (Precondition::CreateOnly, None),
             (false, true, Precondition::Any) => (Precondition::Exists, Some(Right::Publish)),
             (false, true, wanted @ (Precondition::Exists | Precondition::Match(_))) => {

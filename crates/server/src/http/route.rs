@@ -1,7 +1,5 @@
 //! From a request to an answer: which method, which object, or which refusal. It sends nothing.
 
-use std::sync::Arc;
-
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::Site;
@@ -15,7 +13,7 @@ use super::response::Response;
 use super::target::Target;
 use super::uploads::{Refused, Uploads};
 use super::{Store, channels, classes, listing, seek, title, tus, uploads};
-use crate::catalogue::{Found, OpenFault};
+use crate::catalogue::{Found, OpenFault, Within};
 use crate::config::http::PublicUrl;
 
 /// The methods that are served where directories are shown; elsewhere all but the last.
@@ -173,17 +171,13 @@ async fn list(
     if !store.listing {
         return not_served(OpenFault::NotFound);
     }
-    match Arc::clone(&store.catalogue).list(directory).await {
-        Ok(entries) => {
-            let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
-            let host = listing::host(&request.fields);
-            let base = public::base(public, request);
-            let base = (host.is_some() || public.origin.is_some()).then_some(&*base);
-            let page = listing::Page { path, host, base, takes_uploads };
-            listing::answer(&page, query, &request.fields, &entries)
-        }
-        Err(fault) => not_served(fault),
-    }
+    let host = listing::host(&request.fields).map(str::to_owned);
+    let is_named = host.is_some() || public.origin.is_some();
+    let base = is_named.then(|| public::base(public, request).to_string());
+    let takes_uploads = store.uploads.as_ref().is_some_and(Uploads::may_anybody);
+    let page = listing::Page { path: path.clone(), host, base, takes_uploads };
+    let scroll = |after| store.catalogue.scroll(directory, Within::Shown, after);
+    listing::answer(page, query, &request.fields, scroll).await
 }
 
 /// A directory has a slash at its end, so that the links of its listing lead into it.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tactus_core::units::WallTime;
+
 use super::Store;
 use super::fault::{ChangeError, UploadError};
 use super::names::{AnyName, Changed, Names, Over, Precondition, TitleName};
@@ -62,6 +64,21 @@ impl Store {
     ) -> Result<Renamed, ChangeError> {
         let (from, to) = (AnyName::new(from)?, AnyName::new(to)?);
         self.change(move |names| names.rename(&from, &source, &to, over)).await
+    }
+
+    /// Sets when the title or the directory `path` was modified; its new entity tag. Goes on to its end
+    /// also when nobody waits any more.
+    ///
+    /// # Errors
+    /// When it has not, or not surely, the new time.
+    pub async fn set_modified(
+        &self,
+        path: &str,
+        precondition: Precondition,
+        modified: WallTime,
+    ) -> Result<Renamed, ChangeError> {
+        let name = AnyName::new(path)?;
+        self.change(move |names| names.set_modified(&name, &precondition, modified)).await
     }
 
     async fn change(

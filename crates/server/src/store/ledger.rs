@@ -86,6 +86,15 @@ pub struct Account {
     pub uploads: u32,
 }
 
+/// What a principal may still store, and what has been taken of that (RFC 4331 section 3).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Room {
+    /// Bytes that can still be stored.
+    pub available: u64,
+    /// Bytes of its titles and open uploads where it has a quota; else what the file system holds.
+    pub used: u64,
+}
+
 /// What room is held for: so that nothing is held that nobody can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Purpose {
@@ -238,6 +247,27 @@ impl Ledger {
             account.stored = account.stored.saturating_sub(len);
         }
         books.forget_empty(owner);
+    }
+
+    /// What a principal may still store; asks the file system.
+    pub(super) fn room(&self, principal: &Principal) -> Room {
+        let free = self.free();
+        let disk = rustix::fs::fstatvfs(&self.root).map_or(0, |stat| {
+            stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize)
+        });
+        let books = self.books();
+        let mut room = Room { available: free.saturating_sub(books.unallocated), used: disk };
+        let own = books.each.get(principal).copied().unwrap_or_default();
+        let quotas = [
+            (self.limits.volume_quota, books.all),
+            (self.limits.principal_quotas.get(principal).copied(), own),
+        ];
+        for (quota, account) in quotas {
+            let Some(quota) = quota else { continue };
+            let used = account.stored.saturating_add(account.reserved);
+            room = Room { available: room.available.min(quota.0.saturating_sub(used)), used };
+        }
+        room
     }
 
     /// What the file system has free beyond the reserve; nothing when it does not tell.

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags, XattrFlags};
 use tactus_core::units::Bytes;
 
 use super::Inner;
+use super::described::Described;
 use super::fault::UploadError;
 use super::feed::Feed;
 use super::id::StoreId;
@@ -36,6 +37,7 @@ pub(super) struct Unnamed {
     pub(super) name: TitleName,
     pub(super) condition: Precondition,
     pub(super) owner: Principal,
+    pub(super) described: Described,
 }
 
 /// Where a title's checksums have been put, or will be.
@@ -70,11 +72,11 @@ impl Inner {
         unnamed: Unnamed,
     ) -> Result<Finished, UploadError> {
         self.writable()?;
-        let Unnamed { file, staged, sums, name, condition, owner } = unnamed;
+        let Unnamed { file, staged, sums, name, condition, owner, described } = unnamed;
         let len = sums.len();
         let marked = match self.known(&file, &sums).await {
             Some(marked) => marked,
-            None => self.mark(&file, &sums, owner).await?,
+            None => self.mark(&file, &sums, owner, described).await?,
         };
         // One group. A manifest has its name before its bytes are safe, but nobody is told of it before
         // they are: the attribute reaches no reader without the title's name.
@@ -161,6 +163,7 @@ impl Inner {
         file: &Arc<OwnedFd>,
         sums: &Sums,
         owner: Principal,
+        described: Described,
     ) -> Result<Marked, UploadError> {
         let (this, file, len) = (Arc::clone(self), Arc::clone(file), sums.len());
         let is_short = sums.table().units().len() <= self.attribute_units;
@@ -177,12 +180,14 @@ impl Inner {
             if let Some(held) = here
                 && (Mark { inode, held }).write(&file).is_ok()
             {
+                described.write(&file)?;
                 return Ok(Marked::Here);
             }
             let id = StoreId::random();
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
             Mark { inode, held: Held::Apart(id) }.write(&file)?;
+            described.write(&file)?;
             Ok(Marked::Apart(manifest))
         });
         made.await.map_err(|error| self.write_failed(error))

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, SECTOR};
 use tokio::io::AsyncReadExt;
 
+use super::described::Described;
 use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
 use super::id::StoreId;
@@ -419,6 +420,7 @@ impl Inner {
             name: TitleName::new(path).map_err(UploadError::Name)?,
             condition: entry.created.precondition.clone(),
             owner: principal.clone(),
+            described: Described::default(),
         };
         let mut finished = self.publish(unnamed).await?;
         if let Some(announced) = hold.announced.take() {

@@ -9,6 +9,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 
+use super::described::Described;
 use super::fault::{UploadError, too_large};
 use super::feed::Feed;
 use super::id::StoreId;
@@ -39,6 +40,7 @@ pub struct Upload {
     declared: Option<u64>,
     claim: Claim,
     feed: Feed,
+    described: Described,
     /// Who reads it meanwhile.
     tide: Option<Tide>,
     // After `feed`, so that its handle is the last.
@@ -86,8 +88,9 @@ impl Store {
         }
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
+        let (declared, described) = (put.len, Described::default());
         let mut upload =
-            Upload { inner, name, precondition, declared: put.len, claim, feed, tide, staged };
+            Upload { inner, name, precondition, declared, claim, feed, described, tide, staged };
         if let Some(len) = put.len {
             upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
         }
@@ -142,6 +145,11 @@ impl Upload {
         self.feed.park();
     }
 
+    /// What the client says of the title besides; it is as durable as its bytes.
+    pub fn describe(&mut self, described: Described) {
+        self.described = described;
+    }
+
     /// Everything has come: makes a title of it (W3 to W6). When this returns, it may be answered
     /// (W7). Goes on to its end also when nobody waits any more.
     ///
@@ -159,6 +167,7 @@ impl Upload {
                 precondition: condition,
                 claim,
                 mut feed,
+                described,
                 tide,
                 mut staged,
                 ..
@@ -171,7 +180,7 @@ impl Upload {
                 None => None,
             };
             let id = staged.id;
-            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner };
+            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner, described };
             let finished = inner.publish(unnamed).await?;
             staged.id = None;
             claim.stored(got);

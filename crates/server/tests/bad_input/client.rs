@@ -74,11 +74,25 @@ impl Client {
         let mut answer = self.head()?;
         let bodiless = method == "HEAD" || matches!(answer.status, 100 | 204 | 304);
         if !bodiless {
+            if answer.field("transfer-encoding") == Some("chunked") {
+                while self.chunk(&mut answer.body) {}
+                return Some(answer);
+            }
             let len = answer.field("content-length").expect("a length").parse().unwrap();
             answer.body = vec![0; len];
             self.stream.read_exact(&mut answer.body).unwrap();
         }
         Some(answer)
+    }
+
+    /// One chunk of a body; false for the last.
+    fn chunk(&mut self, body: &mut Vec<u8>) -> bool {
+        let len = usize::from_str_radix(&self.line().expect("a chunk"), 16).expect("its length");
+        let at = body.len();
+        body.resize(at + len, 0);
+        self.stream.read_exact(&mut body[at..]).unwrap();
+        assert_eq!(self.line().as_deref(), Some(""), "the end of a chunk");
+        len > 0
     }
 
     /// The head of the next answer.

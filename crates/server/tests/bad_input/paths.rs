@@ -49,6 +49,87 @@ fn a01_paths_that_would_need_a_repair() {
     house.serves_others();
 }
 
+/// Names that look like a second encoding or like a path of Windows, and their links.
+const ODD_NAMES: [(&str, &str); 8] = [
+    ("100%20.ts", "/dir/100%2520.ts"),
+    ("a%2Fb.ts", "/dir/a%252Fb.ts"),
+    ("%41.ts", "/dir/%2541.ts"),
+    ("%252e.ts", "/dir/%25252e.ts"),
+    ("a\\b.ts", "/dir/a%5Cb.ts"),
+    ("C:\\films\\x.ts", "/dir/C%3A%5Cfilms%5Cx.ts"),
+    ("\\", "/dir/%5C"),
+    ("% %.ts", "/dir/%25%20%25.ts"),
+];
+
+#[test]
+fn w04_names_are_decoded_exactly_once() {
+    let house = House::new();
+    for (name, _) in ODD_NAMES {
+        std::fs::write(house.root().join("dir").join(name), name).unwrap();
+    }
+    // Others that a second decoding would confuse them with.
+    std::fs::write(house.root().join("dir/100 .ts"), b"other").unwrap();
+    std::fs::write(house.root().join("dir/A.ts"), b"other").unwrap();
+    let mut client = house.client();
+    for (name, link) in ODD_NAMES {
+        let answer = client.get(&format!("{link}?rate=max"), "");
+        assert_eq!((answer.status, answer.text().as_str()), (200, name), "{link}");
+    }
+    let json = house.client().get("/dir/?format=json", "").text();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let page = house.client().get("/dir/", "").text();
+    let found = house.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
+    for (name, link) in ODD_NAMES {
+        let entries = json["entries"].as_array().unwrap();
+        let entry = entries.iter().find(|entry| entry["name"] == name).expect(name);
+        assert_eq!(format!("/dir/{}", entry["href"].as_str().unwrap()), link);
+        assert!(page.contains(&format!("href=\"{}\"", &link[5..])), "{link}");
+        assert!(found.contains(&format!("<D:href>{link}</D:href>")), "{link}");
+    }
+    assert_eq!(json["not_listed"], 0);
+    assert_eq!(house.count(Abuse::BadPath), 0, "none of them is a point towards a ban");
+}
+
+#[test]
+fn w04_odd_names_are_stored_moved_copied_and_deleted() {
+    use crate::uploads::{auth, put, sent};
+    let house = House::taking_uploads();
+    for (name, link) in ODD_NAMES {
+        assert_eq!(put(&house, link, "", name.as_bytes()).status, 201, "{link}");
+        let read = |name: &str| std::fs::read(house.root().join(name)).ok();
+        assert_eq!(read(&format!("dir/{name}")).as_deref(), Some(name.as_bytes()));
+        let to = link.replace("/dir/", "/");
+        let fields = format!("{}Destination: http://localhost{to}\r\n", auth());
+        let ask = |method: &str, target: &str, fields: &str| {
+            sent(&mut house.client(), method, target, fields, b"").status
+        };
+        assert_eq!(ask("COPY", link, &fields), 201, "{link}");
+        assert_eq!(ask("MOVE", link, &fields), 204, "{link}");
+        assert_eq!(read(name).as_deref(), Some(name.as_bytes()));
+        assert_eq!(ask("DELETE", &to, &auth()), 204, "{link}");
+        let directory = format!("{link}/");
+        assert_eq!(ask("MKCOL", &directory, &auth()), 201, "{link}");
+        assert!(house.root().join("dir").join(name).is_dir());
+    }
+}
+
+#[test]
+fn w04_names_that_cannot_be_asked_for_are_counted_and_said() {
+    use std::os::unix::ffi::OsStrExt;
+    let house = House::new();
+    let root = house.root().join("dir");
+    for name in [&b"latin-\xe9.ts"[..], b"line\n.ts", b"%2e%2e", b"a\\..\\x", b"\xe2\x80\xae.ts"] {
+        std::fs::write(root.join(std::ffi::OsStr::from_bytes(name)), b"x").unwrap();
+    }
+    let json = house.client().get("/dir/?format=json", "").text();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((json["entries"].as_array().unwrap().len(), &json["not_listed"]), (1, &5.into()));
+    assert!(house.client().get("/dir/", "").text().contains("5 names cannot be shown"));
+    let found = house.client().ask("PROPFIND", "/dir/", "Depth: 1\r\n").text();
+    assert!(found.contains("<D:responsedescription>5 names"), "{found}");
+    assert_eq!(house.client().ask("PROPFIND", "/dir/", "Depth: 0\r\n").status, 207);
+}
+
 #[test]
 fn a02_links() {
     let house = House::new();

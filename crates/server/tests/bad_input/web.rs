@@ -265,3 +265,102 @@ fn w12_no_more_is_read_than_the_bounds_say() {
     silent.is_closed();
     house.serves_others();
 }
+
+#[test]
+fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
+    let house = House::new();
+    let many = house.root().join("many");
+    fs::create_dir(&many).unwrap();
+    let mut expected: Vec<String> =
+        (0..20_500).map(|n| format!("{n}-{}.ts", "ö".repeat(9))).collect();
+    for name in &expected {
+        fs::File::create(many.join(name)).unwrap();
+    }
+    expected.sort();
+    for name in ["sub", "1sub"] {
+        fs::create_dir(many.join(name)).unwrap();
+    }
+    expected.splice(0..0, ["1sub".to_owned(), "sub".to_owned()]);
+    let names = |json: &serde_json::Value| -> Vec<String> {
+        let entries = json["entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut client = house.client();
+    let answer = client.get("/many/?format=json", "");
+    assert_eq!(answer.field("transfer-encoding"), Some("chunked"), "it is sent while it is read");
+    let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert!(json["complete"] == true && json.get("next").is_none());
+    assert!(names(&json) == expected);
+    // The connection goes on behind it, for HEAD as well.
+    assert_eq!(client.ask("HEAD", "/many/", "").status, 200);
+    let page = client.get("/many/", "").text();
+    assert_eq!(page.matches("<tr><td>").count(), expected.len() + 1);
+    let found = client.ask("PROPFIND", "/many/", "Depth: 1\r\n").text();
+    assert_eq!(found.matches("<D:response>").count(), expected.len() + 1);
+    assert!(found.ends_with("</D:response>\n</D:multistatus>\n"));
+    // In pages of any size, each with its length.
+    for limit in [1_000, 9_999] {
+        let (mut all, mut query) = (Vec::new(), format!("?format=json&limit={limit}"));
+        loop {
+            let answer = client.get(&format!("/many/{query}"), "");
+            assert_eq!((answer.status, answer.field("transfer-encoding")), (200, None));
+            let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            let page = names(&json);
+            assert!(page.len() <= limit);
+            all.extend(page);
+            match json.get("next") {
+                Some(next) => {
+                    assert_eq!(json["complete"], false);
+                    let next = next.as_str().unwrap();
+                    assert_eq!(answer.field("link"), Some(&*format!("<{next}>; rel=\"next\"")));
+                    query = next.to_owned();
+                }
+                None => {
+                    assert_eq!(json["complete"], true);
+                    break;
+                }
+            }
+        }
+        assert!(all == expected, "{limit}");
+    }
+    for bad in ["limit=0", "limit=x", "limit=10001", "limit=", "after=%zz"] {
+        assert_eq!(client.get(&format!("/many/?format=json&{bad}"), "").status, 400, "{bad}");
+    }
+    // HTTP/1.0 has no chunks: the end of the connection is the end.
+    let mut old = house.client();
+    old.send(
+        "GET /many/?format=json HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n",
+    );
+    let head = old.head().unwrap();
+    assert!(head.field("transfer-encoding").is_none() && head.closes());
+    let json: serde_json::Value = serde_json::from_slice(&old.rest()).unwrap();
+    assert!(names(&json) == expected);
+}
+
+#[test]
+fn w08_pages_go_on_behind_names_of_all_signs() {
+    let house = House::new();
+    let odd =
+        ["a&b=c.ts", "a+b.ts", "a%26.ts", "a#?.ts", "a;b,c.ts", "ä ö.ts", "'\"<>.ts", "\\.ts"];
+    for name in odd {
+        fs::write(house.root().join("dir").join(name), b"x").unwrap();
+        fs::create_dir(house.root().join("dir").join(format!("{name}.d"))).unwrap();
+    }
+    let (mut all, mut query) = (Vec::new(), "?format=json&limit=1".to_owned());
+    loop {
+        let json = house.client().get(&format!("/dir/{query}"), "").text();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        all.push(json["entries"][0]["name"].as_str().unwrap().to_owned());
+        match json.get("next") {
+            Some(next) => query = next.as_str().unwrap().to_owned(),
+            None => break,
+        }
+    }
+    let mut expected: Vec<_> = odd.iter().map(|name| format!("{name}.d")).collect();
+    expected.sort();
+    let mut titles: Vec<_> = odd.iter().map(|name| (*name).to_owned()).collect();
+    titles.push("b.mp4".to_owned());
+    titles.sort();
+    expected.extend(titles);
+    assert_eq!(all, expected);
+}

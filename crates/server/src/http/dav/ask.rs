@@ -18,6 +18,28 @@ pub(super) enum Asked {
     These(Vec<Property>),
 }
 
+impl Asked {
+    /// Whether a property is asked for by its name.
+    pub(super) fn names(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::All(named) | Self::These(named) => {
+                named.iter().any(|property| property.is(namespace, name))
+            }
+            Self::Names => false,
+        }
+    }
+
+    /// Bytes of the names of properties.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::All(named) | Self::These(named) => {
+                named.iter().map(|property| property.namespace.len() + property.name.len()).sum()
+            }
+            Self::Names => 0,
+        }
+    }
+}
+
 /// The name of a property.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Property {
@@ -26,6 +48,10 @@ pub(super) struct Property {
 }
 
 impl Property {
+    pub(super) fn is(&self, namespace: &str, name: &str) -> bool {
+        *self.namespace == *namespace && self.name == name
+    }
+
     /// Its name when it is one of WebDAV's own.
     pub(super) fn dav(&self) -> Option<&str> {
         (*self.namespace == *DAV).then_some(&self.name)
@@ -88,18 +114,30 @@ pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
     }
 }
 
+/// One property that a PROPPATCH would set or remove.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Change {
+    pub(super) property: Property,
+    /// The text of its new value; none when it is to be removed.
+    pub(super) value: Option<String>,
+}
+
 /// What the body of a PROPPATCH would set or remove.
-pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Property>, BadBody> {
+pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Change>, BadBody> {
     let mut xml = opened(body, "propertyupdate")?;
     let mut all = Vec::new();
     while let Some(change) = xml.child()? {
-        if !matches!(dav_name(&change), Some("set" | "remove")) {
-            xml.skip()?;
-            continue;
-        }
+        let sets = match dav_name(&change) {
+            Some("set") => true,
+            Some("remove") => false,
+            _ => {
+                xml.skip()?;
+                continue;
+            }
+        };
         while let Some(prop) = xml.child()? {
             match dav_name(&prop) {
-                Some("prop") => all = properties(&mut xml, all)?,
+                Some("prop") => changes(&mut xml, sets, &mut all)?,
                 _ => xml.skip()?,
             }
         }
@@ -120,6 +158,19 @@ fn opened<'a>(body: &'a [u8], name: &str) -> Result<Xml<'a>, BadBody> {
 
 fn dav_name(name: &Name) -> Option<&str> {
     (*name.namespace == *DAV).then_some(&name.local)
+}
+
+/// Adds what is below a `prop` that sets or removes, and closes it.
+fn changes(xml: &mut Xml<'_>, sets: bool, all: &mut Vec<Change>) -> Result<(), BadBody> {
+    while let Some(Name { namespace, local: name }) = xml.child()? {
+        if all.len() == PROPERTIES_MAX {
+            return Err(BadBody::Many);
+        }
+        let property = Property { namespace: Arc::from(&*namespace), name };
+        let value = xml.text()?;
+        all.push(Change { property, value: sets.then_some(value) });
+    }
+    Ok(())
 }
 
 /// Adds the names below a `prop` or an `include`, and closes it.
@@ -158,7 +209,9 @@ mod tests {
         assert_eq!(propfind(some.as_bytes()), Ok(Asked::These(three)));
         let patch = "<a:propertyupdate xmlns:a='DAV:'><a:set><a:prop><x>1</x></a:prop></a:set>\
                      <a:remove><a:prop><a:y/></a:prop></a:remove></a:propertyupdate>";
-        assert_eq!(proppatch(patch.as_bytes()), Ok(vec![of("", "x"), of(DAV, "y")]));
+        let x = Change { property: of("", "x"), value: Some("1".into()) };
+        let y = Change { property: of(DAV, "y"), value: None };
+        assert_eq!(proppatch(patch.as_bytes()), Ok(vec![x, y]));
     }
 
     /// Bodies that real programs send, shortened by nothing.
@@ -213,12 +266,16 @@ mod tests {
                        <Z:Win32CreationTime>Mon, 01 Jan 2024 00:00:00 GMT</Z:Win32CreationTime>\
                        </D:prop></D:set></D:propertyupdate>";
         let time = of("urn:schemas-microsoft-com:", "Win32CreationTime");
+        let value = Some("Mon, 01 Jan 2024 00:00:00 GMT".to_owned());
+        let time = Change { property: time, value };
         assert_eq!(proppatch(windows.as_bytes()), Ok(vec![time]));
         let litmus = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><propertyupdate xmlns='DAV:'>\
                       <set><prop><p xmlns='u:l'><foo xmlns='http://bar'>a&#x10000;<b:c xmlns:b='u:b' \
                       b:d='e'/></foo></p></prop></set><remove><prop><q xmlns='u:l'/></prop></remove>\
                       </propertyupdate>";
-        assert_eq!(proppatch(litmus.as_bytes()), Ok(vec![of("u:l", "p"), of("u:l", "q")]));
+        let set = Change { property: of("u:l", "p"), value: Some("a".to_owned()) };
+        let removed = Change { property: of("u:l", "q"), value: None };
+        assert_eq!(proppatch(litmus.as_bytes()), Ok(vec![set, removed]));
     }
 
     #[test]

@@ -10,15 +10,15 @@ use tactus_core::units::WallTime;
 
 use super::ask::{Asked, DAV, Property};
 use crate::calendar::rfc_3339;
-use crate::catalogue::{Entry, EntryKind, Sight};
+use crate::catalogue::{Entry, EntryKind, OpenFault, Sight};
+use crate::http::listing::{self, End, Form};
+use crate::http::oc;
 use crate::http::put::location;
 use crate::http::response::Response;
+use crate::store::Room;
 
 /// The type of all these answers.
 pub(super) const XML: &str = "application/xml; charset=utf-8";
-
-/// The longest answer: ten thousand titles with long names, and a few hundred bytes about each.
-pub(in crate::http) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// All that can be known of a thing.
 const KNOWN: [&str; 7] = [
@@ -31,47 +31,114 @@ const KNOWN: [&str; 7] = [
     "creationdate",
 ];
 
-/// The answer to a PROPFIND, with `prefix` before each path; none when it would be longer than one may be,
-/// or not tell everything.
-pub(super) fn multistatus(
-    prefix: &str,
-    path: &RequestPath,
-    sight: &Sight,
-    asked: &Asked,
-) -> Option<Response> {
+/// The answer to a PROPFIND: what is asked of a thing, and of what is in it. `at` is its path as the client
+/// names it, without a slash at its end.
+pub(super) async fn multistatus(
+    at: String,
+    sight: Sight,
+    asked: Asked,
+    room: Option<Room>,
+) -> Result<Response, OpenFault> {
+    let mut told = Told { at, asked, room };
     let mut xml = String::from(OPENING);
-    let own = format!("{prefix}{}", location(path));
-    let (slash, _) = slash_and_type(&sight.own);
-    response(&format!("{own}{slash}"), &sight.own, asked, &mut xml);
-    let listing = sight.below.iter();
-    for entry in listing.clone().flat_map(|listing| &listing.entries) {
-        let mut href = format!("{own}/");
-        encode_segment(&entry.name, &mut href);
-        href.push_str(slash_and_type(entry).0);
-        response(&href, entry, asked, &mut xml);
-        if xml.len() > ANSWER_BYTES_MAX {
-            return None;
+    told.own(&sight.own, &mut xml);
+    let answer = match sight.below {
+        Some(walk) => listing::whole(207, XML, walk, xml, Box::new(told)).await?,
+        None => {
+            told.end(&End::default(), &mut xml);
+            Response::new(207, XML, xml)
         }
-    }
-    xml.push_str("</D:multistatus>\n");
-    let complete = listing.clone().all(|listing| listing.complete);
-    complete.then(|| Response::new(207, XML, xml).with("Cache-Control", "no-cache"))
+    };
+    Ok(answer.with("Cache-Control", "no-cache"))
 }
 
-/// The answer to a PROPPATCH: nothing can be set (RFC 4918 section 9.2.1).
-pub(super) fn refusals(
+/// What is told of a directory.
+struct Told {
+    /// Its path, without a slash at its end.
+    at: String,
+    asked: Asked,
+    /// What can be stored in the directory itself.
+    room: Option<Room>,
+}
+
+impl Told {
+    fn own(&self, own: &Entry, xml: &mut String) {
+        response(
+            &format!("{}{}", self.at, slash_and_type(own).0),
+            own,
+            &self.asked,
+            self.room,
+            xml,
+        );
+    }
+}
+
+impl Form for Told {
+    fn entry(&mut self, entry: &Entry, xml: &mut String) {
+        let mut href = format!("{}/", self.at);
+        encode_segment(&entry.name, &mut href);
+        href.push_str(slash_and_type(entry).0);
+        response(&href, entry, &self.asked, None, xml);
+    }
+
+    fn end(&mut self, end: &End, xml: &mut String) {
+        if end.unlisted > 0 {
+            add(
+                xml,
+                format_args!(
+                    "<D:responsedescription>{} names are not listed: no path can say them\
+                     </D:responsedescription>\n",
+                    end.unlisted
+                ),
+            );
+        }
+        xml.push_str("</D:multistatus>\n");
+    }
+}
+
+/// What became of the properties of a PROPPATCH, and of each by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It is set, as all of them are.
+    Set,
+    /// It would have been, but for the others.
+    Depends,
+    /// It cannot be set.
+    Refused,
+}
+
+impl Fate {
+    fn status(self) -> &'static str {
+        match self {
+            Self::Set => "200 OK",
+            Self::Depends => "424 Failed Dependency",
+            Self::Refused => "403 Forbidden",
+        }
+    }
+}
+
+/// The answer to a PROPPATCH (RFC 4918 section 9.2.1): all are set, or none.
+pub(super) fn fates(
     prefix: &str,
     path: &RequestPath,
     own: &Entry,
-    named: &[Property],
+    fates: &[(Fate, Property)],
 ) -> Response {
     let mut xml = String::from(OPENING);
     let (slash, _) = slash_and_type(own);
-    add(&mut xml, format_args!("<D:response><D:href>{prefix}{}{slash}</D:href>", location(path)));
-    xml.push_str("<D:propstat><D:prop>");
-    named.iter().for_each(|property| empty(property, &mut xml));
-    xml.push_str("</D:prop><D:status>HTTP/1.1 403 Forbidden</D:status></D:propstat></D:response>");
-    xml.push_str("</D:multistatus>\n");
+    let href = format!("{prefix}{}{slash}", location(path));
+    add(&mut xml, format_args!("<D:response><D:href>{}</D:href>", written(&href)));
+    for fate in [Fate::Set, Fate::Depends, Fate::Refused] {
+        let mut of_this = fates.iter().filter(|(of, _)| *of == fate).peekable();
+        if of_this.peek().is_some() {
+            xml.push_str("<D:propstat><D:prop>");
+            of_this.for_each(|(_, property)| empty(property, &mut xml));
+            let status = fate.status();
+            add(&mut xml, format_args!("</D:prop><D:status>HTTP/1.1 {status}</D:status>"));
+            xml.push_str("</D:propstat>");
+        }
+    }
+    xml.push_str("</D:response></D:multistatus>\n");
     Response::new(207, XML, xml)
 }
 
@@ -86,10 +153,8 @@ fn slash_and_type(entry: &Entry) -> (&'static str, &'static str) {
 }
 
 /// What there is to say about one thing.
-fn response(href: &str, entry: &Entry, asked: &Asked, xml: &mut String) {
-    // A link is ASCII and holds nothing that would have to be escaped but this.
-    let href = if href.is_empty() { "/".to_owned() } else { href.replace('&', "&amp;") };
-    add(xml, format_args!("<D:response><D:href>{href}</D:href>"));
+fn response(href: &str, entry: &Entry, asked: &Asked, room: Option<Room>, xml: &mut String) {
+    add(xml, format_args!("<D:response><D:href>{}</D:href>", written(href)));
     let all = KNOWN.iter().filter_map(|name| Some((*name, value(entry, name)?)));
     let (named, is_all) = match asked {
         Asked::Names => {
@@ -107,8 +172,15 @@ fn response(href: &str, entry: &Entry, asked: &Asked, xml: &mut String) {
     }
     for property in named {
         match property.dav().and_then(|name| Some((name, value(entry, name)?))) {
-            Some(_) if is_all => {}
-            Some((name, value)) => element(name, &value, &mut there),
+            Some(_) if is_all => continue,
+            Some((name, value)) => {
+                element(name, &value, &mut there);
+                continue;
+            }
+            None => {}
+        }
+        match other(entry, property, room) {
+            Some(element) => there.push_str(&element),
             None => empty(property, &mut missing),
         }
     }
@@ -144,6 +216,35 @@ fn value(entry: &Entry, name: &str) -> Option<String> {
         _ => None,
     }
 }
+
+/// A link within XML. It is ASCII and holds nothing that would have to be escaped but this.
+fn written(href: &str) -> String {
+    if href.is_empty() { "/".to_owned() } else { href.replace('&', "&amp;") }
+}
+
+/// A property that is told only to who asks for it by its name, as an element.
+fn other(entry: &Entry, property: &Property, room: Option<Room>) -> Option<String> {
+    let Property { namespace, name } = property;
+    match (&**namespace, name.as_str()) {
+        // RFC 4331 section 3: not among all properties, as they cost more.
+        (DAV, "quota-available-bytes") => Some(format!("<D:{name}>{}</D:{name}>", room?.available)),
+        (DAV, "quota-used-bytes") => Some(format!("<D:{name}>{}</D:{name}>", room?.used)),
+        (oc::NAMESPACE, "checksums") => {
+            let text = entry.digests.as_ref()?.text();
+            Some(format!(
+                "<oc:checksums xmlns:oc=\"{namespace}\"><oc:checksum>{text}</oc:checksum></oc:checksums>"
+            ))
+        }
+        (WINDOWS, "Win32LastModifiedTime") => {
+            let modified = http_date(entry.modified?);
+            Some(format!("<x:{name} xmlns:x=\"{namespace}\">{modified}</x:{name}>"))
+        }
+        _ => None,
+    }
+}
+
+/// The namespace of what Windows sets.
+pub(super) const WINDOWS: &str = "urn:schemas-microsoft-com:";
 
 fn http_date(time: WallTime) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_nanos(time.0))
@@ -196,12 +297,14 @@ pub(super) fn check(asked: &Asked) {
         modified: Some(WallTime(784_111_777_000_000_000)),
         created: None,
         etag: Some("\"abc\"".to_owned()),
+        digests: None,
     };
     let path = RequestPath::parse(b"/d&/a%26b.ts").expect("it is one");
-    let sight = Sight { own, below: None };
-    let answer = multistatus("", &path, &sight, asked).expect("it is short");
-    let text = std::str::from_utf8(answer.content()).expect("it is text");
-    let named = named(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let mut told = Told { at: location(&path), asked: asked.clone(), room: None };
+    let mut text = String::from(OPENING);
+    told.own(&own, &mut text);
+    told.end(&End::default(), &mut text);
+    let named = named(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     match asked {
         Asked::These(these) => assert_eq!(named, these.len(), "{text}"),
         Asked::Names => assert_eq!(named, 6, "{text}"),
@@ -240,24 +343,23 @@ fn named(text: &str) -> Result<usize, super::xml::BadXml> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Listing;
-    use tactus_core::units::Bytes;
 
     fn directory(name: &str) -> Entry {
         let (name, kind) = (name.to_owned(), EntryKind::Directory);
-        Entry { name, kind, modified: None, created: Some(WallTime(0)), etag: None }
+        Entry { name, kind, modified: None, created: Some(WallTime(0)), etag: None, digests: None }
     }
 
-    fn told(path: &str, sight: &Sight, asked: &Asked) -> Option<String> {
+    fn told(path: &str, own: &Entry, asked: &Asked) -> String {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
-        let answer = multistatus("", &path, sight, asked)?;
-        assert_eq!(answer.status(), 207);
-        Some(String::from_utf8(answer.content().to_vec()).unwrap())
+        let mut told = Told { at: location(&path), asked: asked.clone(), room: None };
+        let mut text = String::from(OPENING);
+        told.own(own, &mut text);
+        told.end(&End::default(), &mut text);
+        text
     }
 
     #[test]
     fn what_is_asked_for_is_told_or_said_to_be_missing() {
-        let sight = Sight { own: directory("films"), below: None };
         let of = |namespace: &str, name: &str| Property {
             namespace: namespace.into(),
             name: name.into(),
@@ -269,7 +371,7 @@ mod tests {
             of("", "z"),
         ]);
         assert_eq!(
-            told("/a%20b/films", &sight, &asked).unwrap(),
+            told("/a%20b/films", &directory("films"), &asked),
             format!(
                 "{OPENING}<D:response><D:href>/a%20b/films/</D:href><D:propstat><D:prop>\
                  <D:resourcetype><D:collection/></D:resourcetype></D:prop>\
@@ -279,38 +381,15 @@ mod tests {
                  </D:multistatus>\n"
             )
         );
-        let path = RequestPath::parse(b"/a%20b/").unwrap();
-        let below = Listing { entries: vec![directory("c")], complete: true };
-        let sight = Sight { own: directory("a b"), below: Some(below) };
-        let answer = multistatus("/media", &path, &sight, &Asked::Names).unwrap();
-        let text = String::from_utf8(answer.content().to_vec()).unwrap();
+        let told_in = Told { at: "/media/a%20b".into(), asked: Asked::Names, room: None };
+        let mut text = String::new();
+        told_in.own(&directory("a b"), &mut text);
+        let mut told_in = told_in;
+        told_in.entry(&directory("c"), &mut text);
         for href in ["<D:href>/media/a%20b/</D:href>", "<D:href>/media/a%20b/c/</D:href>"] {
             assert!(text.contains(href), "{text}");
         }
-        let names = told("/", &Sight { own: directory(""), below: None }, &Asked::Names).unwrap();
+        let names = told("/", &directory(""), &Asked::Names);
         assert!(names.contains("<D:href>/</D:href>") && names.contains("<D:creationdate/>"));
-    }
-
-    #[test]
-    fn u23_half_a_listing_is_none() {
-        let title = |name: String| Entry {
-            name,
-            kind: EntryKind::Title { len: Bytes(1), own_rate: None, duration: None },
-            ..directory("")
-        };
-        let sight = |count: usize, complete| Sight {
-            own: directory("d"),
-            below: Some(Listing {
-                entries: (0..count).map(|n| title(format!("{n}{}", "ü".repeat(120)))).collect(),
-                complete,
-            }),
-        };
-        let all = Asked::All(vec![]);
-        assert!(told("/d/", &sight(10, true), &all).unwrap().matches("<D:response>").count() == 11);
-        assert_eq!(told("/d/", &sight(10, false), &all), None);
-        let long = |n| Property { namespace: "n".repeat(900).into(), name: format!("p{n}") };
-        let asked = Asked::These((0..64).map(long).collect());
-        assert!(told("/d/", &sight(200, true), &asked).is_some());
-        assert_eq!(told("/d/", &sight(400, true), &asked), None);
     }
 }

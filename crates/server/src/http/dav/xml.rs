@@ -56,6 +56,8 @@ pub(super) struct Xml<'a> {
     /// For each open element the number of bindings that are in scope outside of it.
     open: Vec<usize>,
     nodes: usize,
+    /// What has been read of a text that is wanted.
+    text: Option<String>,
     /// The root element has begun.
     rooted: bool,
     /// Something has been read: no XML declaration can follow.
@@ -87,8 +89,8 @@ impl<'a> Xml<'a> {
         let config = reader.config_mut();
         config.expand_empty_elements = true;
         config.check_comments = true;
-        let (bindings, open, nodes) = (Vec::new(), Vec::new(), 0);
-        Ok(Self { reader, bindings, open, nodes, rooted: false, begun: false })
+        let (bindings, open, nodes, text) = (Vec::new(), Vec::new(), 0, None);
+        Ok(Self { reader, bindings, open, nodes, text, rooted: false, begun: false })
     }
 
     /// The root element, which is open then.
@@ -115,6 +117,13 @@ impl<'a> Xml<'a> {
             self.child()?;
         }
         Ok(())
+    }
+
+    /// The text of the element that is open and of those within it, and closes it.
+    pub(super) fn text(&mut self) -> Result<String, BadXml> {
+        self.text = Some(String::new());
+        self.skip()?;
+        Ok(self.text.take().unwrap_or_default())
     }
 
     /// Reads what follows the root element, where nothing may be but comments.
@@ -147,7 +156,7 @@ impl<'a> Xml<'a> {
                 Event::Decl(_) => return Err(self.bad("an XML declaration that is not in front")),
                 Event::DocType(_) => return Err(self.bad("a document type")),
                 Event::Comment(_) | Event::PI(_) => {}
-                Event::Text(_) if within => {}
+                Event::Text(text) if within => self.read(&text.into_inner()),
                 Event::Text(text) => {
                     if !text.into_inner().as_bytes().trim_ascii().is_empty() {
                         return Err(self.bad("text outside of the element"));
@@ -156,7 +165,8 @@ impl<'a> Xml<'a> {
                 Event::CData(_) | Event::GeneralRef(_) if !within => {
                     return Err(self.bad("text outside of the element"));
                 }
-                Event::CData(_) => {}
+                Event::CData(data) => self.read(&data.into_inner()),
+                // No value that is understood here has one: in the text it is left out.
                 Event::GeneralRef(reference) => self.check(&reference)?,
                 Event::Empty(_) => unreachable!("empty elements come as a start and an end"),
             }
@@ -274,6 +284,12 @@ impl<'a> Xml<'a> {
             Err(_) => false,
         };
         if known { Ok(()) } else { Err(self.bad("an entity that is not known")) }
+    }
+
+    fn read(&mut self, text: &str) {
+        if let Some(wanted) = &mut self.text {
+            wanted.push_str(text);
+        }
     }
 
     fn bad(&self, why: &'static str) -> BadXml {

@@ -9,30 +9,36 @@ use std::fmt::Write;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
-use super::Page;
+use super::{End, Form, Page};
 use crate::calendar::to_the_minute;
-use crate::catalogue::{Entry, EntryKind, Listing};
+use crate::catalogue::{Entry, EntryKind};
 
-/// The page of `listing`, the content of the directory `page.path`.
-pub(super) fn page(page: &Page<'_>, listing: &Listing) -> String {
-    let mut text = opening(page);
-    for entry in &listing.entries {
-        row(entry, &mut text);
+/// The page of one directory, behind its beginning.
+pub(super) struct Rows;
+
+impl Form for Rows {
+    fn entry(&mut self, entry: &Entry, page: &mut String) {
+        row(entry, page);
     }
-    text.push_str("</tbody></table>\n");
-    if !listing.complete {
-        let count = listing.entries.len();
-        add(&mut text, format_args!("<p>This shows only {count} entries; there are more.\n"));
+
+    fn end(&mut self, end: &End, page: &mut String) {
+        page.push_str("</tbody></table>\n");
+        match end.unlisted {
+            0 => {}
+            1 => page.push_str("<p>One name cannot be shown here; the log says which.\n"),
+            many => {
+                add(page, format_args!("<p>{many} names cannot be shown here; see the log.\n"));
+            }
+        }
+        page.push_str(CLOSING);
     }
-    text.push_str(CLOSING);
-    text
 }
 
 /// All that stands above the rows.
-fn opening(page: &Page<'_>) -> String {
-    let (path, up) = (page.path, up(page.path));
+pub(super) fn opening(page: &Page) -> String {
+    let (path, up) = (&page.path, up(&page.path));
     let assets = format!("{up}{}", super::ASSETS.trim_start_matches('/'));
-    let title = match (path.segments().last(), page.host) {
+    let title = match (path.segments().last(), page.host.as_deref()) {
         (Some(name), Some(host)) => format!("{name} – {host}"),
         (Some(name), None) => name.to_owned(),
         (None, Some(host)) => format!("{host} – Tactus"),

@@ -1,19 +1,18 @@
 //! A listing for programs.
 
+use std::fmt::Write;
+
 use serde::Serialize;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::Nanos;
 
+use super::{End, Form};
 use crate::calendar::rfc_3339;
-use crate::catalogue::{Entry, EntryKind, Listing};
+use crate::catalogue::{Entry, EntryKind};
 
-#[derive(Serialize)]
-pub(super) struct Document<'a> {
-    /// The directory, decoded, with slashes at both ends.
-    path: String,
-    entries: Vec<Line<'a>>,
-    /// Whether these are all.
-    complete: bool,
+/// The document of one directory, or of one page of it.
+pub(super) struct Document {
+    has_entries: bool,
 }
 
 #[derive(Serialize)]
@@ -34,32 +33,57 @@ struct Line<'a> {
     modified: Option<String>,
 }
 
-impl<'a> Document<'a> {
-    pub(super) fn new(path: &RequestPath, listing: &'a Listing) -> Self {
+impl Document {
+    /// The document and its beginning: the directory is decoded, with slashes at both ends.
+    pub(super) fn begin(path: &RequestPath) -> (Self, String) {
         let name = path.name();
         let path = if name.is_empty() { "/".to_owned() } else { format!("/{name}/") };
-        Self {
-            path,
-            entries: listing.entries.iter().map(line).collect(),
-            complete: listing.complete,
-        }
+        let opening = format!("{{\"path\":{},\"entries\":[", serde_json::Value::from(path));
+        (Self { has_entries: false }, opening)
     }
 }
 
-fn line(entry: &Entry) -> Line<'_> {
+impl Form for Document {
+    fn entry(&mut self, entry: &Entry, out: &mut String) {
+        if std::mem::replace(&mut self.has_entries, true) {
+            out.push(',');
+        }
+        let line = serde_json::to_string(&line(entry));
+        out.push_str(&line.expect("names and numbers can be written"));
+    }
+
+    fn end(&mut self, end: &End, out: &mut String) {
+        let End { unlisted, next } = end;
+        let complete = next.is_none();
+        write!(out, "],\"complete\":{complete},\"not_listed\":{unlisted}")
+            .expect("a string takes everything");
+        if let Some(next) = next {
+            write!(out, ",\"next\":{}", serde_json::Value::from(next.as_str()))
+                .expect("a string takes everything");
+        }
+        out.push('}');
+    }
+}
+
+/// The link of an entry, relative to its directory.
+pub(super) fn link(entry: &Entry) -> String {
     let mut href = String::new();
     encode_segment(&entry.name, &mut href);
+    if entry.kind == EntryKind::Directory {
+        href.push('/');
+    }
+    href
+}
+
+fn line(entry: &Entry) -> Line<'_> {
     let (kind, len, rate, duration) = match entry.kind {
-        EntryKind::Directory => {
-            href.push('/');
-            ("directory", None, None, None)
-        }
+        EntryKind::Directory => ("directory", None, None, None),
         EntryKind::Title { len, own_rate, duration } => ("title", Some(len), own_rate, duration),
     };
     let seconds = |duration: Nanos| (duration.0 / 1_000_000) as f64 / 1000.0;
     Line {
         name: &entry.name,
-        href,
+        href: link(entry),
         kind,
         bytes: len.map(|len| len.0),
         rate_bits_per_second: rate.map(|rate| rate.0),

@@ -5,29 +5,44 @@
 
 use tactus_core::path::encode_segment;
 
-use super::Page;
-use crate::catalogue::{EntryKind, Listing};
+use super::{End, Form, Page};
+use crate::catalogue::{Entry, EntryKind};
 
 /// The playlist of a directory.
-pub(super) fn of(page: &Page<'_>, listing: &Listing) -> String {
-    let mut base = page.base.unwrap_or_default().to_owned();
-    for segment in page.path.segments() {
-        base.push('/');
-        encode_segment(segment, &mut base);
+pub(super) struct List {
+    /// What is before each name.
+    base: String,
+}
+
+impl List {
+    /// The playlist and its beginning.
+    pub(super) fn begin(page: &Page) -> (Self, String) {
+        let mut base = String::new();
+        if let Some(server) = &page.base {
+            base.push_str(server);
+            for segment in page.path.segments() {
+                base.push('/');
+                encode_segment(segment, &mut base);
+            }
+            base.push('/');
+        }
+        (Self { base }, String::from("#EXTM3U\n"))
     }
-    let base = if page.base.is_some() { format!("{base}/") } else { String::new() };
-    let mut list = String::from("#EXTM3U\n");
-    for entry in &listing.entries {
-        let EntryKind::Title { duration, .. } = entry.kind else { continue };
+}
+
+impl Form for List {
+    fn entry(&mut self, entry: &Entry, list: &mut String) {
+        let EntryKind::Title { duration, .. } = entry.kind else { return };
         let media_type = entry.media_type();
         if !media_type.starts_with("video/") && !media_type.starts_with("audio/") {
-            continue;
+            return;
         }
         let seconds = duration.map_or(-1, |time| (time.0 / 1_000_000_000) as i64);
         let name: String = entry.name.chars().filter(|c| !c.is_control()).collect();
-        list += &format!("#EXTINF:{seconds},{name}\n{base}");
-        encode_segment(&entry.name, &mut list);
+        *list += &format!("#EXTINF:{seconds},{name}\n{}", self.base);
+        encode_segment(&entry.name, list);
         list.push('\n');
     }
-    list
+
+    fn end(&mut self, _: &End, _: &mut String) {}
 }

@@ -1,7 +1,7 @@
 //! What listings show, and to whom.
 
 use super::*;
-use crate::catalogue::{Entry, EntryKind};
+use crate::catalogue::EntryKind;
 use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
 
 fn fields(accept: &str) -> Fields {
@@ -21,16 +21,20 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
         modified: Some(WallTime(1_700_000_000_000_000_000)),
         created: None,
         etag: None,
+        digests: None,
     };
     let mut entries: Vec<_> = names.iter().map(entry).collect();
     let (name, kind) = ("sub".into(), EntryKind::Directory);
-    entries.push(Entry { name, kind, modified: None, created: None, etag: None });
-    let listing = Listing { entries, complete: false };
+    entries.push(Entry { name, kind, modified: None, created: None, etag: None, digests: None });
     let path = RequestPath::parse(path.as_bytes()).unwrap();
     let takes_uploads = path.name().starts_with("up");
-    let (host, base) = (Some("tv:8080"), Some("http://tv:8080/media"));
-    let page = Page { path: &path, host, base, takes_uploads };
-    let response = answer(&page, query, &fields(accept), &listing);
+    let (host, base) = (Some("tv:8080".into()), Some("http://tv:8080/media".into()));
+    let page = Page { path, host, base, takes_uploads };
+    let kind = super::kind(query, &fields(accept));
+    let (mut form, mut text) = begin(kind, &page);
+    entries.iter().for_each(|entry| form.entry(entry, &mut text));
+    form.end(&End { unlisted: 2, next: Some("?after=sub/".into()) }, &mut text);
+    let response = described(Response::new(200, kind.media_type(), text), kind);
     let head = response.head(
         crate::http::framing::Version::Http11,
         crate::http::response::Afterwards::Keep,
@@ -78,7 +82,7 @@ fn names_are_escaped_and_can_run_nothing() {
 #[test]
 fn people_see_sizes_rates_durations_and_that_more_is_there() {
     let (_, page) = shown("/films/", None, "", &["a.ts"]);
-    for part in ["2.1 MiB", "8.8 Mbit/s", "0:02", "2023-11-14 22:13", "href=\"sub/\"", "only"] {
+    for part in ["2.1 MiB", "8.8 Mbit/s", "0:02", "2023-11-14 22:13", "href=\"sub/\"", "2 names"] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     assert!(page.contains("href=\"../\"") && !shown("/", None, "", &[]).1.contains("href=\"../\""));
@@ -90,6 +94,7 @@ fn programs_get_numbers() {
     let value: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(value["path"], "/films/");
     assert_eq!(value["complete"], false);
+    assert_eq!((&value["not_listed"], &value["next"]), (&2.into(), &"?after=sub/".into()));
     let title = &value["entries"][0];
     assert_eq!(title["name"], "a \"b\".ts");
     assert_eq!(title["href"], "a%20%22b%22.ts");

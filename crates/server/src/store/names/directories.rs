@@ -12,12 +12,15 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use tactus_core::path::{PATH_BYTES_MAX, PathFault};
+use tactus_core::units::WallTime;
 
 use super::{
     AnyName, Aside, Chain, Changed, Counted, DIRECTORY_MODE, Discarded, Erased, Missing, Names,
     Precondition, Thing, discarded, failed, open_beneath, path_fault,
 };
 use crate::catalogue::walk::{self, Place, Visitor};
+use crate::catalogue::{Digests, FileVersion};
+use crate::store::described::Described;
 use crate::store::fault::{NameFault, UploadError};
 use crate::store::id::StoreId;
 
@@ -91,6 +94,41 @@ impl Names {
         chain.found.push((name.name.0.clone(), inode));
         flush.insert(0, Arc::new(parent));
         Ok(Changed { etag: None, created: true, flush, replaced: None, chain })
+    }
+
+    /// Sets when something was modified; none when nothing has the name.
+    pub(in crate::store) fn set_modified(
+        &self,
+        name: &AnyName,
+        condition: &Precondition,
+        modified: WallTime,
+    ) -> Result<Option<Changed>, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, last) = name.name.split();
+        let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
+            Ok(parent) => parent,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        let Some(present) = name.sight(&parent)? else { return Ok(None) };
+        present.check(condition)?;
+        let file = match open_beneath(&parent, last, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(path_fault(errno)),
+        };
+        // They are of the same bytes, and bound to the time.
+        let digests = Digests::of(&file);
+        let described = Described { modified: Some(modified), digests };
+        described.write(&file).map_err(failed)?;
+        let etag = match present {
+            Thing::Title(_) => {
+                Some(FileVersion::of(&rustix::fs::fstat(&file).map_err(failed)?).etag())
+            }
+            Thing::Directory(_) => None,
+        };
+        let (flush, chain) = (vec![Arc::new(file)], Chain::default());
+        Ok(Some(Changed { etag, created: false, flush, replaced: None, chain }))
     }
 
     /// Takes away what has the name, a directory with all that is in it (W10); none when nothing has it.

@@ -1,0 +1,245 @@
+//! What clients of ownCloud and Nextcloud say of a title besides its bytes: `X-OC-Mtime`, `OC-Checksum`.
+//! rclone says it with the vendors `owncloud` and `nextcloud`.
+//!
+//! Promise: what is kept was computed of the bytes that came; a body that has another is not
+//! stored. Algorithms that are not known are passed over, as neither side can compare them.
+
+use std::fmt::Write;
+
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use tactus_core::units::{SECOND, WallTime};
+
+use super::fields::Fields;
+use super::response::Response;
+use crate::catalogue::Digests;
+use crate::store::Described;
+
+/// The namespace of ownCloud's properties.
+pub(super) const NAMESPACE: &str = "http://owncloud.org/ns";
+
+/// What the fields say, while the body comes in.
+pub(super) struct Saying {
+    modified: Option<WallTime>,
+    /// Each with what it is to be, where the client has said so.
+    sums: Vec<(Summing, Option<String>)>,
+}
+
+#[derive(Clone)]
+enum Summing {
+    Sha256(Sha256),
+    Sha1(Sha1),
+    Md5(Md5),
+    Adler32(Adler32),
+}
+
+/// What the fields of a request say.
+///
+/// # Errors
+/// 400 when they say it wrongly.
+pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
+    let mut sums = Vec::new();
+    for field in fields.all("oc-checksum") {
+        for one in field.split(|byte| b" ,".contains(byte)).filter(|one| !one.is_empty()) {
+            let wrong = || Response::text(400, "OC-Checksum is like SHA1:<hex>");
+            let one = std::str::from_utf8(one).map_err(|_| wrong())?;
+            let (name, value) = one.split_once(':').ok_or_else(wrong)?;
+            let (summing, digits) = match name.to_ascii_uppercase().as_str() {
+                "SHA256" => (Summing::Sha256(Sha256::new()), 64),
+                "SHA1" => (Summing::Sha1(Sha1::new()), 40),
+                "MD5" => (Summing::Md5(Md5::new()), 32),
+                "ADLER32" => (Summing::Adler32(Adler32::default()), 8),
+                _ => continue,
+            };
+            let known = |(known, _): &(Summing, _)| known.name() == summing.name();
+            let is_hex = value.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if value.len() != digits || !is_hex || sums.iter().any(known) {
+                return Err(wrong());
+            }
+            sums.push((summing, Some(value.to_ascii_lowercase())));
+        }
+    }
+    if !sums.is_empty() {
+        // Who compares trees later may know only the other one.
+        for other in [Summing::Sha1(Sha1::new()), Summing::Md5(Md5::new())] {
+            if !sums.iter().any(|(known, _)| known.name() == other.name()) {
+                sums.push((other, None));
+            }
+        }
+    }
+    Ok(Saying { modified: modified(fields)?, sums })
+}
+
+/// `X-OC-Mtime`: seconds since 1970, perhaps with a fraction. What is before is taken as 1970.
+///
+/// # Errors
+/// 400 when it is no number, or a time that no file system holds.
+pub(super) fn modified(fields: &Fields) -> Result<Option<WallTime>, Response> {
+    let Some(value) = fields.one("x-oc-mtime") else { return Ok(None) };
+    let time = std::str::from_utf8(value).ok().and_then(seconds);
+    let text = "X-OC-Mtime is seconds since 1970";
+    time.map(Some).ok_or_else(|| Response::text(400, text))
+}
+
+/// Seconds since 1970, to the nanosecond. Digits behind the ninth of a fraction are cut.
+pub(super) fn seconds(text: &str) -> Option<WallTime> {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    // Ext4 holds times up to 2446; later ones would come back as others.
+    let whole = whole.parse::<u64>().ok().filter(|&whole| whole < 1 << 33)?;
+    let nanos: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let time = whole * SECOND.0 + nanos.parse::<u64>().ok()?;
+    Some(WallTime(if negative { 0 } else { time }))
+}
+
+impl Saying {
+    /// These bytes have come.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.sums.iter_mut().for_each(|(summing, _)| summing.add(bytes));
+    }
+
+    /// All has come: what is to be kept beside it.
+    ///
+    /// # Errors
+    /// 400 when the bytes have another checksum.
+    pub(super) fn end(self) -> Result<Described, Response> {
+        let mut text = String::new();
+        for (summing, expected) in self.sums {
+            let (name, sum) = (summing.name(), summing.end());
+            if expected.is_some_and(|expected| expected != sum) {
+                let text = format!("the body has another checksum ({name}:{sum}); send it again");
+                return Err(Response::text(400, text));
+            }
+            let space = if text.is_empty() { "" } else { " " };
+            write!(text, "{space}{name}:{sum}").expect("a string takes everything");
+        }
+        Ok(Described { modified: self.modified, digests: Digests::new(text) })
+    }
+}
+
+/// Says that the time was taken, where one was given.
+pub(super) fn accepted(response: Response, modified: Option<WallTime>) -> Response {
+    match modified {
+        Some(_) => response.with("X-OC-Mtime", "accepted"),
+        None => response,
+    }
+}
+
+impl Summing {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) => "SHA256",
+            Self::Sha1(_) => "SHA1",
+            Self::Md5(_) => "MD5",
+            Self::Adler32(_) => "ADLER32",
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(sum) => sum.update(bytes),
+            Self::Sha1(sum) => sum.update(bytes),
+            Self::Md5(sum) => sum.update(bytes),
+            Self::Adler32(sum) => sum.add(bytes),
+        }
+    }
+
+    fn end(self) -> String {
+        let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(bytes);
+        match self {
+            Self::Sha256(sum) => hex(&sum.finalize()),
+            Self::Sha1(sum) => hex(&sum.finalize()),
+            Self::Md5(sum) => hex(&sum.finalize()),
+            Self::Adler32(sum) => hex(&sum.end().to_be_bytes()),
+        }
+    }
+}
+
+/// RFC 1950 section 8.2.
+#[derive(Clone, Copy)]
+struct Adler32 {
+    low: u32,
+    high: u32,
+}
+
+impl Default for Adler32 {
+    fn default() -> Self {
+        Self { low: 1, high: 0 }
+    }
+}
+
+impl Adler32 {
+    const BASE: u32 = 65_521;
+    /// The most bytes for which the sums stay below 2^32.
+    const BYTES_MAX: usize = 5552;
+
+    fn add(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(Self::BYTES_MAX) {
+            for &byte in part {
+                self.low += u32::from(byte);
+                self.high += self.low;
+            }
+            self.low %= Self::BASE;
+            self.high %= Self::BASE;
+        }
+    }
+
+    fn end(self) -> u32 {
+        self.high << 16 | self.low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w05_times_are_seconds_perhaps_with_a_fraction() {
+        let nanos = |text: &str| seconds(text).map(|time| time.0);
+        assert_eq!(nanos("1500000000"), Some(1_500_000_000_000_000_000));
+        assert_eq!(nanos("1500000000.25"), Some(1_500_000_000_250_000_000));
+        assert_eq!(nanos("1.1234567899"), Some(1_123_456_789));
+        assert_eq!((nanos("0"), nanos("-5"), nanos("-1.5")), (Some(0), Some(0), Some(0)));
+        for bad in ["", "x", "1e9", "+1", "0x10", "1.", ".5", "1.2.3", "8589934592", "--1", " 1"] {
+            assert_eq!(nanos(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn w05_a_checksum_is_kept_when_the_bytes_have_it() {
+        let of = |field: &str, bytes: &[u8]| {
+            let mut saying = said(&Fields::of(&[("oc-checksum", field)]))?;
+            bytes.chunks(3).for_each(|part| saying.add(part));
+            let described = saying.end()?;
+            Ok(described.digests.map(|digests| digests.text().to_owned()))
+        };
+        let status =
+            |field: &str| of(field, b"Wikipedia").map_err(|response: Response| response.status());
+        let kept = |text: &str| Ok(Some(text.to_owned()));
+        let adler = "ADLER32:11e60398";
+        let md5 = "MD5:9c677286866aad38f8e9b660f5411814";
+        let sha1 = "SHA1:664add438097fbd4307f814de8e62a10f8905588";
+        let all = format!("{adler} {sha1} {md5}");
+        assert_eq!(status(adler), kept(&all));
+        assert_eq!(status("adler32:11E60398"), kept(&all));
+        let both = format!("{sha1} {md5}");
+        assert_eq!((status(&both), status(sha1)), (kept(&both), kept(&both)));
+        assert_eq!(status(md5), kept(&format!("{md5} {sha1}")));
+        assert_eq!(status("SHA3:00"), Ok(None), "what is not known cannot be compared");
+        for bad in ["SHA1:00", "SHA1", "MD5:zz677286866aba38f8e9b660f5411814", "ADLER32:11e60399"] {
+            assert_eq!(status(bad), Err(400), "{bad}");
+        }
+        let many = vec![0xff; 1_000_000];
+        let mut adler = Adler32::default();
+        adler.add(&many);
+        assert_eq!(adler.end(), 0x3843e1be, "no sum overflows");
+    }
+}

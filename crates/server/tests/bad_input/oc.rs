@@ -1,0 +1,252 @@
+//! What clients that compare trees need: times that they set, checksums that they read, and how much
+//! room there is.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use tactus_core::units::Bytes;
+
+use crate::client::Answer;
+use crate::house::{House, TOKEN, content};
+use crate::uploads::{auth, is_clean, put, sent};
+
+fn dav(house: &House, method: &str, target: &str, fields: &str, body: &str) -> Answer {
+    sent(&mut house.client(), method, target, &format!("{}{fields}", auth()), body.as_bytes())
+}
+
+fn find(house: &House, target: &str, properties: &str) -> String {
+    let body = format!(
+        "<D:propfind xmlns:D=\"DAV:\" xmlns:oc=\"http://owncloud.org/ns\" \
+         xmlns:m=\"urn:schemas-microsoft-com:\"><D:prop>{properties}</D:prop></D:propfind>"
+    );
+    dav(house, "PROPFIND", target, "Depth: 0\r\n", &body).text()
+}
+
+fn patch(house: &House, target: &str, fields: &str, properties: &str) -> Answer {
+    let body = format!(
+        "<D:propertyupdate xmlns:D=\"DAV:\" xmlns:oc=\"http://owncloud.org/ns\" \
+         xmlns:m=\"urn:schemas-microsoft-com:\"><D:set><D:prop>{properties}</D:prop></D:set>\
+         </D:propertyupdate>"
+    );
+    dav(house, "PROPPATCH", target, fields, &body)
+}
+
+fn modified(house: &House, name: &str) -> Duration {
+    let modified = fs::metadata(house.root().join(name)).unwrap().modified().unwrap();
+    modified.duration_since(SystemTime::UNIX_EPOCH).unwrap()
+}
+
+const THEN: &str = "1500000000";
+const THEN_DATE: &str = "Fri, 14 Jul 2017 02:40:00 GMT";
+
+#[test]
+fn w05_the_time_that_a_client_gives_is_the_title_s() {
+    let house = House::taking_uploads();
+    let field = format!("X-OC-Mtime: {THEN}\r\n");
+    for (target, len) in [("/new.ts", 0), ("/new.ts", 10), ("/dir/large.ts", 3_000_001)] {
+        let answer = put(&house, target, &field, &content(len));
+        assert!(matches!(answer.status, 201 | 204), "{}", answer.text());
+        assert_eq!(answer.field("x-oc-mtime"), Some("accepted"));
+        let head = house.client().ask("HEAD", &format!("{target}?rate=max"), "");
+        assert_eq!(head.field("last-modified"), Some(THEN_DATE));
+        assert_eq!(head.field("etag"), answer.field("etag"), "the tag is of the whole version");
+        let found = find(&house, target, "<D:getlastmodified/>");
+        assert!(found.contains(&format!("<D:getlastmodified>{THEN_DATE}<")), "{found}");
+    }
+    let answer = put(&house, "/part.ts", "X-OC-MTIME: 1500000000.25\r\n", b"x");
+    assert_eq!(answer.status, 201);
+    assert_eq!(modified(&house, "part.ts"), Duration::from_millis(1_500_000_000_250));
+    // Without the field it is the time of the upload.
+    let answer = put(&house, "/new.ts", "", b"x");
+    assert_eq!((answer.status, answer.field("x-oc-mtime")), (204, None));
+    assert!(modified(&house, "new.ts").as_secs() > 1_600_000_000);
+    for bad in ["x", "1e9", "+1", "0x10", "99999999999999999999", "1.2.3", ""] {
+        let answer = put(&house, "/bad.ts", &format!("X-OC-Mtime: {bad}\r\n"), b"x");
+        assert_eq!(answer.status, 400, "{bad}");
+    }
+    assert!(!house.root().join("bad.ts").exists());
+    is_clean(&house);
+}
+
+#[test]
+fn w05_times_are_taken_with_copies_renames_and_directories() {
+    let house = House::taking_uploads();
+    let field = format!("X-OC-Mtime: {THEN}\r\n");
+    for (method, target, more, made) in [
+        ("COPY", "/a.ts", "Destination: /copy.ts\r\n", "copy.ts"),
+        ("MOVE", "/copy.ts", "Destination: /dir/moved.ts\r\n", "dir/moved.ts"),
+        ("MKCOL", "/new/", "", "new"),
+        ("MOVE", "/new/", "Destination: /newer/\r\n", "newer"),
+    ] {
+        let answer = dav(&house, method, target, &format!("{more}{field}"), "");
+        assert_eq!(answer.status, 201, "{method}: {}", answer.text());
+        assert_eq!(answer.field("x-oc-mtime"), Some("accepted"), "{method}");
+        assert_eq!(modified(&house, made).as_secs(), 1_500_000_000, "{method}");
+        if let Some(tag) = answer.field("etag") {
+            let head = house.client().ask("HEAD", &format!("/{made}?rate=max"), "");
+            assert_eq!(head.field("etag"), Some(tag), "{method}");
+        }
+    }
+    // A rename alone changes no time.
+    let to = "Destination: /again.ts\r\n";
+    assert_eq!(dav(&house, "MOVE", "/dir/moved.ts", to, "").status, 201);
+    assert_eq!(modified(&house, "again.ts").as_secs(), 1_500_000_000);
+    let bad = "Destination: /bad.ts\r\nX-OC-Mtime: soon\r\n";
+    assert_eq!(dav(&house, "MOVE", "/again.ts", bad, "").status, 400);
+    assert!(house.root().join("again.ts").exists());
+}
+
+#[test]
+fn w05_times_are_set_by_proppatch() {
+    let house = House::taking_uploads();
+    let body = fs::read(house.root().join("a.ts")).unwrap();
+    for (target, name) in [("/a.ts", "a.ts"), ("/dir/", "dir")] {
+        for (property, seconds) in [
+            ("<D:lastmodified>1400000000</D:lastmodified>", 1_400_000_000),
+            ("<D:getlastmodified>Fri, 14 Jul 2017 02:40:00 GMT</D:getlastmodified>", 1_500_000_000),
+            (
+                "<m:Win32CreationTime>Fri, 14 Jul 2017 02:40:00 GMT</m:Win32CreationTime>\
+                 <m:Win32LastAccessTime>Fri, 14 Jul 2017 02:40:00 GMT</m:Win32LastAccessTime>\
+                 <m:Win32LastModifiedTime>Thu, 06 Nov 2014 08:49:37 GMT</m:Win32LastModifiedTime>\
+                 <m:Win32FileAttributes>00000020</m:Win32FileAttributes>",
+                1_415_263_777,
+            ),
+        ] {
+            let answer = patch(&house, target, "", property);
+            assert_eq!(answer.status, 207);
+            let text = answer.text();
+            assert!(text.contains("200 OK") && !text.contains("403"), "{text}");
+            assert_eq!(modified(&house, name).as_secs(), seconds, "{property}");
+        }
+        let found = find(&house, target, "<m:Win32LastModifiedTime/>");
+        assert!(found.contains(">Thu, 06 Nov 2014 08:49:37 GMT</x:Win32LastModified"), "{found}");
+    }
+    assert!(house.client().get("/a.ts?rate=max", "").body == body);
+    // All are set, or none.
+    for other in [
+        "<D:getetag>x</D:getetag>",
+        "<oc:checksums><oc:checksum>SHA1:00</oc:checksum></oc:checksums>",
+        "<D:getlastmodified>yesterday</D:getlastmodified>",
+        "<m:Win32FileAttributes>many</m:Win32FileAttributes>",
+    ] {
+        let both = format!("<D:lastmodified>1300000000</D:lastmodified>{other}");
+        let text = patch(&house, "/a.ts", "", &both).text();
+        assert!(text.contains("403 Forbidden") && !text.contains("200 OK"), "{text}");
+        assert!(text.contains("<D:lastmodified/></D:prop><D:status>HTTP/1.1 424"), "{text}");
+        assert_eq!(modified(&house, "a.ts").as_secs(), 1_415_263_777);
+    }
+    let set = "<D:lastmodified>1300000000</D:lastmodified>";
+    for fields in ["If-Match: \"x\"\r\n", "If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\n"]
+    {
+        assert_eq!(patch(&house, "/a.ts", fields, set).status, 412, "{fields}");
+    }
+    assert_eq!(patch(&house, "/none.ts", "", set).status, 404);
+}
+
+const SHA1_OF_ABC: &str = "SHA1:a9993e364706816aba3e25717850c26c9cd0d89d";
+const MD5_OF_ABC: &str = "MD5:900150983cd24fb0d6963f7d28e17f72";
+
+#[test]
+fn w05_checksums_are_verified_kept_and_told() {
+    let house = House::taking_uploads();
+    let told = |target: &str| {
+        let found = find(&house, target, "<oc:checksums/>");
+        let part = found.split_once("<oc:checksum>").map(|(_, rest)| rest.to_owned());
+        part.map(|rest| rest.split_once('<').unwrap().0.to_owned())
+    };
+    for sums in [SHA1_OF_ABC.to_owned(), format!("{SHA1_OF_ABC} {MD5_OF_ABC}")] {
+        let field = format!("OC-Checksum: {sums}\r\nX-OC-Mtime: {THEN}\r\n");
+        assert!(matches!(put(&house, "/abc.ts", &field, b"abc").status, 201 | 204));
+        // The other one is computed for who compares later.
+        assert_eq!(told("/abc.ts"), Some(format!("{SHA1_OF_ABC} {MD5_OF_ABC}")), "{sums}");
+    }
+    let both = told("/abc.ts");
+    // They go with the bytes, and stay when only the time changes.
+    let to = |to: &str| format!("Destination: {to}\r\n");
+    assert_eq!(dav(&house, "COPY", "/abc.ts", &to("/copy.ts"), "").status, 201);
+    assert_eq!(dav(&house, "MOVE", "/abc.ts", &to("/moved.ts"), "").status, 201);
+    assert_eq!((told("/copy.ts"), told("/moved.ts")), (both.clone(), both.clone()));
+    let set = format!(
+        "<D:lastmodified>1300000000</D:lastmodified>\
+         <oc:checksums><oc:checksum>{SHA1_OF_ABC}</oc:checksum></oc:checksums>"
+    );
+    let text = patch(&house, "/moved.ts", "", &set).text();
+    assert!(text.contains("200 OK") && !text.contains("403"), "{text}");
+    assert_eq!(told("/moved.ts"), both);
+    // In a listing, too, and only for who asks.
+    let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><checksums \
+                xmlns=\"http://owncloud.org/ns\"/></D:prop></D:propfind>";
+    let listed = dav(&house, "PROPFIND", "/", "Depth: 1\r\n", body).text();
+    assert_eq!(listed.matches(SHA1_OF_ABC).count(), 2, "{listed}");
+    let all = dav(&house, "PROPFIND", "/", "Depth: 1\r\n", "").text();
+    assert!(!all.contains("checksum"));
+    // What was changed by others has none.
+    fs::write(house.root().join("moved.ts"), b"abd").unwrap();
+    assert_eq!(told("/moved.ts"), None);
+    // What is not what was summed up is not stored.
+    for (field, status) in [
+        ("SHA1:a9993e364706816aba3e25717850c26c9cd0d89e", 400),
+        ("MD5:900150983cd24fb0d6963f7d28e17f73", 400),
+        ("SHA1:zz", 400),
+        ("SHA1", 400),
+        ("WHIRLPOOL:00", 201),
+    ] {
+        let answer = put(&house, "/wrong.ts", &format!("OC-Checksum: {field}\r\n"), b"abc");
+        assert_eq!(answer.status, status, "{field}: {}", answer.text());
+    }
+    assert_eq!(told("/wrong.ts"), None);
+    assert_eq!(
+        put(&house, "/copy.ts", "OC-Checksum: MD5:00000000000000000000000000000000\r\n", b"x")
+            .status,
+        400
+    );
+    assert_eq!(fs::read(house.root().join("copy.ts")).unwrap(), b"abc");
+    is_clean(&house);
+}
+
+#[test]
+fn w05_quotas_are_told_to_those_who_may_store() {
+    let of = |house: &House, target: &str, token: &str| -> Option<(u64, u64)> {
+        let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-available-bytes/>\
+                    <D:quota-used-bytes/></D:prop></D:propfind>";
+        let fields = match token {
+            "" => "Depth: 0\r\n".to_owned(),
+            token => format!("Depth: 0\r\nAuthorization: Bearer {token}\r\n"),
+        };
+        let answer = sent(&mut house.client(), "PROPFIND", target, &fields, body.as_bytes());
+        let text = answer.text();
+        let number = |name: &str| {
+            let rest = text.split_once(&format!("<D:{name}>"))?.1;
+            rest.split_once('<')?.0.parse().ok()
+        };
+        Some((number("quota-available-bytes")?, number("quota-used-bytes")?))
+    };
+    let house = House::with(|plan| {
+        plan.uploads = true;
+        plan.config.upload.principals[0].quota = Some(Bytes(1_000_000));
+    });
+    assert_eq!(of(&house, "/", TOKEN), Some((1_000_000, 0)));
+    assert_eq!(put(&house, "/mine.ts", "", &content(300_000)).status, 201);
+    assert_eq!(of(&house, "/", TOKEN), Some((700_000, 300_000)));
+    assert_eq!(of(&house, "/dir/", TOKEN), Some((700_000, 300_000)));
+    assert_eq!(of(&house, "/mine.ts", TOKEN), None);
+    // A client that has a token sends it only when it is asked for it (neon: davfs2, cadaver).
+    let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-used-bytes/></D:prop></D:propfind>";
+    let answer = sent(&mut house.client(), "PROPFIND", "/", "Depth: 0\r\n", body.as_bytes());
+    assert!(answer.status == 401 && answer.field("www-authenticate").is_some());
+    let closed = House::new();
+    let answer = sent(&mut closed.client(), "PROPFIND", "/", "Depth: 0\r\n", body.as_bytes());
+    assert_eq!(answer.status, 207, "where nobody may store there is no quota");
+    assert_eq!(dav(&house, "DELETE", "/mine.ts", "", "").status, 204);
+    house.wait_until("it counts no more", |house| of(house, "/", TOKEN) == Some((1_000_000, 0)));
+    // Without a quota the disk is the limit.
+    let other = crate::house::OTHER_TOKEN;
+    let (available, used) = of(&house, "/", other).unwrap();
+    let disk = rustix::fs::statvfs(house.root()).unwrap();
+    let whole = disk.f_blocks * disk.f_frsize;
+    assert!(available > 0 && available <= disk.f_bavail * disk.f_frsize, "{available}");
+    assert!(used > 0 && used + available <= whole, "{used} {available} {whole}");
+    // They are no part of all properties.
+    let all = dav(&house, "PROPFIND", "/", "Depth: 0\r\n", "").text();
+    assert!(!all.contains("quota"), "{all}");
+}

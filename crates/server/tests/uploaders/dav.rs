@@ -1,0 +1,253 @@
+//! Clients of WebDAV that compare trees, mount them, or ask how much room there is: rclone, davfs2, cadaver.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::{Stage, begin, ended_well, rclone, text};
+
+/// Names that clients and servers have got wrong before.
+const ODD: [&str; 24] = [
+    "a b",
+    "100%20",
+    "%41",
+    "größe",
+    "a&b",
+    "c+d",
+    "e#f",
+    "g?h",
+    "q\"r",
+    "i'j",
+    "k;l",
+    "m=n",
+    "sq[1]",
+    "star*",
+    "lt<gt>",
+    "~lead",
+    "dot.",
+    "käse\u{301}",
+    "日本",
+    "%",
+    "%2F",
+    "a:b",
+    "-dash",
+    "{curly}",
+];
+
+/// The files of a tree with their content.
+fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => left.push(path),
+                false => {
+                    let name = path.strip_prefix(root).expect("below").to_string_lossy();
+                    all.insert(name.into_owned(), fs::read(&path).expect("a file"));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Writes other bytes of the same length into every tenth file, a minute later than before.
+fn change_every_tenth(root: &Path, salt: u8) -> usize {
+    let mut changed = 0;
+    for (name, mut bytes) in tree(root).into_iter().step_by(10) {
+        bytes.iter_mut().for_each(|byte| *byte ^= salt);
+        let path = root.join(&name);
+        let before = fs::metadata(&path).and_then(|data| data.modified()).expect("a time");
+        fs::write(&path, bytes).expect("a file");
+        let file = fs::File::options().append(true).open(&path).expect("a file");
+        file.set_modified(before + Duration::from_secs(60)).expect("its time is set");
+        changed += 1;
+    }
+    changed
+}
+
+/// The files that rclone says it has copied.
+fn copied(said: &str) -> usize {
+    said.lines().filter(|line| line.contains(": Copied (")).count()
+}
+
+/// So many names; `TACTUS_SYNC_NAMES` says another number.
+fn names() -> usize {
+    let wanted = std::env::var("TACTUS_SYNC_NAMES").ok().and_then(|names| names.parse().ok());
+    wanted.unwrap_or(240)
+}
+
+fn sync_both_ways(vendor: &str) {
+    let stage = Stage::new();
+    let here = stage.dir.path().join("here");
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000);
+    for number in 0..names() {
+        let directory = here.join(["", "d", "größe & <b>", "100%25/x y"][number % 4]);
+        fs::create_dir_all(&directory).expect("a directory");
+        let path = directory.join(format!("{}-{number}.ts", ODD[number % ODD.len()]));
+        fs::write(&path, [number as u8].repeat(1 + number * 7 % 3000)).expect("a file");
+        let file = fs::File::options().append(true).open(&path).expect("a file");
+        file.set_modified(then + Duration::from_secs(number as u64)).expect("its time is set");
+    }
+    let sync = |from: &str, to: &str| {
+        let vendor = ["--webdav-vendor", vendor, "--transfers", "8"];
+        let args = [&["sync", "-v", from, to][..], &vendor].concat();
+        let began = std::time::Instant::now();
+        let ended = rclone(&stage, &args).env("RCLONE_STATS_LOG_LEVEL", "DEBUG").output();
+        let ended = ended.expect("it ends");
+        let complaints = String::from_utf8_lossy(&ended.stderr).into_owned();
+        let said = ended_well(ended) + &complaints;
+        println!("{from} -> {to}: {} copied in {:?}", copied(&said), began.elapsed());
+        copied(&said)
+    };
+    let (remote, local) = (":webdav:there", text(&here));
+    let there = stage.dir.path().join("titles/there");
+    // Up: all, then nothing, then the changed ones, though their sizes are the same.
+    assert_eq!(sync(local, remote), names());
+    assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the first sync");
+    assert_eq!(sync(local, remote), 0, "{vendor}");
+    let changed = change_every_tenth(&here, 0x55);
+    assert_eq!(sync(local, remote), changed, "{vendor}");
+    assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the changes");
+    // Down, into another tree; then what the first has changed meanwhile.
+    let copy = stage.dir.path().join("copy");
+    let second = text(&copy);
+    assert_eq!(sync(remote, second), names());
+    assert_eq!(sync(remote, second), 0, "{vendor}");
+    let changed = change_every_tenth(&here, 0xaa);
+    assert_eq!(sync(local, remote), changed, "{vendor}");
+    assert_eq!(sync(remote, second), changed, "{vendor}");
+    assert!(tree(&here) == tree(&copy), "{vendor}: the trees differ after both ways");
+    // By checksums, without a byte of content.
+    let ended = rclone(&stage, &["check", local, remote, "--webdav-vendor", vendor]).output();
+    let ended = ended.expect("it ends");
+    let checked = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success() && !checked.contains("could not be checked"), "{checked}");
+    assert!(checked.contains(&format!("{} matching files", names())), "{checked}");
+}
+
+#[test]
+fn w05_rclone_syncs_odd_names_both_ways_and_sends_only_changes_as_owncloud() {
+    sync_both_ways("owncloud");
+}
+
+#[test]
+fn w05_rclone_syncs_odd_names_both_ways_and_sends_only_changes_as_nextcloud() {
+    sync_both_ways("nextcloud");
+}
+
+#[test]
+fn w05_rclone_about_says_what_the_disk_has() {
+    let stage = Stage::new();
+    for vendor in ["other", "owncloud", "nextcloud"] {
+        let about = ["about", "--json", ":webdav:", "--webdav-vendor", vendor];
+        let said = ended_well(rclone(&stage, &about).output().expect("it ends"));
+        let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let disk = rustix::fs::statvfs(stage.dir.path()).expect("a file system");
+        let (free, used) = (said["free"].as_u64().unwrap_or(0), said["used"].as_u64().unwrap_or(0));
+        assert!(free > 0 && free <= disk.f_bavail * disk.f_frsize + (1 << 30), "{said}");
+        assert!(used > 0 && used + free <= disk.f_blocks * disk.f_frsize, "{said}");
+    }
+}
+
+#[test]
+fn w08_rclone_lists_and_copies_all_of_a_large_directory_by_http_and_webdav() {
+    let stage = Stage::new();
+    let many = stage.dir.path().join("titles/many");
+    fs::create_dir(&many).expect("a directory");
+    for number in 0..20_300 {
+        fs::File::create(many.join(format!("{number} %20.ts"))).expect("a file");
+    }
+    let http = ["--http-url", &stage.url("/"), "--http-no-head"];
+    for (remote, more) in [(":http:many", &http[..]), (":webdav:many", &[])] {
+        let args = [&["lsf", "--files-only", remote][..], more].concat();
+        let listed = ended_well(rclone(&stage, &args).output().expect("it ends"));
+        assert_eq!(listed.lines().count(), 20_300, "{remote}");
+    }
+    // Of a part of them the content as well.
+    let some = stage.dir.path().join("titles/some");
+    fs::create_dir(&some).expect("a directory");
+    for number in 0..150 {
+        fs::write(some.join(format!("{number} %20 ü.ts")), number.to_string()).expect("a file");
+    }
+    let to = stage.dir.path().join("some");
+    let args = ["copy", ":http:some", text(&to), "--http-url", &stage.url("/")];
+    ended_well(rclone(&stage, &args).output().expect("it ends"));
+    assert!(tree(&some) == tree(&to));
+}
+
+#[test]
+fn w12_cadaver_stores_three_megabytes_though_it_sends_them_before_the_token() {
+    let stage = Stage::new();
+    let (file, bytes) = stage.file("large.ts", 3_000_000);
+    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", stage.token);
+    let netrc = stage.dir.path().join(".netrc");
+    fs::write(&netrc, login).expect("a file");
+    for name in ["1.ts", "2.ts", "3.ts"] {
+        // Each its own run: the first PUT of each comes without the token.
+        let said = cadaver(&stage, &format!("put {} {name}\nquit\n", text(&file)));
+        assert!(said.contains("succeeded"), "{said}");
+        stage.has(name, &bytes);
+    }
+}
+
+fn cadaver(stage: &Stage, commands: &str) -> String {
+    let script = stage.dir.path().join("commands");
+    fs::write(&script, commands).expect("a file");
+    let mut command = begin("cadaver", [stage.url("/")]);
+    command.env("HOME", stage.dir.path()).stdin(fs::File::open(&script).expect("a file"));
+    let ended = command.output().expect("it ends");
+    String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned()
+}
+
+#[test]
+fn w05_davfs2_mounts_stores_and_says_how_much_room_there_is() {
+    let stage = Stage::new();
+    let (file, bytes) = stage.file("film.ts", 3_000_000);
+    let place = |name: &str| stage.dir.path().join(name);
+    fs::create_dir(place("mnt")).expect("a directory");
+    fs::create_dir(stage.dir.path().join("titles/odd")).expect("a directory");
+    fs::write(place("titles/odd/100%20.ts"), b"odd").expect("a file");
+    let secrets = format!("{} anybody {}\n", stage.url("/"), stage.token);
+    fs::write(place("secrets"), secrets).expect("a file");
+    let conf = format!("secrets {}\nuse_locks 0\ndelay_upload 0\n", place("secrets").display());
+    fs::write(place("davfs2.conf"), conf).expect("a file");
+    for name in ["secrets", "davfs2.conf"] {
+        use std::os::unix::fs::PermissionsExt;
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(place(name), private).expect("its mode is set");
+    }
+    // In a mount namespace of its own, with a cache of its own; all goes with its last process.
+    let script = format!(
+        "set -e\n\
+         mount -t tmpfs -o mode=1775,gid=davfs2 none /var/cache/davfs2\n\
+         mount -t davfs -o conf={conf} {url} {mnt}\n\
+         df -B1 --output=avail,used {mnt} | tail -1\n\
+         cp {file} '{mnt}/100%25 ü.ts'\n\
+         mkdir {mnt}/sub\n\
+         cp {file} '{mnt}/sub/back\\slash.ts'\n\
+         cmp '{mnt}/odd/100%20.ts' {odd}\n\
+         mv '{mnt}/100%25 ü.ts' {mnt}/sub/moved.ts\n\
+         umount {mnt}\n",
+        conf = place("davfs2.conf").display(),
+        url = stage.url("/"),
+        mnt = place("mnt").display(),
+        file = file.display(),
+        odd = place("titles/odd/100%20.ts").display(),
+    );
+    let args = ["-m", "--propagation", "private", "sh", "-c", &script];
+    let ended = begin("unshare", args).output().expect("it ends");
+    assert!(ended.status.success(), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let mut room = said.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let disk = rustix::fs::statvfs(stage.dir.path()).expect("a file system");
+    let near = |told: u64, is: u64| told.abs_diff(is) < (4 << 30) + is / 50;
+    let (free, used) = (room.next().expect("a number"), room.next().expect("a number"));
+    assert!(near(free, disk.f_bavail * disk.f_frsize), "{said}");
+    assert!(near(used, (disk.f_blocks - disk.f_bfree) * disk.f_frsize), "{said}");
+    stage.has("sub/back\\slash.ts", &bytes);
+    stage.has("sub/moved.ts", &bytes);
+}
