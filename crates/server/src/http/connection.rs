@@ -180,7 +180,7 @@ impl Connection {
                 let head_only = request.method == Method::Head;
                 let manner = Manner { version: request.version, afterwards, head_only };
                 drop(request);
-                socket = self.send(socket, response, manner, &mut exchange).await?;
+                socket = Box::pin(self.send(socket, response, manner, &mut exchange)).await?;
                 if afterwards == Afterwards::Close {
                     return Some(socket);
                 }
@@ -198,11 +198,13 @@ impl Connection {
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
-            let answer = route::answer(&self.site, self.client, &request).await;
+            let answer = Box::pin(route::answer(&self.site, self.client, &request)).await;
             drop(request);
             let exchange = &mut exchange;
             socket = match answer {
-                Answer::Short(response) => self.send(socket, response, manner, exchange).await?,
+                Answer::Short(response) => {
+                    Box::pin(self.send(socket, response, manner, exchange)).await?
+                }
                 Answer::Delivery(delivery) => {
                     Box::pin(self.deliver(socket, *delivery, manner, exchange)).await?
                 }
@@ -221,7 +223,7 @@ impl Connection {
     ) -> (Result<TcpStream, Option<TcpStream>>, Option<Seat>) {
         if !self.site.limits.proxies.trusts(self.peer.ip) {
             let exchange = Exchange::of_fault(self.peer.ip);
-            return (Err(self.refuse(socket, Fault::NoProxy, exchange).await), None);
+            return (Err(Box::pin(self.refuse(socket, Fault::NoProxy, exchange)).await), None);
         }
         let mut stop = self.site.stopping();
         let said = tokio::select! {
@@ -237,7 +239,7 @@ impl Connection {
                     tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; it is closed");
                 }
                 let exchange = Exchange::of_fault(self.peer.ip);
-                return (Err(self.refuse(socket, fault, exchange).await), None);
+                return (Err(Box::pin(self.refuse(socket, fault, exchange)).await), None);
             }
         };
         self.peer = source.into();
@@ -248,7 +250,7 @@ impl Connection {
                 let (version, afterwards) = (Version::Http11, Afterwards::Close);
                 let manner = Manner { version, afterwards, head_only: false };
                 let mut exchange = Exchange::of_fault(self.peer.ip);
-                (Err(self.send(socket, *response, manner, &mut exchange).await), None)
+                (Err(Box::pin(self.send(socket, *response, manner, &mut exchange)).await), None)
             }
         }
     }
