@@ -7,17 +7,17 @@
 
 mod early;
 mod proxy;
+mod tls;
 
 use std::io::{self, Read};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{Connector, DefaultConnector};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, Proxy, SendBody, Timeout, http};
 
 use early::Early;
+use tls::Tls;
 
 /// Where to connect, and what to ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -293,7 +293,10 @@ fn exchange(
     let proxy = proxy::of(url).and_then(|proxy| Proxy::new(&proxy).ok());
     let agent = Agent::with_parts(
         config(proxy),
-        DefaultConnector::new().chain(early.clone()),
+        ().chain(ConnectProxyConnector::default())
+            .chain(TcpConnector::default())
+            .chain(Tls)
+            .chain(early.clone()),
         DefaultResolver::default(),
     );
     let answer = match body {
@@ -319,16 +322,6 @@ fn exchange(
 }
 
 fn config(proxy: Option<Proxy>) -> ureq::config::Config {
-    // Reading the system's certificates takes a while: once is enough.
-    static TLS: LazyLock<TlsConfig> = LazyLock::new(|| {
-        TlsConfig::builder()
-            .provider(TlsProvider::Rustls)
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(Arc::new(
-                rustls::crypto::aws_lc_rs::default_provider(),
-            ))
-            .build()
-    });
     Agent::config_builder()
         .http_status_as_error(false)
         .allow_non_standard_methods(true)
@@ -343,7 +336,6 @@ fn config(proxy: Option<Proxy>) -> ureq::config::Config {
         .timeout_await_100(Some(AGREE_MAX))
         .timeout_per_read(Some(SILENCE_MAX))
         .timeout_per_write(Some(SILENCE_MAX))
-        .tls_config(TLS.clone())
         .proxy(proxy)
         .build()
 }
@@ -402,7 +394,6 @@ fn fault(url: &Url, error: ureq::Error) -> ClientError {
             connect(io::Error::other(error.to_string()))
         }
         Error::Tls(error) => tls(error.into()),
-        Error::Rustls(error) => tls(error.to_string()),
         Error::BadUri(_) => ClientError::Url(url.text()),
         error => ClientError::Answer(error.to_string()),
     }

@@ -13,7 +13,8 @@ struct Front {
 }
 
 impl Front {
-    fn new(server: &Server) -> Self {
+    /// With a certificate that signs itself, for `names`, of an authority or not.
+    fn new(server: &Server, names: &str, constraints: &str) -> Self {
         let dir = server.dir.path();
         let (key, certificate) = (dir.join("key.pem"), dir.join("cert.pem"));
         let made = Said::of(program("openssl").args([
@@ -29,9 +30,9 @@ impl Front {
             "-subj",
             "/CN=localhost",
             "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            &format!("subjectAltName={names}"),
             "-addext",
-            "basicConstraints=critical,CA:FALSE",
+            &format!("basicConstraints=critical,{constraints}"),
             "-keyout",
             text(&key),
             "-out",
@@ -86,6 +87,9 @@ impl Front {
     }
 }
 
+/// Names of this machine.
+const HERE: &str = "DNS:localhost,IP:127.0.0.1";
+
 impl Drop for Front {
     fn drop(&mut self) {
         drop(self.nginx.kill());
@@ -96,7 +100,7 @@ impl Drop for Front {
 #[test]
 fn n13_every_command_speaks_https_through_a_proxy() {
     let server = Server::with_uploads();
-    let front = Front::new(&server);
+    let front = Front::new(&server, HERE, "CA:FALSE");
     let bytes: Vec<u8> =
         (0..1_500_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = server.file("a b.bin", &bytes);
@@ -126,10 +130,19 @@ fn n13_every_command_speaks_https_through_a_proxy() {
 #[test]
 fn n13_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do() {
     let server = Server::with_uploads();
-    let front = Front::new(&server);
+    let front = Front::new(&server, HERE, "CA:TRUE");
     let said = server.tactus(&["ls", &front.url("/")]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("SSL_CERT_FILE"), "{said:?}");
+    // As openssl makes them by itself; trusted by its user, it is taken.
+    let said = front.tactus(&server, &["ls", &front.url("/")]);
+    assert_eq!(said.code, 0, "{said:?}");
+    drop(front);
+    for constraints in ["CA:TRUE", "CA:FALSE"] {
+        let front = Front::new(&server, "DNS:elsewhere.example", constraints);
+        let said = front.tactus(&server, &["ls", &front.url("/")]);
+        assert!(said.code == 1 && said.err.contains("not valid for name"), "{said:?}");
+    }
     // What speaks no TLS is told apart from what is not there.
     let said = server.tactus(&["ls", &server.url("/").replace("http:", "https:")]);
     assert!(said.code == 1 && said.err.contains("TLS"), "{said:?}");
