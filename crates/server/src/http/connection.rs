@@ -322,7 +322,7 @@ impl Connection {
             && let Some(source) = response.source()
         {
             // Boxed, to keep an idle connection's future small.
-            return Box::pin(self.send_parts(socket, response, source, manner)).await;
+            return Box::pin(self.send_parts(socket, response, source, manner, exchange)).await;
         }
         let len = response.content().len();
         let room = self.site.long_answers.try_acquire_many(len as u32);
@@ -351,12 +351,14 @@ impl Connection {
         mut response: Response,
         mut source: Box<dyn Source>,
         manner: Manner,
+        exchange: &mut Exchange,
     ) -> Option<TcpStream> {
         let Ok(room) = self.site.long_answers.try_acquire_many(PARTS_MEMORY) else {
-            return Box::pin(self.send(socket, busy(), manner)).await;
+            return Box::pin(self.send(socket, busy(), manner, exchange)).await;
         };
         self.address(&mut response);
         self.site.counters.answered(response.status());
+        exchange.answered(response.status());
         let head = response.head(manner.version, manner.afterwards, SystemTime::now());
         let chunked = manner.version == Version::Http11;
         let begun = Instant::now();
@@ -384,6 +386,9 @@ impl Connection {
                 }
             }
             sent += bytes.len();
+            if framed {
+                exchange.sent(bytes.len());
+            }
             framed = true;
             next = source.next().await;
         }
