@@ -137,6 +137,16 @@ const FOR_TESTS: &[Need] = &[
         why: "network namespaces with a limited wire between them",
     },
     Need {
+        probe: &["mount", "--version"],
+        packages: &["mount"],
+        why: "disks that are mounted late, in a name space of the test's own",
+    },
+    Need {
+        probe: &["setpriv", "--version"],
+        packages: &["util-linux"],
+        why: "servers without rights, and in name spaces of their own (unshare, nsenter)",
+    },
+    Need {
         probe: &["sysctl", "--version"],
         packages: &["procps"],
         why: "network settings inside them",

@@ -19,7 +19,7 @@ use crate::access;
 use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 use crate::http;
-use crate::store::Remembered;
+use crate::store::{Lost, Remembered};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
@@ -89,6 +89,9 @@ impl Serve {
             return Ok(());
         }
         config.state = state::directory();
+        if self.uploads && file.is_none() {
+            take_anew(&config);
+        }
         let own = match self.uploads {
             true => allow_uploads(&mut config)?,
             false => None,
@@ -168,6 +171,19 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
     let token = Token::File(own.file.clone());
     config.upload.principals.push(Principal { name, token, quota: None, rights: Rights::all() });
     Ok(Some(own))
+}
+
+/// A directory of the command line that was emptied or made anew where it was is a new volume: its disk is
+/// not missing.
+fn take_anew(config: &Config) {
+    let path = &first(config).path;
+    let Some(known) = config.state.as_deref().map(Remembered::within) else { return };
+    if matches!(known.check(path), Err(Lost::Gone { .. })) && known.is_same_mount(path) {
+        match known.forget(path) {
+            Ok(_) => eprintln!("tactus: {} was made anew: it is a new volume", path.display()),
+            Err(error) => eprintln!("tactus: what is known of {}: {error}", path.display()),
+        }
+    }
 }
 
 fn first(config: &Config) -> &Volume {

