@@ -13,9 +13,6 @@ pub const RANGES_MAX: usize = 8;
 /// Most ranges that may overlap one before them (RFC 9110 section 14.2 names more than two as abuse).
 pub const OVERLAPS_MAX: usize = 2;
 
-/// The largest offset that a file can have (`off_t`). No position beyond it means anything.
-const OFFSET_MAX: u64 = i64::MAX as u64;
-
 /// What a `Range` field asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
@@ -33,7 +30,6 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
     let (Some(set), true) = (range_set(field), len > 0) else { return Asked::Whole };
     let mut parts: Vec<Range<u64>> = Vec::new();
     let mut count = 0;
-    let mut beyond = false;
     for spec in set.split(|&byte| byte == b',') {
         let spec = spec.trim_ascii();
         // RFC 9110 section 5.6.1: a recipient reads over empty list elements.
@@ -43,7 +39,6 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
         count += 1;
         match resolve(spec, len) {
             Spec::Invalid => return Asked::Whole,
-            Spec::Beyond => beyond = true,
             Spec::Outside => {}
             // The count is bounded here, so that a long field costs no memory.
             Spec::Part(part) if parts.len() < ranges_max => parts.push(part),
@@ -53,7 +48,7 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
     if count == 0 {
         return Asked::Whole;
     }
-    match count <= ranges_max && !beyond && !parts.is_empty() && bounded(&parts, len) {
+    match count <= ranges_max && !parts.is_empty() && bounded(&parts, len) {
         true => Asked::Parts(parts),
         false => Asked::Unsatisfiable,
     }
@@ -63,8 +58,6 @@ pub fn asked(field: &[u8], len: u64, ranges_max: usize) -> Asked {
 enum Spec {
     /// Not of the grammar: the whole field is ignored.
     Invalid,
-    /// A number that no file offset can be: refused, neither wrapped nor clamped.
-    Beyond,
     /// Well formed, but past the end.
     Outside,
     Part(Range<u64>),
@@ -78,35 +71,48 @@ fn resolve(spec: &[u8], len: u64) -> Spec {
     }
     let (Some(first), Some(last)) = (number(first), number(last)) else { return Spec::Invalid };
     match (first, last) {
-        (Number::Huge, _) | (_, Number::Huge) => Spec::Beyond,
-        (Number::None, Number::Is(0)) => Spec::Outside,
-        (Number::None, Number::Is(suffix)) => Spec::Part(len.saturating_sub(suffix)..len),
-        (Number::Is(first), Number::Is(last)) if last < first => Spec::Invalid,
-        (Number::Is(first), _) if first >= len => Spec::Outside,
-        (Number::Is(first), Number::Is(last)) => Spec::Part(first..last.min(len - 1) + 1),
-        (Number::Is(first), Number::None) => Spec::Part(first..len),
-        (Number::None, Number::None) => Spec::Invalid,
+        (None, Some(last)) if last.at_most(0) => Spec::Outside,
+        (None, Some(suffix)) => Spec::Part(len.saturating_sub(suffix.value)..len),
+        // Section 14.1.1: a set with such a range is invalid.
+        (Some(first), Some(last)) if last < first => Spec::Invalid,
+        // Sections 14.1.2 and 15.5.17: nothing lies behind the end, and a range ends there.
+        (Some(first), _) if first.value >= len => Spec::Outside,
+        (Some(first), Some(last)) => Spec::Part(first.value..last.value.min(len - 1) + 1),
+        (Some(first), None) => Spec::Part(first.value..len),
+        (None, None) => Spec::Invalid,
     }
 }
 
-enum Number {
-    None,
-    Is(u64),
-    Huge,
+/// A number of any length. Ordered as numbers are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Number<'a> {
+    /// Without zeros in front: of two numbers the longer one is larger.
+    len: usize,
+    digits: &'a [u8],
+    /// The largest that there is, for all that are larger: no title is as long.
+    value: u64,
+}
+
+impl Number<'_> {
+    fn at_most(self, most: u64) -> bool {
+        self.value <= most
+    }
 }
 
 /// Digits only, or nothing; no sign, no space. `None` when it is something else.
-fn number(digits: &[u8]) -> Option<Number> {
+fn number(digits: &[u8]) -> Option<Option<Number<'_>>> {
     if digits.is_empty() {
-        return Some(Number::None);
+        return Some(None);
     }
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = digits.iter().try_fold(0u64, |sum, digit| {
-        sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')).filter(|&sum| sum <= OFFSET_MAX)
-    });
-    Some(value.map_or(Number::Huge, Number::Is))
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    let digits = &digits[zeros..];
+    let value = digits
+        .iter()
+        .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+    Some(Some(Number { len: digits.len(), digits, value: value.unwrap_or(u64::MAX) }))
 }
 
 fn bounded(parts: &[Range<u64>], len: u64) -> bool {
@@ -197,15 +203,20 @@ mod tests {
     #[test]
     fn r03_numbers_are_checked_and_bad_syntax_is_ignored() {
         for field in [
-            "bytes=-9223372036854775809",
+            "bytes=18446744073709551615-",
             "bytes=18446744073709551616-",
-            "bytes=0-18446744073709551616",
+            "bytes=18446744073709551616-18446744073709551616",
             "bytes=99999999999999999999999999999999999999-",
-            "bytes=0-1,-18446744073709551615",
+            "bytes=-0",
+            "bytes=-00000000000000000000000000",
         ] {
             assert_eq!(asked(field.as_bytes(), 100), Asked::Unsatisfiable, "{field}");
         }
         for field in [
+            "bytes=18446744073709551617-18446744073709551616",
+            "bytes=99999999999999999999999-18446744073709551616",
+            "bytes=0-1,18446744073709551616-18446744073709551615",
+            "bytes=00000000000000000000000000005-3",
             "bytes=5-3",
             "bytes=",
             "bytes=-",
@@ -224,6 +235,32 @@ mod tests {
         ] {
             assert_eq!(asked(field.as_bytes(), 100), Asked::Whole, "{field}");
         }
+    }
+
+    #[test]
+    fn s12_a_number_larger_than_any_file_means_the_end() {
+        let huge = [
+            "100",
+            "9223372036854775807",
+            "9223372036854775808",
+            "18446744073709551615",
+            "18446744073709551616",
+            "99999999999999999999999999999999999999",
+        ];
+        for huge in huge {
+            assert_eq!(parts(&format!("bytes=0-{huge}"), 100), vec![0..100], "{huge}");
+            assert_eq!(parts(&format!("bytes=99-{huge}"), 100), vec![99..100], "{huge}");
+            assert_eq!(parts(&format!("bytes=-{huge}"), 100), vec![0..100], "{huge}");
+            assert_eq!(parts(&format!("bytes=0-4,50-{huge}"), 100), vec![0..5, 50..100], "{huge}");
+            // RFC 9110 section 14.1.2: of a set, what lies behind the end is left out.
+            let behind = format!("bytes=0-4,{huge}-,{huge}-{huge}");
+            assert_eq!(parts(&behind, 100), vec![0..5], "{huge}");
+            assert_eq!(parts(&format!("bytes=0000{}0-0{huge}", "0".repeat(40)), 100), vec![0..100]);
+        }
+        assert_eq!(
+            asked(b"bytes=0-18446744073709551615", u64::MAX),
+            Asked::Parts(vec![0..u64::MAX])
+        );
     }
 
     #[test]

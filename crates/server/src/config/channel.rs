@@ -2,8 +2,8 @@
 //!
 //! Promise: an address that can be understood in two ways is refused, as for inputs.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::{fmt, io};
 
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Nanos, WallTime};
@@ -233,12 +233,12 @@ impl Output {
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(format!("nobody is at {to}; write it like {EXAMPLE}"));
         }
-        if let IpAddr::V4(ip) = to.ip()
-            && ip.is_broadcast()
-        {
-            return Err(
-                "everybody is too many; write a group, like \"udp://239.1.1.1:5000\"".into()
-            );
+        if is_broadcast(to.ip()) {
+            return Err(format!(
+                "{} is a broadcast address, which every host of a network receives; write a group, \
+                 like \"udp://239.1.1.1:5000\"",
+                to.ip()
+            ));
         }
         Ok(Self { kind, to })
     }
@@ -255,6 +255,23 @@ impl Output {
         }
     }
 }
+
+/// Whether every host of a network would receive what is sent there: the limited broadcast address, or
+/// that of a network which this host is in now (RFC 919).
+pub fn is_broadcast(to: IpAddr) -> bool {
+    let IpAddr::V4(ip) = to else { return false };
+    // The kernel knows the networks: to their broadcast addresses no socket is connected unasked. Nothing
+    // is sent.
+    let refused = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect((ip, DISCARD))
+    };
+    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    ip.is_broadcast() || refused().is_err_and(denied)
+}
+
+/// Any port does.
+const DISCARD: u16 = 9;
 
 const EXAMPLE: &str = "\"udp://239.1.1.1:5000\" or \"rtp://[ff3e::8000:1]:5004\"";
 
@@ -304,6 +321,19 @@ mod tests {
     }
 
     #[test]
+    fn s12_no_channel_goes_to_every_host_of_a_network() {
+        // The loopback network is one that every host is in.
+        for to in ["udp://255.255.255.255:5000", "rtp://127.255.255.255:5000/"] {
+            assert!(Output::parse(to).unwrap_err().contains("a broadcast address"), "{to}");
+        }
+        for to in
+            ["udp://127.0.0.1:5000", "udp://127.255.255.254:5000", "udp://239.255.255.255:5000"]
+        {
+            assert!(Output::parse(to).is_ok(), "{to}");
+        }
+    }
+
+    #[test]
     fn outputs_are_addresses_in_numbers() {
         for text in ["udp://239.1.1.1:5000", "rtp://10.0.0.7:5004", "rtp://[ff3e::8000:1]:5004"] {
             assert_eq!(Output::parse(text).unwrap().to_string(), text);
@@ -316,7 +346,7 @@ mod tests {
             ("udp://239.1.1.1:5000?ttl=3", "not an address in numbers"),
             ("udp://239.1.1.1:0", "nobody"),
             ("rtp://0.0.0.0:5004", "nobody"),
-            ("udp://255.255.255.255:5004", "too many"),
+            ("udp://255.255.255.255:5004", "a broadcast address"),
         ] {
             let error = Output::parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -23,6 +23,7 @@ use super::groups::{Group, NoGroup};
 use super::ports::{Hearers, Pair};
 use super::{House, Reason};
 use crate::broker::Outlet;
+use crate::config::channel::is_broadcast;
 use crate::config::rtsp::Principal;
 use crate::made::Connection;
 
@@ -256,13 +257,11 @@ pub(super) fn report_frame(channel: u8, bytes: &[u8]) -> Box<[u8]> {
 
 /// Rows S08 and S10: others than who asks are sent to only where the configuration says so, and some never.
 fn may_be_sent_to(other: IpAddr, own: IpAddr, principal: Option<&Principal>) -> bool {
-    let is_broadcast = matches!(other, IpAddr::V4(ip) if ip.is_broadcast());
-    let never = other == own
-        || other.is_unspecified()
-        || other.is_multicast()
-        || other.is_loopback()
-        || is_broadcast;
-    !never && principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)))
+    let never =
+        other == own || other.is_unspecified() || other.is_multicast() || other.is_loopback();
+    let is_named =
+        || principal.is_some_and(|one| one.destinations.iter().any(|net| net.contains(other)));
+    !never && is_named() && !is_broadcast(other)
 }
 
 #[cfg(test)]

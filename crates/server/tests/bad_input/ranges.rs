@@ -39,13 +39,30 @@ fn r02_the_same_range_again_and_again() {
     house.serves_others();
 }
 
+/// RFC 9110 section 14.1.2: a last position behind the end means the end, and so does a long suffix.
+#[test]
+fn s12_numbers_larger_than_any_file_mean_the_end() {
+    let house = House::new();
+    let mut client = house.client();
+    for huge in ["18446744073709551615", "18446744073709551616", "99999999999999999999999999"] {
+        for (field, from) in
+            [(format!("0-{huge}"), 0), (format!("5-{huge}"), 5), (format!("-{huge}"), 0)]
+        {
+            let answer = client.get("/a.ts?rate=max", &format!("Range: bytes={field}\r\n"));
+            assert_eq!((answer.status, answer.body.len()), (206, A_LEN - from), "{field}");
+            let range = format!("bytes {from}-{}/{A_LEN}", A_LEN - 1);
+            assert_eq!(answer.field("content-range"), Some(&*range), "{field}");
+        }
+    }
+}
+
 #[test]
 fn r03_numbers_beyond_all_files_and_ranges_that_are_none() {
     let house = House::new();
     for field in [
-        "bytes=-9223372036854775809",
+        "bytes=18446744073709551615-",
         "bytes=18446744073709551616-",
-        "bytes=0-18446744073709551616",
+        "bytes=18446744073709551616-18446744073709551617",
         "bytes=1234567-",
     ] {
         refused(&house, field);
