@@ -43,7 +43,7 @@ pub(crate) use indexes::LONG;
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
-pub(crate) use volume::is_reserved;
+pub(crate) use volume::{is_api_path, is_reserved};
 
 use growing::GrowingTitles;
 use indexes::Indexes;

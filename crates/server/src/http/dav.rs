@@ -263,7 +263,7 @@ pub(super) async fn make(
         return Err(there());
     }
     let modified = oc::modified(&request.fields)?;
-    let spot = uploads.place(&store.catalogue, path)?;
+    let spot = uploads.new_place(&store.catalogue, path)?;
     match spot.store.make_directory(&spot.path).await {
         Ok(()) => {
             if let Some(modified) = modified {

@@ -322,7 +322,7 @@ pub(super) async fn relocate(
         (true, false) if over == Over::Everything => Over::Titles,
         (true, _) => over,
     };
-    let (from, new) = (uploads.place(catalogue, path)?, uploads.place(catalogue, &to)?);
+    let (from, new) = (uploads.place(catalogue, path)?, uploads.new_place(catalogue, &to)?);
     if !std::ptr::eq(from.store, new.store) {
         let text = "the destination is on another volume: put it there";
         return Err(Response::text(502, text).into());

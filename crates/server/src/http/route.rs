@@ -191,8 +191,44 @@ pub(super) fn redirect(base: &str, path: &RequestPath, query: Option<&str>) -> R
     location.push('/');
     if let Some(query) = query {
         location.push('?');
-        location.push_str(query);
+        encode_query(query, &mut location);
     }
     let text = format!("this is a directory: {base}{location}");
     Response::text(301, text).with("Location", location)
+}
+
+/// Writes a query as it came, but for what has no place in one (RFC 3986 section 3.4), which is escaped.
+/// A quotation mark could end an attribute of a page that shows the link, so it is escaped, too.
+fn encode_query(query: &str, out: &mut String) {
+    for byte in query.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(byte.into()),
+            _ if b"-._~!$&()*+,;=:@/?%".contains(&byte) => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s09_a_redirect_escapes_what_has_no_place_in_a_query() {
+        let path = RequestPath::parse(b"/a%20b").unwrap();
+        let to = |query: &str| {
+            let answer = redirect(&path, Some(query));
+            let head = answer.head(
+                crate::http::framing::Version::Http11,
+                crate::http::response::Afterwards::Close,
+                std::time::SystemTime::UNIX_EPOCH,
+            );
+            let head = String::from_utf8(head).unwrap();
+            let line = head.lines().find_map(|line| line.strip_prefix("Location: /a%20b/?"));
+            line.unwrap().to_owned()
+        };
+        assert_eq!(to("x=<script>\"'"), "x=%3Cscript%3E%22%27");
+        assert_eq!(to("rate=8.8M&a=%20;b=(c)*!$,:@/?"), "rate=8.8M&a=%20;b=(c)*!$,:@/?");
+        assert_eq!(to("ü{}|\\^`[]#"), "%C3%BC%7B%7D%7C%5C%5E%60%5B%5D%23");
+    }
 }

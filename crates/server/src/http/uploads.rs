@@ -21,7 +21,7 @@ use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
 use crate::broker::{Broker, Planned};
-use crate::catalogue::{Catalogue, OpenFault};
+use crate::catalogue::{Catalogue, OpenFault, is_api_path};
 use crate::channels::Channels;
 use crate::classes::Classes;
 use crate::config::http::Origins;
@@ -306,6 +306,20 @@ impl Uploads {
         if path.is_directory() {
             let text = "a title has a name without a slash at its end";
             return Err(Response::text(409, text).into());
+        }
+        self.new_place(catalogue, path)
+    }
+
+    /// Where something that is to be called `path` belongs.
+    pub(super) fn new_place(
+        &self,
+        catalogue: &Catalogue,
+        path: &RequestPath,
+    ) -> Result<Spot<'_>, Refused> {
+        if is_api_path(path.name()) {
+            let text = "/metrics and what is below /api/v1/ is answered by the server itself, so \
+                        nobody could read it there; choose another name";
+            return Err(Response::text(403, text).into());
         }
         self.place(catalogue, path)
     }

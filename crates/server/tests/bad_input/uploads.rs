@@ -844,3 +844,40 @@ fn what_a_browser_would_run_is_sent_to_a_sandbox() {
     let script = house.client().get("/api/v1/upload.js", "");
     assert_eq!(script.field("content-type"), Some("text/javascript; charset=utf-8"));
 }
+
+/// What is stored where the server itself answers could never be read.
+#[test]
+fn s09_nothing_is_stored_where_the_server_answers_itself() {
+    let house = House::taking_uploads();
+    for path in ["/api/v1/a.ts", "/api/v1/uploads/x/a.ts", "/api/v1", "/metrics", "/api"] {
+        let named = format!("Upload-Length: 5\r\nUpload-Metadata: path {}\r\n", base64(path));
+        assert_eq!(created(&house, "", &named).status, 403, "{path}");
+        let asked = created(&house, &format!("?path={path}"), "Upload-Length: 5\r\n");
+        assert_eq!(asked.status, 403, "{path}");
+        let to = format!("{}Destination: {path}\r\n", auth());
+        for method in ["MOVE", "COPY"] {
+            let answer = sent(&mut house.client(), method, "/a.ts", &to, b"");
+            assert_eq!(answer.status, 403, "{method} {path}");
+        }
+    }
+    for path in ["/api/v1/a.ts", "/api/v1/classesx", "/metrics", "/api"] {
+        assert_eq!(put(&house, path, "", b"hello").status, 403, "{path}");
+        let answer = sent(&mut house.client(), "MKCOL", path, &auth(), b"");
+        assert_eq!(answer.status, 403, "{path}");
+    }
+    assert!(!house.root().join("api").exists() && !house.root().join("metrics").exists());
+    for path in ["/api/a.ts", "/api/v12/a.ts", "/metrics.ts", "/films/api/v1/a.ts"] {
+        assert_eq!(put(&house, path, "", b"hello").status, 201, "{path}");
+        let answer = house.client().get(&format!("{path}?rate=max"), "");
+        assert_eq!((answer.status, &answer.body[..]), (200, &b"hello"[..]), "{path}");
+    }
+}
+
+#[test]
+fn s09_a_redirect_repeats_no_markup() {
+    let house = House::new();
+    let answer = house.client().get("/dir?a=<b>\"'&c=%3C", "");
+    let to = answer.field("location").unwrap();
+    assert_eq!((answer.status, to), (301, "/dir/?a=%3Cb%3E%22%27&c=%3C"));
+    assert!(!answer.text().contains(['<', '>', '"', '\'']), "{}", answer.text());
+}

@@ -13,7 +13,7 @@ use tactus_engine::message::VolumeId;
 
 use super::super::record::{Came, Ends, Parts, Sockets, Take};
 use super::*;
-use crate::catalogue::Found;
+use crate::catalogue::{Found, is_api_path};
 use crate::recording::{Begin, BeginError};
 use crate::store::{self, Precondition, ResumeError, UploadError};
 
@@ -91,6 +91,10 @@ impl Connection {
         if principal.is_some_and(|one| !one.paths.cover(path.name())) {
             house.counters.refuse(Reason::Forbidden);
             let text = "you may not record here; see [[rtsp.principal]] paths";
+            return Err(Reply::said(Status::FORBIDDEN, text));
+        }
+        if is_api_path(path.name()) {
+            let text = "paths below /api/v1/ are the server's own; choose another name";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
         let spot = house.catalogue.spot(&path);
