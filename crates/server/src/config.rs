@@ -189,6 +189,8 @@ pub struct Http {
 pub struct Admin {
     /// An address of their own, if any.
     pub address: Option<SocketAddr>,
+    /// Host names that are answered there besides those of this machine; `*` is every name.
+    pub allowed_hosts: Vec<String>,
     /// Whether they are served at the addresses of [`Http`] too.
     pub on_http: bool,
 }

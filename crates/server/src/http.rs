@@ -12,7 +12,6 @@
 
 mod addresses;
 mod counters;
-mod limits;
 
 mod fault;
 mod fields;
@@ -23,9 +22,13 @@ mod forwarded;
 
 mod chunked;
 mod framing;
-mod host;
-mod scan;
 mod target;
+
+mod host;
+
+mod limits;
+
+mod scan;
 
 mod request;
 
@@ -99,6 +102,7 @@ use crate::warnings::Throttle;
 
 pub use counters::{Abuse, Counters};
 pub use forwarded::Client;
+pub use host::Hosts;
 pub use internal::Internal;
 pub use limits::Limits;
 pub use principals::Principals;

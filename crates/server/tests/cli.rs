@@ -95,14 +95,17 @@ impl Served {
 }
 
 fn ask(address: &str, target: &str) -> String {
+    ask_as(address, address, target)
+}
+
+/// The same of a host of another name.
+fn ask_as(address: &str, host: &str, target: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    {
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .expect("a request");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
-        String::from_utf8_lossy(&answer).into_owned()
-    }
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+        .expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 fn start(address: &str, more: &[&str], dir: &Path) -> (Child, [String; 2], String) {
@@ -474,6 +477,56 @@ fn w13_a_loopback_address_does_not_serve_figures_with_the_titles() {
         }
         assert!(ask(at, "/a.bin").starts_with("HTTP/1.1 404 "), "no title is served there");
     }
+}
+
+/// The admin address has no password: a page of another site must not reach it by a name that it has made
+/// point here (DNS rebinding).
+#[test]
+fn s05_the_admin_address_answers_for_this_machine_only() {
+    let admin = |keys: &str| format!("[admin]\naddress = \"127.0.0.1:0\"\n{keys}");
+    for (keys, host, status) in [
+        ("", "127.0.0.1:9464", "200"),
+        ("", "localhost", "200"),
+        ("", "[::1]:9464", "200"),
+        ("", "evil.example:9464", "421"),
+        ("", "localhost.evil.example", "421"),
+        ("", "10.0.0.1", "421"),
+        ("allowed_hosts = [\"metrics.example\"]\n", "Metrics.example", "200"),
+        ("allowed_hosts = [\"metrics.example\"]\n", "localhost:1", "200"),
+        ("allowed_hosts = [\"metrics.example\"]\n", "evil.example", "421"),
+        ("allowed_hosts = [\"*\"]\n", "evil.example", "200"),
+    ] {
+        let served = Served::new(&admin(keys), &[("a.bin", b"hello")]);
+        let at = figures_at(&served);
+        for path in ["/metrics", "/api/v1/status", "/api/v1/sessions"] {
+            assert_eq!(&ask_as(&at, host, path)[9..12], status, "{keys}{host}{path}");
+        }
+        assert_eq!(&ask_as(served.address(), host, "/a.bin?rate=max")[9..12], "200", "{host}");
+    }
+}
+
+/// `[http] allowed_hosts` is about the names of titles; the admin address has a list of its own.
+#[test]
+fn s11_the_hosts_of_titles_do_not_govern_the_admin_address() {
+    let config = "[http]\nallowed_hosts = [\"tv.example\"]\n[admin]\naddress = \"127.0.0.1:0\"\n\
+                  allowed_hosts = [\"metrics.example\"]\n";
+    let served = Served::new(config, &[("a.bin", b"hello")]);
+    let at = figures_at(&served);
+    for (host, of_titles, of_figures) in [
+        ("tv.example", "200", "421"),
+        ("metrics.example", "421", "200"),
+        ("127.0.0.1", "421", "200"),
+        ("localhost", "421", "200"),
+        ("evil.example", "421", "421"),
+    ] {
+        assert_eq!(&ask_as(served.address(), host, "/a.bin?rate=max")[9..12], of_titles, "{host}");
+        assert_eq!(&ask_as(&at, host, "/metrics")[9..12], of_figures, "{host}");
+    }
+}
+
+fn figures_at(served: &Served) -> String {
+    let at = served.said[1].strip_prefix("Metrics and status at http://");
+    at.and_then(|at| at.strip_suffix("/metrics")).expect("an address of its own").to_owned()
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::classes::Classes;
 use crate::config::units::exact;
 use crate::config::{Auto, Config, ConfigFile, placement};
 use crate::engine::{self, Engine, Intake};
-use crate::http::{self, Counters, Internal, Limits, Site, Store, Uploads};
+use crate::http::{self, Counters, Hosts, Internal, Limits, Site, Store, Uploads};
 use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
@@ -239,8 +239,8 @@ impl House {
             pulse: self.engine.pulse.clone(),
             recorder: self.recorder,
         };
-        let site = |internal: Arc<dyn Internal>, store: Option<Store>| {
-            Site::new(limits.clone(), Arc::clone(&counters), store, internal)
+        let site = |limits: Limits, internal: Arc<dyn Internal>, store: Option<Store>| {
+            Site::new(limits, Arc::clone(&counters), store, internal)
         };
         // Row C03: who watches what is told at an address of its own. A proxy on this machine is no
         // reason to tell it: whoever reaches the proxy would see it.
@@ -248,8 +248,13 @@ impl House {
             true => Arc::clone(&figures),
             false => Arc::new(Guide(channels.clone())),
         };
-        let public = Arc::new(site(public, Some(store.clone())));
-        let admin = Arc::new(site(figures, Some(store)).without_titles());
+        // There is no password at this address: names are all that keeps other sites' pages out.
+        let address = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
+        let address = address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
+        let hosts = Hosts::Local { named: self.config.admin.allowed_hosts.clone(), address };
+        let admin = site(Limits { hosts, ..limits.clone() }, figures, Some(store.clone()));
+        let admin = Arc::new(admin.without_titles());
+        let public = Arc::new(site(limits, public, Some(store)));
         let mut serving = JoinSet::new();
         for listener in self.listeners {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&public)));

@@ -123,7 +123,8 @@ fn admin(raw: raw::Admin) -> Checked<Admin> {
             }
         }
     };
-    Ok(Admin { address: own, on_http: raw.on_http.unwrap_or(false) })
+    let allowed_hosts = raw.allowed_hosts.unwrap_or_default();
+    Ok(Admin { address: own, allowed_hosts, on_http: raw.on_http.unwrap_or(false) })
 }
 
 fn log(raw: raw::Log, base: &Path) -> Checked<Log> {

@@ -139,6 +139,7 @@ pub struct Http {
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Admin {
     pub address: Placed<Switch<String>>,
+    pub allowed_hosts: Option<Vec<String>>,
     pub on_http: Option<bool>,
 }
 

@@ -1,31 +1,83 @@
 //! Which host a request is for (RFC 9112 section 3.2): one, well formed, and one of ours.
 //!
-//! Promise: with a list of allowed names, no page of another site can reach this server under a name
+//! Promise: unless every name is allowed, no page of another site can reach this server under a name
 //! that it made point here (DNS rebinding).
+
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::fault::Fault;
 use super::framing::Version;
 
+/// The hosts that an address answers for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hosts {
+    /// Whatever a request names.
+    Any,
+    /// These names and addresses, whatever their port; an IPv6 address is written in brackets.
+    Named(Vec<String>),
+    /// Those of this machine, and these names: where there is no password.
+    Local {
+        /// More names.
+        named: Vec<String>,
+        /// The address that is listened on. Where it is that of all interfaces, every address in numbers
+        /// is one of ours: no page can make it point elsewhere.
+        address: IpAddr,
+    },
+}
+
+impl Hosts {
+    fn allow(&self, name: &[u8]) -> bool {
+        let is_in =
+            |names: &[String]| names.iter().any(|ours| ours.as_bytes().eq_ignore_ascii_case(name));
+        match self {
+            Self::Any => true,
+            Self::Named(names) => is_in(names),
+            Self::Local { named, address } => {
+                is_in(named)
+                    || named.iter().any(|name| name == "*")
+                    || is_localhost(name)
+                    || address_of(name).is_some_and(|host| {
+                        host.is_loopback() || host == *address || address.is_unspecified()
+                    })
+            }
+        }
+    }
+}
+
+/// RFC 6761 section 6.3: these names never leave the machine.
+fn is_localhost(name: &[u8]) -> bool {
+    let name = name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase();
+    name == b"localhost" || name.ends_with(b".localhost")
+}
+
+/// The address that a host is written as.
+fn address_of(name: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(name).ok()?;
+    match text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) => inner.parse::<Ipv6Addr>().ok().map(|ip| IpAddr::V6(ip).to_canonical()),
+        None => text.parse().ok(),
+    }
+}
+
 /// Checks the values of all `Host` fields, and the authority of an absolute target, which overrides
-/// them (section 3.2.2), against the `allowed` names; all names are allowed when there are none.
+/// them (section 3.2.2), against the `allowed` hosts.
 pub(super) fn check<'a>(
     version: Version,
     mut hosts: impl Iterator<Item = &'a [u8]>,
     authority: Option<&[u8]>,
-    allowed: &[String],
+    allowed: &Hosts,
 ) -> Result<(), Fault> {
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => return Err(Fault::TwoHosts),
         (Some(host), None) => Some(host),
         // HTTP/1.0 knows no hosts; but then it cannot name an allowed one.
-        (None, None) if version == Version::Http10 && allowed.is_empty() => None,
+        (None, None) if version == Version::Http10 && *allowed == Hosts::Any => None,
         (None, None) => return Err(Fault::NoHost),
     };
     for named in [host, authority].into_iter().flatten() {
         let name = name_of(named).ok_or(Fault::BadHost)?;
         let decides = authority.is_none_or(|authority| std::ptr::eq(authority, named));
-        let is_ours = |ours: &String| ours.as_bytes().eq_ignore_ascii_case(name);
-        if decides && !allowed.is_empty() && !allowed.iter().any(is_ours) {
+        if decides && !allowed.allow(name) {
             return Err(Fault::OtherHost);
         }
     }
@@ -55,7 +107,8 @@ mod tests {
     use super::*;
 
     fn check(hosts: &[&str], authority: Option<&str>, allowed: &[&str]) -> Result<(), Fault> {
-        let allowed: Vec<_> = allowed.iter().map(|&name| name.to_owned()).collect();
+        let named: Vec<_> = allowed.iter().map(|&name| name.to_owned()).collect();
+        let allowed = if named.is_empty() { Hosts::Any } else { Hosts::Named(named) };
         let hosts = hosts.iter().map(|host| host.as_bytes());
         super::check(Version::Http11, hosts, authority.map(str::as_bytes), &allowed)
     }
@@ -97,8 +150,50 @@ mod tests {
     #[test]
     fn http_1_0_needs_a_host_only_where_names_matter() {
         let none = || std::iter::empty();
-        assert_eq!(super::check(Version::Http10, none(), None, &[]), Ok(()));
-        let ours = ["a".to_owned()];
+        assert_eq!(super::check(Version::Http10, none(), None, &Hosts::Any), Ok(()));
+        let ours = Hosts::Named(vec!["a".to_owned()]);
         assert_eq!(super::check(Version::Http10, none(), None, &ours), Err(Fault::NoHost));
+    }
+
+    #[test]
+    fn s05_without_a_password_only_names_of_this_machine_are_answered() {
+        let at = |address: &str, named: &[&str], host: &str| {
+            let named = named.iter().map(|&name| name.to_owned()).collect();
+            let allowed = Hosts::Local { named, address: address.parse().unwrap() };
+            super::check(Version::Http11, [host.as_bytes()].into_iter(), None, &allowed).is_ok()
+        };
+        for host in [
+            "localhost:9464",
+            "LocalHost",
+            "a.localhost",
+            "localhost.",
+            "127.0.0.1:1",
+            "127.9.9.9",
+            "[::1]:9464",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(at("127.0.0.1", &[], host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "xlocalhost",
+            "[2001:db8::1]",
+            "0.0.0.0",
+            "127.1",
+            "2130706433",
+        ] {
+            assert!(!at("127.0.0.1", &[], host), "{host}");
+            assert!(at("127.0.0.1", &["*"], host), "{host}");
+        }
+        assert!(at("10.0.0.1", &[], "10.0.0.1:9464") && !at("10.0.0.1", &[], "10.0.0.2"));
+        assert!(at("0.0.0.0", &[], "10.0.0.2") && at("::", &[], "[2001:db8::1]"));
+        assert!(!at("0.0.0.0", &[], "evil.example"), "a name can be made to point anywhere");
+        assert!(at("0.0.0.0", &["tv.example"], "TV.example:9464"));
+        let allowed = Hosts::Local { named: vec![], address: "127.0.0.1".parse().unwrap() };
+        let none = || std::iter::empty();
+        assert_eq!(super::check(Version::Http10, none(), None, &allowed), Err(Fault::NoHost));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tactus_core::units::{KIB, MIB, SECOND};
 
 use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
+use super::host::Hosts;
 
 /// Bounds on what clients may hold, send and take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +53,6 @@ pub struct Limits {
     pub abuse_score_max: u32,
     /// For how long it is refused.
     pub abuse_refusal: Duration,
-    /// Host names that are answered; all when empty.
-    pub hosts: Vec<String>,
     /// Proxies that are believed about their clients.
     pub proxies: Proxies,
     /// Where clients find this server.
@@ -62,6 +61,8 @@ pub struct Limits {
     pub origins: Origins,
     /// What a browser may run of stored pages.
     pub stored_pages: StoredPages,
+    /// Hosts that are answered for.
+    pub hosts: Hosts,
 }
 
 impl Default for Limits {
@@ -88,11 +89,11 @@ impl Default for Limits {
             linger_body_silence: LINGER_BODY_SILENCE,
             abuse_score_max: ABUSE_SCORE_MAX,
             abuse_refusal: ABUSE_REFUSAL,
-            hosts: Vec::new(),
             proxies: Proxies::default(),
             public: PublicUrl::default(),
             origins: Origins::default(),
             stored_pages: StoredPages::default(),
+            hosts: Hosts::Any,
         }
     }
 }
@@ -111,11 +112,14 @@ impl From<&crate::config::Http> for Limits {
             body_bytes_max: http.body_max.0,
             abuse_score_max: http.abuse_score_max,
             abuse_refusal: Duration::from_nanos(http.abuse_refusal.0),
-            hosts: http.allowed_hosts.clone(),
             proxies: http.proxies.clone(),
             public: http.public.clone(),
             origins: http.origins.clone(),
             stored_pages: http.stored_pages,
+            hosts: match &http.allowed_hosts[..] {
+                [] => Hosts::Any,
+                names => Hosts::Named(names.to_vec()),
+            },
             ..Self::default()
         }
     }

@@ -1,6 +1,6 @@
 //! Rows H03 to H13, H15, H19 and H21: what a request may look like.
 
-use tactus::http::Abuse;
+use tactus::http::{Abuse, Hosts};
 
 use crate::client::Answer;
 use crate::house::House;
@@ -169,7 +169,7 @@ fn h12_a_body_where_none_belongs() {
 #[test]
 fn h13_hosts() {
     let house = House::with(|plan| {
-        plan.limits.hosts = vec!["localhost".into(), "tv.example".into()];
+        plan.limits.hosts = Hosts::Named(vec!["localhost".into(), "tv.example".into()]);
     });
     refused(&house, "GET /a.ts HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400);
     refused(&house, "GET /a.ts HTTP/1.1\r\n\r\n", 400);
