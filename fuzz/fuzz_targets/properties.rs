@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    tactus::untrusted::properties(bytes);
+    tactus::untrusted::knock("properties", bytes);
 });

@@ -19,6 +19,9 @@ mod timing;
 
 mod runner;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod untrusted;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -19,6 +19,9 @@ mod seats;
 mod stream;
 mod way;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod untrusted;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

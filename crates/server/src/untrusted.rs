@@ -2,8 +2,11 @@
 //! its tests knock on.
 //!
 //! Promise: a door takes any bytes, returns, and tells whether they were understood; what came out
-//! then has kept its rules, or the door panics. Compiled for tests and fuzzing only, so that the
-//! parsers need not be public.
+//! then has kept its rules, or the door panics. It keeps the bounds of [`cost`] on time and memory.
+//! Compiled for tests and fuzzing only, so that the parsers need not be public.
+
+pub mod cost;
+pub mod worst;
 
 use std::fs::File;
 use std::io::Write;
@@ -12,12 +15,14 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tactus_core::disk_model::MilliVisits;
 use tactus_core::rtsp::message::{Answer, Piece, Reply, Request, piece};
+use tactus_core::rtsp::message::{BODY_MAX, HEAD_MAX};
 use tactus_core::rtsp::span::{From, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
 use tactus_core::rtsp::{Status, two};
 use tactus_core::ts::{Index, IndexFault, Indexer};
-use tactus_core::units::{Bytes, MIB};
+use tactus_core::units::{Bytes, KIB, MIB};
 
+pub use crate::channels::untrusted::{channel, playlist};
 use crate::config::Config;
 pub use crate::http::untrusted::{
     chunked, pace, properties, proxied, range, request, target, upload,
@@ -25,28 +30,75 @@ pub use crate::http::untrusted::{
 pub use crate::ingest::untrusted::datagrams;
 use crate::measure::model_file;
 use crate::media::probe::probe;
+pub use crate::rtsp::untrusted::{credentials, description, reports};
 
 /// A door.
-pub type Door = fn(&[u8]) -> bool;
+#[derive(Clone, Copy, Debug)]
+pub struct Door {
+    /// The name of its fuzz target, and of the folder of its seeds.
+    pub name: &'static str,
+    /// Reads what came; whether it was understood.
+    pub knock: fn(&[u8]) -> bool,
+    /// The most bytes that the limits let in at once.
+    pub bytes_max: usize,
+    /// Where the server reads it.
+    pub thread: Thread,
+}
 
-/// All doors, by the names of their fuzz targets.
-pub const DOORS: [(&str, Door); 15] = [
-    ("request", request),
-    ("chunked", chunked),
-    ("range", range),
-    ("target", target),
-    ("proxied", proxied),
-    ("pace", pace),
-    ("upload", upload),
-    ("properties", properties),
-    ("transport_stream", transport_stream),
-    ("movie", movie),
-    ("index", index),
-    ("configuration", configuration),
-    ("disk_model", disk_model),
-    ("datagrams", datagrams),
-    ("rtsp", rtsp),
+/// A kind of thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thread {
+    /// One of the few that serve all connections: what takes long here delays everybody.
+    Control,
+    /// One of its own for what may take long; only who asked waits.
+    Blocking,
+}
+
+const fn door(
+    name: &'static str,
+    knock: fn(&[u8]) -> bool,
+    bytes_max: u64,
+    thread: Thread,
+) -> Door {
+    Door { name, knock, bytes_max: bytes_max as usize, thread }
+}
+
+/// All doors. Where the limits are configured, the defaults are meant.
+pub const DOORS: [Door; 20] = [
+    // Its line, its fields, and a body that is read over.
+    door("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
+    door("chunked", chunked, 64 * KIB, Thread::Control),
+    door("range", range, 8 + 32 * KIB, Thread::Control),
+    door("target", target, 8 * KIB, Thread::Control),
+    door("proxied", proxied, 32 * KIB, Thread::Control),
+    door("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
+    door("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
+    door("properties", properties, 64 * KIB, Thread::Control),
+    door("channel", channel, 64 * KIB, Thread::Control),
+    // A file that somebody has stored, up to its bounds; longer ones only make more of the same.
+    door("playlist", playlist, 16 * MIB, Thread::Blocking),
+    door("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
+    door("movie", movie, 8 * MIB, Thread::Blocking),
+    door("index", index, 8 * MIB, Thread::Blocking),
+    // Files of the operator, read at the start and at a reload.
+    door("configuration", configuration, 64 * KIB, Thread::Blocking),
+    door("disk_model", disk_model, 64 * KIB, Thread::Blocking),
+    // More than the longest datagram, so that several are in it.
+    door("datagrams", datagrams, 128 * KIB, Thread::Control),
+    door("reports", reports, 64 * KIB, Thread::Control),
+    door("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
+    door("description", description, BODY_MAX as u64, Thread::Control),
+    door("credentials", credentials, HEAD_MAX as u64, Thread::Control),
 ];
+
+/// Knocks on the door of this name and holds it to its bounds: what the fuzz targets do.
+///
+/// # Panics
+/// When there is none, a promise is broken, or it takes too long or too much memory.
+pub fn knock(name: &str, bytes: &[u8]) {
+    let door = DOORS.iter().find(|door| door.name == name).expect("a door of this name");
+    cost::check(door, bytes);
+}
 
 /// What comes on a connection of RTSP, in either version: requests, answers and frames.
 pub fn rtsp(bytes: &[u8]) -> bool {

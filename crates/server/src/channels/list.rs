@@ -20,21 +20,23 @@ pub(super) async fn read(list: &Arc<OpenTitle>, path: &str) -> Result<Vec<String
     if list.len.0 > LEN_MAX {
         return Err(format!("the list is longer than {} MiB", LEN_MAX / MIB));
     }
-    let list = Arc::clone(list);
-    // On a disk that hangs it waits.
+    let (list, path) = (Arc::clone(list), path.to_owned());
+    // A disk that hangs keeps it waiting, and millions of lines take their time.
     let read = tokio::task::spawn_blocking(move || {
-        let file = File::from(tactus_sys::file::reopen(&list.file)?);
-        let mut text = String::new();
-        file.take(LEN_MAX).read_to_string(&mut text)?;
-        std::io::Result::Ok(text)
+        let read = || {
+            let file = File::from(tactus_sys::file::reopen(&list.file)?);
+            let mut text = String::new();
+            file.take(LEN_MAX).read_to_string(&mut text)?;
+            std::io::Result::Ok(text)
+        };
+        let text = read().map_err(|error| format!("the list cannot be read: {error}"))?;
+        titles(&text, &path)
     });
-    let text = read.await.map_err(|_| "the list cannot be read".to_owned())?;
-    let text = text.map_err(|error| format!("the list cannot be read: {error}"))?;
-    titles(&text, path)
+    read.await.map_err(|_| "the list cannot be read".to_owned())?
 }
 
 /// Names without a slash in front are beside the list.
-fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
+pub(super) fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
     let beside = &path[..path.rfind('/').map_or(0, |slash| slash + 1)];
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim).zip(1..);

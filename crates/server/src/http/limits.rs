@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tactus_core::units::{KIB, MIB, SECOND};
 
-use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
 use super::host::Hosts;
+use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
 
 /// Bounds on what clients may hold, send and take.
 #[derive(Clone, Debug, PartialEq, Eq)]

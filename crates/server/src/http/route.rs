@@ -217,7 +217,7 @@ mod tests {
     fn s09_a_redirect_escapes_what_has_no_place_in_a_query() {
         let path = RequestPath::parse(b"/a%20b").unwrap();
         let to = |query: &str| {
-            let answer = redirect(&path, Some(query));
+            let answer = redirect("http://h", &path, Some(query));
             let head = answer.head(
                 crate::http::framing::Version::Http11,
                 crate::http::response::Afterwards::Close,

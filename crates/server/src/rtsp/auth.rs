@@ -236,6 +236,25 @@ impl Given {
     }
 }
 
+/// Any text as credentials: whether it is understood. Nobody's are right.
+#[cfg(any(test, fuzzing))]
+pub(super) fn understood(text: &str) -> bool {
+    let principal = Principal {
+        name: "a".into(),
+        password: "".into(),
+        destinations: vec![],
+        records: false,
+        paths: crate::config::rights::Paths::everywhere(),
+    };
+    let known = Known { principal, md5: hash::<Md5>(b"a"), sha256: hash::<Sha256>(b"a") };
+    let passwords = Passwords { known: vec![known], guesses: Mutex::default() };
+    let nonce = Nonce { text: "a".into(), made: Instant::now() };
+    let signed = Signed { verb: "PLAY", uri: "rtsp://h/a.ts" };
+    let verdict = passwords.judge(text, signed, &nonce);
+    assert!(matches!(verdict, Verdict::Wrong), "nobody has this password");
+    Given::read(text).is_some_and(|given| !given.name.is_empty() && !given.response.is_empty())
+}
+
 /// The password that `file` holds.
 pub(crate) fn password_in(file: &Path) -> Result<Vec<u8>> {
     secret::read(file, "password", CHARS_MIN, CHARS_MAX)

@@ -75,7 +75,7 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change], seeds: &[(String, Vec<u8>)]) 
 
 /// Knocks on a door with its seeds and with mutations of them.
 fn knock(name: &'static str) {
-    let &(_, door) = DOORS.iter().find(|(door, _)| *door == name).unwrap();
+    let door = DOORS.iter().find(|door| door.name == name).unwrap();
     let seeds = seeds(name);
     println!("{name}: {CASES} mutations of {} seeds, from {SEED}", seeds.len());
     let last = Arc::new(Mutex::new(Vec::new()));
@@ -84,7 +84,7 @@ fn knock(name: &'static str) {
     let worker = std::thread::spawn(move || {
         let knock = |bytes: &[u8]| {
             *tried.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
-            door(bytes)
+            (door.knock)(bytes)
         };
         for (seed, bytes) in &seeds {
             assert_eq!(knock(bytes), seed.starts_with("good"), "{name}/{seed}");
@@ -97,7 +97,8 @@ fn knock(name: &'static str) {
         let inputs = (0..seeds.len(), changes)
             .prop_map(|(nth, changes)| changed(seeds[nth].1.clone(), &changes, &seeds));
         let result = TestRunner::new_with_rng(config, rng).run(&inputs, |bytes| {
-            knock(&bytes);
+            *tried.lock().unwrap_or_else(PoisonError::into_inner) = bytes.clone();
+            cost::check(door, &bytes);
             Ok(())
         });
         done.send(()).expect("the test waits");
@@ -190,12 +191,82 @@ fn no_datagram_crashes_it() {
 }
 
 #[test]
+fn no_body_about_a_channel_crashes_it() {
+    knock("channel");
+}
+
+#[test]
+fn no_playlist_crashes_it() {
+    knock("playlist");
+}
+
+#[test]
+fn no_report_of_a_receiver_crashes_it() {
+    knock("reports");
+}
+
+#[test]
+fn no_session_description_crashes_it() {
+    knock("description");
+}
+
+#[test]
+fn no_credentials_crash_it() {
+    knock("credentials");
+}
+
+/// The worst inputs of the largest size that is let in, at each door: none takes longer or more memory
+/// than it may.
+#[test]
+fn s01_the_worst_inputs_keep_every_door_within_its_bounds() {
+    for door in &DOORS {
+        let most = door.bytes_max.min(WORST_MAX);
+        for input in worst::inputs(door, &seeds(door.name), most) {
+            println!("{}: {}", door.name, input.name);
+            cost::check(door, &input.bytes);
+        }
+    }
+}
+
+/// Twice the input costs about twice as much: what grows faster is slow at some size.
+#[test]
+fn s01_no_cost_grows_faster_than_its_input() {
+    for door in DOORS.iter().filter(|door| door.thread == Thread::Control) {
+        let seeds = seeds(door.name);
+        let most = door.bytes_max;
+        let whole = worst::inputs(door, &seeds, most);
+        let halves = worst::inputs(door, &seeds, most / 2);
+        assert_eq!(whole.len(), halves.len());
+        for (whole, half) in whole.iter().zip(&halves) {
+            let (one, two) = (cost::of(door, &half.bytes, 1), cost::of(door, &whole.bytes, 1));
+            let what = format!("{}: {}, {one:?}, {two:?}", door.name, whole.name);
+            assert!(two.allocated <= 3 * one.allocated + GRAIN_BYTES, "{what}");
+            if two.time > 3 * one.time + GRAIN_TIME {
+                let tries = 5;
+                let one = cost::of(door, &half.bytes, tries).time;
+                let two = cost::of(door, &whole.bytes, tries).time;
+                assert!(two <= 3 * one + GRAIN_TIME, "{what}; again {one:?}, {two:?}");
+            }
+        }
+    }
+}
+
+/// Files are read in windows: some of them show what more would cost.
+const WORST_MAX: usize = 128 << 10;
+/// Below these no growth is judged.
+const GRAIN_TIME: Duration = Duration::from_millis(4);
+const GRAIN_BYTES: u64 = 256 << 10;
+
+#[test]
 fn every_door_has_a_test_a_fuzz_target_and_seeds_of_both_kinds() {
     let tests = include_str!("tests.rs");
-    for (name, _) in DOORS {
+    for Door { name, .. } in DOORS {
         assert!(tests.contains(&format!("    knock(\"{name}\");")), "{name} has no test");
         let target = fs::read_to_string(fuzz().join(format!("fuzz_targets/{name}.rs"))).unwrap();
-        assert!(target.contains(&format!("tactus::untrusted::{name}(")), "{target}");
+        assert!(
+            target.contains(&format!("tactus::untrusted::knock(\"{name}\", bytes)")),
+            "{target}"
+        );
         let seeds = seeds(name);
         let good = seeds.iter().filter(|(name, _)| name.starts_with("good")).count();
         assert!(

@@ -1,0 +1,23 @@
+//! What strangers and principals say about channels, read without any: where fuzzing and its tests knock.
+//!
+//! Promise: as all doors, see [`crate::untrusted`].
+
+use super::list;
+use crate::config::Config;
+
+/// A list of titles in a file.
+pub fn playlist(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(titles) = list::titles(text, "/lists/a.m3u8") else { return false };
+    assert!((1..=crate::config::TITLES_MAX).contains(&titles.len()));
+    true
+}
+
+/// The body of a request about a channel.
+pub fn channel(bytes: &[u8]) -> bool {
+    let Ok(keys) = serde_json::from_slice::<serde_json::Map<_, _>>(bytes) else { return false };
+    let Ok(text) = toml::to_string(&keys) else { return false };
+    let Ok(channel) = Config::parse_channel(&text) else { return false };
+    assert!(!channel.name.is_empty());
+    true
+}

@@ -1,0 +1,325 @@
+//! The worst inputs of each door at a given size: what seeds are made of, repeated, and what attacks on
+//! such parsers are made of.
+//!
+//! Promise: the same inputs everywhere, in the same order for every size, so that two sizes can be
+//! compared input by input.
+
+use super::Door;
+
+/// An input, and what it is made of.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// For people.
+    pub name: String,
+    /// At most as long as was asked for.
+    pub bytes: Vec<u8>,
+}
+
+/// Where seeds of texts are cut: what lies between two of these is repeated.
+const CUTS: &[u8] = b"\r\n,;&=<>/ \"";
+/// Parts of one seed that are repeated, spread over all of it.
+const PARTS_MAX: usize = 24;
+
+/// The worst inputs of about `len` bytes for `door`, of which these are seeds.
+pub fn inputs(door: &Door, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for (name, seed) in seeds {
+        for (begin, end) in parts(seed) {
+            let what = format!("{name}, bytes {begin} to {end} repeated");
+            inputs.push(input(what, repeated(seed, begin, end, len)));
+        }
+    }
+    for byte in [0, b' ', b'\n', b',', b'%', b'"', b'<', 0x47, 0xff] {
+        inputs.push(input(format!("byte {byte:#04x} repeated"), vec![byte; len]));
+    }
+    for (what, before, part, after) in special(door.name) {
+        let count = len.saturating_sub(before.len() + after.len()) / part(0).len().max(1);
+        let middle = (0..count).flat_map(part);
+        let mut bytes: Vec<u8> = before.into_iter().chain(middle).chain(after).collect();
+        bytes.truncate(len);
+        inputs.push(input(what.to_owned(), bytes));
+    }
+    if door.name == "properties" {
+        inputs.extend(nested(len));
+    }
+    inputs
+}
+
+fn input(name: String, bytes: Vec<u8>) -> Input {
+    Input { name, bytes }
+}
+
+/// Stretches of a seed: between cuts, and windows of a few lengths, as binary formats have them.
+fn parts(seed: &[u8]) -> Vec<(usize, usize)> {
+    let cuts = (0..seed.len()).filter(|&at| CUTS.contains(&seed[at]));
+    let cuts: Vec<_> =
+        std::iter::once(0).chain(cuts.map(|at| at + 1)).chain([seed.len()]).collect();
+    let mut parts: Vec<_> = cuts.windows(2).map(|cut| (cut[0], cut[1])).collect();
+    for len in [1, 4, 8, 24, 188] {
+        parts.extend((0..seed.len()).step_by(len * 4).map(|at| (at, at + len)));
+    }
+    parts.push((0, seed.len()));
+    parts.retain(|(begin, end)| begin < end && *end <= seed.len());
+    let step = parts.len().div_ceil(PARTS_MAX).max(1);
+    parts.into_iter().step_by(step).collect()
+}
+
+fn repeated(seed: &[u8], begin: usize, end: usize, len: usize) -> Vec<u8> {
+    let (before, part, after) = (&seed[..begin], &seed[begin..end], &seed[end..]);
+    let room = len.saturating_sub(before.len() + after.len());
+    let middle = part.repeat(room / part.len());
+    let mut bytes = [before, &middle, after].concat();
+    bytes.truncate(len);
+    bytes
+}
+
+/// What is repeated, by its number.
+type Part = fn(usize) -> Vec<u8>;
+
+/// What is known to be slow in parsers of a door's kind: what stands in front, what is repeated, what stands
+/// behind.
+fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
+    let of =
+        |what, before: &str, part: Part, after: &str| (what, before.into(), part, after.into());
+    match door {
+        "request" => {
+            let get = "GET / HTTP/1.1\r\nHost: h\r\n";
+            let end = "\r\n\r\n";
+            vec![
+                of("fields whose names differ in their last letters", get, twins, "\r\n"),
+                of("fields", get, |n| format!("A{n:02}: b\r\n").into(), "\r\n"),
+                of("entity tags", &format!("{get}If-None-Match: "), |_| (*b"\"\",").into(), end),
+                of("one byte ranges", &format!("{get}Range: bytes="), |_| (*b"0-0,").into(), end),
+                of("codings", &format!("{get}Connection: "), |_| (*b"a,").into(), end),
+                of("segments", "GET ", |_| (*b"/a").into(), " HTTP/1.1\r\nHost: h\r\n\r\n"),
+                of("keys", "GET /?", |_| (*b"%41=&").into(), " HTTP/1.1\r\nHost: h\r\n\r\n"),
+                of(
+                    "chunks of a byte",
+                    "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
+                    |_| (*b"1\r\na\r\n").into(),
+                    "0\r\n\r\n",
+                ),
+            ]
+        }
+        "chunked" => vec![
+            of("chunks of a byte", "", |_| (*b"1\r\na\r\n").into(), "0\r\n\r\n"),
+            of("trailers", "0\r\n", |_| (*b"a:\r\n").into(), "\r\n"),
+        ],
+        "range" => vec![
+            of("one byte ranges", "\0\0\0\x01\0\0\0\0bytes=", |_| (*b"0-0,").into(), ""),
+            of("digits", "\0\0\0\x01\0\0\0\0bytes=0-", |_| (*b"9").into(), ""),
+            of("commas", "\0\0\0\x01\0\0\0\0bytes=", |_| (*b",").into(), "0-"),
+        ],
+        "target" => vec![
+            of("segments", "", |_| (*b"/a").into(), ""),
+            of("escapes", "/", |_| (*b"%41").into(), ""),
+            of("escaped twice", "/", |_| (*b"%25").into(), ""),
+        ],
+        "proxied" => vec![
+            of("hops", "", |_| (*b"for=10.0.0.2,").into(), "for=1.2.3.4\n"),
+            of("parameters", "", |_| (*b"a=b;").into(), "for=1.2.3.4\n"),
+            of("hops without names", "\n", |_| (*b"10.0.0.2,").into(), "1.2.3.4"),
+            of("commas", "\n", |_| (*b",").into(), ""),
+        ],
+        "pace" => vec![
+            of("escaped keys", "", |_| (*b"%72ate=1&").into(), "\n"),
+            of("lists", "", |_| (*b"CMCD=%22,&").into(), "\n"),
+            of("quotes", "\n", |_| (*b"\"\\\",").into(), ""),
+            of("keys", "\n", |_| (*b"rtp=0,").into(), ""),
+        ],
+        "upload" => vec![
+            of("paths", "", |_| (*b"path=%2fa&").into(), "\nTus-Resumable: 1.0.0"),
+            of("segments", "path=", |_| (*b"/a").into(), "\nTus-Resumable: 1.0.0"),
+            of("metadata", "\nUpload-Metadata: a", |n| format!(",{n:04x} QQ==").into(), ""),
+            of("parts", "\nUpload-Concat: final;", |_| (*b"/api/v1/uploads/a ").into(), ""),
+            of("tags", "\nIf-Match: ", |_| (*b"\"a\",").into(), ""),
+        ],
+        "properties" => {
+            let (open, close) = ("<propfind xmlns='DAV:'><prop>", "</prop></propfind>");
+            vec![
+                of("elements", open, |_| (*b"<a/>").into(), close),
+                of("elements that do not end", open, |_| (*b"<a>").into(), ""),
+                of("namespaces", open, |n| format!("<a xmlns:p{n:04}='u'/>").into(), close),
+                of("attributes", "<propfind", |n| format!(" a{n:04}=''").into(), "/>"),
+                of("declarations", "<propfind", |n| format!(" xmlns:a{n:04}='u'").into(), "/>"),
+                of(
+                    "references",
+                    &format!("{open}<a>"),
+                    |_| (*b"&amp;").into(),
+                    "</a></prop></propfind>",
+                ),
+                of("references in a value", "<propfind xmlns='", |_| (*b"&#68;").into(), "'/>"),
+                of("comments", open, |_| (*b"<!---->").into(), close),
+                of("instructions", open, |_| (*b"<?a?>").into(), close),
+                of("sections", open, |_| (*b"<![CDATA[]]>").into(), close),
+                of(
+                    "entities",
+                    "<!DOCTYPE a [",
+                    |n| format!("<!ENTITY e{n:04} '&e;'>").into(),
+                    "]>",
+                ),
+                of("a name", "<", |_| (*b"a").into(), "/>"),
+                of("brackets", "", |_| (*b"<").into(), ""),
+            ]
+        }
+        "channel" => vec![
+            of("keys", "{\"a\":1", |n| format!(",\"k{n:04}\":1").into(), "}"),
+            of(
+                "titles",
+                "{\"name\":\"a\",\"to\":\"udp://239.1.1.1:5000\",\"playlist\":[\"/a.ts\"",
+                |_| (*b",\"/a.ts\"").into(),
+                "]}",
+            ),
+            of("lists in lists", "{\"name\":", |_| (*b"[").into(), ""),
+            of("objects in objects", "{\"name\":", |_| (*b"{\"a\":").into(), ""),
+            of("lines", "{\"name\":\"", |_| (*b"\\n").into(), "\"}"),
+        ],
+        "playlist" => vec![
+            of("comments", "", |_| (*b"#\n").into(), "a.ts\n"),
+            of("titles", "", |_| (*b"a\n").into(), ""),
+            of("steps up", "", |_| (*b"../").into(), "a.ts\n"),
+        ],
+        "rtsp" => {
+            let ask = "SETUP rtsp://h/a.ts RTSP/2.0\r\nCSeq: 1\r\n";
+            let end = "\r\n\r\n";
+            vec![
+                of("fields", ask, |n| format!("A{n:02}: b\r\n").into(), "\r\n"),
+                of("offers", &format!("{ask}Transport: "), |_| (*b"RTP/AVP,").into(), end),
+                of("parameters", &format!("{ask}Transport: RTP/AVP"), |_| (*b";a").into(), end),
+                of("features", &format!("{ask}Require: "), |_| (*b"a,").into(), end),
+                of("frames", "", |_| (*b"$\0\0\0").into(), ""),
+                of("requests", "", |n| format!("A * RTSP/2.0\r\nCSeq: {n:04}\r\n\r\n").into(), ""),
+            ]
+        }
+        "description" => {
+            let open = "v=0\r\no=- 1 1 IN IP4 10.0.0.1\r\ns=-\r\nm=video 0 RTP/AVP 96\r\n";
+            vec![
+                of("attributes", open, |_| (*b"a=\n").into(), ""),
+                of("maps", open, |n| format!("a=rtpmap:{n:04} H264/90000\n").into(), ""),
+                of("media", open, |_| (*b"m=video 0 RTP/AVP 96\n").into(), ""),
+                of(
+                    "parameter sets",
+                    &format!("{open}a=rtpmap:96 H264/90000\na=fmtp:96 sprop-parameter-sets="),
+                    |_| (*b"Z0,").into(),
+                    "",
+                ),
+                of(
+                    "parameters",
+                    &format!("{open}a=rtpmap:96 MPEG4-GENERIC/48000\na=fmtp:96 a"),
+                    |_| (*b";a=1").into(),
+                    "",
+                ),
+            ]
+        }
+        "credentials" => vec![
+            of("commas", "Digest ", |_| (*b",").into(), ""),
+            of("parameters", "Digest ", |_| (*b"a=b,").into(), ""),
+            of("quoted", "Digest ", |_| (*b"uri=\"\",").into(), ""),
+            of("spaces", "Digest ", |_| (*b"a=   ,").into(), ""),
+            of("a nonce", "Digest nonce=\"", |_| (*b"a").into(), "\""),
+        ],
+        "reports" => {
+            let part: Part = |_| vec![0x80, 201, 0, 1, 0, 0, 0, 7];
+            let many: Part = |_| vec![0x80, 203, 0, 0];
+            let chunk: Part = |_| vec![0, 0, 0, 7, 1, 0, 0, 0];
+            vec![
+                ("reports", vec![], part, vec![]),
+                ("goodbyes", part(0), many, vec![]),
+                ("descriptions", [part(0), vec![0x9f, 202, 0xff, 0xff]].concat(), chunk, vec![]),
+            ]
+        }
+        "datagrams" => {
+            let small: Part = |_| vec![0, 0];
+            let rtp: Part = |n| {
+                let sequence = (n as u16).wrapping_mul(257).to_be_bytes();
+                [&[0, 12, 0x80, 33][..], &sequence, &[0; 8]].concat()
+            };
+            vec![
+                ("empty datagrams", vec![0], small, vec![]),
+                ("packets of RTP out of order", vec![1], rtp, vec![]),
+            ]
+        }
+        "transport_stream" | "index" => {
+            // A packet of a table, one with a clock reference, and one that begins a picture.
+            let packet = |head: [u8; 4], rest: &[u8]| {
+                let mut packet = vec![0xff; 188];
+                packet[..4].copy_from_slice(&head);
+                packet[4..4 + rest.len()].copy_from_slice(rest);
+                packet
+            };
+            let pids: Part = |n| {
+                let mut packet = vec![0xff; 188];
+                let [high, low] = (n as u16 & 0x1fff).to_be_bytes();
+                packet[..4].copy_from_slice(&[0x47, 0x40 | high, low, 0x10 | n as u8 & 15]);
+                packet[4..11].copy_from_slice(&[0, 0, 1, 0xe0, 0, 0, 0x80]);
+                packet
+            };
+            let clocks: Part = |n| {
+                let mut packet = vec![0xff; 188];
+                packet[..4].copy_from_slice(&[0x47, 1, 0, 0x30 | n as u8 & 15]);
+                let base = (n as u32).wrapping_mul(0x1234_5678).to_be_bytes();
+                packet[4..6].copy_from_slice(&[7, 0x50]);
+                packet[6..10].copy_from_slice(&base);
+                packet
+            };
+            let tables: Part = |n| {
+                let mut packet = vec![0xff; 188];
+                packet[..5].copy_from_slice(&[0x47, 0x40, 0, 0x10 | n as u8 & 15, 0]);
+                packet[5..8].copy_from_slice(&[0, 0xb3, 0xfd]);
+                packet
+            };
+            vec![
+                ("packets of all numbers", packet([0x47, 0x40, 0, 0x10], &[0]), pids, vec![]),
+                ("clocks that jump", pids(256), clocks, vec![]),
+                ("tables", vec![], tables, vec![]),
+            ]
+        }
+        "movie" => {
+            let head = b"\0\0\0\x08ftyp".to_vec();
+            let empty: Part = |_| b"\0\0\0\x08free".to_vec();
+            let tracks: Part = |_| b"\0\0\0\x10trak\0\0\0\x08mdia".to_vec();
+            let index = [&head[..], b"\0\0\0\0moov"].concat();
+            let inner: Part = |_| b"\0\0\0\0trak".to_vec();
+            vec![
+                ("boxes", head, empty, vec![]),
+                ("tracks", index.clone(), tracks, vec![]),
+                ("boxes in boxes", index, inner, vec![]),
+            ]
+        }
+        "configuration" | "disk_model" => vec![
+            of("keys", "[http]\n", |n| format!("k{n:04} = 1\n").into(), ""),
+            of("tables", "", |_| (*b"[[volume]]\n").into(), ""),
+            of("lists in lists", "a = ", |_| (*b"[").into(), ""),
+            of("dotted keys", "a", |_| (*b".a").into(), " = 1\n"),
+            of("open tables", "a = ", |_| (*b"{a=").into(), ""),
+        ],
+        _ => vec![],
+    }
+}
+
+/// A field whose name is as long as a hundred of them can be, and differs from the others late.
+fn twins(n: usize) -> Vec<u8> {
+    format!("{}_{n:02}: \r\n", "a".repeat(310)).into()
+}
+
+/// Elements in each other, with ends: the shape that made a tree of XML slow.
+fn nested(len: usize) -> Vec<Input> {
+    type Open = fn(usize) -> String;
+    let shapes: [(&str, Open); 3] = [
+        ("elements in each other", |_| "<a>".to_owned()),
+        ("namespaces in each other", |n| {
+            format!("<a xmlns:p{n}='u' xmlns:q{n}='u' xmlns:r{n}='u'>")
+        }),
+        ("default namespaces in each other", |n| format!("<a xmlns='u{n}'>")),
+    ];
+    let shapes = shapes.map(|(name, open)| {
+        let (mut begins, mut count) = (String::from("<propfind xmlns='DAV:'><prop>"), 0);
+        while begins.len() + (count + 1) * "</a>".len() + 60 < len {
+            begins.push_str(&open(count));
+            count += 1;
+        }
+        let text = format!("{begins}{}</prop></propfind>", "</a>".repeat(count));
+        input(name.to_owned(), text.into())
+    });
+    shapes.into()
+}

@@ -1,0 +1,6 @@
+//! Fuzzes bodies of requests about channels.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::knock("channel", bytes);
+});

@@ -1,0 +1,6 @@
+//! Fuzzes session descriptions.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::knock("description", bytes);
+});

@@ -1,0 +1,6 @@
+//! Fuzzes datagrams of RTCP.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::knock("reports", bytes);
+});

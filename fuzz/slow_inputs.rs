@@ -1,0 +1,57 @@
+//! Prints the slowest of the worst inputs at each door, at the largest size that the limits let in.
+//!
+//! Promise: it fails when one keeps a control thread longer than it may. To be built with optimisation:
+//!
+//!     cd fuzz && RUSTFLAGS="--cfg fuzzing" cargo run --release --bin slow-inputs
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use tactus::untrusted::cost::{self, CONTROL_TIME_MAX, Cost};
+use tactus::untrusted::{DOORS, Door, Thread, worst};
+
+/// Tries of each input; the least counts.
+const TRIES: u32 = 3;
+
+fn main() -> ExitCode {
+    if cfg!(debug_assertions) {
+        eprintln!("slow-inputs: measure with --release");
+        return ExitCode::from(2);
+    }
+    println!("| door | thread | bytes | inputs | slowest | memory | which |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut slowest = std::time::Duration::ZERO;
+    for door in &DOORS {
+        let seeds = seeds(door);
+        let inputs = worst::inputs(door, &seeds, door.bytes_max);
+        let costs = inputs.iter().map(|input| (cost::of(door, &input.bytes, TRIES), input));
+        let (Cost { time, .. }, input) = costs.clone().max_by_key(|(cost, _)| cost.time).expect("each door has inputs");
+        let held = costs.map(|(cost, _)| cost.held).max().unwrap_or(0);
+        let (thread, all) = (format!("{:?}", door.thread).to_lowercase(), inputs.len());
+        let (millis, mebibytes) = (time.as_secs_f64() * 1e3, held as f64 / f64::from(1 << 20));
+        let (name, most, what) = (door.name, door.bytes_max, &input.name);
+        println!(
+            "| {name} | {thread} | {most} | {all} | {millis:.2} ms | {mebibytes:.1} MiB | {what} |"
+        );
+        if door.thread == Thread::Control {
+            slowest = slowest.max(time);
+        }
+    }
+    println!();
+    println!("slowest input on a control thread: {:.2} ms", slowest.as_secs_f64() * 1e3);
+    if slowest > CONTROL_TIME_MAX { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn seeds(door: &Door) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(door.name);
+    let entries = std::fs::read_dir(&dir).expect("the seeds lie beside this file");
+    let mut seeds: Vec<_> = entries
+        .map(|entry| {
+            let entry = entry.expect("a directory can be read");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, std::fs::read(entry.path()).expect("a seed can be read"))
+        })
+        .collect();
+    seeds.sort();
+    seeds
+}
