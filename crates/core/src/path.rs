@@ -155,6 +155,54 @@ pub fn encode_segment(name: &str, out: &mut String) {
     }
 }
 
+/// The path that `reference` names where it stands in a document at `base`, an absolute path: relative references are
+/// resolved and dot segments removed as by RFC 3986, sections 5.2.3 and 5.2.4, and an escaped dot is a dot (section
+/// 6.2.2.2). Nothing lies above the root. What may not stand raw in a path, as a space, is escaped; nothing else of it is
+/// judged here.
+pub fn resolve(base: &str, reference: &str) -> String {
+    let beside = match reference.starts_with('/') {
+        true => "",
+        false => &base[..base.rfind('/').unwrap_or(0)],
+    };
+    let below = reference.strip_prefix('/').unwrap_or(reference);
+    let segments = beside.split('/').skip(1).chain(below.split('/'));
+    let mut kept: Vec<String> = Vec::new();
+    let mut is_directory = false;
+    for segment in segments {
+        let plain = segment.replace("%2e", ".").replace("%2E", ".");
+        is_directory = matches!(plain.as_str(), "." | "..");
+        match plain.as_str() {
+            "." => {}
+            ".." => drop(kept.pop()),
+            _ => kept.push(escaped(segment)),
+        }
+    }
+    let mut path = String::new();
+    for segment in &kept {
+        path.push('/');
+        path.push_str(segment);
+    }
+    if is_directory || path.is_empty() {
+        path.push('/');
+    }
+    path
+}
+
+/// `text` with escapes for what only they may stand for: spaces, quotes and brackets, and bytes above ASCII.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            ' ' | '"' | '<' | '>' | '[' | ']' | '^' | '`' | '{' | '|' | '}' | '\u{80}'.. => {
+                let mut bytes = [0; 4];
+                encode_segment(c.encode_utf8(&mut bytes), &mut out);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 fn decode_once(raw: &[u8]) -> Result<Vec<u8>, PathFault> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw;
@@ -319,7 +367,73 @@ mod tests {
         }
     }
 
+    #[test]
+    fn p08_references_are_resolved_as_rfc_3986_has_it() {
+        // Section 5.4, as far as it is about paths: the base there is `/b/c/d;p`.
+        for (reference, expected) in [
+            ("g", "/b/c/g"),
+            ("./g", "/b/c/g"),
+            ("g/", "/b/c/g/"),
+            ("/g", "/g"),
+            (";x", "/b/c/;x"),
+            ("g;x", "/b/c/g;x"),
+            (".", "/b/c/"),
+            ("./", "/b/c/"),
+            ("..", "/b/"),
+            ("../", "/b/"),
+            ("../g", "/b/g"),
+            ("../..", "/"),
+            ("../../", "/"),
+            ("../../g", "/g"),
+            ("../../../g", "/g"),
+            ("../../../../g", "/g"),
+            ("/./g", "/g"),
+            ("/../g", "/g"),
+            ("g.", "/b/c/g."),
+            (".g", "/b/c/.g"),
+            ("g..", "/b/c/g.."),
+            ("..g", "/b/c/..g"),
+            ("./../g", "/b/g"),
+            ("./g/.", "/b/c/g/"),
+            ("g/./h", "/b/c/g/h"),
+            ("g/../h", "/b/c/h"),
+            ("g;x=1/./y", "/b/c/g;x=1/y"),
+            ("g;x=1/../y", "/b/c/y"),
+            // An escaped dot is a dot; an escaped slash is no separator.
+            ("%2e%2E/g", "/b/g"),
+            (".%2e/%2e/g", "/b/g"),
+            ("..%2fg", "/b/c/..%2fg"),
+            ("a b/ä.ts", "/b/c/a%20b/%C3%A4.ts"),
+            ("100%25.ts", "/b/c/100%25.ts"),
+        ] {
+            assert_eq!(resolve("/b/c/d;p", reference), expected, "{reference}");
+        }
+        assert_eq!(resolve("/l.txt", "a"), "/a");
+        assert_eq!(resolve("/l.txt", "../../a"), "/a");
+        // What hides a separator is refused as in every request.
+        for bad in ["..%2fsecret", "..\\secret", "a//b"] {
+            assert!(RequestPath::parse(resolve("/lists/a.m3u8", bad).as_bytes()).is_err(), "{bad}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn p08_no_reference_leads_above_the_root(
+            base in "(/[a-c.%2eE]{1,4}){1,4}",
+            reference in "(/?(\\.|\\.\\.|%2e|%2E\\.|[a-c ]{1,3}|\\PC{1,3})){0,8}/?",
+        ) {
+            let path = resolve(&base, &reference);
+            prop_assert!(path.starts_with('/'));
+            if let Ok(found) = RequestPath::parse(path.as_bytes()) {
+                prop_assert!(found.segments().all(|segment| segment != ".." && segment != "."));
+            }
+            let is_dot = |segment: &str| {
+                matches!(segment.replace("%2e", ".").replace("%2E", ".").as_str(), "." | "..")
+            };
+            prop_assert!(!path.split('/').any(is_dot), "{}", path);
+            prop_assert_eq!(resolve("/", &path), path.clone());
+        }
+
         #[test]
         fn every_listed_name_comes_back_from_its_link(text in "\\PC{1,40}") {
             prop_assume!(check_name(&text).is_ok());

@@ -110,9 +110,11 @@ pub enum Version {
 }
 
 impl Version {
-    /// `RTSP/2.0`; none when it is no version of RTSP.
+    /// `RTSP/2.0`, in letters of any case; none when it is no version of RTSP.
     pub fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.strip_prefix("RTSP/")?.split_once('.')?;
+        let (name, number) = text.split_once('/')?;
+        name.eq_ignore_ascii_case("RTSP").then_some(())?;
+        let (major, minor) = number.split_once('.')?;
         let is_number = |text: &str| {
             (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
         };

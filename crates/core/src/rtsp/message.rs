@@ -197,7 +197,7 @@ impl Request {
         if uri.is_empty() || !uri.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Fault::Malformed("no URL"));
         }
-        if version.starts_with("HTTP/") {
+        if version.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("HTTP/")) {
             return Err(Fault::Http);
         }
         let version = Version::parse(version).ok_or(Fault::Malformed("no version"))?;
@@ -243,7 +243,7 @@ pub struct Answer {
 impl Answer {
     /// Whether a head as [`piece`] has found it is one: methods have no slash in them.
     pub fn begins(head: &[u8]) -> bool {
-        head.starts_with(b"RTSP/")
+        head.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"RTSP/"))
     }
 
     /// Reads a head as [`piece`] has found it.
@@ -384,6 +384,20 @@ impl Reply {
         bytes.extend(&self.body);
         bytes
     }
+}
+
+/// Whether a media type is that of session descriptions (RFC 8866); names of types are case-insensitive.
+pub fn is_sdp(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/sdp")
+}
+
+/// Whether session descriptions are among what `Accept` takes.
+pub fn accepts_sdp(accept: &str) -> bool {
+    accept.split(',').any(|range| {
+        let range = range.split(';').next().unwrap_or_default().trim();
+        range == "*/*" || range.eq_ignore_ascii_case("application/*") || is_sdp(range)
+    })
 }
 
 /// A number of digits only.

@@ -64,15 +64,17 @@ impl Span {
         value.split(['=', ';']).next().unwrap_or_default().trim()
     }
 
+    /// Its literals are case-insensitive (RFC 2326, section 15.1).
     fn read(value: &str) -> Result<Self, Invalid> {
         // A time at which it is to take effect (`;time=`) has always come: this server plays at once.
         let range = value.split(';').next().unwrap_or_default().trim();
         let (unit, times) = range.split_once('=').ok_or(Invalid)?;
-        let read: fn(&str, Frames) -> Option<MediaTime> = match unit.trim() {
+        let unit = unit.trim().to_ascii_lowercase();
+        let read: fn(&str, Frames) -> Option<MediaTime> = match unit.as_str() {
             "npt" => |text, _| npt(text),
             _ => smpte,
         };
-        let frames = Frames::of(unit.trim()).ok_or(Invalid)?;
+        let frames = Frames::of(&unit).ok_or(Invalid)?;
         let (from, to) = times.trim().split_once('-').ok_or(Invalid)?;
         let (from, to) = (from.trim(), to.trim());
         if from.is_empty() && to.is_empty() {
@@ -80,7 +82,7 @@ impl Span {
         }
         let from = match from {
             "" => From::Now,
-            "now" if unit.trim() == "npt" => From::Now,
+            text if unit == "npt" && text.eq_ignore_ascii_case("now") => From::Now,
             text => From::At(read(text, frames).ok_or(Invalid)?),
         };
         let to = match to {
@@ -247,6 +249,22 @@ mod tests {
         ] {
             assert_eq!(Span::parse(text), Err(Invalid), "{text}");
         }
+    }
+
+    #[test]
+    fn p04_units_of_a_range_are_case_insensitive() {
+        for (upper, lower) in [
+            ("NPT=10-20", "npt=10-20"),
+            ("Npt=NOW-20", "npt=now-20"),
+            ("nPt=Now-", "npt=now-"),
+            ("SMPTE=0:00:01:01-", "smpte=0:00:01:01-"),
+            ("Smpte-30-Drop=0:00:01-0:00:02", "smpte-30-drop=0:00:01-0:00:02"),
+            ("SMPTE-25=10:07:00:12-", "smpte-25=10:07:00:12-"),
+        ] {
+            assert!(Span::parse(lower).is_ok());
+            assert_eq!(Span::parse(upper), Span::parse(lower), "{upper}");
+        }
+        assert_eq!(Span::parse("SMPTE=NOW-"), Err(Invalid));
     }
 
     proptest! {

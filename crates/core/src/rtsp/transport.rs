@@ -1,4 +1,5 @@
-//! `Transport` (RFC 2326, section 12.39; RFC 7826, section 18.54): how packets may travel.
+//! `Transport` (RFC 2326, section 12.39; RFC 7826, section 18.54): how packets may travel. Its literals are
+//! case-insensitive (RFC 2326, section 15.1; RFC 7826, section 20.1).
 //!
 //! Promise: what a client offers is understood or passed over; ports that no sender should be talked into are never
 //! taken (row S09). Whether an address may be sent to is decided elsewhere.
@@ -17,14 +18,25 @@ const OFFERS_MAX: usize = 16;
 /// The ports of RTP and of RTCP.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ports {
-    /// Even.
+    /// That of RTP; of ours it is even.
     pub rtp: u16,
 }
 
 impl Ports {
-    /// Beginning at `rtp`: even, and above those of services.
+    /// A client's, beginning at `rtp`: above those of services. RTP should use an even port, and need not (RFC 3550,
+    /// section 11).
     pub fn new(rtp: u16) -> Option<Self> {
-        (rtp >= 1024 && rtp.is_multiple_of(2)).then_some(Self { rtp })
+        (1024..u16::MAX).contains(&rtp).then_some(Self { rtp })
+    }
+
+    /// Ours, beginning at `rtp`: even as well.
+    pub fn even(rtp: u16) -> Option<Self> {
+        Self::new(rtp).filter(|ports| ports.rtp.is_multiple_of(2))
+    }
+
+    /// Whether one port is in both pairs.
+    pub const fn meets(self, other: Self) -> bool {
+        self.rtp.abs_diff(other.rtp) <= 1
     }
 
     /// The one behind it.
@@ -141,15 +153,21 @@ pub struct Offer {
 
 /// What is offered in `version`, best first, without what cannot be understood or must not be done.
 pub fn offers(version: Version, value: &str) -> Vec<Offer> {
-    value.split(',').take(OFFERS_MAX).filter_map(|text| offer(version, text)).collect()
+    // What is quoted is one value, whatever stands in it.
+    let mut is_quoted = false;
+    let ends = |c: char| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    };
+    value.split(ends).take(OFFERS_MAX).filter_map(|text| offer(version, text)).collect()
 }
 
 fn offer(version: Version, text: &str) -> Option<Offer> {
     let is_two = version == Version::Two;
     let mut parts = text.split(';').map(str::trim);
-    let is_tcp = match parts.next()? {
-        "RTP/AVP" | "RTP/AVP/UDP" => false,
-        "RTP/AVP/TCP" => true,
+    let is_tcp = match parts.next()?.to_ascii_lowercase().as_str() {
+        "rtp/avp" | "rtp/avp/udp" => false,
+        "rtp/avp/tcp" => true,
         _ => return None,
     };
     let (mut unicast, mut client_port, mut port) = (None, None, None);
@@ -158,7 +176,7 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
     for part in parts {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let value = value.trim();
-        match name.trim() {
+        match name.trim().to_ascii_lowercase().as_str() {
             "unicast" => unicast = Some(true),
             "multicast" => unicast = Some(false),
             "client_port" => client_port = Some(Ports::parse(value)?),
@@ -172,7 +190,7 @@ fn offer(version: Version, text: &str) -> Option<Offer> {
                 form = Form::Addresses;
             }
             // Reports have a port of their own here (RFC 7826, appendix C.1.6.4).
-            "RTCP-mux" if is_two => return None,
+            "rtcp-mux" if is_two => return None,
             "ttl" => ttl = Some(u8::try_from(whole(value)?).ok()?),
             "interleaved" => {
                 let (first, last) = pair(value)?;
@@ -286,9 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn s09_ports_of_services_odd_pairs_and_huge_ones_are_not_taken() {
+    fn s09_ports_of_services_wide_pairs_and_huge_ones_are_not_taken() {
         let taken = |ports: &str| offers(&format!("RTP/AVP;unicast;client_port={ports}")).len();
-        for good in ["1024-1025", "5000", "65534-65535"] {
+        for good in ["1024-1025", "5000", "65534-65535", "5001-5002", "5001", "65533-65534"] {
             assert_eq!(taken(good), 1, "{good}");
         }
         for bad in [
@@ -296,9 +314,10 @@ mod tests {
             "0-1",
             "22-23",
             "1022-1023",
-            "5001-5002",
-            "5001",
+            "1023-1024",
             "5000-5002",
+            "5001-5000",
+            "5001-5001",
             "5000-4999",
             "65535",
             "65535-65536",
@@ -349,7 +368,7 @@ mod tests {
             "",
             ":8000",
             "\":8000\"/\":8002\"",
-            "\":8001\"/\":8002\"",
+            "\":8001\"/\":8003\"",
             "\":22\"/\":23\"",
             "\"10.0.0.1:8000\"/\"10.0.0.2:8001\"",
             "\":8000\"/\":8001\"/\":8002\"",
@@ -399,12 +418,60 @@ mod tests {
         );
     }
 
+    /// `text` with the letters in upper case whose bit in `upper` is set, the others in lower case.
+    fn recased(text: &str, upper: u128) -> String {
+        let letters = text.chars().enumerate();
+        let recase = |(at, c): (usize, char)| match upper >> (at % 128) & 1 {
+            1 => c.to_ascii_uppercase(),
+            _ => c.to_ascii_lowercase(),
+        };
+        letters.map(recase).collect()
+    }
+
+    #[test]
+    fn p04_literals_are_case_insensitive_and_odd_ports_are_used() {
+        let value = "RTP/AVP;UNICAST;CLIENT_PORT=5001-5002";
+        assert_eq!(offers(value)[0].lower, unicast(5001));
+        assert_eq!(offers("rtp/avp/udp;Unicast;Client_Port=5003")[0].lower, unicast(5003));
+        let tcp = Lower::Interleaved(Some((3, 4)));
+        assert_eq!(offers("Rtp/Avp/Tcp;UNICAST;InterLeaved=3-4")[0].lower, tcp);
+        let group = Lower::Multicast(Some(Ports { rtp: 5005 }));
+        assert_eq!(offers("RTP/avp;MULTICAST;PORT=5005-5006;TTL=3")[0].lower, group);
+        assert!(offers("RTP/AVP/TCP;MODE=Record;INTERLEAVED=0-1")[0].records);
+        let two = |text: &str| super::offers(Version::Two, text);
+        assert_eq!(two("RTP/AVP;Unicast;Dest_Addr=\":8001\"/\":8002\"")[0].lower, unicast(8001));
+        assert_eq!(two("RTP/AVP;unicast;dest_addr=\":8000\"/\":8001\";rtcp-MUX"), []);
+        // A comma in quotes does not end an offer.
+        let quoted = "RTP/AVP;unicast;x=\"a,b\";client_port=5000-5001,RTP/AVP/TCP";
+        assert_eq!(offers(quoted).len(), 2);
+        assert!(!Ports { rtp: 5000 }.meets(Ports { rtp: 5002 }));
+        assert!(Ports { rtp: 5000 }.meets(Ports { rtp: 5001 }));
+    }
+
     proptest! {
+        #[test]
+        fn p04_the_case_of_a_transport_changes_nothing(nth in 0usize..8, upper in any::<u128>()) {
+            let value = [
+                "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;interleaved=0-1",
+                "RTP/AVP/UDP;unicast;destination=::abcd;client_port=5001",
+                "RTP/AVP;multicast;destination=239.1.1.1;port=5004-5005;ttl=16",
+                "RTP/AVP/TCP;unicast;mode=receive;interleaved=2-3",
+                "RTP/AVP;unicast;dest_addr=\"[fe80::a]:8000\"/\"[fe80::a]:8001\"",
+                "RTP/AVP;unicast;dest_addr=\":8000\"/\":8001\";RTCP-mux",
+                "RTP/AVP/TCP;unicast;interleaved=4-5;ssrc=DEADBEEF;append",
+                "RTP/AVP;unicast;client_port=6000-6001;mode=record",
+            ][nth];
+            for version in [Version::One, Version::Two] {
+                let expected = super::offers(version, value);
+                prop_assert_eq!(super::offers(version, &recased(value, upper)), expected);
+            }
+        }
+
         #[test]
         fn any_text_gives_only_ports_that_may_be_sent_to(text in "RTP/AVP(/UDP|/TCP)?(;(unicast|client_port=[0-9]{0,6}-?[0-9]{0,6}|port=[0-9-]{0,9}|dest_addr=\"[0-9.:]{0,12}\"(/\":[0-9]{0,6}\")?|ttl=[0-9]{0,4}|interleaved=[0-9-]{0,7}|,|\\PC{0,6})){0,6}") {
             for offer in offers(&text).into_iter().chain(super::offers(Version::Two, &text)) {
                 if let Lower::Unicast(ports) | Lower::Multicast(Some(ports)) = offer.lower {
-                    prop_assert!(ports.rtp >= 1024 && ports.rtp % 2 == 0 && ports.rtcp() == ports.rtp + 1);
+                    prop_assert!(ports.rtp >= 1024 && ports.rtcp() == ports.rtp + 1);
                 }
             }
         }

@@ -40,7 +40,8 @@ pub fn supported() -> String {
 /// Which of the features that are required, in all fields of that name, are not there; none: all are.
 pub fn unsupported<'a>(required: impl Iterator<Item = &'a str>) -> Option<String> {
     let tags = required.flat_map(|tags| tags.split(',')).map(str::trim);
-    let missing: Vec<_> = tags.filter(|tag| !FEATURES.contains(tag)).collect();
+    let is_there = |tag: &str| FEATURES.iter().any(|known| known.eq_ignore_ascii_case(tag));
+    let missing: Vec<_> = tags.filter(|tag| !is_there(tag)).collect();
     (!missing.is_empty()).then(|| missing.join(", "))
 }
 
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_required_is_there_or_named() {
         let missing = |fields: &[&'static str]| unsupported(fields.iter().copied());
-        assert_eq!(missing(&["play.basic", "play.scale, play.basic"]), None);
+        assert_eq!(missing(&["play.basic", "play.scale, Play.Basic"]), None);
         let both = "setup.rtp.rtcp.mux, com.example.x".to_string();
         assert_eq!(missing(&["play.basic,setup.rtp.rtcp.mux", "com.example.x"]), Some(both));
         assert_eq!(supported(), "play.basic, play.scale");

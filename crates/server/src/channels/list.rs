@@ -1,9 +1,13 @@
 //! Lists of titles in files: M3U, or a path on each line.
+//!
+//! Promise: a path is resolved against that of its list as players resolve it (RFC 3986, section 5.2), and none leads above
+//! the root. Whether a title is there is not asked here.
 
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
+use tactus_core::path::resolve;
 use tactus_core::units::MIB;
 
 use crate::catalogue::OpenTitle;
@@ -35,28 +39,34 @@ pub(super) async fn read(list: &Arc<OpenTitle>, path: &str) -> Result<Vec<String
     read.await.map_err(|_| "the list cannot be read".to_owned())?
 }
 
-/// Names without a slash in front are beside the list.
+/// The titles of `text`, a list that is stored under `path`.
 pub(super) fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
-    let beside = &path[..path.rfind('/').map_or(0, |slash| slash + 1)];
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim).zip(1..);
     let mut titles = Vec::new();
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
-        if line.contains("://") {
+        if is_elsewhere(line) {
             return Err(format!("line {number} of the list is no title of this server: {line}"));
         }
         if titles.len() == TITLES_MAX {
             return Err(format!("the list has more than {TITLES_MAX} titles"));
         }
-        titles.push(match line.starts_with('/') {
-            true => line.to_owned(),
-            false => format!("{beside}{line}"),
-        });
+        titles.push(resolve(path, line));
     }
     match titles.is_empty() {
         true => Err("the list is empty".into()),
         false => Ok(titles),
     }
+}
+
+/// Whether a line names something by a scheme or a host (RFC 3986, sections 3 and 4.2). A colon alone is one of a file's
+/// name.
+fn is_elsewhere(line: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    line.starts_with("//") || line.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
 #[cfg(test)]
@@ -73,7 +83,26 @@ mod tests {
         assert_eq!(titles("a", "/l.txt"), Ok(vec!["/a".into()]));
         assert!(titles("a\nhttp://x/y", "/l").unwrap_err().contains("line 2"));
         assert!(titles("# nothing\n", "/l").unwrap_err().contains("empty"));
+        for elsewhere in ["//host/a.ts", "FILE:///a.ts", "rtsp://h/a"] {
+            assert!(titles(elsewhere, "/l").unwrap_err().contains("line 1"), "{elsewhere}");
+        }
         let long = "a\n".repeat(TITLES_MAX + 1);
         assert!(titles(&long, "/l").unwrap_err().contains("more than"));
+    }
+
+    #[test]
+    fn p08_names_of_a_list_are_resolved_against_its_own() {
+        let text = "../films/x.ts\n./y.ts\n/films/./z.ts\n../../../top.ts\nsub/../a b.ts\n\
+                    %2e%2e/films/%C3%A4.ts\na:1.ts\n";
+        let expected = [
+            "/films/x.ts",
+            "/lists/y.ts",
+            "/films/z.ts",
+            "/top.ts",
+            "/lists/a%20b.ts",
+            "/films/%C3%A4.ts",
+            "/lists/a:1.ts",
+        ];
+        assert_eq!(titles(text, "/lists/a.m3u8").unwrap(), expected);
     }
 }

@@ -168,7 +168,9 @@ fn response<D: Digest>(secret: &str, given: &Given, verb: &str) -> String {
     let what = hash::<D>(format!("{verb}:{uri}").as_bytes());
     let text = match &given.quality {
         None => format!("{secret}:{nonce}:{what}"),
-        Some(Quality { count, own }) => format!("{secret}:{nonce}:{count}:{own}:auth:{what}"),
+        Some(Quality { word, count, own }) => {
+            format!("{secret}:{nonce}:{count}:{own}:{word}:{what}")
+        }
     };
     hash::<D>(text.as_bytes())
 }
@@ -191,6 +193,8 @@ struct Given {
 
 #[derive(Default)]
 struct Quality {
+    /// As it was written: that is what was hashed.
+    word: String,
     count: String,
     own: String,
 }
@@ -224,7 +228,9 @@ impl Given {
                 "algorithm" if value.eq_ignore_ascii_case("MD5") => {}
                 "algorithm" if value.eq_ignore_ascii_case("SHA-256") => given.is_sha256 = true,
                 "algorithm" => return None,
-                "qop" if value == "auth" => has_quality = true,
+                "qop" if value.eq_ignore_ascii_case("auth") => {
+                    (quality.word, has_quality) = (value.into(), true);
+                }
                 "qop" => return None,
                 "nc" => quality.count = value.into(),
                 "cnonce" => quality.own = value.into(),
@@ -352,6 +358,7 @@ mod tests {
             uri: "/dir/index.html".into(),
             is_sha256,
             quality: Some(Quality {
+                word: "auth".into(),
                 count: "00000001".into(),
                 own: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ".into(),
             }),

@@ -619,7 +619,7 @@ impl Connection {
 
     async fn describe(&self, request: &Request, principal: Option<&Principal>) -> Answer {
         let accepts = request.field("accept").unwrap_or("application/sdp");
-        if !["application/sdp", "application/*", "*/*"].iter().any(|kind| accepts.contains(kind)) {
+        if !message::accepts_sdp(accepts) {
             return Err(Reply::said(Status(406), "there is application/sdp"));
         }
         let (path, base) = target(&request.uri)?;

@@ -102,7 +102,7 @@ impl Pair {
         for _ in 0..TRIES {
             let outlet = outlet::open(&pairs.way(from))?;
             let port = outlet::address(&outlet)?.port();
-            if let Some(ports) = Ports::new(port) {
+            if let Some(ports) = Ports::even(port) {
                 match std::net::UdpSocket::bind(SocketAddr::new(from, ports.rtcp())) {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;

@@ -129,7 +129,7 @@ impl Sockets {
             let any = SocketAddr::new(own, 0);
             let wanted = Wanted { to: any, source: None, interface: None, buffer: BUFFER };
             let packets = Datagrams::open(&wanted)?;
-            if let Some(ports) = Ports::new(packets.address()?.port()) {
+            if let Some(ports) = Ports::even(packets.address()?.port()) {
                 match std::net::UdpSocket::bind(SocketAddr::new(own, ports.rtcp())) {
                     Ok(reports) => {
                         reports.set_nonblocking(true)?;

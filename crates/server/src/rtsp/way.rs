@@ -162,7 +162,7 @@ impl Asker<'_> {
         let pair = house.pair(self.own).map_err(|error| failed(&error))?;
         let server = pair.ports;
         // Row S10: not to ourselves.
-        if to.ip() == self.own && [server.rtp, server.rtcp()].contains(&ports.rtp) {
+        if to.ip() == self.own && ports.meets(server) {
             return Err(none("these ports are the server's"));
         }
         to.set_port(ports.rtp);

@@ -207,3 +207,19 @@ proptest! {
         prop_assert_eq!(piece(&bytes), Ok(Piece::Head { len: whole }));
     }
 }
+
+#[test]
+fn p04_names_of_protocols_and_media_types_are_case_insensitive() {
+    let request = Request::parse(b"PLAY rtsp://h/a RtSp/1.0\r\ncSEQ: 1\r\nRANGE: NPT=1-\r\n\r\n");
+    let request = request.unwrap();
+    assert_eq!((request.version, request.field("range")), (Version::One, Some("NPT=1-")));
+    let http = Request::parse(b"GET / http/1.1\r\n\r\n");
+    assert_eq!(http.unwrap_err(), Fault::Http);
+    assert!(Answer::begins(b"rtsp/2.0 200 OK\r\n") && !Answer::begins(b"RTS"));
+    for accept in ["Application/SDP", "text/plain, APPLICATION/sdp;level=1", "*/*", "application/*"]
+    {
+        assert!(accepts_sdp(accept), "{accept}");
+    }
+    assert!(!accepts_sdp("text/plain") && !accepts_sdp("application/sdpx") && !accepts_sdp(""));
+    assert!(is_sdp("APPLICATION/SDP; charset=utf-8") && !is_sdp("application/sdp2"));
+}

@@ -74,7 +74,7 @@ impl Connection {
         if self.announced.as_ref().is_some_and(|announced| announced.id.is_some()) {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
-        if request.field("content-type").is_some_and(|kind| !kind.starts_with("application/sdp")) {
+        if request.field("content-type").is_some_and(|kind| !message::is_sdp(kind)) {
             return Err(Reply::said(Status::UNSUPPORTED_MEDIA, "announce it as application/sdp"));
         }
         let bad = || Reply::said(Status::BAD_REQUEST, "this is no session description (RFC 8866)");

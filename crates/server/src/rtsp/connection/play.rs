@@ -146,7 +146,7 @@ fn asked(request: &Request) -> Result<Span, Reply> {
     let Some(range) = request.field("range") else { return Ok(Span::ON) };
     let span = match request.version {
         // What is not in the formats that SETUP has named (RFC 7826, section 18.5).
-        Version::Two if Span::format(range) != two::ACCEPT_RANGES => {
+        Version::Two if !Span::format(range).eq_ignore_ascii_case(two::ACCEPT_RANGES) => {
             return Err(Reply::new(Status::NOT_VALID_FOR_RESOURCE));
         }
         Version::Two if is_reverse(request) => Span::parse_reverse(range),
