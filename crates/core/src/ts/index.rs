@@ -6,6 +6,7 @@
 //! exact to the index's own tolerance.
 
 mod line;
+mod passing;
 mod pictures;
 mod tables;
 
@@ -19,7 +20,8 @@ use super::sections::section_packets;
 use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp, splits_pes_times};
 use crate::units::{BitRate, MediaTime};
 
-use line::{Drawing, Line};
+use line::{Drawing, Join, Line};
+use passing::Passing;
 use pictures::{Picture, Pictures};
 use tables::{LastCounts, Watched};
 
@@ -60,6 +62,8 @@ pub struct Flaws {
     pub gaps: u64,
     /// Frames whose time stamps are split over two packets, so that nobody moves them.
     pub split_times: u64,
+    /// Packets whose payload is scrambled.
+    pub scrambled: u64,
 }
 
 /// Rates of a title, rounded up.
@@ -123,8 +127,14 @@ pub struct Indexer {
     flaws: Flaws,
     continuity: Continuity,
     clock: Option<Pid>,
+    /// The programme that it is of, once a table has said so.
+    timed: Option<u16>,
+    /// A table has moved the clock there, and no stamp has come since.
+    is_moved: bool,
     /// The clock's PID has announced a jump.
     announced: bool,
+    /// What the times of pictures and sound say of a jump.
+    passing: Passing,
     /// Another clock, and its first stamp since the last one of ours.
     other: Option<(Pid, Pcr)>,
     drawing: Drawing,
@@ -172,7 +182,10 @@ impl Default for Indexer {
             flaws: Flaws::default(),
             continuity: Continuity::default(),
             clock: None,
+            timed: None,
+            is_moved: false,
             announced: false,
+            passing: Passing::default(),
             other: None,
             drawing: Drawing::default(),
             watched: Watched::default(),
@@ -351,6 +364,10 @@ impl Indexer {
         if splits_pes_times(packet) {
             self.flaws.split_times += 1;
         }
+        if packet.is_scrambled() {
+            self.flaws.scrambled += 1;
+        }
+        self.passing.handle_packet(packet);
         let clock = self.clock;
         if let Some(pcr) = packet.pcr() {
             self.stamp(pid, Stamp { at: at + PCR_BYTE, pcr }, packet.is_discontinuous());
@@ -360,8 +377,9 @@ impl Indexer {
         match self.watched.handle_packet(at, packet, self.clock) {
             Ok(changed) => {
                 if changed || clock != self.clock {
+                    self.follow_clock();
                     if clock != self.clock {
-                        self.watched.keep(at, self.clock);
+                        self.watched.keep_with(at, packet, self.clock);
                     }
                     self.watch_pictures();
                 }
@@ -397,17 +415,49 @@ impl Indexer {
         }
     }
 
+    /// Where the table of the programme that counts names another clock, it goes by that one from now on.
+    fn follow_clock(&mut self) {
+        if self.clock.is_none() {
+            return;
+        }
+        if let Some((programme, _)) = self.watched.timing(self.clock) {
+            self.timed = Some(programme.number);
+            return;
+        }
+        let Some(timed) = self.timed else { return };
+        let mut programmes = self.watched.programmes.iter().map(|(programme, _)| programme);
+        let own = programmes.clone().find(|programme| programme.number == timed);
+        let next = own.or_else(|| programmes.next()).filter(|next| next.clock != Pid::NULL);
+        if let Some(next) = next {
+            (self.clock, self.timed, self.is_moved) = (Some(next.clock), Some(next.number), true);
+            self.other = None;
+        }
+    }
+
+    /// The next stamp of the clock that counts.
+    fn draw(&mut self, stamp: Stamp, announced: bool) {
+        let is_announced = announced || core::mem::take(&mut self.announced);
+        let is_moved = core::mem::take(&mut self.is_moved);
+        let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| stamp.pcr.since(last));
+        let join = match is_announced {
+            // No stamp has come for a while, and what is shown has gone on.
+            _ if span > line::GAP_MAX && self.passing.goes_on(span) => Join::Gap,
+            // That is said of the PID: its clock is the one that counted before.
+            true if is_moved && span <= line::GAP_MAX => Join::None,
+            true => Join::Announced,
+            false => Join::None,
+        };
+        self.drawing.handle_stamp(stamp, join);
+        self.passing.handle_stamp();
+        self.other = None;
+    }
+
     fn stamp(&mut self, pid: Pid, stamp: Stamp, announced: bool) {
         match self.clock {
-            Some(clock) if clock == pid => {
-                self.drawing.handle_stamp(stamp, announced || self.announced);
-                self.announced = false;
-                self.other = None;
-            }
+            Some(clock) if clock == pid => self.draw(stamp, announced),
             None => {
                 self.clock = Some(pid);
-                self.drawing.handle_stamp(stamp, announced);
-                self.announced = false;
+                self.draw(stamp, announced);
                 for (picture, counts) in core::mem::take(&mut self.early) {
                     self.access(picture, counts);
                 }
@@ -416,9 +466,9 @@ impl Indexer {
                 Some((other, first)) if other == pid => {
                     let span = stamp.pcr.since(first);
                     if span > CLOCK_GONE && span < MediaTime(2 * CLOCK_GONE.0) {
-                        self.clock = Some(pid);
-                        self.drawing.handle_stamp(stamp, true);
-                        self.other = None;
+                        // Whatever tables say of it.
+                        (self.clock, self.timed) = (Some(pid), None);
+                        self.draw(stamp, true);
                     } else if span > CLOCK_GONE {
                         self.other = Some((pid, stamp.pcr));
                     }
@@ -628,6 +678,18 @@ impl Index {
         let after = self.tables.partition_point(|tables| tables.at <= access.at);
         let tables = after.checked_sub(1).map(|nth| &self.tables[nth])?;
         (!tables.pat.is_empty() && !tables.pmt.is_empty()).then_some(tables)
+    }
+
+    /// The tables with which a part from byte `at` on begins: those in force there, or the first ones behind it.
+    pub fn tables_near(&self, at: u64) -> Option<&Tables> {
+        let after = self.tables.partition_point(|tables| tables.at <= at);
+        self.tables.get(after.saturating_sub(1)).filter(|tables| !tables.pmt.is_empty())
+    }
+
+    /// Whose clock counts in a part from byte `at` on.
+    pub fn clock_at(&self, at: u64) -> Pid {
+        let named = self.tables_near(at).and_then(|tables| tables::clock_of(&tables.pmt));
+        named.unwrap_or(self.clock)
     }
 
     /// Whether the rate is one and the same all along: every stamp of each run lies on one line, and these

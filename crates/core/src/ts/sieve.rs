@@ -98,8 +98,9 @@ struct Watch {
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     pid: Pid,
-    /// The last stamp.
+    /// The last stamp, and bytes of the stream before it.
     last: Pcr,
+    last_at: u64,
     /// Where the span began that is being measured: the stamp, and bytes of the stream before.
     from: (Pcr, u64),
 }
@@ -241,16 +242,28 @@ impl Watch {
         let clocks = self.clocks.len();
         let Some(clock) = self.clocks.iter_mut().find(|clock| clock.pid == packet.pid()) else {
             if clocks < CLOCKS_MAX {
-                self.clocks.push(Clock { pid: packet.pid(), last: pcr, from: (pcr, here) });
+                self.clocks.push(Clock {
+                    pid: packet.pid(),
+                    last: pcr,
+                    last_at: here,
+                    from: (pcr, here),
+                });
             }
             return;
         };
         let announced = packet.is_discontinuous();
-        if announced || pcr.since(clock.last) > GAP_MAX {
-            self.counts.clock_jumps += u64::from(!announced);
+        let span = pcr.since(clock.last);
+        if announced || span > GAP_MAX {
+            // Where as many bytes have come as take so long, only the stamps were missing.
+            let passed = self.rate.map_or(0, |rate| {
+                let ticks = u128::from(here - clock.last_at) * 216_000_000 / u128::from(rate.0);
+                u64::try_from(ticks).unwrap_or(u64::MAX)
+            });
+            let is_gap = passed.abs_diff(span.0) <= span.0 / 4;
+            self.counts.clock_jumps += u64::from(!announced && !is_gap);
             clock.from = (pcr, here);
         }
-        clock.last = pcr;
+        (clock.last, clock.last_at) = (pcr, here);
         let ticks = pcr.since(clock.from.0);
         if ticks >= SPAN_MIN {
             let bits = u128::from(here - clock.from.1) * 8 * 27_000_000;

@@ -242,6 +242,7 @@ fn described(index: &Index) -> String {
         (flaws.malformed, "packets are malformed"),
         (flaws.bad_sections, "sections of tables do not fit"),
         (flaws.gaps, "breaks of continuity counters"),
+        (flaws.scrambled, "packets are scrambled: players need the key"),
         (flaws.split_times, "time stamps are split over two packets: loops begin its clock anew"),
     ];
     lines.extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("  {n} {what}")));

@@ -253,6 +253,7 @@ pub(crate) fn facts(index: &Index) -> Value {
             "bad_sections": flaws.bad_sections,
             "continuity_gaps": flaws.gaps,
             "split_time_stamps": flaws.split_times,
+            "scrambled_packets": flaws.scrambled,
         },
         "programmes": programmes.collect::<Vec<_>>(),
     })

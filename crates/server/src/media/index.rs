@@ -42,7 +42,7 @@ struct Owner {
 /// Read at once.
 const PIECE: usize = MIB as usize;
 const MAGIC: &[u8; 8] = b"TactuIdx";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Magic, version, inode, length, two parts of the modification time.
 const HEAD: usize = 8 + 4 + 8 + 8 + 8 + 4;
 /// No index is longer: a point takes at most ten bytes, an access fifteen.

@@ -24,12 +24,13 @@ impl Index {
             out.number(number);
         }
         let Flaws { skipped_bytes, sync_losses, marked, malformed, bad_sections, .. } = self.flaws;
-        let Flaws { gaps, split_times, .. } = self.flaws;
+        let Flaws { gaps, split_times, scrambled, .. } = self.flaws;
         for number in [skipped_bytes, sync_losses, marked, malformed, bad_sections] {
             out.number(number);
         }
         out.number(gaps);
         out.number(split_times);
+        out.number(scrambled);
         out.number(self.line.tolerance);
         out.list(&self.line.points, Point { at: 0, time: 0 }, |out, last, point| {
             out.number(point.at - last.at);
@@ -87,6 +88,7 @@ impl Index {
             bad_sections: flaw()?,
             gaps: flaw()?,
             split_times: flaw()?,
+            scrambled: flaw()?,
         };
         let tolerance = from.at_most(MAX)?;
         let points = from.list(POINTS_MAX + 2, 2, Point { at: 0, time: 0 }, |from, last| {

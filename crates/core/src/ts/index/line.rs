@@ -22,7 +22,7 @@ pub(super) const POINTS_MAX: usize = 1 << 18;
 /// Runs of the clock. What jumps more often is no clock.
 pub(super) const RUNS_MAX: usize = 4096;
 /// Neighbouring stamps further apart than this are a jump, as in [`super::super::measure`].
-const GAP_MAX: MediaTime = MediaTime(27_000_000);
+pub(super) const GAP_MAX: MediaTime = MediaTime(27_000_000);
 
 /// Times stop here: five thousand years.
 const TIME_MAX: u64 = 1 << 62;
@@ -32,6 +32,17 @@ const TIME_MAX: u64 = 1 << 62;
 pub(super) struct Point {
     pub(super) at: u64,
     pub(super) time: u64,
+}
+
+/// How a stamp follows the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Join {
+    /// Nothing is known: what lies far off is a jump.
+    None,
+    /// The stream says that its clock is another.
+    Announced,
+    /// It is the same clock, however long no stamp has come.
+    Gap,
 }
 
 /// A stretch in which the clock runs without a jump.
@@ -95,14 +106,15 @@ impl Default for Drawing {
 }
 
 impl Drawing {
-    /// Takes the next stamp of the clock; `announced` when the stream says that its clock is another.
-    pub(super) fn handle_stamp(&mut self, stamp: Stamp, announced: bool) {
+    /// Takes the next stamp of the clock.
+    pub(super) fn handle_stamp(&mut self, stamp: Stamp, join: Join) {
+        let announced = join == Join::Announced;
         let Some((last, pcr)) = self.last else {
             self.begin_run(Point { at: stamp.at, time: 0 }, stamp.pcr, announced);
             return;
         };
         let span = stamp.pcr.since(pcr);
-        if announced || span > GAP_MAX {
+        if announced || span > GAP_MAX && join != Join::Gap {
             // Over the jump time goes on as the bytes do.
             let more = self.slope().map_or(0, |slope| slope.over(stamp.at - last.at));
             let time = later(last.time, more);
@@ -324,7 +336,7 @@ mod tests {
     fn drawn(stamps: &[(u64, u64)]) -> Drawing {
         let mut drawing = Drawing::default();
         for &(at, time) in stamps {
-            drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, false);
+            drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, Join::None);
         }
         drawing
     }
@@ -409,7 +421,8 @@ mod tests {
             let mut at = 0;
             for (bytes, time, announced) in stamps {
                 at += bytes;
-                drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, announced);
+                let join = if announced { Join::Announced } else { Join::None };
+                drawing.handle_stamp(Stamp { at, pcr: Pcr::at(MediaTime(time)) }, join);
             }
             if let Some((line, _)) = drawing.finish(at + 1) {
                 let ascend = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].time <= pair[1].time;

@@ -180,6 +180,15 @@ impl Watched {
         self.programmes.iter().find(|(programme, _)| goes_by(programme))
     }
 
+    /// The same where `packet` has made these the tables that count.
+    pub(super) fn keep_with(&mut self, at: u64, packet: &Packet<'_>, clock: Option<Pid>) {
+        self.keep(at, clock);
+        let is_table = |tables: &Tables| tables.pmt_pid == packet.pid();
+        if packet.has_payload() && self.tables.last().is_some_and(is_table) {
+            self.counts.pmt = packet.continuity();
+        }
+    }
+
     /// The tables are these from byte `at` on.
     pub(super) fn keep(&mut self, at: u64, clock: Option<Pid>) {
         let Some((programme, pmt)) = self.timing(clock) else { return };
@@ -266,6 +275,12 @@ fn programme_of(table: Pid, section: &[u8]) -> Option<Programme> {
     }
     let number = u16::from_be_bytes([high, low]);
     Some(Programme { number, table, clock: pid_of(clock_high, clock_low), streams })
+}
+
+/// Whose clock the programme of a table goes by; none when it names no clock.
+pub(super) fn clock_of(pmt: &[u8]) -> Option<Pid> {
+    let &[high, low] = pmt.get(8..10)?.first_chunk()?;
+    Some(pid_of(high, low)).filter(|&clock| clock != Pid::NULL)
 }
 
 fn pid_of(high: u8, low: u8) -> Pid {

@@ -308,3 +308,117 @@ fn more_accesses_than_are_kept_are_thinned() {
     assert!(indexer.accesses.len() > ACCESSES_MAX / 3);
     assert!(indexer.accesses.windows(2).all(|pair| pair[0].at < pair[1].at));
 }
+
+/// A PMT of the version, with the clock on a PID of its own, sound or pictures.
+fn pmt_by(version: u8, clock: u16) -> Vec<u8> {
+    let mut section = pmt(version);
+    section.truncate(section.len() - 4);
+    section[8..10].copy_from_slice(&(0xe000 | clock).to_be_bytes());
+    sealed(&section)
+}
+
+/// Packets of [`title`], whose stamps come on `clock` and whose tables say so from packet `from` on; `marks` is whether the
+/// first stamp there is marked.
+fn moved_clock(base: u64, packets: u64, (from, clock): (u64, u16), marks: bool) -> Vec<u8> {
+    let mut bytes = title(base, packets);
+    let mut count = 0;
+    let mut is_marked = !marks;
+    for (nth, packet) in (0u64..).zip(bytes.as_chunks_mut::<PACKET>().0) {
+        if nth < from {
+            continue;
+        }
+        let read = Packet::read(packet).unwrap();
+        if read.pid() == Pid(TABLE) {
+            let count = read.continuity();
+            let mut other = Vec::new();
+            section_packets(&pmt_by(1, clock), Pid(TABLE), count, 188, &mut other);
+            packet.copy_from_slice(&other);
+        } else if let Some(pcr) = read.pcr().filter(|_| !read.starts_unit()) {
+            // The packet becomes one of that PID; the counter of pictures has a gap there.
+            *packet = super::super::clock_packet(Pid(clock), pcr);
+            if !core::mem::replace(&mut is_marked, true) {
+                super::super::mark_discontinuous(packet);
+            }
+            count += 1;
+        } else if read.pcr().is_some() {
+            packet[5] &= !0x10;
+        }
+    }
+    assert!(count > 0);
+    bytes
+}
+
+#[test]
+fn p03_a_clock_that_a_table_moves_is_the_same_clock() {
+    // A table comes each 50 packets, so there is one right at the place or soon behind it.
+    for (from, marks) in [(2001, false), (2001, true), (1957, false), (2330, true)] {
+        let bytes = moved_clock(77, 5000, (from, 0x1ff), marks);
+        let (index, plain) = (index(&bytes).unwrap(), index(&title(77, 5000)).unwrap());
+        assert_eq!(index.runs().len(), 1, "no jump: {:?}", index.runs());
+        let places = |index: &Index| -> Vec<_> {
+            index.accesses().iter().map(|access| (access.at, access.kind)).collect()
+        };
+        assert_eq!(places(&index), places(&plain));
+        for (own, other) in index.accesses().iter().zip(plain.accesses()) {
+            assert!(own.shown.0.abs_diff(other.shown.0) <= 300, "{own:?} {other:?}");
+        }
+        for seconds in 0..19 {
+            let time = MediaTime(seconds * SECOND / 10);
+            let [own, other] = [&index, &plain].map(|index| index.entry_at(time).unwrap().at);
+            assert_eq!(own, other, "a seek to {time:?}");
+        }
+        assert!(index.duration().0.abs_diff(plain.duration().0) <= 30);
+        assert_eq!((index.clock(), index.clock_at(0)), (Pid(0x1ff), Pid(VIDEO)));
+        assert_eq!(index.clock_at(4000 * 188), Pid(0x1ff));
+        let tables = index.tables_at(&index.accesses()[40]).unwrap();
+        assert_eq!(tables.pmt, pmt_by(1, 0x1ff));
+    }
+}
+
+#[test]
+fn p03_a_clock_that_says_nothing_for_seconds_has_not_jumped() {
+    // 2,500 packets a second.
+    let mut bytes = title(77, 30_000);
+    for (nth, packet) in (0u64..).zip(bytes.as_chunks_mut::<PACKET>().0) {
+        let has_clock = Packet::read(packet).unwrap().pcr().is_some();
+        if has_clock && (5_000..20_000).contains(&nth) {
+            packet[5] &= !0x10;
+        }
+    }
+    let (gap, plain) = (index(&bytes).unwrap(), index(&title(77, 30_000)).unwrap());
+    assert_eq!(gap.runs().len(), 1, "{:?}", gap.runs());
+    assert_eq!(gap.accesses().len(), plain.accesses().len());
+    for (own, other) in gap.accesses().iter().zip(plain.accesses()) {
+        assert!(own.shown.0.abs_diff(other.shown.0) <= 300, "{own:?} {other:?}");
+    }
+    assert!(gap.duration().0.abs_diff(plain.duration().0) <= 30);
+    // A recording of a live input says the same of it.
+    let mut sieve = super::super::Sieve::default();
+    sieve.handle(&bytes, |_, _| {});
+    assert_eq!(sieve.counts().clock_jumps, 0);
+}
+
+#[test]
+fn p03_a_clock_that_jumps_is_still_one_that_jumps() {
+    for jump in [2 * SECOND, 6 * SECOND, 1 << 40] {
+        let behind = title(77 + jump + 1000 * 188 * 8 * SECOND / RATE, 2000);
+        let joined = [title(77, 1000), behind].concat();
+        let index = index(&joined).unwrap();
+        assert_eq!(index.runs().len(), 2, "{jump}");
+        assert!(!index.runs()[1].announced);
+        let mut sieve = super::super::Sieve::default();
+        sieve.handle(&joined, |_, _| {});
+        assert_eq!(sieve.counts().clock_jumps, 1);
+    }
+}
+
+#[test]
+fn p05_scrambled_packets_are_counted() {
+    let mut bytes = title(77, 1000);
+    for packet in bytes.as_chunks_mut::<PACKET>().0.iter_mut().skip(700).step_by(2).take(50) {
+        packet[3] |= 0x80;
+    }
+    let index = index(&bytes).unwrap();
+    assert_eq!(index.flaws().scrambled, 50);
+    assert_eq!(Index::decode(&index.encode()).unwrap().flaws().scrambled, 50);
+}
