@@ -36,6 +36,8 @@ mod recording;
 mod rights;
 #[path = "bad_input/slow.rs"]
 mod slow;
+#[path = "bad_input/stops.rs"]
+mod stops;
 #[path = "bad_input/times.rs"]
 mod times;
 #[path = "bad_input/uploads.rs"]

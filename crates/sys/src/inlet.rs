@@ -12,12 +12,13 @@ use std::ptr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use tactus_core::units::WallTime;
 
-/// Most datagrams of one call: 40 KB of transport packets, 3 ms of 100 Mbit/s.
+/// Most datagrams of one call: 40 KB of transport packets in ordinary frames, 3 ms of 100 Mbit/s.
 pub const BATCH: usize = 32;
-/// Longest datagram that is taken: a jumbo frame. A longer one is told as cut.
-pub const DATAGRAM_MAX: usize = 9216;
-/// What the kernel gathers into one at most.
-const GATHERED_MAX: usize = 1 << 16;
+/// Longest datagram that is taken: as long as one can be, whatever frames carry it. Only what comes uses memory.
+pub const DATAGRAM_MAX: usize = (1 << 16) - 1;
+/// From the memory of one datagram to that of the next: as much as one needs, or what the kernel gathers into one at
+/// most, and 33 lines of a processor's cache, so that the beginnings of all do not lie in the same few of its places.
+const STRIDE: usize = (1 << 16) + 33 * 64;
 
 /// What is to be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +51,6 @@ pub struct Datagram<'a> {
 pub struct Datagrams {
     socket: OwnedFd,
     memory: Box<[u8]>,
-    /// Bytes of `memory` for each of a call.
-    room: usize,
 }
 
 impl Datagrams {
@@ -79,8 +78,8 @@ impl Datagrams {
         if group.is_multicast() {
             join(&socket, group, wanted.source, wanted.interface.unwrap_or(0))?;
         }
-        let memory = vec![0; BATCH * DATAGRAM_MAX].into_boxed_slice();
-        Ok(Self { socket, memory, room: DATAGRAM_MAX })
+        let memory = vec![0; BATCH * STRIDE].into_boxed_slice();
+        Ok(Self { socket, memory })
     }
 
     /// The same; from now on each datagram comes with the time at which the kernel got it.
@@ -99,8 +98,7 @@ impl Datagrams {
     /// What the kernel says.
     pub fn gathered(self) -> io::Result<Self> {
         set(&self.socket, libc::SOL_UDP, libc::UDP_GRO, &1)?;
-        let memory = vec![0; BATCH * GATHERED_MAX].into_boxed_slice();
-        Ok(Self { memory, room: GATHERED_MAX, ..self })
+        Ok(self)
     }
 
     /// Where it is bound.
@@ -150,7 +148,7 @@ impl Datagrams {
     pub fn receive(&mut self, mut each: impl FnMut(Datagram<'_>)) -> io::Result<usize> {
         let mut names = [const { Address([0; ADDRESS]) }; BATCH];
         let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
-        for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(self.room)) {
+        for (part, memory) in parts.iter_mut().zip(self.memory.chunks_exact_mut(STRIDE)) {
             *part = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
         }
         let mut controls = [const { Control([0; CONTROL]) }; BATCH];
@@ -176,12 +174,12 @@ impl Datagrams {
             )
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        let memory = self.memory.chunks_exact(self.room);
+        let memory = self.memory.chunks_exact(STRIDE);
         let came = heads.iter().zip(&names).zip(&controls).zip(memory);
         for (((head, name), control), memory) in came.take(count) {
             // What no address can be read from cannot be told apart from others.
             let Some(from) = name.read() else { continue };
-            let bytes = &memory[..(head.msg_len as usize).min(self.room)];
+            let bytes = &memory[..(head.msg_len as usize).min(STRIDE)];
             let is_cut = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
             let Told { stamp, segment } = control.read(head.msg_hdr.msg_controllen);
             match segment.filter(|&segment| segment < bytes.len()) {
@@ -433,21 +431,20 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_come_with_their_sender_and_long_ones_are_told_as_cut() {
+    fn p01_datagrams_come_with_their_sender_however_long_they_are() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let mut inbox = Datagrams::open(&wanted(any)).unwrap();
             assert!(inbox.buffer().unwrap() > 0);
             let sender = UdpSocket::bind(any).unwrap();
             let to = inbox.address().unwrap();
-            for len in [0, 1, 1316, DATAGRAM_MAX, DATAGRAM_MAX + 1] {
+            // 9,400 bytes are fifty transport packets; IPv4 takes no more than 65,507.
+            let lens = [0, 1, 1316, 9400, 65_507];
+            for len in lens {
                 sender.send_to(&vec![7; len], to).unwrap();
             }
             let from = sender.local_addr().unwrap();
-            let cut = DATAGRAM_MAX;
-            let expected = [0, 1, 1316, cut].map(|len| (from, len, false));
-            let came = take(&mut inbox, 5);
-            assert_eq!(came[..4], expected);
-            assert_eq!(came[4], (from, cut, true));
+            let expected = lens.map(|len| (from, len, false));
+            assert_eq!(take(&mut inbox, lens.len()), expected);
         }
     }
 

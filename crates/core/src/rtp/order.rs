@@ -1,8 +1,8 @@
 //! Packets back in their order: a window over the sequence numbers (RFC 3550, appendix A.1).
 //!
 //! Promise: each number goes out at most once and numbers only rise; a packet that is missing is
-//! waited for no longer than [`PATIENCE`], nor past [`WINDOW`] packets behind it; the window holds no
-//! more than that. Nothing in order is copied.
+//! waited for no longer than [`PATIENCE`], nor past [`WINDOW`] packets or [`HELD_MAX`] bytes behind it; the window
+//! holds no more than that. Nothing in order is copied.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,6 +12,9 @@ use crate::units::{MILLISECOND, MonoTime, Nanos};
 
 /// Packets behind one that is missing: 15 ms of 100 Mbit/s in packets of seven.
 pub const WINDOW: u16 = 128;
+/// Bytes behind one that is missing: packets of the largest size, as long as the window of ordinary ones lasts at ten times
+/// their rate.
+const HELD_MAX: usize = 2 << 20;
 /// How long a missing packet is waited for: networks that shuffle do it within milliseconds.
 const PATIENCE: Nanos = Nanos(100 * MILLISECOND.0);
 /// A number further ahead than this is no loss but a source that has begun anew (RFC 3550, A.1).
@@ -25,6 +28,7 @@ pub struct Order {
     /// By number, modulo [`WINDOW`].
     held: Box<[Option<Vec<u8>>]>,
     held_count: usize,
+    held_bytes: usize,
     /// What a missing packet holds back no more.
     ready: VecDeque<Vec<u8>>,
     /// Since when the next one has been missing, while others wait behind it.
@@ -77,6 +81,7 @@ impl Default for Order {
             next: None,
             held: (0..WINDOW).map(|_| None).collect(),
             held_count: 0,
+            held_bytes: 0,
             ready: VecDeque::new(),
             missing_since: None,
             anew: None,
@@ -126,9 +131,13 @@ impl Order {
         }
         *slot = Some(payload.to_vec());
         self.held_count += 1;
+        self.held_bytes += payload.len();
         if self.next != Some(sequence) {
             self.counts.early += 1;
             self.missing_since.get_or_insert(now);
+        }
+        while self.held_bytes > HELD_MAX {
+            self.step();
         }
         Verdict::Held
     }
@@ -180,6 +189,7 @@ impl Order {
         match self.held[usize::from(next % WINDOW)].take() {
             Some(payload) => {
                 self.held_count -= 1;
+                self.held_bytes -= payload.len();
                 self.ready.push_back(payload);
             }
             None => self.counts.lost += 1,
@@ -293,5 +303,23 @@ mod tests {
             prop_assert!(out.len() <= numbers.len());
             prop_assert_eq!(order.held_count, 0);
         }
+    }
+
+    #[test]
+    fn p01_the_largest_packets_are_held_within_bounds_too() {
+        let mut order = Order::default();
+        assert_eq!(order.handle_packet(MonoTime(0), 0, &[1]), Verdict::Now);
+        let large = alloc::vec![7; 65_507 - 12];
+        let mut out = 0;
+        for sequence in 2..120 {
+            order.handle_packet(MonoTime(0), sequence, &large);
+            assert!(order.held_bytes <= HELD_MAX, "{}", order.held_bytes);
+            while order.poll(MonoTime(0)).is_some() {
+                out += 1;
+            }
+        }
+        // The one that is missing was waited for as long as there was room.
+        assert_eq!((out, order.counts().lost), (118, 1));
+        assert_eq!((order.held_bytes, order.held_count), (0, 0));
     }
 }

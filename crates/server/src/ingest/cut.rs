@@ -90,6 +90,11 @@ impl Cutter {
         }
     }
 
+    /// Whether the title is due to end by time, or waits for a place to end at.
+    pub(super) fn is_due(&self, now: MonoTime) -> bool {
+        self.due.is_some() || self.len > 0 && self.end.is_some_and(|end| now >= end)
+    }
+
     /// The title has ended before it was due.
     pub(super) fn handle_loss(&mut self) {
         self.len = 0;

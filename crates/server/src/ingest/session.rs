@@ -57,6 +57,9 @@ const CLOCK_WAIT: Nanos = SECOND.times(10);
 const RETENTION_EVERY: Nanos = SECOND.times(600);
 /// Datagrams that are still taken at the end, when the kernel holds them already.
 const LAST_BATCHES: usize = 4096;
+/// When nothing has come for so long, a title that is due to end does not wait for a place to be cut at, and what was held
+/// back for that is stored.
+const QUIET: Nanos = SECOND;
 /// PIDs whose gaps are told one by one.
 const PIDS_MAX: usize = 32;
 
@@ -165,6 +168,9 @@ struct Running {
     dropped_at: MonoTime,
     retention: Option<JoinHandle<u64>>,
     retention_at: MonoTime,
+    /// What had been counted when it was looked last why datagrams are dropped.
+    counted: Counts,
+    counted_at: MonoTime,
 }
 
 /// The way of packets from the cut to titles.
@@ -181,6 +187,8 @@ struct Flow {
     retry_at: Option<MonoTime>,
     has_begun: bool,
     number: u64,
+    /// When a packet came last.
+    packet_at: MonoTime,
 }
 
 impl Running {
@@ -203,6 +211,7 @@ impl Running {
             retry_at: None,
             has_begun: false,
             number: first,
+            packet_at: now,
         };
         Self {
             reception,
@@ -215,6 +224,8 @@ impl Running {
             dropped_at: now,
             retention: None,
             retention_at: now,
+            counted: Counts::default(),
+            counted_at: now,
         }
     }
 
@@ -263,6 +274,9 @@ impl Running {
         flow.handle_tick(now);
         self.admit(now);
         self.watch(now);
+        if now.since(self.counted_at) >= SECOND {
+            self.watch_input(now);
+        }
         if now.since(self.dropped_at) >= SECOND {
             self.dropped_at = now;
             self.ask_for_drops(inbox);
@@ -291,8 +305,26 @@ impl Running {
             self.is_admitted = true;
             self.flow.titles.admit(Terms { rate: None });
             let what = "the stream's clock tells no rate, so nothing is reserved; say it by `rate`";
+            let what = match dropped(&self.reception.counts(), &Counts::default()) {
+                Some(cause) => format!("{what}; {cause}"),
+                None => what.to_owned(),
+            };
             self.board().raise(Alarm::Reserve, what);
+        } else if self.flow.is_quiet(now) {
+            // The next title may have a rate again. What there is of this one need not wait for it.
+            self.flow.titles.admit(Terms { rate: None });
         }
+    }
+
+    /// Says why most of what has come since the last time is dropped, if it is.
+    fn watch_input(&mut self, now: MonoTime) {
+        let counts = self.reception.counts();
+        match dropped(&counts, &self.counted) {
+            Some(cause) => self.board().raise(Alarm::Input, cause),
+            None if counts.datagrams > self.counted.datagrams => self.board().clear(Alarm::Input),
+            None => {}
+        }
+        (self.counted, self.counted_at) = (counts, now);
     }
 
     fn watch(&self, now: MonoTime) {
@@ -444,6 +476,7 @@ impl Running {
 
 impl Flow {
     fn handle_packet(&mut self, now: MonoTime, packet: &[u8; PACKET], mark: Mark) {
+        self.packet_at = now;
         // The cutter decides while the rest acts.
         let none = Cutter::new(None);
         let mut cutter = std::mem::replace(&mut self.cutter, none);
@@ -484,15 +517,37 @@ impl Flow {
     }
 
     fn handle_tick(&mut self, now: MonoTime) {
-        if self.titles.has_current() {
-            let pushed = self.titles.handle_tick(now);
-            self.count(pushed);
+        if !self.titles.has_current() {
+            return;
         }
+        if self.is_quiet(now) {
+            self.release(now);
+            let is_over = now.since(self.packet_at) >= self.session.recording.silence;
+            // While older ones are still being stored it stays open.
+            if (is_over || self.cutter.is_due(now)) && self.titles.may_cut() {
+                self.cutter.handle_loss();
+                let pushed = self.titles.close(false);
+                return self.count(pushed);
+            }
+        }
+        let pushed = self.titles.handle_tick(now);
+        self.count(pushed);
+    }
+
+    /// Whether the source has stopped, for all that can be known by now.
+    fn is_quiet(&self, now: MonoTime) -> bool {
+        now.since(self.packet_at) >= QUIET
+    }
+
+    /// Hands on what the cut has held back.
+    fn release(&mut self, now: MonoTime) {
+        let mut cutter = std::mem::replace(&mut self.cutter, Cutter::new(None));
+        cutter.end(|step| self.handle_step(now, step));
+        self.cutter = cutter;
     }
 
     fn end(&mut self, now: MonoTime) {
-        let mut cutter = std::mem::replace(&mut self.cutter, Cutter::new(None));
-        cutter.end(|step| self.handle_step(now, step));
+        self.release(now);
         let pushed = self.titles.close(false);
         self.count(pushed);
     }
@@ -610,6 +665,16 @@ impl Allowance {
     fn is_left(&self) -> bool {
         self.bytes > 0
     }
+}
+
+/// Why most of the datagrams that have come since `before` were dropped; none when they were not.
+fn dropped(counts: &Counts, before: &Counts) -> Option<String> {
+    let came = counts.datagrams - before.datagrams;
+    let causes = counts.dropped().into_iter().zip(before.dropped());
+    let causes = causes.map(|((now, why), (before, _))| (now - before, why));
+    let (count, why) = causes.max_by_key(|&(count, _)| count)?;
+    (count > 0 && count * 2 >= came)
+        .then(|| format!("{count} of {came} datagrams that came are dropped: they {why}"))
 }
 
 /// Waits until the recording is to end; also when nobody is left who could say so.

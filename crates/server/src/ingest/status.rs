@@ -125,6 +125,15 @@ impl Counts {
         came.into_iter().chain(self.rtp.named()).chain(self.ts.named()).chain(went)
     }
 
+    /// Datagrams that were dropped though they came from who may send, and why.
+    pub(super) fn dropped(&self) -> [(u64, &'static str); 3] {
+        [
+            (self.too_long, "are cut by the kernel"),
+            (self.not_ts, "hold no MPEG transport stream"),
+            (self.rtp_bad, "are no RTP of payload type 33 (RFC 2250)"),
+        ]
+    }
+
     /// Each count but those of received bytes and of titles, with its name.
     pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().filter(|(name, _)| !OTHERS.contains(name))

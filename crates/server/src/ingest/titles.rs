@@ -126,6 +126,8 @@ const STALL_SECONDS: u64 = 10;
 const FINISHING_MAX: usize = 2;
 /// A title of which nothing comes for so long gives its place of the write share to others.
 const PARK_AFTER: Duration = Duration::from_millis(500);
+/// How often it is looked how much of a title to which nothing comes is durable.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// A title that has ended hands its disk time on to one that begins within this time.
 const HEIR_WAIT: Duration = Duration::from_secs(1);
 /// Titles of one name that are tried.
@@ -461,9 +463,15 @@ impl Writer {
 
 /// Does for a title what is due while nothing comes; ends only with a failure.
 async fn tend(title: &mut Option<Open>) -> Failure {
-    match title.as_mut().map(|title| &mut title.sink) {
-        Some(Sink::Recorded(recording)) => recording.tend().await.into(),
-        Some(Sink::Uploaded(upload)) => {
+    match title {
+        Some(Open { sink: Sink::Recorded(recording), durable, .. }) => loop {
+            tokio::select! {
+                error = recording.tend() => return error.into(),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            durable.store(recording.figures().durable.0, Ordering::Relaxed);
+        },
+        Some(Open { sink: Sink::Uploaded(upload), .. }) => {
             tokio::time::sleep(PARK_AFTER).await;
             upload.park();
             std::future::pending().await

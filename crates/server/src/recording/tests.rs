@@ -352,6 +352,24 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
 }
 
 /// The directory as a crash leaves it: the journal first, whose word is never ahead of the data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p06_what_has_come_is_durable_within_seconds_though_nothing_more_comes() {
+    let stage = Stage::new().await;
+    let mut recording = stage.begin("live.ts", 8_000_000).await.unwrap();
+    let mut len = 0;
+    for number in 0..500 {
+        // What is lost for its rate comes again.
+        while recording.write(&packet(number)).unwrap() != Taken::All {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        len += PACKET as u64;
+    }
+    let last = Instant::now();
+    until("it is durable", &mut recording, |one| one.figures().durable == Bytes(len)).await;
+    assert!(last.elapsed() < Duration::from_secs(5), "{:?}", last.elapsed());
+    recording.finish().await.unwrap();
+}
+
 fn copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir_in(from.parent().unwrap()).unwrap();
     let own = to.path().join(".tactus");

@@ -19,7 +19,7 @@ const RECORDINGS: &str = "/api/v1/recordings";
 const SEVEN: usize = 7 * PACKET;
 
 /// So many turns of the clip, each of 3000 packets and 1.2 s: a stream without a seam.
-fn stream(turns: u64) -> Vec<u8> {
+pub(crate) fn stream(turns: u64) -> Vec<u8> {
     let clip =
         fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/clip.ts")).unwrap();
     let repeat = Repeat::new(&clip, BitRate(3_760_000), MediaTime(32_400_000)).unwrap();
@@ -32,14 +32,14 @@ fn stream(turns: u64) -> Vec<u8> {
 }
 
 /// A recording over the API of a house.
-struct Live {
-    house: House,
+pub(crate) struct Live {
+    pub(crate) house: House,
     name: &'static str,
     to: SocketAddr,
 }
 
 /// Someone who sends.
-struct Sender {
+pub(crate) struct Sender {
     socket: UdpSocket,
     to: SocketAddr,
     sequence: u16,
@@ -48,11 +48,11 @@ struct Sender {
 
 impl Live {
     /// Begins to record `from`, with more keys.
-    fn begin(from: &str, more: Value) -> Self {
+    pub(crate) fn begin(from: &str, more: Value) -> Self {
         Self::begin_in(House::taking_uploads(), from, more)
     }
 
-    fn begin_in(house: House, from: &str, more: Value) -> Self {
+    pub(crate) fn begin_in(house: House, from: &str, more: Value) -> Self {
         let mut keys = json!({ "name": "live", "from": from, "to": "/live/%n.ts" });
         keys.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = ask(&house, "POST", RECORDINGS, &keys.to_string());
@@ -64,47 +64,47 @@ impl Live {
         live
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("{RECORDINGS}/{}", self.name)
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let answer = ask(&self.house, "GET", &self.path(), "");
         assert_eq!(answer.status, 200, "{}", answer.text());
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         count(&self.status(), name)
     }
 
-    fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         self.house.wait_until(what, |_| holds(&self.status()));
     }
 
     /// Waits until so many datagrams have been looked at.
-    fn until_came(&self, datagrams: u64) {
+    pub(crate) fn until_came(&self, datagrams: u64) {
         self.until("all has come", |status| count(status, "datagrams") >= datagrams);
     }
 
-    fn sender(&self, is_rtp: bool) -> Sender {
+    pub(crate) fn sender(&self, is_rtp: bool) -> Sender {
         self.sender_from("127.0.0.1", is_rtp)
     }
 
-    fn sender_from(&self, from: &str, is_rtp: bool) -> Sender {
+    pub(crate) fn sender_from(&self, from: &str, is_rtp: bool) -> Sender {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         Sender { socket, to: self.to, sequence: 65_530, is_rtp }
     }
 
     /// Ends it. On a busy machine its last title is still being stored when that is answered.
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let answer = ask(&self.house, "DELETE", &self.path(), "");
         assert!(matches!(answer.status, 200 | 202), "{}", answer.text());
         self.until("it has stopped", |status| status["state"] == "stopped");
     }
 
     /// Ends it; its last words, and its titles in their order.
-    fn end(self) -> (Value, Vec<Vec<u8>>) {
+    pub(crate) fn end(self) -> (Value, Vec<Vec<u8>>) {
         self.stop();
         let status = self.status();
         let titles = titles(&self.house);
@@ -120,12 +120,12 @@ impl Live {
 }
 
 impl Sender {
-    fn send(&self, bytes: &[u8]) {
+    pub(crate) fn send(&self, bytes: &[u8]) {
         self.socket.send_to(bytes, self.to).unwrap();
     }
 
     /// The next datagram with `payload`.
-    fn wrapped(&mut self, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn wrapped(&mut self, payload: &[u8]) -> Vec<u8> {
         if !self.is_rtp {
             return payload.to_vec();
         }
@@ -135,12 +135,23 @@ impl Sender {
         [&head, payload].concat()
     }
 
-    fn all(&mut self, stream: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn all(&mut self, stream: &[u8]) -> Vec<Vec<u8>> {
         stream.chunks(SEVEN).map(|payload| self.wrapped(payload)).collect()
     }
 
+    /// Sends one after the other, as each has been looked at.
+    pub(crate) fn send_paced(&self, live: &Live, datagrams: &[Vec<u8>]) {
+        let before = live.count("datagrams");
+        for (nth, some) in datagrams.chunks(8).enumerate() {
+            for datagram in some {
+                self.send(datagram);
+            }
+            live.until_came(before + (nth * 8 + some.len()) as u64);
+        }
+    }
+
     /// Sends as fast as `live` takes it, which may be slower than the stream's own rate on a busy machine.
-    fn send_all(&self, live: &Live, datagrams: &[Vec<u8>]) {
+    pub(crate) fn send_all(&self, live: &Live, datagrams: &[Vec<u8>]) {
         let before = live.count("datagrams");
         for (nth, some) in datagrams.chunks(200).enumerate() {
             for datagram in some {
@@ -151,7 +162,7 @@ impl Sender {
     }
 }
 
-fn ask(house: &House, method: &str, target: &str, body: &str) -> Answer {
+pub(crate) fn ask(house: &House, method: &str, target: &str, body: &str) -> Answer {
     let mut client = house.client();
     client.send(format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
@@ -161,23 +172,23 @@ fn ask(house: &House, method: &str, target: &str, body: &str) -> Answer {
     client.answer_to(method).expect("an answer")
 }
 
-fn count(status: &Value, name: &str) -> u64 {
+pub(crate) fn count(status: &Value, name: &str) -> u64 {
     status["counts"][name].as_u64().unwrap_or_else(|| panic!("{name} in {status}"))
 }
 
-fn files(house: &House) -> Vec<PathBuf> {
+pub(crate) fn files(house: &House) -> Vec<PathBuf> {
     let Ok(listed) = fs::read_dir(house.root().join("live")) else { return Vec::new() };
     let mut files: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
 
-fn titles(house: &House) -> Vec<Vec<u8>> {
+pub(crate) fn titles(house: &House) -> Vec<Vec<u8>> {
     files(house).iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
 /// Nothing was wrong with what came.
-fn is_clean(status: &Value) {
+pub(crate) fn is_clean(status: &Value) {
     for name in [
         "src_refused",
         "socket_dropped",

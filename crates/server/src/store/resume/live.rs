@@ -30,6 +30,9 @@ pub struct Left {
 /// What comes too slowly to fill a place is written after so long though it does not fill it.
 const ROUNDED_AFTER: Duration = Duration::from_secs(4);
 
+/// The same when nothing has come for so long: nothing need be written twice for that.
+const STILL_AFTER: Duration = Duration::from_secs(1);
+
 /// How often it is looked what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -138,7 +141,11 @@ impl Appender {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.feed.reap().map_err(|error| parts.inner.write_failed(error))?;
         let len = parts.feed.len();
-        let is_due = now.saturating_duration_since(reel.handed_over) >= ROUNDED_AFTER;
+        if reel.seen.0 != len {
+            reel.seen = (len, now);
+        }
+        let is_due = now.saturating_duration_since(reel.handed_over) >= ROUNDED_AFTER
+            || now.saturating_duration_since(reel.seen.1) >= STILL_AFTER;
         if self.wanted.is_none()
             && is_due
             && len > reel.told_len

@@ -41,6 +41,8 @@ pub(super) struct Reel {
     /// How much of it the journal knows, or will.
     pub(super) told_len: u64,
     pub(super) looked: Option<Instant>,
+    /// How much there was when it was looked, and since when it has been no more.
+    pub(super) seen: (u64, Instant),
 }
 
 impl Reel {
@@ -54,6 +56,7 @@ impl Reel {
             told: begun,
             told_len: 0,
             looked: None,
+            seen: (0, begun),
         }
     }
 

@@ -1,0 +1,106 @@
+//! Live inputs of the largest datagrams, and inputs that stop: what has come is stored without another packet.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tactus_core::ts::PACKET;
+
+use crate::live::{Live, count, files, is_clean, stream};
+
+#[test]
+fn p01_datagrams_of_any_length_are_recorded_byte_by_byte() {
+    let stream = stream(3);
+    for (from, is_rtp) in [("udp://127.0.0.1:0", false), ("rtp://127.0.0.1:0", true)] {
+        // Jumbo frames, and what UDP carries at most: 348 packets.
+        for packets in [8, 49, 50, 348] {
+            let live = Live::begin(from, json!({ "rate": "40 Mbit/s" }));
+            let mut sender = live.sender(is_rtp);
+            let datagrams: Vec<_> =
+                stream.chunks(packets * PACKET).map(|payload| sender.wrapped(payload)).collect();
+            sender.send_paced(&live, &datagrams);
+            let (status, titles) = live.end();
+            is_clean(&status);
+            assert_eq!(count(&status, "datagrams"), datagrams.len() as u64);
+            assert!(titles.concat() == stream, "{from} {packets}");
+        }
+    }
+}
+
+#[test]
+fn p01_the_alarm_says_why_what_comes_is_not_recorded() {
+    let live = Live::begin("udp://127.0.0.1:0", json!({}));
+    let sender = live.sender(false);
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        sender.send(&[7; 9400]);
+        let status = live.status();
+        if let Some(alarm) = status["alarms"]["input"].as_str() {
+            assert!(alarm.contains("hold no MPEG transport stream"), "{alarm}");
+            assert!(alarm.contains("datagrams that came are dropped"), "{alarm}");
+            break;
+        }
+        assert!(Instant::now() < end, "{status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (status, _) = live.end();
+    assert_eq!(status["alarms"], json!({}));
+}
+
+#[test]
+fn p06_a_title_whose_source_stops_ends_with_the_silence() {
+    let stream = stream(1);
+    for (from, is_rtp) in [("udp://127.0.0.1:0", false), ("rtp://127.0.0.1:0", true)] {
+        for keys in [json!({ "rotate": "1 h" }), json!({}), json!({ "rate": "40 Mbit/s" })] {
+            let mut keys = keys;
+            keys["silence"] = json!("2 s");
+            let live = Live::begin(from, keys);
+            let mut sender = live.sender(is_rtp);
+            let datagrams = sender.all(&stream);
+            sender.send_all(&live, &datagrams);
+            let begun = Instant::now();
+            live.until("it is a title", |status| count(status, "titles") == 1);
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+            let stored = std::fs::read(&files(&live.house)[0]).unwrap();
+            assert!(stored == stream, "{} of {}", stored.len(), stream.len());
+            // What comes later is another title.
+            let again = sender.all(&stream);
+            sender.send_all(&live, &again);
+            let (status, titles) = live.end();
+            assert_eq!((titles.len(), count(&status, "titles")), (2, 2), "{status}");
+        }
+    }
+}
+
+#[test]
+fn p06_a_title_whose_source_stops_ends_at_its_boundary() {
+    let stream = stream(1);
+    let keys = json!({ "rate": "40 Mbit/s", "rotate": "10 s", "silence": "1 h" });
+    let live = Live::begin("udp://127.0.0.1:0", keys);
+    let mut sender = live.sender(false);
+    let datagrams = sender.all(&stream);
+    sender.send_all(&live, &datagrams);
+    live.until("its boundary has come", |status| status["title"].is_null());
+    live.until("all is stored", |status| count(status, "stored_bytes") == stream.len() as u64);
+    let (status, titles) = live.end();
+    is_clean(&status);
+    assert!(titles.concat() == stream);
+}
+
+#[test]
+fn p06_what_has_come_is_durable_within_five_seconds_of_the_last_byte() {
+    let stream = stream(2);
+    for (from, is_rtp) in [("udp://127.0.0.1:0", false), ("rtp://127.0.0.1:0", true)] {
+        let live = Live::begin(from, json!({ "rate": "40 Mbit/s", "silence": "1 h" }));
+        let mut sender = live.sender(is_rtp);
+        let datagrams = sender.all(&stream);
+        sender.send_all(&live, &datagrams);
+        let last = Instant::now();
+        let all = json!(stream.len());
+        live.until("it is durable", |status| status["title_durable_bytes"] == all);
+        println!("{from}: durable {:?} after the last byte", last.elapsed());
+        assert!(last.elapsed() < Duration::from_secs(5), "{:?}", last.elapsed());
+        let (status, titles) = live.end();
+        is_clean(&status);
+        assert!(titles.concat() == stream);
+    }
+}
