@@ -181,7 +181,8 @@ impl Cutter {
         let datagrams_max = together.clamp(1, segments_max.into()) as u32;
         let stamps = plan.as_ref().and_then(|plan| plan.stamps.as_ref());
         let counting = plan.as_ref().and_then(|plan| plan.counting.as_ref());
-        let stamper = counting.map_or_else(Stamper::default, Counting::stamper);
+        let ahead = stamps.and_then(|stamps| stamps.ahead);
+        let stamper = counting.map_or_else(Stamper::default, |counting| counting.stamper(ahead));
         let breaks = counting.is_some_and(|counting| counting.jumps);
         let begins = stamps.and_then(|stamps| stamps.clock).map(|(_, pcr)| pcr);
         let is_marked = breaks && stamps.is_some();
@@ -231,7 +232,7 @@ impl Cutter {
     #[must_use]
     pub fn following(self, trace: &Trace) -> Self {
         let mut stamper = trace.stamper;
-        stamper.join();
+        stamper.join(self.stamps().and_then(|stamps| stamps.ahead));
         let pause = self.clock.start().since(trace.due);
         let begins = match (self.begins, trace.shows) {
             // What has passed meanwhile, and the tables in front, take time of their own.

@@ -424,6 +424,11 @@ impl Broker {
         self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
     }
 
+    /// What of the link may be promised.
+    pub fn link(&self) -> BitRate {
+        self.shared.book().ledger.terms().link
+    }
+
     /// How many disks there are.
     pub fn volumes(&self) -> u16 {
         self.shared.book().ledger.terms().disks.len() as u16

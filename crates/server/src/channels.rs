@@ -17,6 +17,8 @@ mod session;
 mod status;
 mod timing;
 
+mod title;
+
 mod runner;
 
 #[cfg(any(test, fuzzing))]
@@ -39,11 +41,12 @@ pub use status::{State, Status};
 use crate::broker::{Broker, Door, OUTLET_BUFFER, Outlet};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
-use crate::config::channel::Channel;
+use crate::config::channel::{Channel, List};
 use crate::config::class::{Classes, Terms};
 use kept::Kept;
 use runner::{Order, Runner};
 use status::{Board, WISHES_MAX};
+use title::Unfit;
 
 /// All channels of a server.
 #[derive(Clone)]
@@ -74,6 +77,9 @@ struct Entry {
 pub const CHANNELS_MAX: usize = 10_000;
 /// Orders that a channel has not taken yet; it takes them at once, but while a disk hangs.
 const ORDERS_MAX: usize = 16;
+/// Titles that are looked at before a channel is changed, and for how long: what is left is looked at when it is sent.
+const CHECKED_MAX: usize = 200;
+const CHECK_MAX: Duration = Duration::from_secs(5);
 /// For a disk that hangs nobody waits longer.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -101,6 +107,9 @@ pub enum OrderError {
     /// As many titles wait as may.
     #[error("{WISHES_MAX} titles that were asked for wait already; give it a list")]
     Wishes,
+    /// It could not send what it is to send.
+    #[error("{0}")]
+    Title(String),
     /// There is nothing to be left.
     #[error("the channel sends nothing that could be left")]
     Silent,
@@ -184,10 +193,42 @@ impl Channels {
     /// Why not; then nothing has changed.
     pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
         channel.terms(&self.inner.classes).map_err(OrderError::Class)?;
+        if channel.stuff.is_some() {
+            self.check_stuff(&channel).await?;
+        }
         let _one = self.inner.changing.lock().await;
         let is_new = self.put(channel.clone()).await?;
         self.keep(&channel.name.clone(), Some(channel)).await?;
         Ok(is_new)
+    }
+
+    /// Whether null packets can make the channel's rate of each of its titles that is there. What comes later is looked at
+    /// when it comes.
+    async fn check_stuff(&self, channel: &Channel) -> Result<(), OrderError> {
+        let programme = &channel.programme;
+        let mut titles = match &programme.list {
+            List::Titles(titles) => titles.clone(),
+            List::File(file) => {
+                let listed = async {
+                    let path = title::path_of(file)?;
+                    let found = title::find(&self.inner, &path).await?;
+                    list::read(&found, file).await
+                };
+                // One that cannot be read may come, as a title may.
+                listed.await.unwrap_or_default()
+            }
+        };
+        titles.extend(programme.timed.iter().map(|(_, title)| title.clone()));
+        titles.extend(programme.fill.clone());
+        let all = async {
+            for title in titles.iter().take(CHECKED_MAX) {
+                if let Err(Unfit::Stuff(why)) = title::check(&self.inner, channel, title).await {
+                    return Err(OrderError::Title(format!("{title}: {why}")));
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(CHECK_MAX, all).await.unwrap_or(Ok(()))
     }
 
     /// Has a channel be again what the configuration says of it, which may be nothing. Whether it is there then.
@@ -281,8 +322,14 @@ impl Channels {
     ///
     /// # Errors
     /// Why not.
-    pub fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
+    pub async fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
         let board = self.board(name).ok_or(OrderError::Unknown)?;
+        let channel = board.channel();
+        if let Err(Unfit::Title(why) | Unfit::Stuff(why)) =
+            title::check(&self.inner, &channel, &title).await
+        {
+            return Err(OrderError::Title(format!("{title}: {why}")));
+        }
         match board.wish() {
             true => self.order(name, Order::Next(title)).inspect_err(|_| board.unwish()),
             false => Err(OrderError::Wishes),

@@ -11,6 +11,7 @@ mod describe;
 mod ended;
 mod film;
 mod groups;
+mod halves;
 mod ports;
 mod reception;
 mod record;
@@ -48,6 +49,7 @@ use crate::recording::Recorder;
 use auth::Passwords;
 use film::Show;
 use groups::Groups;
+use halves::Halves;
 use ports::PortPairs;
 use reception::Receptions;
 use record::Take;
@@ -66,6 +68,7 @@ struct House {
     groups: Groups,
     pairs: PortPairs,
     seats: Arc<Seats>,
+    halves: Arc<Halves>,
     counters: Counters,
     sessions: Mutex<Sessions>,
     streams: Mutex<HashMap<SessionId, Handle>>,
@@ -130,6 +133,7 @@ impl Rtsp {
             groups: Groups::new(&config.groups),
             pairs: PortPairs::new(config),
             seats: Arc::new(Seats::new(config)),
+            halves: Halves::new(broker.link()),
             counters: Counters::default(),
             sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
             streams: Mutex::default(),

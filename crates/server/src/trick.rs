@@ -20,7 +20,7 @@ use tactus_core::datagrams::{Form, PAYLOAD, Session};
 use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of};
-use tactus_core::ts::{Count, Index, Pcr};
+use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 
 use crate::broker::{Broker, MadeRate, Reading, Refusal, Target, Voice};
@@ -103,6 +103,16 @@ pub struct Trick {
     made: Made,
     course: Course,
     trail: Trail,
+    tables: Vec<TableCount>,
+}
+
+/// What has left before a trick.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// Where continuity counters are.
+    pub counts: &'a [Count],
+    /// Where versions of tables are.
+    pub tables: &'a [TableCount],
 }
 
 /// What a trick leaves behind.
@@ -114,6 +124,8 @@ pub struct Left {
     pub is_whole: bool,
     /// Where the continuity counters of its streams are; nothing when nothing has left.
     pub counts: Vec<Count>,
+    /// The same of the versions of its tables.
+    pub tables: Vec<TableCount>,
     /// The last timestamp, in ticks of 90 kHz from the first one.
     pub ticks: u32,
 }
@@ -150,7 +162,7 @@ impl Course {
 const PER_SECOND: [u32; 4] = [8, 5, 3, PER_SECOND_MIN];
 
 impl Trick {
-    /// Admits it and begins; continuity counters go on behind `before`.
+    /// Admits it and begins; continuity counters and versions of tables go on behind `before`.
     ///
     /// # Errors
     /// [`Fault`] says why not; nothing has changed.
@@ -163,7 +175,7 @@ impl Trick {
         index: &Arc<Index>,
         wanted: Wanted,
         whereto: Whereto,
-        before: &[Count],
+        before: Before<'_>,
     ) -> Result<Self, Fault> {
         assert!(title.following.is_none(), "only what is whole is shown so");
         if wanted.scale == Scale::SLOW {
@@ -181,7 +193,7 @@ impl Trick {
         wanted: Wanted,
         per_second: u32,
         whereto: Whereto,
-        before: &[Count],
+        before: Before<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let rate = rate_of(index);
@@ -192,11 +204,13 @@ impl Trick {
         let (first, last) = (*first, *last);
         let access = index.accesses().iter().find(|access| access.at == first.at);
         let film = access.and_then(|access| film_of(index, access)).ok_or(Fault::NoPictures)?;
+        let mut tables = before.tables.to_vec();
+        let film = film.behind(&mut tables);
         let block = broker.block(title.volume);
         let plan = Plan::new(choices, block, title.len);
         let itinerary = Itinerary::new(plan.stops.as_slice().into(), title.len, block)
             .map_err(|_| Fault::NoPictures)?;
-        let trail = Trail::new(&film, before);
+        let trail = Trail::new(&film, before.counts);
         let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
         let packets = (first.end - first.at).div_ceil(index.stride() as u64);
         let after = multiplex.preparation(packets);
@@ -216,7 +230,7 @@ impl Trick {
         let made = whereto.begin(broker, feed, needs_of(rate, form), maker)?;
         let played = |shown: MediaTime| MediaTime(shown.0.saturating_sub(origin.0));
         let (from, last) = (played(first.shown), played(last.shown));
-        Ok(Self { made, course: Course { scale, from, after, last }, trail })
+        Ok(Self { made, course: Course { scale, from, after, last }, trail, tables })
     }
 
     fn slow(
@@ -225,14 +239,15 @@ impl Trick {
         index: &Arc<Index>,
         wanted: Wanted,
         whereto: Whereto,
-        before: &[Count],
+        before: Before<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let access = *index.entry_at(from).ok_or(Fault::NoPictures)?;
-        let film = film_of(index, &access).ok_or(Fault::NoPictures)?;
+        let mut tables = before.tables.to_vec();
+        let film = film_of(index, &access).ok_or(Fault::NoPictures)?.behind(&mut tables);
         // Where it is fastest it still fits: it takes twice as long as it did.
         let rate = index.rates().map_or(RATE_MIN, |rates| rates.max).max(rate_of(index));
-        let trail = Trail::new(&film, before);
+        let trail = Trail::new(&film, before.counts);
         let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
         let needs = slow::needs(index, &access, scale);
         let pace = plan::Pace::of(&needs);
@@ -255,7 +270,7 @@ impl Trick {
         let after = scale.shown(ahead);
         let last = MediaTime(index.duration().0.saturating_sub(index.origin().0));
         let from = index.played(&access);
-        Ok(Self { made, course: Course { scale, from, after, last }, trail })
+        Ok(Self { made, course: Course { scale, from, after, last }, trail, tables })
     }
 
     /// How fast it goes.
@@ -302,7 +317,8 @@ impl Trick {
     pub async fn stop(self) -> Left {
         let packets = self.made.stop().await.packets[0];
         let (counts, ticks) = self.trail.behind(packets);
-        Left { packets, is_whole: !self.made.is_cut(), counts, ticks }
+        let tables = if packets > 0 { self.tables } else { vec![] };
+        Left { packets, is_whole: !self.made.is_cut(), counts, tables, ticks }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Channels: from the configuration and a disk to datagrams on the loopback.
 
+#[path = "channels/versions.rs"]
+mod versions;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -387,7 +390,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
     // One that repeats by itself makes way for another programme.
     assert_eq!(channels.set(of("playlist = [\"/b.ts\", \"/b.ts\"]")).await, Ok(false));
     until(&channels, "x", |status| status.title == "/b.ts" && is_heard(status)).await;
-    assert_eq!(channels.wish("x", "/fill.ts".into()), Ok(()));
+    assert_eq!(channels.wish("x", "/fill.ts".into()).await, Ok(()));
     assert_eq!(channels.skip("x"), Ok(()));
     until(&channels, "x", |status| status.title == "/fill.ts").await;
     // Two may not go to one address, and nobody is called so.
@@ -642,20 +645,19 @@ async fn a_wish_too_many_is_refused_and_all_others_are_kept() {
     assert_eq!(channels.set(channel).await, Ok(true));
     until(&channels, "x", |status| status.sent_bytes > 0).await;
     // As many orders as can be told at once: the channel takes them as it comes to it.
-    let taken = async |order: &dyn Fn() -> Result<(), OrderError>| loop {
-        match order() {
+    let wish = async || loop {
+        match channels.wish("x", "/a.ts".into()).await {
             Err(OrderError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
             done => return done,
         }
     };
-    let wish = || channels.wish("x", "/a.ts".into());
     for nth in 0..100 {
-        assert_eq!(taken(&wish).await, Ok(()), "{nth}");
+        assert_eq!(wish().await, Ok(()), "{nth}");
     }
-    assert_eq!(wish(), Err(OrderError::Wishes));
-    assert_eq!(taken(&|| channels.skip("x")).await, Ok(()));
+    assert_eq!(wish().await, Err(OrderError::Wishes));
     let end = Instant::now() + PATIENCE;
-    while wish() != Ok(()) {
+    until(&channels, "x", |_| channels.skip("x").is_ok()).await;
+    while wish().await != Ok(()) {
         assert!(Instant::now() < end, "one has gone, so there is room");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -52,7 +52,22 @@ impl Served {
         Self::on("127.0.0.1:0", more, "", &[])
     }
 
+    /// One whose log is written to `log`.
+    fn logged(config: &str, titles: &[(&str, &[u8])], log: &Path) -> Self {
+        Self::new_on("127.0.0.1:0", &[], config, titles, Some(log))
+    }
+
     fn on(address: &str, more: &[&str], config: &str, titles: &[(&str, &[u8])]) -> Self {
+        Self::new_on(address, more, config, titles, None)
+    }
+
+    fn new_on(
+        address: &str,
+        more: &[&str],
+        config: &str,
+        titles: &[(&str, &[u8])],
+        log: Option<&Path>,
+    ) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
@@ -67,14 +82,14 @@ impl Served {
         };
         let text = format!("{figures}[memory]\narena = \"64 MiB\"\n{config}");
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
-        let (server, said, url) = start(address, more, dir.path());
+        let (server, said, url) = start(address, more, dir.path(), log);
         Self { server, said, url, dir, _turn: turn }
     }
 
     fn restart(&mut self) {
         self.server.kill().expect("the server runs until now");
         self.server.wait().expect("a killed server ends");
-        (self.server, self.said, self.url) = start("127.0.0.1:0", &[], self.dir.path());
+        (self.server, self.said, self.url) = start("127.0.0.1:0", &[], self.dir.path(), None);
     }
 
     fn url(&self, path: &str) -> String {
@@ -108,7 +123,14 @@ fn ask_as(address: &str, host: &str, target: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn start(address: &str, more: &[&str], dir: &Path) -> (Child, [String; 2], String) {
+fn start(
+    address: &str,
+    more: &[&str],
+    dir: &Path,
+    log: Option<&Path>,
+) -> (Child, [String; 2], String) {
+    let level = log.map(|_| ("TACTUS_LOG", "info"));
+    let log = log.map(|log| Stdio::from(fs::File::create(log).expect("a log")));
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
         .args(["serve", "--http", address])
         .args(more)
@@ -116,6 +138,8 @@ fn start(address: &str, more: &[&str], dir: &Path) -> (Child, [String; 2], Strin
         .args([dir.join("tactus.toml"), dir.join("media")])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(log.unwrap_or_else(Stdio::inherit))
+        .envs(level)
         .spawn()
         .expect("the server starts");
     let mut lines = BufReader::new(server.stdout.as_mut().expect("a pipe")).lines();
@@ -590,4 +614,80 @@ fn a_measured_model_is_used_at_the_next_start() {
     assert!(doctor.contains("ok    model"), "{doctor}");
     served.restart();
     assert!(served.ask("/api/v1/status").contains("\"measured\":true"));
+}
+
+/// What the server has logged when it ends by a signal, with a viewer who takes longer than it waits.
+#[test]
+fn p09_a_wanted_end_is_no_slow_disk() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let title = dir.path().join("a.ts");
+    tactus::media::sample::write_ts(&title, tactus_core::units::SECOND.times(4)).expect("a title");
+    let title = fs::read(title).expect("a title");
+    let channels: String = (0..3)
+        .map(|nth| {
+            format!(
+                "[[channel]]\nname = \"c{nth}\"\ntitle = \"/a.ts\"\nto = \"udp://127.0.0.1:{}\"\n",
+                9 + nth
+            )
+        })
+        .collect();
+    let config = format!("[http]\ndrain_limit = \"300 ms\"\n{channels}");
+    let titles = [("a.ts", &*title), ("a.bin", &*content(4_000_000))];
+    let log = dir.path().join("log");
+    let mut served = Served::logged(&config, &titles, &log);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let said = || fs::read_to_string(&log).expect("a log");
+    while said().matches("it is sent").count() < 3 {
+        assert!(std::time::Instant::now() < end, "{}", said());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut stream = TcpStream::connect(served.address()).expect("a connection");
+    stream.write_all(b"GET /a.bin?rate=2M HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request");
+    stream.read_exact(&mut [0; 1024]).expect("it has begun");
+    let pid = Pid::from_child(&served.server);
+    rustix::process::kill_process(pid, Signal::TERM).expect("the server runs");
+    assert!(served.server.wait().expect("it ends").success());
+    let said = said();
+    assert!(said.contains("ended at the drain limit"), "{said}");
+    assert!(!said.contains("slower than") && !said.contains("nothing is sent"), "{said}");
+    assert!(!said.contains("cannot be sent") && !said.contains("ERROR"), "{said}");
+}
+
+#[test]
+fn n12_orders_that_a_channel_cannot_follow_fail_with_the_reason() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let [ts, mp4] = ["a.ts", "film.mp4"].map(|name| dir.path().join(name));
+    let second = tactus_core::units::SECOND;
+    tactus::media::sample::write_ts(&ts, second.times(4)).expect("a title");
+    tactus::media::sample::write_mp4(&mp4, second.times(2)).expect("a movie");
+    let [ts, mp4] = [ts, mp4].map(|file| fs::read(file).expect("a title"));
+    let config = "[[channel]]\nname = \"lobby\"\ntitle = \"/a.ts\"\nto = \"udp://127.0.0.1:9\"\n";
+    let titles = [("a.ts", &*ts), ("film.mp4", &*mp4)];
+    let served = Served::on("127.0.0.1:0", &["--uploads"], config, &titles);
+    let token = served.file("media/.tactus/upload-token");
+    let ask = |args: &[&str]| {
+        let words = [&["channel", args[0], &served.url, "lobby"], &args[1..]].concat();
+        tactus(&[&words[..], &["--token-file", &token]].concat())
+    };
+    let show = || out(&ask(&["show"]));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !show().contains("\"running\"") {
+        assert!(std::time::Instant::now() < end, "{}", show());
+    }
+    let refused = ask(&["set", "--stuff", "100 kbit/s"]);
+    assert_eq!(code(&refused), 1, "{}", err(&refused));
+    assert!(err(&refused).contains("/a.ts: its fastest second has"), "{}", err(&refused));
+    for (title, cause) in
+        [("/none.ts", "nothing is stored"), ("/film.mp4", "no MPEG transport stream")]
+    {
+        let refused = ask(&["next", title]);
+        assert_eq!(code(&refused), 1, "{title}");
+        assert!(
+            err(&refused).contains(title) && err(&refused).contains(cause),
+            "{}",
+            err(&refused)
+        );
+    }
+    assert!(show().contains("\"running\"") && !show().contains("stuff"), "{}", show());
+    assert_eq!(code(&ask(&["next", "/a.ts"])), 0);
 }

@@ -129,7 +129,7 @@ impl Cutter {
             Slot::Title => {
                 let (part, within) = self.turn_of(title);
                 if part != self.part {
-                    self.stamper.join();
+                    self.stamper.join(stamps.ahead);
                     (self.part, self.ahead) = (part, self.ahead_in(part));
                     // A title whose clock cannot be moved begins anew in each turn.
                     self.breaks = stamps.turn == Some(MediaTime(0));

@@ -1,4 +1,4 @@
-//! Continuity counters and timestamps over the parts of a session, each of which is a stream of its own.
+//! Continuity counters, versions of tables and timestamps over the parts of a session, each of which is a stream of its own.
 //!
 //! Promise: what one part has left the next one goes on with, wherever in the title it begins; who began a part reads
 //! what it has left when it has ended.
@@ -8,13 +8,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::ts::{Count, PIDS, Pid, Stamper};
+use crate::ts::{Ahead, Count, PIDS, Pid, Stamper, TABLES, TableCount};
 
 /// How the counters of a stream go on from those before it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counting {
     /// What has left before.
     pub before: Box<[Count]>,
+    /// The same of the versions of tables.
+    pub tables: Box<[TableCount]>,
     /// It begins elsewhere in the title: counters are moved so that they follow, and the first stamp of each clock is
     /// marked as another one's. Only of streams with [`Stamps`](super::Stamps), as their bytes are changed.
     pub jumps: bool,
@@ -26,16 +28,18 @@ pub struct Counting {
 #[derive(Debug)]
 pub struct Kept {
     counts: [AtomicU32; PIDS],
+    /// Of each table where it comes and its versions, and what it says.
+    tables: [[AtomicU64; 3]; TABLES],
     /// Where RTP's time was, and that it is known.
     ticks: AtomicU64,
 }
 
 impl Counting {
     /// What keeps the counters.
-    pub(super) fn stamper(&self) -> Stamper {
-        let mut stamper = Stamper::behind(&self.before);
+    pub(super) fn stamper(&self, ahead: Option<Ahead>) -> Stamper {
+        let mut stamper = Stamper::behind(&self.before, &self.tables);
         if self.jumps {
-            stamper.join();
+            stamper.join(ahead);
         }
         stamper
     }
@@ -43,7 +47,11 @@ impl Counting {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { counts: [const { AtomicU32::new(0) }; PIDS], ticks: AtomicU64::new(0) }
+        Self {
+            counts: [const { AtomicU32::new(0) }; PIDS],
+            tables: [const { [const { AtomicU64::new(0) }; 3] }; TABLES],
+            ticks: AtomicU64::new(0),
+        }
     }
 }
 
@@ -55,6 +63,15 @@ impl Kept {
             let Count { pid, last, step, is_behind } = count;
             let word = u32::from(pid.0) << 16 | u32::from(step) << 4 | u32::from(last);
             place.store(THERE | u32::from(is_behind) << 8 | word, Ordering::Relaxed);
+        }
+        for (places, table) in self.tables.iter().zip(stamper.tables()) {
+            let TableCount { pid, kind, number, version, own, is_behind, says } = table;
+            let word = u64::from(pid.0) << 40 | u64::from(kind) << 32 | u64::from(number) << 16;
+            let word = word | u64::from(version) << 8 | u64::from(own);
+            let word = TABLE_THERE | u64::from(is_behind) << 62 | word;
+            for (place, word) in places.iter().zip([word, says[0], says[1]]) {
+                place.store(word, Ordering::Relaxed);
+            }
         }
     }
 
@@ -76,15 +93,34 @@ impl Kept {
         };
         words.map(of).collect()
     }
+
+    /// Those of all tables that have left.
+    pub fn tables(&self) -> Vec<TableCount> {
+        let all = self.tables.iter().map(|places| {
+            let [word, first, whole] = places;
+            [word, first, whole].map(|place| place.load(Ordering::Relaxed))
+        });
+        let of = |[word, first, whole]: [u64; 3]| TableCount {
+            pid: Pid((word >> 40) as u16 & 0x1fff),
+            kind: (word >> 32) as u8,
+            number: (word >> 16) as u16,
+            version: (word >> 8) as u8 & 0x1f,
+            own: word as u8 & 0x1f,
+            is_behind: word >> 62 & 1 == 1,
+            says: [first, whole],
+        };
+        all.take_while(|[word, ..]| word & TABLE_THERE != 0).map(of).collect()
+    }
 }
 
 /// Set in what has been written.
 const THERE: u32 = 1 << 31;
+const TABLE_THERE: u64 = 1 << 63;
 const TICKS_THERE: u64 = 1 << 32;
 
 impl PartialEq for Kept {
     fn eq(&self, other: &Self) -> bool {
-        self.counts() == other.counts()
+        self.counts() == other.counts() && self.tables() == other.tables()
     }
 }
 
@@ -100,16 +136,22 @@ mod tests {
         #[test]
         fn what_is_kept_is_what_has_left(
             counts in proptest::collection::btree_map(0u16..8191, (0u8..16, 0u8..16, any::<bool>()), 0..PIDS),
+            tables in proptest::collection::vec((0u16..8191, any::<(u8, u16, bool, [u64; 2])>(), 0u8..32, 0u8..32), 0..TABLES),
             ticks: u32,
         ) {
             let count = |(&pid, &(last, step, is_behind)): (&u16, &(u8, u8, bool))| {
                 Count { pid: Pid(pid), last, step, is_behind }
             };
             let counts: Vec<_> = counts.iter().map(count).collect();
+            let table = |&(pid, (kind, number, is_behind, says), version, own): &(u16, _, u8, u8)| {
+                TableCount { pid: Pid(pid), kind, number, version, own, is_behind, says }
+            };
+            let tables: Vec<_> = tables.iter().map(table).collect();
             let kept = Kept::default();
             prop_assert_eq!((kept.counts(), kept.ticks()), (vec![], None));
-            kept.keep(&Stamper::behind(&counts), ticks);
+            kept.keep(&Stamper::behind(&counts, &tables), ticks);
             prop_assert_eq!((kept.counts(), kept.ticks()), (counts, Some(ticks)));
+            prop_assert_eq!(kept.tables(), tables);
         }
     }
 }

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use super::Counting;
 use crate::byte_clock::{ByteClock, Due};
-use crate::ts::{Index, PCR_BYTE, Pcr, Pid, RunTimes};
+use crate::ts::{Ahead, Index, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
 /// What makes a stream of datagrams more than its title's bytes at one rate. The default is that and no more.
@@ -40,6 +40,8 @@ pub struct Stamps {
     /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run on as
     /// before. Ascending; the first entry, if any, is behind byte 0.
     pub runs: Box<[RunTimes]>,
+    /// What is known of the table with which the range begins.
+    pub ahead: Option<Ahead>,
 }
 
 /// When the bytes of a range are due, counted from its first byte: a broken line.
@@ -82,11 +84,13 @@ impl Plan {
             let at = run.at.checked_sub(first + PCR_BYTE).filter(|&at| at > 0)?;
             Some(RunTimes { at, moved: law.since(run.pcr) })
         });
-        let clock = Some((index.clock(), begins));
+        let ahead = index.tables_near(first);
+        let ahead = ahead.and_then(|tables| Ahead::of(tables.pmt_pid, &tables.pmt));
+        let clock = Some((index.clock_at(first), begins));
         let stamps = match index.flaws().split_times {
-            0 => Stamps { clock, turn: None, runs: runs.collect() },
+            0 => Stamps { clock, turn: None, runs: runs.collect(), ahead },
             // Clocks without the times that go by them would be worse than clocks that begin anew.
-            _ => Stamps { turn: Some(MediaTime(0)), ..Stamps::default() },
+            _ => Stamps { turn: Some(MediaTime(0)), ahead, ..Stamps::default() },
         };
         // Where recordings were joined the rates of their clocks agree to 100 ppm only.
         let is_one = index.runs().len() == 1 && index.is_constant();

@@ -127,6 +127,7 @@ struct Session {
     is_promised: bool,
     /// It is counted as one that waits.
     waits: bool,
+    has_played: bool,
     uri: String,
     offer: Offer,
     heard: MonoTime,
@@ -180,6 +181,11 @@ impl Sessions {
         Some(self.all.get(&id)?.state)
     }
 
+    /// Whether the session is there and has never been played: it belongs to the connection that has set it up.
+    pub fn is_unplayed(&self, id: SessionId) -> bool {
+        self.all.get(&id).is_some_and(|session| !session.has_played)
+    }
+
     /// SETUP of `uri`: a new session of the name `new`, or the one that is `named`.
     ///
     /// # Errors
@@ -212,6 +218,7 @@ impl Sessions {
             state: State::Ready,
             is_promised: true,
             waits: true,
+            has_played: false,
             uri: uri.into(),
             offer,
             heard: now,
@@ -310,7 +317,7 @@ impl Sessions {
     /// not be sent.
     pub fn handle_begin(&mut self, id: SessionId) -> bool {
         let Some(session) = self.all.get_mut(&id) else { return false };
-        session.state = State::Playing;
+        (session.state, session.has_played) = (State::Playing, true);
         if core::mem::take(&mut session.waits) {
             let network = session.network;
             self.stop_waiting(network);

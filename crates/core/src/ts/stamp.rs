@@ -1,13 +1,15 @@
-//! Counters and clocks of a stream that is put together of turns, titles and tables: made to run on as if it had
-//! been made in one piece.
+//! Counters, clocks and versions of tables of a stream that is put together of turns, titles and tables: made to run on
+//! as if it had been made in one piece.
 //!
 //! Promise: over any number of joins no continuity counter of a stream breaks that does not break inside a part;
-//! clocks are moved as they are told, the times in PES headers with them, to a tick of 90 kHz. Nothing else of a
-//! packet changes, nothing is allocated, and any 188 bytes are harmless.
+//! clocks are moved as they are told, the times in PES headers with them, to a tick of 90 kHz; versions of tables count
+//! their changes, as `versions` has it. Nothing else of a packet changes, nothing is allocated, and any 188 bytes are
+//! harmless.
 //!
 //! A part's counters are not known beforehand. The first packet that a PID has in a part says by how much its counter
 //! is to be moved: so much that it follows the last one that has left. That is all that is kept.
 
+use super::versions::{Act, Ahead, TableCount, Versions};
 use super::{
     PACKET, Packet, Pcr, Pid, SYNC, add_to_pes_times, mark_discontinuous, pes_times,
     set_continuity, set_pcr,
@@ -48,6 +50,7 @@ pub struct Moment {
 pub struct Stamper {
     counters: [Counter; PIDS],
     used: usize,
+    versions: Versions,
     /// Which part it is.
     part: u32,
     /// Packets of streams beyond the [`PIDS`] first.
@@ -78,26 +81,30 @@ struct Counter {
     /// Its next PCR is of another clock, which was looked at in part `told`.
     breaks: bool,
     told: u32,
+    /// Tables come there: each packet is looked at.
+    is_table: bool,
 }
 
 impl Counter {
     /// Of a PID that is first seen in `part`.
     fn of(pid: Pid, part: u32) -> Self {
-        Self { pid, last: 0, step: 0, part, breaks: false, told: part }
+        Self { pid, last: 0, step: 0, part, breaks: false, told: part, is_table: false }
     }
 }
 
 impl Default for Stamper {
     fn default() -> Self {
         let nobody = Counter::of(Pid::NULL, 0);
-        Self { counters: [nobody; PIDS], used: 0, part: 0, missed: 0 }
+        let versions = Versions::default();
+        Self { counters: [nobody; PIDS], used: 0, versions, part: 0, missed: 0 }
     }
 }
 
 impl Stamper {
-    /// One that goes on behind `counts`; those of more than [`PIDS`] PIDs are forgotten.
-    pub fn behind(counts: &[Count]) -> Self {
-        let mut this = Self { part: 1, ..Self::default() };
+    /// One that goes on behind `counts` and `tables`; those of more than [`PIDS`] PIDs are forgotten.
+    pub fn behind(counts: &[Count], tables: &[TableCount]) -> Self {
+        let versions = Versions::behind(tables);
+        let mut this = Self { part: 1, versions, ..Self::default() };
         for (place, count) in this.counters.iter_mut().zip(counts) {
             let &Count { pid, last, step, is_behind } = count;
             *place = Counter { last, step, part: u32::from(!is_behind), ..Counter::of(pid, 1) };
@@ -115,7 +122,12 @@ impl Stamper {
         self.counters[..self.used].iter().map(of)
     }
 
-    /// Notes the counter of a packet that leaves as it is.
+    /// Where the versions of all tables are.
+    pub fn tables(&self) -> impl Iterator<Item = TableCount> {
+        self.versions.counts(self.part)
+    }
+
+    /// Notes the counter of a packet that leaves as it is, and the versions of its tables.
     pub fn watch(&mut self, bytes: &[u8; PACKET]) {
         let Some(packet) = Packet::read(bytes) else { return };
         let (pid, count) = (packet.pid(), packet.continuity());
@@ -128,11 +140,16 @@ impl Stamper {
             }
             None => self.missed += 1,
         }
+        if self.versions.concerns(pid) {
+            self.versions.handle(self.part, &mut { *bytes }, false, Act::Note);
+        }
     }
 
-    /// What comes next does not follow what came last: a new turn, another title, another place.
-    pub fn join(&mut self) {
+    /// What comes next does not follow what came last: a new turn, another title, another place. `ahead` is what is known
+    /// of its tables.
+    pub fn join(&mut self, ahead: Option<Ahead>) {
         self.part += 1;
+        self.versions.begin_part(ahead);
     }
 
     /// Reads what the next packets need, for whoever reads that of many streams before the first is made: a number
@@ -165,7 +182,7 @@ impl Stamper {
         let part = self.part;
         let mut counters = self.counters[..self.used].iter_mut();
         let Some(counter) = counters.find(|counter| counter.pid == pid) else { return false };
-        if counter.part != part || counter.told != part {
+        if counter.part != part || counter.told != part || counter.is_table {
             return false;
         }
         counter.last = flags.wrapping_add(counter.step) & 0x0f;
@@ -182,9 +199,11 @@ impl Stamper {
         let (count, has_payload) = (packet.continuity(), packet.has_payload());
         let own = packet.pcr();
         let starts = packet.starts_unit() && !packet.is_scrambled();
-        let mut is_marked = false;
+        let is_table = self.versions.concerns(pid);
+        let (mut is_marked, mut is_repeated) = (false, false);
         match self.counter(pid) {
             Some((counter, part)) => {
+                let before = counter.part;
                 if counter.told != part {
                     (counter.told, counter.breaks) = (part, moment.breaks);
                 }
@@ -198,6 +217,9 @@ impl Stamper {
                     }
                 }
                 is_marked = own.is_some() && core::mem::take(&mut counter.breaks);
+                let last = count.wrapping_add(counter.step) & 0x0f;
+                is_repeated = counter.is_table && counter.part == before && last == counter.last;
+                counter.is_table = is_table;
                 counter.last = count.wrapping_add(counter.step) & 0x0f;
                 if counter.step != 0 {
                     set_continuity(bytes, counter.last);
@@ -215,7 +237,9 @@ impl Stamper {
                 mark_discontinuous(bytes);
             }
         }
-        if starts {
+        if is_table {
+            self.versions.handle(self.part, bytes, is_repeated, Act::Count);
+        } else if starts {
             Self::stamp_header(bytes, moment);
         }
     }
@@ -315,7 +339,7 @@ mod tests {
             let mut watch = Continuity::default();
             for (nth, (kinds, begin)) in parts.iter().enumerate() {
                 if nth > 0 {
-                    stamper.join();
+                    stamper.join(None);
                 }
                 for before in multiplex(kinds, *begin) {
                     let mut bytes = before;
@@ -342,7 +366,7 @@ mod tests {
             }
             // From then on as it is: nobody need know that there was another one.
             let counts: Vec<_> = first.counts().collect();
-            let mut second = Stamper::behind(&counts);
+            let mut second = Stamper::behind(&counts, &[]);
             for before in &left[watched..] {
                 let mut bytes = *before;
                 second.stamp(&mut bytes, &STILL);
@@ -350,13 +374,13 @@ mod tests {
                 prop_assert_eq!(watch.handle_packet(&Packet::read(&bytes).unwrap()), None);
             }
             // Elsewhere, and on from there in one more, whose counters are moved as before.
-            second.join();
+            second.join(None);
             let (kinds, begin) = &parts[1];
             let elsewhere = multiplex(kinds, *begin);
             for (nth, before) in elsewhere.iter().enumerate() {
                 if nth == elsewhere.len() / 2 {
                     let counts: Vec<_> = second.counts().collect();
-                    second = Stamper::behind(&counts);
+                    second = Stamper::behind(&counts, &[]);
                 }
                 let mut bytes = *before;
                 second.stamp(&mut bytes, &STILL);
@@ -401,7 +425,7 @@ mod tests {
                     1 => bytes[1] |= 0x80,
                     2 => bytes[1] |= 0x40,
                     3 => bytes[1] |= 0x1f,
-                    4 => (short.join(), long.join()).1,
+                    4 => (short.join(None), long.join(None)).1,
                     _ => bytes[3] = flags & 0xdf | 0x10,
                 }
                 let mut expected = bytes;
@@ -425,7 +449,7 @@ mod tests {
                 let mut bytes = [SYNC; PACKET];
                 bytes[1..].copy_from_slice(&tail);
                 stamper.stamp(&mut bytes, &moment);
-                stamper.join();
+                stamper.join(None);
             }
         }
     }
@@ -466,7 +490,7 @@ mod tests {
                     marks.push((nth, count));
                 }
             }
-            stamper.join();
+            stamper.join(None);
         }
         assert_eq!(marks, [(1, 1), (2, 1)]);
     }

@@ -168,7 +168,12 @@ fn in_frames_it_is_byte_for_byte_what_datagrams_carry_whatever_the_socket_takes(
             let mut table = [0xff; PACKET];
             table[..4].copy_from_slice(&[0x47, 0x40, 0, 0x10]);
             let kept = Arc::new(Kept::default());
-            let counting = Counting { before: [].into(), jumps: false, kept: Arc::clone(&kept) };
+            let counting = Counting {
+                before: [].into(),
+                tables: [].into(),
+                jumps: false,
+                kept: Arc::clone(&kept),
+            };
             let plan = Plan { counting: Some(counting), ..plan(BASE).with_front(&table) };
             let datagrams = Plan { counting: None, ..plan.clone() };
             let wish = Wish { title: 1, plan: datagrams, repeats: true, after: None };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tactus_core::datagrams::{Counting, Form, Line, Plan, Session, Stamps};
 use tactus_core::path::RequestPath;
-use tactus_core::ts::{Index, IndexFault, PACKET};
+use tactus_core::ts::PACKET;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Outcome, StreamId};
@@ -27,9 +27,10 @@ use super::desk::{Desk, Item, Origin};
 use super::session::{self, Announcement, Reports};
 use super::status::Board;
 use super::timing::{AGAIN, Act, Facts, Search, Sent, Skip, Waiting};
+use super::title::{self, path_of};
 use super::{Inner, list, packets};
 use crate::broker::{Grant, Outlet, Sending, Target};
-use crate::catalogue::{Found, Indexed, OpenTitle};
+use crate::catalogue::OpenTitle;
 use crate::config::Auto;
 use crate::config::channel::{Channel, List};
 use crate::config::class::Terms;
@@ -531,11 +532,6 @@ async fn ended(now: &mut Option<Playing>) -> (Outcome, u64) {
 fn behind(range: &Range<u64>, byte: u64) -> Range<u64> {
     let packets = byte.saturating_sub(range.start).div_ceil(PACKET as u64);
     (range.start + packets * PACKET as u64).min(range.end)..range.end
-}
-
-fn path_of(title: &str) -> Result<RequestPath, String> {
-    RequestPath::parse(title.as_bytes())
-        .map_err(|_| format!("{title:?} is no path; write it as in a URL"))
 }
 
 /// The address from which a channel's packets come, as the kernel's routes have it.

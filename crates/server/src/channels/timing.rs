@@ -176,9 +176,13 @@ pub(super) struct Search {
     pub(super) is_timed: bool,
     since: Instant,
     tries: usize,
-    /// Why the last one cannot be sent.
+    /// Why those that were tried cannot be sent: the first ones.
     pub(super) why: Option<String>,
+    misses: usize,
 }
+
+/// Titles whose reasons are told.
+const REASONS_MAX: usize = 3;
 
 /// In a list of whatever length.
 const TRIES_MAX: usize = 20;
@@ -187,7 +191,22 @@ const SEARCH_MAX: Duration = LEAD.checked_div(2).expect("two is not zero");
 
 impl Search {
     pub(super) fn new(now: Instant, is_timed: bool) -> Self {
-        Self { is_timed, since: now, tries: 0, why: None }
+        Self { is_timed, since: now, tries: 0, why: None, misses: 0 }
+    }
+
+    /// A title cannot be sent, for this reason.
+    pub(super) fn miss(&mut self, title: &str, reason: &str) {
+        self.misses += 1;
+        if self.misses > REASONS_MAX {
+            return;
+        }
+        let why = self.why.get_or_insert_default();
+        if !why.is_empty() {
+            why.push_str("; ");
+        }
+        why.push_str(title);
+        why.push_str(": ");
+        why.push_str(reason);
     }
 
     /// The place of the next try among `titles`, if one is to be made.

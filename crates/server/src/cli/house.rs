@@ -279,10 +279,21 @@ impl House {
             site.stop();
         }
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
-        drain(serving, limit, &self.engine.broker).await;
+        let is_drained = drain(&mut serving, limit).await;
         heeding.abort();
+        // Before anything is stopped: to them that would be a disk that is too slow.
         channels.close().await;
+        if let Some(rtsp) = &self.rtsp {
+            rtsp.close().await;
+        }
+        if !is_drained {
+            let broker = &self.engine.broker;
+            tracing::info!("{} deliveries are ended at the drain limit", broker.streams());
+            broker.stop_all();
+            serving.shutdown().await;
+        }
         if let Some(rtsp) = self.rtsp {
+            // What somebody has set up meanwhile.
             rtsp.close().await;
         }
         forgetting.abort();
@@ -332,14 +343,10 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
     }
 }
 
-/// Waits for what runs; after `limit` it is stopped.
-async fn drain(mut serving: JoinSet<()>, limit: Duration, broker: &Broker) {
+/// Waits for what runs, at most for `limit`; whether all of it has ended.
+async fn drain(serving: &mut JoinSet<()>, limit: Duration) -> bool {
     let all = async { while serving.join_next().await.is_some() {} };
-    if tokio::time::timeout(limit, all).await.is_err() {
-        tracing::info!("{} deliveries are ended at the drain limit", broker.streams());
-        broker.stop_all();
-        serving.shutdown().await;
-    }
+    tokio::time::timeout(limit, all).await.is_ok()
 }
 
 fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {

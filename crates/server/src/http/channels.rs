@@ -86,7 +86,8 @@ pub(super) async fn answer(
             }
         }
         (Method::Post, name, "next") => {
-            channels.wish(name, title(&read(&body)?)?).map_err(|error| refused(&error))?;
+            let wished = channels.wish(name, title(&read(&body)?)?).await;
+            wished.map_err(|error| refused(&error))?;
             told(channels, name, 202)?
         }
         _ => {
@@ -117,7 +118,9 @@ fn refused(error: &OrderError) -> Response {
         OrderError::Unknown => Response::text(404, text),
         OrderError::NotKept(_) => Response::text(500, text),
         OrderError::Class(_) => Response::text(400, text),
-        OrderError::SameAddress(_) | OrderError::Silent => Response::text(409, text),
+        OrderError::SameAddress(_) | OrderError::Silent | OrderError::Title(_) => {
+            Response::text(409, text)
+        }
         OrderError::TooMany => Response::text(429, text),
         OrderError::Busy | OrderError::Wishes => Response::text(503, text).with("Retry-After", "1"),
     }

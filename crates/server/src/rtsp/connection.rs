@@ -39,7 +39,7 @@ use super::ended::{Teller, ends};
 use super::film::{Film, Show};
 use super::reception::Track;
 use super::reports::{self, Sent};
-use super::stream::{Begun, Handle, Numbers, Order, Stream, orders};
+use super::stream::{Begun, Handle, Missed, Numbers, Order, Stream, orders};
 use super::way::{Asker, Carries, Path, Way};
 use super::{House, Reason, random};
 use crate::access::{self, Protocol, Record};
@@ -97,6 +97,13 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
         tracing::debug!(%peer, %error, "an RTSP connection ended");
     }
     connection.end_recording();
+    // Nobody but who has set it up can play what has never been played.
+    for id in std::mem::take(&mut connection.sessions) {
+        if connection.house.sessions().is_unplayed(id) {
+            connection.house.sessions().handle_over(id);
+            connection.house.end_stream(id);
+        }
+    }
     // What it carried has nowhere to go.
     if let Some(Pipe { id, .. }) = connection.pipe.or(connection.coming) {
         connection.house.sessions().handle_over(id);
@@ -680,6 +687,8 @@ fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     let rest = &uri[scheme.ok_or_else(bad)?.len()..];
     let slash = rest.find('/').ok_or_else(|| Reply::new(Status::NOT_FOUND))?;
     let (host, path) = rest.split_at(slash);
+    // A password is not told to whoever sees the answer.
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     // What stands behind a question mark chooses nothing here, but must not be lost on the way.
     let path = path.split('?').next().unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -706,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_titles_with_and_without_a_track() {
+    fn p05_urls_name_titles_with_and_without_a_track_and_no_password() {
         let named = |uri: &str| target(uri).map(|(path, base)| (path.name().to_owned(), base));
         let expected = Ok(("films/a b.ts".to_owned(), "rtsp://h:8554/films/a%20b.ts".to_owned()));
         for uri in [
@@ -715,6 +724,8 @@ mod tests {
             "rtsp://h:8554/films/a%20b.ts/track1",
             "RTSP://h:8554/films/a%20b.ts/track1/",
             "rtsp://h:8554/films/a%20b.ts?x=y",
+            "rtsp://user:password@h:8554/films/a%20b.ts",
+            "rtsp://user:p@ss@h:8554/films/a%20b.ts/track1",
         ] {
             assert_eq!(named(uri), expected, "{uri}");
         }

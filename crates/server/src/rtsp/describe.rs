@@ -116,7 +116,9 @@ impl House {
         // Bytes that leave faster than their clock says are not set by it.
         let own = own.filter(|(plan, rate)| plan.line.is_some() || *rate == programme.rate);
         let (line, stamps) = own.map_or((None, None), |(plan, _)| (plan.line, plan.stamps));
-        let is_moved = counting.jumps || counting.before.iter().any(|count| count.step != 0);
+        let is_moved = counting.jumps
+            || counting.before.iter().any(|count| count.step != 0)
+            || counting.tables.iter().any(|table| table.version != table.own);
         let stamps = is_moved.then(|| stamps.unwrap_or_default());
         let mut front = front.to_vec();
         if let Some((pid, pcr)) = stamps.as_ref().and_then(|stamps| stamps.clock)

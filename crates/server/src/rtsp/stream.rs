@@ -9,32 +9,34 @@ mod scaled;
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
 use tactus_core::rtsp::session::SessionId;
-use tactus_core::ts::Count;
+use tactus_core::ts::{Count, TableCount};
 use tactus_core::units::{MediaTime, MonoTime, WallTime};
 use tactus_engine::message::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
 use super::ended::{Ending, Teller};
+use super::halves::Half;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
 use crate::access::{self, Protocol, Record};
-use crate::broker::{Broker, Grant, Lane, Late, Target};
+use crate::broker::{Broker, Grant, Lane, Late, Refusal, Target};
 use crate::trick;
 
 /// What is to be done.
 pub(super) enum Order {
     Play {
         part: Part,
-        begun: oneshot::Sender<Option<Begun>>,
+        begun: oneshot::Sender<Result<Begun, Missed>>,
         teller: Option<Teller>,
     },
     Trick {
@@ -48,6 +50,15 @@ pub(super) enum Order {
     },
     /// An answer on a connection that carries frames.
     Text(Box<[u8]>),
+}
+
+/// Why nothing is played.
+#[derive(Debug)]
+pub(super) enum Missed {
+    /// It is behind the end already.
+    Behind,
+    /// What it had was given back before it was played, and there is no room now.
+    NoRoom(Refusal),
 }
 
 /// What is played now.
@@ -78,7 +89,8 @@ pub(super) struct Handle {
     pub(super) principal: Option<String>,
     /// As it was answered.
     pub(super) transport: String,
-    pub(super) place: u32,
+    /// In the delivery table; [`NOWHERE`] while nothing is reserved.
+    pub(super) place: Arc<AtomicU32>,
     /// Closed when nothing is sent any more and what was held is free; a connection knows that of its own.
     pub(super) left: Option<oneshot::Receiver<()>>,
 }
@@ -89,13 +101,20 @@ pub(super) struct Stream {
     pub(super) id: SessionId,
     pub(super) broker: Broker,
     pub(super) programme: Arc<Programme>,
-    pub(super) grant: Grant,
+    /// None when it was not played for too long.
+    pub(super) grant: Option<Grant>,
+    /// As others know it.
+    pub(super) place: Arc<AtomicU32>,
+    /// What counts against its address until it is played.
+    pub(super) half: Option<Half>,
     pub(super) path: Path,
     pub(super) numbers: Numbers,
     /// In earlier parts.
     pub(super) sent: Sent,
     /// Where continuity counters are.
     pub(super) counts: Vec<Count>,
+    /// Where versions of tables are.
+    pub(super) tables: Vec<TableCount>,
     /// What left last is not what stands before the position.
     pub(super) is_elsewhere: bool,
     /// Dropped at its end, when all else has been given back.
@@ -172,6 +191,11 @@ impl Numbers {
     }
 }
 
+/// No place of the delivery table.
+pub(super) const NOWHERE: u32 = u32::MAX;
+/// What was reserved at SETUP is given back after this, unless it is played: players play at once, and who pauses first is
+/// admitted again when it plays.
+const UNPLAYED_MAX: Duration = Duration::from_secs(5);
 /// Orders that may wait: a connection gives one at a time, and a session may have several.
 const ORDERS_MAX: usize = 4;
 /// How often receivers are told what has been sent (RFC 3550, section 6.2: 5 s at least on average).
@@ -189,7 +213,13 @@ impl Stream {
     /// Does what is ordered until nobody can order any more.
     pub(super) async fn run(mut self, mut orders: Orders) {
         let mut position = self.programme.bytes.start;
-        let mut next = orders.next().await;
+        let mut next = match tokio::time::timeout(UNPLAYED_MAX, orders.next()).await {
+            Ok(next) => next,
+            Err(_) => {
+                self.release().await;
+                orders.next().await
+            }
+        };
         while let Some(order) = next {
             next = match order {
                 Order::Pause { done } => {
@@ -208,7 +238,7 @@ impl Stream {
                 Order::Play { part, begun, teller } => {
                     let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
-                        begun.send(None).ok();
+                        begun.send(Err(Missed::Behind)).ok();
                         self.rest();
                         orders.next().await
                     } else {
@@ -222,10 +252,40 @@ impl Stream {
                 break;
             }
         }
-        let Self { broker, grant, path, done, .. } = self;
-        broker.retire(grant).await;
+        self.release().await;
+        let Self { path, done, .. } = self;
         drop(path);
         drop(done);
+    }
+
+    /// Gives back what was reserved.
+    async fn release(&mut self) {
+        self.half = None;
+        self.place.store(NOWHERE, Ordering::Relaxed);
+        if let Some(grant) = self.grant.take() {
+            self.broker.retire(grant).await;
+        }
+    }
+
+    /// Reserves what it needs to be played, unless that is so.
+    fn admit(&mut self, session: Session) -> Result<(), Refusal> {
+        self.half = None;
+        if self.grant.is_some() {
+            return Ok(());
+        }
+        let (title, rate) = (&self.programme.title, self.programme.rate);
+        let grant = match &self.path {
+            Path::Datagrams(path) => {
+                let (form, burst) = (Form::Rtp(session), path.burst);
+                let outlet = Arc::clone(&path.outlet);
+                let target = Target { outlet, to: path.to, form, burst, after: None, plan: None };
+                self.broker.admit_datagrams(title, rate, &target)?
+            }
+            Path::Frames(path) => self.broker.admit_frames(title, rate, path.ip())?,
+        };
+        self.place.store(grant.place(), Ordering::Relaxed);
+        self.grant = Some(grant);
+        Ok(())
     }
 
     async fn from(&self, asked: Option<Place>, position: u64) -> Option<Place> {
@@ -241,23 +301,29 @@ impl Stream {
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
-        (begun, teller): (oneshot::Sender<Option<Begun>>, Option<Teller>),
+        (begun, teller): (oneshot::Sender<Result<Begun, Missed>>, Option<Teller>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
+        let session = self.numbers.begin(tactus_sys::clock::now());
+        if let Err(refusal) = self.admit(session) {
+            self.rest();
+            begun.send(Err(Missed::NoRoom(refusal))).ok();
+            return orders.next().await;
+        }
         if let Some(house) = self.house.upgrade() {
             house.sessions().handle_begin(self.id);
         }
-        let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { source, sequence, timestamp } = session;
         let to = part.to;
-        begun.send(Some(Begun { from: from.time, to: to.time, source, sequence, timestamp })).ok();
+        begun.send(Ok(Begun { from: from.time, to: to.time, source, sequence, timestamp })).ok();
         let range = from.at..to.at;
         self.is_elsewhere |= part.from.is_some() || from.at != *position;
         let jumps = !self.counts.is_empty() && self.is_elsewhere;
         let kept = Arc::new(Kept::default());
         let before = self.counts.as_slice().into();
-        let counting = Counting { before, jumps, kept: Arc::clone(&kept) };
+        let tables = self.tables.as_slice().into();
+        let counting = Counting { before, tables, jumps, kept: Arc::clone(&kept) };
         let plan = match self.house.upgrade() {
             Some(house) => Some(house.plan(&self.programme, &range, &part.front, counting).await),
             None => None,
@@ -286,9 +352,9 @@ impl Stream {
         self.numbers.go_on(left, kept.ticks().map(|ticks| timestamp.wrapping_add(ticks)));
         *position = from.at + sent;
         self.is_elsewhere &= left == 0;
-        let counts = kept.counts();
+        let (counts, tables) = (kept.counts(), kept.tables());
         if !counts.is_empty() {
-            self.counts = counts;
+            (self.counts, self.tables) = (counts, tables);
         }
         match order {
             Some(order) => order,
@@ -343,15 +409,11 @@ impl Stream {
         let (form, burst) = (Form::Rtp(session), path.burst);
         let outlet = Arc::clone(&path.outlet);
         let target = Target { outlet, to: path.to, form, burst, after: None, plan };
-        let place = self.grant.place();
+        let grant = self.grant.as_mut().expect("it was admitted");
+        let place = grant.place();
         let mut timeline = None;
-        let sending = self.broker.send_until(
-            &mut self.grant,
-            &self.programme.title,
-            range,
-            target,
-            orders.next(),
-        );
+        let sending =
+            self.broker.send_until(grant, &self.programme.title, range, target, orders.next());
         let mut sending = Box::pin(sending);
         loop {
             tokio::select! {
@@ -382,9 +444,9 @@ impl Stream {
         };
         let lane = Lane { channel: path.channels.0, session, plan };
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
-        let place = self.grant.place();
-        let begun =
-            broker.send_frames(&mut self.grant, &title, range, false, (socket.into(), lane));
+        let grant = self.grant.as_mut().expect("it was admitted");
+        let place = grant.place();
+        let begun = broker.send_frames(grant, &title, range, false, (socket.into(), lane));
         let mut framed = match begun.await {
             Ok(framed) => framed,
             Err(delivered) => return failed(delivered.outcome),
@@ -495,7 +557,7 @@ impl Orders {
 
 impl Handle {
     pub(super) fn status(&self, id: SessionId, state: &'static str, broker: &Broker) -> Status {
-        let counters = broker.counters_of(self.place);
+        let counters = broker.counters_of(self.place.load(Ordering::Relaxed));
         Status {
             session: format!("{id:?}"),
             title: self.programme.shown(),

@@ -253,7 +253,7 @@ fn over_a_jump_inside_a_title_its_clock_runs_on() {
     let moved = MediaTime(Pcr::WRAP.0 - hour);
     let runs = [RunTimes { at: 50 * TS, moved }].into();
     let clock = Some((Pid(VIDEO), Pcr::at(MediaTime(BASE))));
-    let stamps = Some(Stamps { clock, turn: None, runs });
+    let stamps = Some(Stamps { clock, runs, ..Stamps::default() });
     let plan = Plan { line: Some(line.clone()), stamps, ..Plan::default() };
     let heard = play(Cutter::new(planned(plan, 200_000, bytes.len())), &bytes, 1);
     let whole = title(&line, BASE);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::super::index::{Codec, Index};
 use super::super::sections::crc;
-use super::super::{Access, Pid};
+use super::super::{Access, Pid, TableCount, count_versions};
 
 /// The pictures of a programme, and its tables without anything else.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +22,16 @@ pub struct Film {
     pub(super) pmt: Vec<u8>,
     /// What describes the services; empty where the title has none.
     pub(super) sdt: Vec<u8>,
+}
+
+impl Film {
+    /// Makes the versions of its tables follow those that have left, which `before` has.
+    #[must_use]
+    pub fn behind(mut self, before: &mut Vec<TableCount>) -> Self {
+        let Self { pmt_pid, pat, pmt, sdt, .. } = &mut self;
+        count_versions(before, &mut [(Pid(0), pat), (*pmt_pid, pmt), (Pid::SDT, sdt)]);
+        self
+    }
 }
 
 /// What there is to be seen in a title at one of its accesses; nothing when it has no pictures, or its tables

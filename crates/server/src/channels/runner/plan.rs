@@ -13,7 +13,7 @@ impl Runner {
         range: &Range<u64>,
     ) -> Result<(BitRate, Plan, Duration), String> {
         let channel = &self.channel;
-        let index = self.index(title, path).await?;
+        let index = title::index(&self.house, title, path).await?;
         let block = self.house.broker.block_of(title.volume);
         let known = index.as_ref().ok().and_then(|index| {
             let (plan, rate) = Plan::of(index, range.clone(), block)?;
@@ -35,40 +35,20 @@ impl Runner {
         match (channel.stuff, channel.rate, known) {
             (Some(stuff), _, Some((index, plan, rate))) => {
                 let fastest = index.rates().map_or(rate, |rates| rates.max);
-                if stuff < fastest {
-                    return Err(format!(
-                        "its fastest second has {fastest}, which null packets cannot make {stuff}; give \
-                         `stuff` a rate above that"
-                    ));
-                }
+                title::stuffs(stuff, fastest)?;
                 Ok((rate, plan.stuffed(stuff), own(rate)))
             }
             (Some(_), _, None) => {
                 let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
-                Err(format!("null packets cannot be put where they belong: {why}"))
+                Err(title::no_places(&why))
             }
             (None, Auto::Auto, Some((_, plan, rate))) => Ok((rate, keeps(plan), own(rate))),
             // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.
             (None, ..) => {
                 let stamps = Some(Stamps { turn: ticks, ..Stamps::default() });
-                let rate = self.rate(title, path).await?;
+                let rate = title::rate(&self.house, channel, title, path).await?;
                 Ok((rate, keeps(Plan { stamps, ..Plan::default() }), of_rate(rate)))
             }
-        }
-    }
-
-    /// The title's times; why it has none, where it has none.
-    async fn index(
-        &self,
-        title: &OpenTitle,
-        path: &RequestPath,
-    ) -> Result<Result<Arc<Index>, IndexFault>, String> {
-        match self.house.catalogue.index(title, path).await {
-            Ok(Indexed::Ready(index)) => Ok(Ok(index)),
-            Ok(Indexed::Never(fault)) => Ok(Err(fault)),
-            // They have been waited for a little; who waits for more of them has no time for others.
-            Ok(Indexed::Coming) => Err("the title's times are being found out".into()),
-            Err(fault) => Err(fault.to_string()),
         }
     }
 
@@ -81,26 +61,6 @@ impl Runner {
     }
 
     pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
-        match self.house.catalogue.find(path).await {
-            Ok(Found::Title(title)) if title.following.is_some() => {
-                Err("the title still comes in; it is sent when all of it is stored".into())
-            }
-            Ok(Found::Title(title)) => Ok(title),
-            Ok(Found::Directory(_)) => Err("this is a directory; name one title".into()),
-            Err(fault) => Err(fault.to_string()),
-        }
-    }
-
-    async fn rate(&self, title: &OpenTitle, path: &RequestPath) -> Result<BitRate, String> {
-        if let Auto::Set(rate) = self.channel.rate {
-            return Ok(rate);
-        }
-        let facts = self.house.catalogue.media(title, path).await;
-        match facts.map_err(|fault| fault.to_string())? {
-            Some(facts) => Ok(facts.rate),
-            None => {
-                Err("the title has no clock to find its rate by; give the channel a `rate`".into())
-            }
-        }
+        title::find(&self.house, path).await
     }
 }

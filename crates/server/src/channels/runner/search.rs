@@ -80,7 +80,7 @@ impl Runner {
             }
             Err(Missed::Because(reason)) => {
                 self.board.skip(&item.path, &reason);
-                search.why = Some(format!("{}: {reason}", item.path));
+                search.miss(&item.path, &reason);
                 self.search = Some(search);
             }
         }

@@ -3,6 +3,7 @@
 //! Promise: what is answered is what leaves: the numbers and times of the first packets, from where to where, and how fast.
 
 use tactus_core::rtsp::two::{self, RtpInfo};
+use tactus_core::units::MonoTime;
 
 use super::*;
 
@@ -14,7 +15,26 @@ struct Told<'a> {
     base: &'a str,
 }
 
+/// A request that comes too soon after others of its session waits for so long at most.
+const TURN_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked whether its turn has come.
+const TURN_LOOK: Duration = Duration::from_millis(20);
+
 impl Connection {
+    /// Takes a step of a session when its turn has come.
+    async fn in_turn<T>(
+        &self,
+        mut step: impl FnMut(MonoTime) -> Result<T, Refused>,
+    ) -> Result<T, Reply> {
+        let end = Instant::now() + TURN_WAIT;
+        loop {
+            match step(tactus_sys::clock::now()) {
+                Err(Refused::Often) if Instant::now() < end => tokio::time::sleep(TURN_LOOK).await,
+                done => return done.map_err(|why| self.refused(why)),
+            }
+        }
+    }
+
     pub(super) async fn play(&self, request: &Request, caller: &Caller<'_>) -> Answer {
         let house = &self.house;
         let asked = asked(request);
@@ -43,8 +63,7 @@ impl Connection {
         let scale = scale(request)?;
         if scale != Scale::PLAY {
             let shown = house.shown(&programme, asked?, scale).await?;
-            let played = house.sessions().handle_play(now, caller, named);
-            played.map_err(|why| self.refused(why))?;
+            self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
             let (begun, hear) = oneshot::channel();
             give.send(Order::Trick { shown, begun, teller }).await.map_err(|_| gone())?;
             let begun = hear.await.map_err(|_| gone())?.map_err(|fault| house.not_shown(&fault))?;
@@ -52,13 +71,13 @@ impl Connection {
             return Ok(told.with_speed(reply));
         }
         let part = house.part(&programme, asked?).await?;
-        let played = house.sessions().handle_play(now, caller, named);
-        played.map_err(|why| self.refused(why))?;
+        self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
         let (begun, hear) = oneshot::channel();
         give.send(Order::Play { part, begun, teller }).await.map_err(|_| gone())?;
-        let Some(begun) = hear.await.map_err(|_| gone())? else {
-            return Err(Reply::said(Status::INVALID_RANGE, "it is behind this already"));
-        };
+        let begun = hear.await.map_err(|_| gone())?.map_err(|missed| match missed {
+            Missed::Behind => Reply::said(Status::INVALID_RANGE, "it is behind this already"),
+            Missed::NoRoom(refusal) => house.no_room(&refusal),
+        })?;
         let mut reply = told.playing(&begun);
         if request.field("scale").is_some() {
             reply = reply.with("Scale", "1");
@@ -82,9 +101,8 @@ impl Connection {
     ) -> Answer {
         let house = &self.house;
         let scale = scale(told.request)?;
-        let now = tactus_sys::clock::now();
-        let played = house.sessions().handle_play(now, caller, told.request.session());
-        played.map_err(|why| self.refused(why))?;
+        let named = told.request.session();
+        self.in_turn(|now| house.sessions().handle_play(now, caller, named)).await?;
         let begun = show.play(house, told.id, asked, scale, teller).await?;
         let mut reply = told.sent(begun.range, &begun.tracks);
         if scale != Scale::PLAY {
@@ -104,8 +122,8 @@ impl Connection {
         if !self.records(id) {
             self.whole(id, &request.uri)?;
         }
-        let paused = self.house.sessions().handle_pause(now, caller, named);
-        let (id, _) = paused.map_err(|why| self.refused(why))?;
+        let pause = |now| self.house.sessions().handle_pause(now, caller, named);
+        let (id, _) = self.in_turn(pause).await?;
         let reply = Reply::new(Status::OK).with("Session", session(id));
         if self.records(id) {
             // Who records sends no more by itself.

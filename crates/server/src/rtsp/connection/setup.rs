@@ -3,6 +3,8 @@
 //! Promise: what is answered with 200 is admitted, and what is refused says what is short and leaves nothing behind. Whom
 //! packets may be sent to is decided in [`way`](super::super::way).
 
+use std::sync::atomic::AtomicU32;
+
 use tactus_core::rtp::rtcp;
 
 use super::*;
@@ -101,6 +103,9 @@ impl Connection {
         let id = self.new_id()?;
         let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let numbers = Numbers::new(bits, now);
+        let Some(half) = house.halves.take(self.peer.ip(), programme.rate) else {
+            return Err(self.refused(Refused::Waiting));
+        };
         let setup = house.sessions().handle_setup(now, caller, None, what, id);
         setup.map_err(|why| self.refused(why))?;
         let admitted = match &way.path {
@@ -135,6 +140,7 @@ impl Connection {
         if let Some((pair, from)) = &reports {
             pair.expect(*from, id);
         }
+        let place = Arc::new(AtomicU32::new(grant.place()));
         let handle = Handle {
             orders: give,
             _over: end,
@@ -144,7 +150,7 @@ impl Connection {
             to: way.to,
             reports,
             principal: caller.principal.map(str::to_owned),
-            place: grant.place(),
+            place: Arc::clone(&place),
             left,
         };
         house.streams().insert(id, handle);
@@ -154,11 +160,14 @@ impl Connection {
             id,
             broker: house.broker.clone(),
             programme: Arc::clone(programme),
-            grant,
+            grant: Some(grant),
+            place,
+            half: Some(half),
             path: way.path,
             done,
             numbers,
             counts: vec![],
+            tables: vec![],
             is_elsewhere: false,
             sent: Sent {
                 source: numbers.source,

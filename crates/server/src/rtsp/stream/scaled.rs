@@ -32,6 +32,7 @@ impl Stream {
             None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
             None => self.from(None, *position).await?.time,
         };
+        self.half = None;
         let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { source, sequence, timestamp } = session;
         let whereto = match &self.path {
@@ -49,7 +50,8 @@ impl Stream {
             }
         };
         let wanted = trick::Wanted { scale, from };
-        let (title, before) = (&self.programme.title, &self.counts);
+        let title = &self.programme.title;
+        let before = trick::Before { counts: &self.counts, tables: &self.tables };
         let trick = Trick::start(&self.broker, title, &index, wanted, whereto, before);
         let trick = match trick {
             Ok(trick) => trick,
@@ -71,7 +73,10 @@ impl Stream {
         let time = trick.position(tactus_sys::clock::now());
         let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
         *position = entry.max(self.programme.bytes.start);
-        let trick::Left { packets, is_whole, counts, ticks } = trick.stop().await;
+        let trick::Left { packets, is_whole, counts, tables, ticks } = trick.stop().await;
+        if !tables.is_empty() {
+            self.tables = tables;
+        }
         // Runs modulo its width.
         self.numbers.sequence = sequence.wrapping_add(packets as u16);
         if packets > 0 {

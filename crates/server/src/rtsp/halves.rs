@@ -1,0 +1,86 @@
+//! What is reserved for sessions that have been set up and not played yet: so much of the link for each address.
+//!
+//! Promise: whoever only sets up keeps others out by no more than [`PART`] of the link, or by one session. It counts rates
+//! and refuses nothing that is played.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tactus_core::units::BitRate;
+
+use super::seats::network;
+
+/// One address may hold this part of the link by sessions that it does not play: players set up some tracks and titles, and
+/// play them at once.
+const PART: u64 = 10;
+
+pub(super) struct Halves {
+    max: BitRate,
+    held: Mutex<HashMap<IpAddr, u64>>,
+}
+
+/// What one session holds; given back when dropped.
+pub(super) struct Half {
+    halves: Arc<Halves>,
+    address: IpAddr,
+    rate: BitRate,
+}
+
+impl Halves {
+    /// Of a link of this rate.
+    pub(super) fn new(link: BitRate) -> Arc<Self> {
+        Arc::new(Self { max: BitRate(link.0 / PART), held: Mutex::default() })
+    }
+
+    /// A session of `rate`, when the address may hold it: one it always may.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr, rate: BitRate) -> Option<Half> {
+        let address = network(address);
+        let mut held = self.held();
+        let own = held.get(&address).copied().unwrap_or(0);
+        if own > 0 && own.saturating_add(rate.0) > self.max.0 {
+            return None;
+        }
+        held.insert(address, own.saturating_add(rate.0));
+        drop(held);
+        Some(Half { halves: Arc::clone(self), address, rate })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        let mut held = self.halves.held();
+        let own = held.get_mut(&self.address).expect("it was counted");
+        *own = own.saturating_sub(self.rate.0);
+        if *own == 0 {
+            held.remove(&self.address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p07_an_address_holds_a_tenth_of_the_link_or_one_session_and_others_are_free() {
+        let halves = Halves::new(BitRate(1_000_000_000));
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let rate = BitRate(30_000_000);
+        let mut held: Vec<_> = (0..3000).filter_map(|_| halves.take(one, rate)).collect();
+        assert_eq!(held.len(), 3);
+        assert!(halves.take(other, BitRate(900_000_000)).is_some(), "one is always taken");
+        held.pop();
+        assert!(halves.take(one, rate).is_some() && halves.take(one, rate).is_some());
+        drop(held);
+        assert!(halves.held().is_empty());
+        // Whoever has an IPv6 network is one address.
+        let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
+        let _held = halves.take(a, BitRate(100_000_000)).unwrap();
+        assert!(halves.take(b, rate).is_none());
+    }
+}

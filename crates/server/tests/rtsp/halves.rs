@@ -1,0 +1,100 @@
+//! Sessions that are set up and never played: what they hold, and for how long.
+
+use super::*;
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn p07_what_was_never_played_ends_with_its_connection() {
+    let stage = Stage::new(SECOND.times(6), "");
+    let mut keeper = stage.connect();
+    let receiver = Receiver::new();
+    let session = keeper.set_up(receiver.port).session();
+    assert_eq!(keeper.play(&session, "npt=0-").status, 200);
+    let alone = stage.engine.broker.streams();
+    {
+        let (mut client, receiver) = (stage.connect(), Receiver::new());
+        assert_eq!(client.set_up(receiver.port).status, 200);
+        let mut framed = stage.connect();
+        let tcp = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        assert_eq!(framed.ask("SETUP", &stage.url(), tcp).status, 200);
+        assert_eq!(stage.rtsp.len(), 3);
+        assert!(stage.engine.broker.streams() >= alone + 2);
+    }
+    until("both are over", || stage.rtsp.len() == 1 && stage.engine.broker.streams() == alone);
+    // Who has played may come back on another connection.
+    drop(keeper);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((stage.rtsp.len(), stage.rtsp.all()[0].state), (1, "playing"));
+}
+
+#[test]
+fn p07_what_is_not_played_for_seconds_is_reserved_anew_when_it_is() {
+    let stage = Stage::new(SECOND.times(6), "");
+    for tcp in [false, true] {
+        let (mut client, mut receiver) = (stage.connect(), Receiver::new());
+        let set = match tcp {
+            true => {
+                let fields = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5\r\n";
+                client.ask("SETUP", &stage.url(), fields)
+            }
+            false => client.set_up(receiver.port),
+        };
+        let session = set.session();
+        assert_eq!(stage.engine.broker.streams(), 1);
+        // Whatever else it says, its rate is others' after five seconds.
+        until("it is given back", || {
+            std::thread::sleep(Duration::from_millis(200));
+            stage.engine.broker.streams() == 0
+        });
+        assert_eq!(client.order("GET_PARAMETER", &session).status, 200);
+        assert_eq!(stage.rtsp.len(), 1);
+        let played = client.play(&session, "npt=0-");
+        assert_eq!(played.status, 200, "{played:?}");
+        let packets = if tcp { client.frames(4, 30) } else { receiver.take(30) };
+        first_matches(&played, &packets[0]);
+        assert_eq!(stage.engine.broker.streams(), 1);
+        assert_eq!(client.order("TEARDOWN", &session).status, 200);
+        stage.wait_for_peace();
+    }
+}
+
+#[test]
+fn p07_connections_that_only_set_up_keep_nobody_else_out() {
+    // The title has 3.76 Mbit/s: two of it are a tenth of the link, and 20 fill it.
+    let more = "[link]\nrate = \"80 Mbit/s\"\n[rtsp]\nconnections_per_address_max = 1000\n";
+    let stage = Stage::new(SECOND.times(6), more);
+    let mut halves = vec![];
+    let mut set_up = 0;
+    for _ in 0..200 {
+        let (mut client, receiver) = (stage.connect(), Receiver::new());
+        let status = client.set_up(receiver.port).status;
+        assert!(matches!(status, 200 | 453), "{status}");
+        set_up += u32::from(status == 200);
+        halves.push((client, receiver));
+        if halves.len() > 100 {
+            halves.remove(0);
+        }
+    }
+    assert!(stage.engine.broker.streams() <= 2);
+    // Each that goes makes room for another one.
+    assert!((2..100).contains(&set_up), "{set_up}");
+    let viewers: Vec<_> = (0..8)
+        .map(|nth| {
+            let mut client = Client::connect_from(stage.address, "127.0.0.2", stage.url());
+            let receiver = Receiver::at("127.0.0.2".parse().expect("an address"));
+            let set = client.set_up(receiver.port);
+            assert_eq!(set.status, 200, "{nth}: {set:?}");
+            assert_eq!(client.play(&set.session(), "npt=0-").status, 200, "{nth}");
+            (client, receiver)
+        })
+        .collect();
+    assert_eq!(stage.rtsp.all().iter().filter(|one| one.state == "playing").count(), 8);
+    drop(viewers);
+}
