@@ -106,8 +106,8 @@ pub struct Trick {
     tables: Vec<TableCount>,
 }
 
-/// What has left before a trick.
-#[derive(Clone, Copy, Debug)]
+/// What has left before a trick; nothing by default.
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Before<'a> {
     /// Where continuity counters are.
     pub counts: &'a [Count],

@@ -13,7 +13,7 @@ use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::made::End;
 use tactus::media::index;
-use tactus::trick::{Fault, Trick, Wanted, Whereto};
+use tactus::trick::{Before, Fault, Trick, Wanted, Whereto};
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -78,7 +78,14 @@ impl Stage {
         let form = Form::Rtp(SESSION);
         let target = Target { outlet, to, form, burst: Nanos(0), after: None, plan: None };
         let whereto = Whereto::Datagrams(target);
-        Trick::start(&self.engine.broker, &self.title, &self.index, wanted, whereto, &[])
+        Trick::start(
+            &self.engine.broker,
+            &self.title,
+            &self.index,
+            wanted,
+            whereto,
+            Before::default(),
+        )
     }
 
     async fn is_empty_again(&self) {
