@@ -27,7 +27,7 @@ fn p07_what_was_never_played_ends_with_its_connection() {
         assert_eq!(stage.rtsp.len(), 3);
         assert!(stage.engine.broker.streams() >= alone + 2);
     }
-    until("both are over", || stage.rtsp.len() == 1 && stage.engine.broker.streams() == alone);
+    until("both are over", || stage.rtsp.len() == 1 && stage.engine.broker.streams() <= alone);
     // Who has played may come back on another connection.
     drop(keeper);
     std::thread::sleep(Duration::from_millis(300));
