@@ -386,7 +386,7 @@ impl Stream {
         if !access::is_on() {
             return;
         }
-        let Late { lateness, underruns } = self.broker.late(self.grant.place());
+        let Late { lateness, underruns } = self.broker.late(self.place.load(Ordering::Relaxed));
         access::record(Record {
             name: Some(format!("{:?}", self.id)),
             outcome: Some(outcome.name().to_owned()),
