@@ -257,10 +257,10 @@ mod tests {
             assert_eq!(parts(&behind, 100), vec![0..5], "{huge}");
             assert_eq!(parts(&format!("bytes=0000{}0-0{huge}", "0".repeat(40)), 100), vec![0..100]);
         }
-        assert_eq!(
-            asked(b"bytes=0-18446744073709551615", u64::MAX),
-            Asked::Parts(vec![0..u64::MAX])
-        );
+        let Asked::Parts(parts) = asked(b"bytes=0-18446744073709551615", u64::MAX) else {
+            panic!("the whole of the largest title there can be is a part")
+        };
+        assert_eq!(parts.first(), Some(&(0..u64::MAX)));
     }
 
     #[test]

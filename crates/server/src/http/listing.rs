@@ -7,16 +7,13 @@ mod html;
 mod json;
 mod playlist;
 
-use std::future::Future;
-use std::pin::Pin;
-
 use tactus_core::path::RequestPath;
 use tactus_core::units::KIB;
 
 use super::answer::not_served;
 use super::fields::Fields;
 use super::query;
-use super::response::{Cut, Response, Source};
+use super::response::{Cut, NextPart, Response, Source};
 use crate::catalogue::{Entry, OpenFault, Position, Scroll};
 
 /// The page runs the server's own scripts and nothing else, whatever a file is called; it asks this server
@@ -237,7 +234,7 @@ impl Listed {
 }
 
 impl Source for Listed {
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + '_>> {
+    fn next(&mut self) -> NextPart<'_> {
         Box::pin(async {
             while self.text.is_empty() && !self.is_over {
                 if let Err(fault) = self.more().await {

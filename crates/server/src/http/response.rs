@@ -37,8 +37,12 @@ enum Content {
 /// Content that is made part by part, so that no answer has to be held as a whole.
 pub(super) trait Source: Send {
     /// The next part; none at the end.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + '_>>;
+    fn next(&mut self) -> NextPart<'_>;
 }
+
+/// A part that is being made.
+pub(super) type NextPart<'a> =
+    Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + 'a>>;
 
 /// The content cannot be made to its end: the client must not take it for the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

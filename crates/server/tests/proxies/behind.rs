@@ -91,7 +91,10 @@ impl Chain {
         assert_eq!(redirect.status, 301);
         assert!(location.ends_with(&format!("{}/films/", self.prefix)), "{location}");
         let page = self.ask(&[], "/films/").text();
-        assert!(page.contains("src=\"../api/v1/upload.js\"") && !page.contains("href=\"/\""), "{page}");
+        assert!(
+            page.contains("src=\"../api/v1/upload.js\"") && !page.contains("href=\"/\""),
+            "{page}"
+        );
         assert_eq!(self.ask(&[], "/films/../api/v1/upload.js").status, 200);
         let list = self.ask(&[], "/films/?format=m3u").text();
         assert!(list.contains(&format!("\n{}\n", self.url("/films/put.ts"))), "{list}");
