@@ -30,7 +30,7 @@ use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::request::{Method, Rejected, Request};
 use super::response::{Afterwards, Response, Source};
 use super::seats::Seat;
-use super::{Site, Store, route};
+use super::{Site, Stopping, Store, route};
 
 /// What a connection begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +107,7 @@ impl Connection {
         loop {
             let next = tokio::select! {
                 next = self.inbox.next(&mut socket, wait, &self.site.limits) => next,
-                () = stop.wait() => return Some(socket),
+                () = last_call(&mut stop, wait) => return Some(socket),
             };
             let mut request = match next {
                 Next::Request(request) => request,
@@ -553,6 +553,20 @@ const NOT_SENT_MIN: u64 = 128 * KIB;
 
 /// More than this in the kernel, and a slow peer is seen late.
 const NOT_SENT_MAX: u64 = MIB;
+
+/// How long a new connection may still send its first request after the server was told to end. Its
+/// client could not know, and with a socket that outlives the server it would lose the request.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
+
+/// Waits until no further request is taken: with the end of the server, and a moment later on a
+/// connection that has sent none yet.
+async fn last_call(stop: &mut Stopping, wait: Wait) {
+    stop.wait().await;
+    if wait == Wait::First {
+        // Boxed, to keep an idle connection's future small.
+        Box::pin(tokio::time::sleep(FIRST_REQUEST_GRACE)).await;
+    }
+}
 
 /// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
 /// nobody has read were still there (RFC 9112 section 9.6).
