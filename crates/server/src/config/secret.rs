@@ -17,6 +17,10 @@ const BYTES_MAX: u64 = 64 * 1024;
 /// Bits of a mode that let a group or others read, write or execute.
 const SHARED: u32 = 0o077;
 
+/// systemd grants a service its credentials (`LoadCredential=`) by an access control list, which shows
+/// in this bit.
+const GROUP_READ: u32 = 0o040;
+
 /// The secret word that `file` holds, of `chars_min` to `chars_max` visible characters; `what` it is.
 ///
 /// # Errors
@@ -31,7 +35,9 @@ pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Resu
         bail!("the {what} in {shown} cannot be read: it is a directory");
     }
     if about.is_file() {
-        check(file, &about)?;
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
+        let is_credential = credentials.is_some_and(|directory| file.starts_with(directory));
+        check(file, &about, if is_credential { SHARED & !GROUP_READ } else { SHARED })?;
     }
     let mut text = Vec::new();
     open.by_ref().take(BYTES_MAX).read_to_end(&mut text).with_context(unread)?;
@@ -44,7 +50,8 @@ pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Resu
     Ok(secret.to_vec())
 }
 
-fn check(file: &Path, about: &std::fs::Metadata) -> Result<()> {
+/// Whether the file belongs to this user or root, and has none of the bits of `shared`.
+fn check(file: &Path, about: &std::fs::Metadata, shared: u32) -> Result<()> {
     let shown = file.display();
     let own = rustix::process::geteuid().as_raw();
     let owner = about.uid();
@@ -54,7 +61,7 @@ fn check(file: &Path, about: &std::fs::Metadata) -> Result<()> {
     );
     let mode = about.mode() & 0o7777;
     ensure!(
-        mode & SHARED == 0,
+        mode & shared == 0,
         "{shown} has mode {mode:04o}, so others than its owner can use it: run `chmod 600 {shown}`"
     );
     Ok(())
@@ -105,6 +112,19 @@ mod tests {
         }
         let error = read(&file, "token", 16, 1024).unwrap_err().to_string();
         assert!(error.contains("belongs to user 65534") && error.contains("`chown 0 "), "{error}");
+    }
+
+    #[test]
+    fn s08_a_credential_of_systemd_may_show_its_access_list_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let allowed = |mode| {
+            let file = file(dir.path(), SECRET, mode);
+            check(&file, &file.metadata().unwrap(), SHARED & !GROUP_READ).is_ok()
+        };
+        assert!(allowed(0o440) && allowed(0o400));
+        for mode in [0o460, 0o444, 0o441, 0o666] {
+            assert!(!allowed(mode), "{mode:o}");
+        }
     }
 
     #[test]
