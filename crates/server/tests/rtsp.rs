@@ -533,7 +533,6 @@ fn s08_s09_s10_s12_nobody_is_sent_to_who_did_not_ask() {
         ("S08", "RTP/AVP;unicast;destination=victim.example;client_port=5000-5001"),
         ("S09", "RTP/AVP;unicast;client_port=0-1"),
         ("S09", "RTP/AVP;unicast;client_port=22-23"),
-        ("S09", "RTP/AVP;unicast;client_port=5001-5002"),
         ("S09", "RTP/AVP;unicast;client_port=5000-6000"),
         ("S09", "RTP/AVP;unicast;client_port=70000-70001"),
         ("S10", "RTP/AVP;unicast;destination=255.255.255.255;client_port=5000-5001"),
@@ -810,8 +809,14 @@ fn s19_reports_count_only_from_the_receiver_itself() {
 fn what_does_not_fit_is_453_and_names_what_is_short() {
     let stage = Stage::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
     let mut client = stage.connect();
-    let (one, two, three) = (client.set_up(40_000), client.set_up(40_002), client.set_up(40_004));
-    assert_eq!((one.status, two.status, three.status), (200, 200, 453), "{three:?}");
+    // Both play: of sessions that do not, an address holds no more than one on so narrow a link.
+    let [_, two] = [40_000, 40_002].map(|port| {
+        let set = client.set_up(port);
+        assert_eq!((set.status, client.play(&set.session(), "").status), (200, 200), "{set:?}");
+        set
+    });
+    let three = client.set_up(40_004);
+    assert_eq!(three.status, 453, "{three:?}");
     assert!(three.body.contains("the link"), "{}", three.body);
     assert!(three.field("Retry-After").parse::<u32>().is_ok());
     // What has ended has given back what it had when that is answered.

@@ -17,7 +17,6 @@ fn p07_what_was_never_played_ends_with_its_connection() {
     let receiver = Receiver::new();
     let session = keeper.set_up(receiver.port).session();
     assert_eq!(keeper.play(&session, "npt=0-").status, 200);
-    let alone = stage.engine.broker.streams();
     {
         let (mut client, receiver) = (stage.connect(), Receiver::new());
         assert_eq!(client.set_up(receiver.port).status, 200);
@@ -25,9 +24,12 @@ fn p07_what_was_never_played_ends_with_its_connection() {
         let tcp = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
         assert_eq!(framed.ask("SETUP", &stage.url(), tcp).status, 200);
         assert_eq!(stage.rtsp.len(), 3);
-        assert!(stage.engine.broker.streams() >= alone + 2);
+        assert!(stage.engine.broker.streams() >= 3);
     }
-    until("both are over", || stage.rtsp.len() == 1 && stage.engine.broker.streams() <= alone);
+    until("both are over", || stage.rtsp.len() == 1);
+    // The title had several viewers, so it may be held in memory, which counts as a stream.
+    let streams = || stage.engine.broker.streams() - stage.engine.broker.held_titles() as u32;
+    until("both have given back their rate", || streams() == 1);
     // Who has played may come back on another connection.
     drop(keeper);
     std::thread::sleep(Duration::from_millis(300));
