@@ -39,6 +39,7 @@ use tokio::task::JoinHandle;
 
 pub use change::Renamed;
 pub use described::Described;
+pub(crate) use fault::is_busy;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
 pub use identity::{Identity, Lost, Remembered};
@@ -101,6 +102,8 @@ struct Inner {
     attribute_units: usize,
     /// Threads that may block for this volume: when its disk hangs, so many hang with it.
     turns: Arc<Semaphore>,
+    /// Paths whose directories may be opened to be flushed.
+    opening: Semaphore,
     /// Who may read titles that come in; nobody: nobody.
     audience: OnceLock<Audience>,
     /// Who is told of titles that have got their names.

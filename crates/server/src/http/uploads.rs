@@ -33,7 +33,7 @@ use crate::ingest::Recordings;
 use crate::reload::Reload;
 use crate::store::{
     ChangeError, Identity, Limits as StoreLimits, Medium, NameFault, OpenError, Precondition,
-    Principal, Remembered, ResumeError, Store, StoreOptions, UploadError,
+    Principal, Remembered, ResumeError, Store, StoreOptions, UploadError, is_busy,
 };
 
 /// Uploads of a site.
@@ -442,8 +442,16 @@ pub(super) fn not_stored(error: &UploadError) -> Response {
         UploadError::ReadOnly(_) | UploadError::Uncounted(_) => {
             Response::text(503, text).with("Retry-After", "60")
         }
+        UploadError::Io(error) if is_busy(error) => no_descriptors(),
         UploadError::Io(_) => Response::text(500, text),
     }
+}
+
+/// The answer when the kernel has no descriptor left for this process.
+fn no_descriptors() -> Response {
+    let text = "the server has no file descriptors left; try again shortly. Whoever runs it can raise \
+                their limit (LimitNOFILE of its unit, or ulimit -n)";
+    Response::text(503, text).with("Retry-After", "5")
 }
 
 /// The same for one that can be resumed.
@@ -475,6 +483,7 @@ pub(super) fn not_changed(error: &ChangeError) -> Response {
         ChangeError::Exists | ChangeError::PreconditionFailed => Response::text(412, text),
         ChangeError::NoSpace => Response::text(507, text),
         ChangeError::ReadOnly(_) => Response::text(503, text).with("Retry-After", "60"),
+        ChangeError::Io(error) if is_busy(error) => no_descriptors(),
         ChangeError::Io(_) => Response::text(500, text),
     }
 }
@@ -579,5 +588,27 @@ mod tests {
         }
         assert_eq!(of(&[("if-none-match", "\"a\"")]), None);
         assert_eq!(of(&[("if-none-match", "*"), ("if-match", "\"a\"")]), None);
+    }
+
+    #[test]
+    fn s03_a_want_of_descriptors_is_named_and_passes() {
+        for errno in [libc::EMFILE, libc::ENFILE] {
+            let error = || std::io::Error::from_raw_os_error(errno);
+            for answer in [
+                not_stored(&UploadError::Io(error())),
+                not_changed(&ChangeError::Io(error())),
+                not_changed(&UploadError::Io(error()).into()),
+                not_resumed(&ResumeError::Upload(UploadError::Io(error()))),
+            ] {
+                assert_eq!(answer.status(), 503);
+                let text = String::from_utf8_lossy(answer.content()).into_owned();
+                assert!(
+                    text.contains("file descriptors") && text.contains("LimitNOFILE"),
+                    "{text}"
+                );
+            }
+        }
+        let failed = UploadError::Io(std::io::Error::from_raw_os_error(libc::EIO));
+        assert_eq!(not_stored(&failed).status(), 500);
     }
 }

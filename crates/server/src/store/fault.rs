@@ -202,7 +202,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// Whether the process has too many files open. No write and no flush ends so.
-pub(super) fn is_busy(error: &io::Error) -> bool {
+pub(crate) fn is_busy(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .iter()
         .any(|busy| error.raw_os_error() == Some(busy.raw_os_error()))

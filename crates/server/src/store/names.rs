@@ -4,6 +4,7 @@
 //! by the kernel at the moment of use (`openat2`). Changing a name is one step for every reader.
 //! Nothing here flushes: callers get the directories whose flush makes the change durable.
 
+mod chain;
 mod directories;
 
 use std::collections::HashMap;
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+
+pub(super) use chain::Chain;
 
 use super::fault::{NameFault, UploadError};
 use super::id::StoreId;
@@ -176,13 +179,6 @@ struct Durable {
     known: HashMap<String, u64>,
     /// How often directories have lost their names. What was found out before may be of one that is gone,
     /// and whose inode another has by now.
-    losses: u64,
-}
-
-/// Directories on a path, to be remembered when their own names are durable.
-#[derive(Debug, Default)]
-pub(super) struct Chain {
-    found: Vec<(String, u64)>,
     losses: u64,
 }
 
@@ -457,7 +453,8 @@ impl Names {
     }
 
     /// Opens the name's directory, making what is missing of it where it may. Also tells the directories
-    /// above whose flush makes its own name durable, as far as that is not known.
+    /// above whose flush makes its own name durable, as far as that is not known: the first few are open,
+    /// the others are in the chain.
     fn parents(
         &self,
         name: &TitleName,
@@ -466,7 +463,7 @@ impl Names {
         let (path, _) = name.split();
         let mut directory = open_beneath(&self.root, "", OFlags::DIRECTORY).map_err(failed)?;
         let losses = self.durable().losses;
-        let (mut chain, mut flush) = (Chain { losses, ..Chain::default() }, Vec::new());
+        let (mut chain, mut flush) = (Chain::new(path, losses), Vec::new());
         for (at, segment) in segments(path) {
             let below = match open_beneath(&directory, segment, OFlags::DIRECTORY) {
                 Err(Errno::NOENT) if missing == Missing::Make => {
@@ -480,24 +477,32 @@ impl Names {
             };
             let inode = rustix::fs::fstat(&below).map_err(failed)?.st_ino;
             let above = std::mem::replace(&mut directory, below);
-            let path = &path[..at + segment.len()];
-            if self.durable().known.get(path) != Some(&inode) {
-                chain.found.push((path.to_owned(), inode));
-                flush.push(Arc::new(above));
+            let end = at + segment.len();
+            if self.durable().known.get(&path[..end]) != Some(&inode) {
+                chain.add(end, inode);
+                chain.flush(above, at.saturating_sub(1), &mut flush)?;
             }
         }
         Ok((directory, chain, flush))
     }
 
-    /// The directories whose flush makes a name durable.
-    pub(super) fn above(&self, name: &TitleName) -> Result<Vec<Arc<OwnedFd>>, UploadError> {
-        let (parent, _, mut above) = self.parents(name, Missing::Refuse)?;
-        above.insert(0, Arc::new(parent));
-        Ok(above)
+    /// Makes a name durable, at a time at which nobody else does anything.
+    pub(super) fn flush_name(&self, name: &TitleName) -> Result<(), UploadError> {
+        let (parent, chain, mut above) = self.parents(name, Missing::Refuse)?;
+        above.push(Arc::new(parent));
+        for directory in &above {
+            rustix::fs::fsync(directory).map_err(failed)?;
+        }
+        for nth in 0..chain.behind() {
+            for directory in self.open_behind(&chain, nth..nth + 1)? {
+                rustix::fs::fsync(directory).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// These directories' names have been flushed.
-    pub(super) fn remember(&self, chain: Chain) {
+    pub(super) fn remember(&self, chain: &Chain) {
         let mut durable = self.durable();
         if durable.losses != chain.losses {
             return;
@@ -505,7 +510,7 @@ impl Names {
         if durable.known.len() + chain.found.len() > DURABLE_MAX {
             durable.known.clear();
         }
-        durable.known.extend(chain.found);
+        durable.known.extend(chain.paths().map(|(path, inode)| (path.to_owned(), inode)));
     }
 
     /// A directory has lost its name.

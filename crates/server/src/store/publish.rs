@@ -3,19 +3,22 @@
 //! Promise: checksums are durable before the name, the name before the answer; a failure before the
 //! name leaves no trace, and one after it closes the volume to writes.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
 use tactus_core::units::Bytes;
 
 use super::Inner;
 use super::described::Described;
-use super::fault::UploadError;
+use super::fault::{UploadError, is_busy};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
-use super::names::{self, Changed, Counted, Precondition, TitleName};
+use super::names::{self, Chain, Changed, Counted, Precondition, TitleName};
 use super::sums::{self, Held, Mark, Sums};
 
 /// A title that is stored for good.
@@ -54,6 +57,16 @@ struct Manifest {
     directory: Arc<OwnedFd>,
     is_written: bool,
 }
+
+/// Directories of one path that are open at a time.
+const OPENED_AT_ONCE: usize = 16;
+
+/// Paths whose directories are opened at a time, of one volume: with [`OPENED_AT_ONCE`], 64 descriptors.
+pub(super) const OPENING_MAX: usize = 4;
+
+/// Ten seconds: a shortage that lasts longer is one that somebody has to look at.
+const SHORTAGE_TRIES_MAX: u32 = 100;
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 impl Manifest {
     fn open(sums: &OwnedFd, id: StoreId, flags: OFlags, is_written: bool) -> std::io::Result<Self> {
@@ -123,9 +136,21 @@ impl Inner {
 
     /// Makes a change of names durable, and cleans up after it.
     pub(super) async fn settle(self: &Arc<Self>, changed: Changed) -> Result<(), UploadError> {
-        self.sync(&[], &changed.flush).await?;
-        self.names.remember(changed.chain);
-        if let Some(replaced) = changed.replaced {
+        let Changed { flush, chain, replaced, .. } = changed;
+        self.sync(&[], &flush).await?;
+        drop(flush);
+        let chain = Arc::new(chain);
+        let mut at = 0;
+        while at < chain.behind() {
+            let few = at..chain.behind().min(at + OPENED_AT_ONCE);
+            at = few.end;
+            let turn = self.opening.acquire().await.expect("the semaphore is never closed");
+            let directories = self.opened(&chain, few).await?;
+            self.sync(&[], &directories).await?;
+            drop((directories, turn));
+        }
+        self.names.remember(&chain);
+        if let Some(replaced) = replaced {
             if let Some(Counted { owner, len }) = &replaced.counted {
                 self.ledger.remove_stored(owner.as_ref(), *len);
             }
@@ -133,6 +158,26 @@ impl Inner {
             self.discards.send(replaced.place).await.ok();
         }
         Ok(())
+    }
+
+    /// Opens a few directories of `chain`. What they are in has its name, so a shortage of descriptors is
+    /// waited for.
+    async fn opened(
+        self: &Arc<Self>,
+        chain: &Arc<Chain>,
+        few: Range<usize>,
+    ) -> Result<Vec<Arc<OwnedFd>>, UploadError> {
+        for _ in 0..SHORTAGE_TRIES_MAX {
+            let (this, chain, few) = (Arc::clone(self), Arc::clone(chain), few.clone());
+            let opened = self.blocking(move || Ok(this.names.open_behind(&chain, few)));
+            match opened.await.map_err(UploadError::Io)? {
+                Err(UploadError::Io(error)) if is_busy(&error) => {
+                    tokio::time::sleep(SHORTAGE_PAUSE).await;
+                }
+                opened => return opened.map_err(|error| self.change_failed(error)),
+            }
+        }
+        Err(UploadError::Io(Errno::MFILE.into()))
     }
 
     /// Where the file has its sums already, when they are the same: of an upload that was being named

@@ -28,6 +28,7 @@ use super::medium::{Medium, blocking};
 use super::names::{
     Aside, Counted, Erased, Names, Own, Precondition, TitleName, list, open_beneath,
 };
+use super::publish::OPENING_MAX;
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
@@ -145,6 +146,7 @@ impl Store {
             expiry,
             attribute_units: options.attribute_units.min(ATTRIBUTE_UNITS_MAX),
             turns: Arc::new(Semaphore::new(TURNS)),
+            opening: Semaphore::new(OPENING_MAX),
             audience: OnceLock::new(),
             named: OnceLock::new(),
             source: OnceLock::new(),
@@ -289,9 +291,7 @@ fn has_its_name(names: &Names, created: &Created, data: &Stat) -> std::io::Resul
     if title.st_ino != data.st_ino {
         return Ok(false);
     }
-    for directory in names.above(&name).map_err(std::io::Error::other)? {
-        rustix::fs::fsync(directory)?;
-    }
+    names.flush_name(&name).map_err(std::io::Error::other)?;
     Ok(true)
 }
 

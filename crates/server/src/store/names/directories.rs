@@ -91,7 +91,7 @@ impl Names {
         }
         let made = open_beneath(&parent, last, OFlags::DIRECTORY).map_err(path_fault)?;
         let inode = rustix::fs::fstat(&made).map_err(failed)?.st_ino;
-        chain.found.push((name.name.0.clone(), inode));
+        chain.extend(last, inode);
         flush.insert(0, Arc::new(parent));
         Ok(Changed { etag: None, created: true, flush, replaced: None, chain })
     }

@@ -130,3 +130,76 @@ async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
     assert_eq!(volume.usage().stored, 5);
     volume.close().await;
 }
+
+/// Plain files, and how many descriptors of the volume are open while something is flushed.
+struct Watched {
+    plain: PlainMedium,
+    root: PathBuf,
+    most: std::sync::atomic::AtomicUsize,
+    flushed: Mutex<std::collections::HashSet<u64>>,
+}
+
+impl Medium for Watched {
+    fn place_size(&self) -> usize {
+        self.plain.place_size()
+    }
+
+    fn places_each(&self) -> usize {
+        self.plain.places_each()
+    }
+
+    fn reserve(&self, what: medium::Reserve) -> medium::Pending<Arc<dyn Medium>> {
+        self.plain.reserve(what)
+    }
+
+    fn place(&self) -> medium::Pending<Box<dyn medium::Place>> {
+        self.plain.place()
+    }
+
+    fn sync(&self, file: &Arc<OwnedFd>, what: medium::Flush) -> medium::Begun {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| {
+            let to = entry.as_ref().ok().and_then(|entry| std::fs::read_link(entry.path()).ok());
+            to.is_some_and(|to| to.starts_with(&self.root))
+        });
+        self.most.fetch_max(open.count(), std::sync::atomic::Ordering::Relaxed);
+        lock(&self.flushed).insert(rustix::fs::fstat(file).unwrap().st_ino);
+        self.plain.sync(file, what)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
+    let house = House::new();
+    let medium = Arc::new(Watched {
+        plain: PlainMedium::new(4, 128 * 1024),
+        root: house.0.path().to_owned(),
+        most: 0.into(),
+        flushed: Mutex::default(),
+    });
+    let opening = Store::open(house.0.path(), Arc::clone(&medium) as Arc<dyn Medium>, options());
+    let volume = opening.await.unwrap().0;
+    // The path may have 4096 bytes.
+    for depth in [1, 4, 5, 40, 1_900] {
+        lock(&medium.flushed).clear();
+        let above = format!("{depth}{}", "/d".repeat(depth));
+        store(&volume, put(&format!("{above}/t"), None), b"hello").await.unwrap();
+        let most = medium.most.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(most <= 64, "{most} descriptors for {depth} directories");
+        // Each directory is in one that was flushed after it was made, the last one with the title in it.
+        let mut at =
+            rustix::fs::open(house.0.path(), DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        for segment in above.split('/') {
+            let inode = rustix::fs::fstat(&at).unwrap().st_ino;
+            assert!(lock(&medium.flushed).contains(&inode), "{segment} of {depth}");
+            at = rustix::fs::openat(&at, segment, DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        }
+        assert!(lock(&medium.flushed).contains(&rustix::fs::fstat(&at).unwrap().st_ino));
+        // What is known to be durable is not flushed again.
+        lock(&medium.flushed).clear();
+        store(&volume, put(&format!("{above}/u"), None), b"hello").await.unwrap();
+        assert!(lock(&medium.flushed).len() <= 2, "{depth}: {:?}", lock(&medium.flushed).len());
+    }
+    volume.close().await;
+}
+
+const DIRECTORY: rustix::fs::OFlags = rustix::fs::OFlags::DIRECTORY;
