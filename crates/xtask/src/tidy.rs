@@ -7,6 +7,7 @@
 mod finding;
 mod source;
 
+mod cases;
 mod fences;
 mod form;
 mod layers;
@@ -51,6 +52,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(places::check(&tree.texts));
     findings.extend(links::check(workspace, &tree.texts));
     findings.extend(rows::check(&tree.sources));
+    findings.extend(cases::check(&tree.texts, &tree.sources));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

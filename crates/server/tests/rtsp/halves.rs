@@ -1,4 +1,4 @@
-//! Sessions that are set up and never played: what they hold, and for how long.
+//! What sessions reserve: those that are played, and those that are set up and never played.
 
 use super::*;
 
@@ -99,4 +99,31 @@ fn p07_connections_that_only_set_up_keep_nobody_else_out() {
         .collect();
     assert_eq!(stage.rtsp.all().iter().filter(|one| one.state == "playing").count(), 8);
     drop(viewers);
+}
+
+#[test]
+fn what_does_not_fit_is_453_and_names_what_is_short() {
+    let stage = Stage::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
+    let mut client = stage.connect();
+    // Both play: of sessions that do not, an address holds no more than one on so narrow a link.
+    let [_, two] = [40_000, 40_002].map(|port| {
+        let set = client.set_up(port);
+        assert_eq!((set.status, client.play(&set.session(), "").status), (200, 200), "{set:?}");
+        set
+    });
+    let three = client.set_up(40_004);
+    assert_eq!(three.status, 453, "{three:?}");
+    assert!(three.body.contains("the link"), "{}", three.body);
+    assert!(three.field("Retry-After").parse::<u32>().is_ok());
+    // What has ended has given back what it had when that is answered.
+    let mut last = two.session();
+    for round in 0..100 {
+        if round % 2 == 0 {
+            assert_eq!(client.play(&last, "").status, 200);
+        }
+        assert_eq!(client.order("TEARDOWN", &last).status, 200);
+        let next = client.set_up(40_004);
+        assert_eq!(next.status, 200, "{round}: {}", next.body);
+        last = next.session();
+    }
 }
