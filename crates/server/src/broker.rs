@@ -17,6 +17,7 @@ mod popular;
 mod recording;
 mod refusal;
 mod running;
+mod shares;
 mod strain;
 
 use std::collections::BTreeSet;
@@ -37,11 +38,13 @@ use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, Stream
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
-use crate::broker::book::{Book, Damage, Place, Source, version_of};
+use crate::broker::book::{Asked, Book, Damage, Place, Source, version_of};
 use crate::broker::marks::Marks;
 use crate::broker::popular::Popular;
-use crate::broker::refusal::{in_class, refusal};
+use crate::broker::refusal::{beyond_share, in_class, refusal};
+use crate::broker::shares::Shares;
 use crate::catalogue::{self, OpenTitle};
+use crate::config::{BestEffort, ClientShare};
 
 pub use classes::{ClassUse, Unchanged};
 pub use datagrams::{
@@ -54,6 +57,7 @@ pub use planned::Planned;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use running::Running;
+pub use shares::{Party, Viewer};
 pub use strain::{Step, Strains};
 
 /// Admits deliveries and hands them to the engine.
@@ -74,8 +78,8 @@ struct Shared {
 /// What the broker goes by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BrokerRules {
-    /// Most best-effort deliveries at once.
-    pub best_effort_max: u32,
+    /// Deliveries without a rate.
+    pub best_effort: BestEffort,
     /// What a refused client is told to wait.
     pub retry_after: Duration,
     /// Media time that a stream at its title's rate sends at once at its start.
@@ -207,6 +211,8 @@ impl Broker {
             free: (0..streams).rev().collect(),
             places: (0..streams).map(|_| Place::default()).collect(),
             best_effort: 0,
+            short_answers: 0,
+            shares: Shares::default(),
             begun: 0,
             refusals: Refusals::default(),
             popular: Popular::default(),
@@ -222,7 +228,7 @@ impl Broker {
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit(&self, wanted: &Wanted) -> Result<Grant, Refusal> {
-        self.admit_as(wanted, None)
+        self.admit_as(wanted, None, None)
     }
 
     /// Reserves what the delivery of `len` bytes of `title` needs. When several viewers watch it, it
@@ -236,10 +242,30 @@ impl Broker {
         pace: Pace,
         len: Bytes,
     ) -> Result<Grant, Refusal> {
-        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title))
+        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title), None)
     }
 
-    fn admit_as(&self, wanted: &Wanted, title: Option<&Arc<OpenTitle>>) -> Result<Grant, Refusal> {
+    /// The same for a client, which holds no more than its share. A short answer without a rate takes no
+    /// place of a download.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_for(
+        &self,
+        viewer: &Viewer,
+        title: &Arc<OpenTitle>,
+        pace: Pace,
+        len: Bytes,
+    ) -> Result<Grant, Refusal> {
+        self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title), Some(viewer))
+    }
+
+    fn admit_as(
+        &self,
+        wanted: &Wanted,
+        title: Option<&Arc<OpenTitle>>,
+        viewer: Option<&Viewer>,
+    ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
         // Of a title that still grows nothing is held, and nobody knows how long it will be.
         let title = title.filter(|title| title.following.is_none());
@@ -259,8 +285,17 @@ impl Broker {
             drop(book);
             return Err(self.shared.too_slow(&what(wanted.pace)));
         }
+        if let Some(viewer) = viewer
+            && let Err(over) = book.check_share(viewer, wanted, rules)
+        {
+            book.refusals.count(over.resource);
+            drop(book);
+            return Err(beyond_share(over, viewer, &what(wanted.pace), rules));
+        }
         let wish = |is_held| wish_of(pace, is_held);
-        let admitted = book.admit(wanted.volume, wish, share, title.map(|title| title.id), rules);
+        let is_short = viewer.is_some() && shares::is_short(wanted);
+        let asked = Asked { volume: wanted.volume, share, is_short };
+        let admitted = book.admit(asked, wish, title.map(|title| title.id), rules);
         let (place, demand) = match admitted {
             Ok(admitted) => admitted,
             Err(short) => {
@@ -270,14 +305,12 @@ impl Broker {
             }
         };
         book.watch(place, title, step, rules);
+        if let Some(viewer) = viewer {
+            book.take_share(place, viewer, wanted);
+        }
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
-    }
-
-    /// Says who a grant's deliveries are for, where a proxy is at the other end of the connection.
-    pub fn name_client(&self, grant: &Grant, client: String) {
-        self.shared.book().places[grant.place as usize].client = Some(client);
     }
 
     /// Delivers `range` of `title` to `socket`, which must be non-blocking and prepared for the
@@ -385,6 +418,11 @@ impl Broker {
         if !gone.is_empty() {
             self.shared.book().marks.retain(|place| !gone.contains(place));
         }
+    }
+
+    /// What one client may hold of deliveries without a rate.
+    pub fn best_effort_share(&self) -> ClientShare {
+        self.shared.rules.best_effort.client_share
     }
 
     /// How full everything is.

@@ -93,8 +93,8 @@ pub struct Config {
     pub packets: Packets,
     /// The link that is kept full, so that it keeps the time of its datagrams.
     pub gap_frames: Option<GapFrames>,
-    /// Most deliveries without a rate at once.
-    pub best_effort_streams_max: u32,
+    /// Deliveries without a rate.
+    pub best_effort: BestEffort,
     /// When a client that does not take its bytes is ended.
     pub slow_reader: SlowReader,
     /// Who may put titles here.
@@ -246,6 +246,26 @@ pub struct Link {
     pub budget: Percent,
 }
 
+/// What one client, an address or a principal, may hold of what all share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientShare {
+    /// An equal part for each client that holds some, and one for a newcomer.
+    Fair,
+    /// This part.
+    Part(Percent),
+    /// All of it.
+    All,
+}
+
+/// Deliveries without a rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BestEffort {
+    /// Most of them at once.
+    pub streams_max: u32,
+    /// What one client may hold of them.
+    pub client_share: ClientShare,
+}
+
 /// How fast streams go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rate {
@@ -272,6 +292,8 @@ pub struct RateClass {
     pub start_burst: Nanos,
     /// How often a stream sends.
     pub tick: Tick,
+    /// What part of each resource one client may be promised for streams of this class.
+    pub client_share: ClientShare,
 }
 
 impl RateClass {

@@ -148,7 +148,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     let ledger = Ledger::new(terms::of(config, &facts, &plan, rates, fifo));
     terms::check_classes(&ledger)?;
     let rules = BrokerRules {
-        best_effort_max: config.best_effort_streams_max,
+        best_effort: config.best_effort,
         retry_after: terms::RETRY_AFTER,
         start_burst: config.rate.title.start_burst,
         datagram: packets.datagram,

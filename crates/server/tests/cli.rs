@@ -415,7 +415,8 @@ fn a_broken_connection_is_followed_by_another() {
 #[test]
 fn a_server_without_room_is_told_apart_by_3() {
     let config = "[best_effort]\nstreams_max = 0\n";
-    let served = Served::new(config, &[("a.bin", &content(10_000))]);
+    // Short answers need no place of a download.
+    let served = Served::new(config, &[("a.bin", &content(2_000_000))]);
     let get = |url: &str, to: &str| tactus(&["get", url, "-o", to, "--wait", "0 s"]);
     let refused = get(&served.url("a.bin?rate=max"), &served.file("a"));
     assert_eq!(code(&refused), 3, "{}", err(&refused));

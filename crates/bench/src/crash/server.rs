@@ -107,6 +107,7 @@ impl Program {
              [cores]\n\
              realtime = \"off\"\n\n\
              [best_effort]\n\
+             client_share = \"100 %\"\n\
              streams_max = 16\n\n\
              [[volume]]\n\
              path = \"{}\"\n\

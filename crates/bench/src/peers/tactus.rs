@@ -138,8 +138,14 @@ impl Tactus {
         section("\n[cpu]\n", &[("budget", tuning.cpu_budget.map(percent))]);
         section(
             "\n[rate.asked]\n",
-            &[("tick", tuning.tick.map(nanos)), ("start_burst", tuning.start_burst.map(nanos))],
+            &[
+                ("tick", tuning.tick.map(nanos)),
+                ("start_burst", tuning.start_burst.map(nanos)),
+                // All clients of a bench have one address.
+                ("client_share", Some(percent(100))),
+            ],
         );
+        section("\n[best_effort]\n", &[("client_share", Some(percent(100)))]);
         let path = format!("\"{}\"", setting.titles.root().display());
         section(
             "\n[[volume]]\n",

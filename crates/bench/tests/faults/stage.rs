@@ -181,6 +181,7 @@ impl Server {
             "[http]\naddress = \"127.0.0.1:0\"\nconnections_per_address_max = 4096\n\
              [admin]\naddress = \"off\"\non_http = true\n\
              [memory]\narena = \"64 MiB\"\nstreams_max = 64\n\
+             [rate.asked]\nclient_share = \"100 %\"\n[best_effort]\nclient_share = \"100 %\"\n\
              [[upload.principal]]\nname = \"somebody\"\ntoken_file = \"token\"\n",
         );
         for number in 0..plan.sizes.len() {

@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tactus_core::ledger::{Demand, Ledger, Resource, Share, Short, Wish};
+use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::made::Timed;
 use tactus_core::ports::{Bell, FileHandle};
-use tactus_core::units::Bytes;
+use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
     ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId, VolumeId,
 };
@@ -22,8 +22,9 @@ use tokio::sync::oneshot;
 use super::frames::{self, Texts};
 use super::marks::{self, BadPlace, Marks, Version};
 use super::popular::Popular;
-use super::refusal::Refusals;
-use super::{BrokerRules, DatagramCost, Delivered, Late, Step, Way};
+use super::refusal::{OverShare, Refusals};
+use super::shares::{self, Claim, Party, Shares, Viewer};
+use super::{BrokerRules, DatagramCost, Delivered, Late, Step, Wanted, Way};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -38,6 +39,10 @@ pub(super) struct Book {
     pub(super) free: Vec<u32>,
     pub(super) places: Vec<Place>,
     pub(super) best_effort: u32,
+    /// Short answers without a rate.
+    pub(super) short_answers: u32,
+    /// What each client holds.
+    pub(super) shares: Shares,
     /// Deliveries so far.
     pub(super) begun: u64,
     pub(super) refusals: Refusals,
@@ -46,6 +51,21 @@ pub(super) struct Book {
     pub(super) damaged: BTreeSet<(TitleId, u64)>,
     /// Places that could not be read.
     pub(super) marks: Marks,
+}
+
+/// What a delivery needs.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) volume: VolumeId,
+    pub(super) share: Share,
+    /// Without a rate it is no download.
+    pub(super) is_short: bool,
+}
+
+impl Asked {
+    pub(super) fn of(volume: VolumeId, share: Share) -> Self {
+        Self { volume, share, is_short: false }
+    }
 }
 
 /// With more than these, some are logged again.
@@ -75,6 +95,10 @@ pub(super) struct Place {
     /// The grant is gone: returned when the stream retires.
     pub(super) release: Option<Demand>,
     pub(super) best_effort: bool,
+    /// Without a rate, and too short to be a download.
+    pub(super) is_short: bool,
+    /// What it takes of somebody's share.
+    pub(super) claim: Option<(Party, Claim)>,
     /// Who it is for, where that is not the other end of its connection.
     pub(super) client: Option<String>,
     /// Which delivery it is, of all so far.
@@ -130,6 +154,64 @@ impl Book {
         if self.popular.enter(title.id, relies) && step < Step::Ahead {
             self.hold(title, rules);
         }
+    }
+
+    /// Whether a viewer may hold what it wants beside what it has.
+    pub(super) fn check_share(
+        &self,
+        viewer: &Viewer,
+        wanted: &Wanted,
+        rules: &BrokerRules,
+    ) -> Result<(), OverShare> {
+        let Viewer { party, share, .. } = viewer;
+        let over = |resource| move |over| OverShare { resource, over };
+        let Some(claim) = shares::claim(viewer, wanted) else { return Ok(()) };
+        let rate = match claim {
+            Claim::Download | Claim::Short => {
+                let max = match claim {
+                    Claim::Short => self.short_answers_max(),
+                    _ => rules.best_effort.streams_max,
+                };
+                // Where there are none at all, it is not a share that is short.
+                let max = u64::from(max.max(1));
+                return self
+                    .shares
+                    .check(party, claim, *share, max)
+                    .map_err(over(Resource::Streams));
+            }
+            Claim::Rate(rate) => rate,
+        };
+        let link = self.ledger.terms().link.0;
+        self.shares.check(party, claim, *share, link).map_err(over(Resource::Link))?;
+        let mut levels = self.ledger.levels();
+        let promised = levels.find(|level| level.resource == Resource::Link);
+        let promised = BitRate(promised.map_or(0, |level| level.used));
+        let own = |level: &Level| match level.resource {
+            Resource::Disk | Resource::Arena => level.disk == u32::from(wanted.volume.0),
+            Resource::Cpu | Resource::Streams => true,
+            _ => false,
+        };
+        for level in self.ledger.levels().filter(own) {
+            let part = (level.used, level.limit);
+            let checked = self.shares.check_part(party, rate, *share, part, promised);
+            checked.map_err(over(level.resource))?;
+        }
+        Ok(())
+    }
+
+    /// Counts what a viewer holds at `place`.
+    pub(super) fn take_share(&mut self, place: u32, viewer: &Viewer, wanted: &Wanted) {
+        let at = &mut self.places[place as usize];
+        at.client = Some(viewer.client.clone());
+        if let Some(claim) = shares::claim(viewer, wanted) {
+            self.shares.take(&viewer.party, claim);
+            at.claim = Some((viewer.party.clone(), claim));
+        }
+    }
+
+    /// An eighth of the table: short answers come and go.
+    fn short_answers_max(&self) -> u32 {
+        (self.places.len() / 8).max(1) as u32
     }
 
     /// Has the engine end a delivery, once.
@@ -226,17 +308,21 @@ impl Book {
     /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
     pub(super) fn admit(
         &mut self,
-        volume: VolumeId,
+        asked: Asked,
         wish: impl Fn(bool) -> Wish,
-        share: Share,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<(u32, Demand), Short> {
+        let Asked { volume, share, is_short } = asked;
         let is_held = title.is_some_and(|title| self.popular.is_held(title));
         let wish = wish(is_held);
         let is_best_effort = wish == Wish::BestEffort;
-        let limit = u64::from(rules.best_effort_max);
-        if is_best_effort && self.best_effort >= rules.best_effort_max {
+        let (used, max) = match is_short {
+            true => (self.short_answers, self.short_answers_max()),
+            false => (self.best_effort, rules.best_effort.streams_max),
+        };
+        let limit = u64::from(max);
+        if is_best_effort && used >= max {
             return Err(Short {
                 resource: Resource::Streams,
                 needed: limit + 1,
@@ -259,8 +345,11 @@ impl Book {
         let none_free = Short { resource, needed: streams + 1, limit: streams, class };
         let place = self.free.pop().ok_or(none_free)?;
         self.ledger.admit(demand)?;
-        self.places[place as usize].best_effort = is_best_effort;
-        self.best_effort += u32::from(is_best_effort);
+        let is_short = is_best_effort && is_short;
+        let at = &mut self.places[place as usize];
+        (at.best_effort, at.is_short) = (is_best_effort, is_short);
+        self.best_effort += u32::from(is_best_effort && !is_short);
+        self.short_answers += u32::from(is_short);
         Ok((place, demand))
     }
 
@@ -313,8 +402,14 @@ impl Book {
 
     pub(super) fn release(&mut self, index: u32, demand: Demand) {
         let place = &mut self.places[index as usize];
-        self.best_effort -= u32::from(std::mem::take(&mut place.best_effort));
+        let is_best_effort = std::mem::take(&mut place.best_effort);
+        let is_short = std::mem::take(&mut place.is_short);
+        self.best_effort -= u32::from(is_best_effort && !is_short);
+        self.short_answers -= u32::from(is_short);
         place.client = None;
+        if let Some((party, claim)) = place.claim.take() {
+            self.shares.give_back(&party, claim);
+        }
         if let Some((title, relied)) = place.watches.take() {
             self.popular.leave(title, relied);
         }

@@ -18,6 +18,7 @@ use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 use tokio::sync::oneshot;
 
+use super::book::Asked;
 use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, in_class, refusal};
 use crate::catalogue::OpenTitle;
 
@@ -201,14 +202,15 @@ impl Broker {
             drop(book);
             return Err(self.shared.too_slow(what));
         }
-        let (place, demand) = match book.admit(title.volume, wish, share, Some(title.id), rules) {
-            Ok(admitted) => admitted,
-            Err(short) => {
-                book.refusals.count(short.resource);
-                drop(book);
-                return Err(refusal(short, what, rules));
-            }
-        };
+        let (place, demand) =
+            match book.admit(Asked::of(title.volume, share), wish, Some(title.id), rules) {
+                Ok(admitted) => admitted,
+                Err(short) => {
+                    book.refusals.count(short.resource);
+                    drop(book);
+                    return Err(refusal(short, what, rules));
+                }
+            };
         // Who looks for a place is no further viewer; but what it relies on stays.
         if !is_scattered || book.popular.is_held(title.id) {
             book.watch(place, Some(title), step, rules);
@@ -229,14 +231,15 @@ impl Broker {
         let rules = &self.shared.rules;
         let mut book = self.shared.book();
         let share = Share::whole(Bytes(0));
-        let (place, demand) = match book.admit(title.volume, |_| wish, share, None, rules) {
-            Ok(admitted) => admitted,
-            Err(short) => {
-                book.refusals.count(short.resource);
-                drop(book);
-                return Err(refusal(short, what, rules));
-            }
-        };
+        let (place, demand) =
+            match book.admit(Asked::of(title.volume, share), |_| wish, None, rules) {
+                Ok(admitted) => admitted,
+                Err(short) => {
+                    book.refusals.count(short.resource);
+                    drop(book);
+                    return Err(refusal(short, what, rules));
+                }
+            };
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })

@@ -10,6 +10,7 @@ use tactus_core::ledger::{Resource, Short};
 use tactus_core::units::{BitRate, Nanos};
 
 use super::BrokerRules;
+use super::shares::{Over, Party, Viewer};
 
 /// Why a delivery was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,6 +71,43 @@ impl Refusals {
 pub(super) fn in_class(class: Option<ClassNumber>, rules: &BrokerRules) -> String {
     let name = class.and_then(|class| rules.classes.get(class.index()));
     name.map(|name| format!(" in the class {name:?}")).unwrap_or_default()
+}
+
+/// More of a resource than one client may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OverShare {
+    pub(super) resource: Resource,
+    pub(super) over: Over,
+}
+
+/// The refusal of a client that would hold more than its share.
+pub(super) fn beyond_share(
+    over: OverShare,
+    viewer: &Viewer,
+    what: &str,
+    rules: &BrokerRules,
+) -> Refusal {
+    let OverShare { resource, over: Over { needed, share } } = over;
+    let (needed, share, key) = match resource {
+        Resource::Link => {
+            (BitRate(needed).to_string(), BitRate(share).to_string(), "rate.*.client_share")
+        }
+        Resource::Disk | Resource::Cpu => {
+            (Nanos(needed).to_string(), Nanos(share).to_string(), "rate.*.client_share")
+        }
+        Resource::Arena => {
+            (format!("{needed} blocks"), format!("{share} blocks"), "rate.*.client_share")
+        }
+        _ => (format!("{needed} streams"), format!("{share} streams"), "client_share"),
+    };
+    let whose = match &viewer.party {
+        Party::Address(_) => "this address",
+        Party::Principal(_) => "this principal",
+    };
+    let message = format!(
+        "no room for {what}: {whose} would hold {needed} of {resource}, and its share is {share} ({key})"
+    );
+    Refusal { resource, retry_after: rules.retry_after, message }
 }
 
 pub(super) fn refusal(short: Short, what: &str, rules: &BrokerRules) -> Refusal {

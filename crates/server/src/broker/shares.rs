@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use tactus_core::units::BitRate;
+use tactus_core::units::{BitRate, Bytes, MIB};
+use tactus_engine::message::Pace;
 
+use super::Wanted;
 use crate::config::ClientShare;
 
 /// Whose streams are counted together.
@@ -51,6 +53,24 @@ pub(super) enum Claim {
     /// A rate.
     Rate(BitRate),
 }
+
+/// What `wanted` takes of a viewer's share; nothing where that is everything.
+pub(super) fn claim(viewer: &Viewer, wanted: &Wanted) -> Option<Claim> {
+    match wanted.pace {
+        _ if viewer.share == ClientShare::All => None,
+        Pace::Paced { rate, .. } => Some(Claim::Rate(rate)),
+        Pace::BestEffort if is_short(wanted) => Some(Claim::Short),
+        Pace::BestEffort => Some(Claim::Download),
+    }
+}
+
+/// Whether it is an answer like a page, a playlist or a poster, rather than a download.
+pub(super) fn is_short(wanted: &Wanted) -> bool {
+    wanted.pace == Pace::BestEffort && wanted.len <= SHORT_MAX
+}
+
+/// Longer than pages, playlists, posters and subtitles are; a second of a film.
+const SHORT_MAX: Bytes = Bytes(MIB);
 
 /// What one party holds.
 #[derive(Clone, Copy, Default, Debug)]

@@ -57,7 +57,10 @@ impl Stage {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            best_effort_max: 2,
+            best_effort: crate::config::BestEffort {
+                streams_max: 2,
+                client_share: crate::config::ClientShare::Fair,
+            },
             retry_after,
             start_burst: Nanos(0),
             datagram: DatagramCost::each(Nanos::from_micros(4)),

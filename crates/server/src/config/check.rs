@@ -38,8 +38,8 @@ use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
 use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
-    AccessTo, Admin, Auto, Config, Cores, GapFrames, Link, Log, MODEL_FILE, Memory, Packets, Rate,
-    RateClass, SlowReader, Volume,
+    AccessTo, Admin, Auto, BestEffort, ClientShare, Config, Cores, GapFrames, Link, Log,
+    MODEL_FILE, Memory, Packets, Rate, RateClass, SlowReader, Volume,
 };
 
 /// Checks a whole file; relative paths begin at `base`.
@@ -70,7 +70,10 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         cores: cores(raw.cores, volumes.len())?,
         gap_frames,
         packets: packets(raw.packets)?,
-        best_effort_streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
+        best_effort: BestEffort {
+            streams_max: number(raw.best_effort.streams_max, 64, 0..=100_000)?,
+            client_share: client_share(raw.best_effort.client_share, ClientShare::Fair)?,
+        },
         slow_reader: slow_reader(raw.slow_reader)?,
         upload: upload(raw.upload, base)?,
         recordings,
@@ -279,15 +282,38 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
     Ok(Rate {
         default,
         min: quantity(raw.min, BitRate(16_000), BitRate(1_000)..=BitRate(10_000_000))?,
-        title: rate_class(raw.title, none, second)?,
-        asked: rate_class(raw.asked, none, Nanos(0))?,
-        cmcd: rate_class(raw.cmcd, none, second)?,
+        // A title is as fast as it is, whoever watches it; a rate that a client names may be any.
+        title: rate_class(raw.title, none, second, ClientShare::All)?,
+        asked: rate_class(raw.asked, none, Nanos(0), ClientShare::Fair)?,
+        cmcd: rate_class(raw.cmcd, none, second, ClientShare::Fair)?,
     })
 }
 
 const RATES: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(100_000_000_000);
 
-fn rate_class(raw: raw::RateClass, headroom: Percent, start_burst: Nanos) -> Checked<RateClass> {
+/// `"auto"` is the fair share.
+fn client_share(
+    written: Placed<Switch<Value<Percent>>>,
+    default: ClientShare,
+) -> Checked<ClientShare> {
+    let Some(written) = written else { return Ok(default) };
+    Ok(match or_auto(Some(written))? {
+        Auto::Auto => ClientShare::Fair,
+        Auto::Set((Value(part), span)) => {
+            match in_range(part, span, Percent::whole(1)..=Percent::WHOLE)? {
+                Percent::WHOLE => ClientShare::All,
+                part => ClientShare::Part(part),
+            }
+        }
+    })
+}
+
+fn rate_class(
+    raw: raw::RateClass,
+    headroom: Percent,
+    start_burst: Nanos,
+    share: ClientShare,
+) -> Checked<RateClass> {
     let tick = match raw.tick {
         None => Tick::Ms62,
         Some(written) => {
@@ -307,6 +333,7 @@ fn rate_class(raw: raw::RateClass, headroom: Percent, start_burst: Nanos) -> Che
         ceiling: quantity(raw.ceiling, BitRate(1_000_000_000), RATES)?,
         start_burst: quantity(raw.start_burst, start_burst, Nanos(0)..=SECOND.times(60))?,
         tick,
+        client_share: client_share(raw.client_share, share)?,
     })
 }
 

@@ -234,6 +234,7 @@ pub struct RateClass {
     pub ceiling: Placed<Value<BitRate>>,
     pub start_burst: Placed<Value<Nanos>>,
     pub tick: Placed<Value<Nanos>>,
+    pub client_share: Placed<Switch<Value<Percent>>>,
 }
 
 /// `[cpu]`: how much of the processors may be promised.
@@ -311,6 +312,7 @@ pub struct GapFrames {
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct BestEffort {
     pub streams_max: Placed<u32>,
+    pub client_share: Placed<Switch<Value<Percent>>>,
 }
 
 /// `[slow_reader]`: when a client that does not take its bytes is ended.

@@ -8,6 +8,7 @@ use tactus_engine::message::{Pace, VolumeId};
 use super::response::Response;
 use crate::broker::Refusal;
 use crate::catalogue::{Catalogue, OpenFault, OpenTitle};
+use crate::config::ClientShare;
 use crate::engine::Pulse;
 
 /// What is sent.
@@ -40,6 +41,8 @@ pub(super) struct Delivery {
     pub(super) title: Arc<OpenTitle>,
     /// How fast.
     pub(super) pace: Pace,
+    /// What part of everything its client may hold of streams like this.
+    pub(super) share: ClientShare,
     /// The parts, none empty, each with the words before it.
     pub(super) parts: Parts,
     /// The words behind the last part.

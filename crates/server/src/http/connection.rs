@@ -27,10 +27,13 @@ use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
+use super::principals::Who;
 use super::request::{Method, Rejected, Request};
 use super::response::{Afterwards, Response, Source};
 use super::seats::Seat;
 use super::{Site, Stopping, Store, route};
+use crate::broker::{Party, Viewer};
+use crate::config::ClientShare;
 
 /// What a connection begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +51,7 @@ pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begi
         peer,
         client: peer,
         cors,
+        party: None,
         prefix: false,
         inbox: Inbox::default(),
         to_come: ToCome::Little,
@@ -74,6 +78,8 @@ struct Connection {
     client: Client,
     /// What its answer says to pages of other sites.
     cors: Cors,
+    /// Whose share its streams are of, where that is a principal's.
+    party: Option<Box<Party>>,
     /// Whether it is told paths below the public prefix.
     prefix: bool,
     inbox: Inbox,
@@ -198,6 +204,7 @@ impl Connection {
             }
             let head_only = request.method == Method::Head;
             let manner = Manner { version: request.version, afterwards, head_only };
+            self.party = self.principal(&request.fields).map(Box::new);
             let answer = Box::pin(route::answer(&self.site, self.client, &request)).await;
             drop(request);
             let exchange = &mut exchange;
@@ -252,6 +259,16 @@ impl Connection {
                 let mut exchange = Exchange::of_fault(self.peer.ip);
                 (Err(Box::pin(self.send(socket, *response, manner, &mut exchange)).await), None)
             }
+        }
+    }
+
+    /// The principal who sent a request, if it names one by a token that is right.
+    fn principal(&self, fields: &Fields) -> Option<Party> {
+        let uploads = self.site.store.as_ref()?.uploads.as_ref()?;
+        fields.one("authorization")?;
+        match uploads.principals.who(fields) {
+            Who::Known(name, _) => Some(Party::Principal(name.to_owned())),
+            Who::Wrong | Who::Nobody => None,
         }
     }
 
@@ -417,13 +434,21 @@ impl Connection {
             return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
         let (pace, len) = (delivery.pace, Bytes(delivery.len()));
-        let mut grant = match broker.admit_title(&delivery.title, pace, len) {
+        let viewer = Viewer {
+            party: self.party.as_deref().cloned().unwrap_or_else(|| Party::of(self.client.ip)),
+            client: self.client.to_string(),
+            // Of a proxy that names nobody, nobody knows how many clients it stands for.
+            share: match self.site.limits.proxies.trusts(self.client.ip) && self.party.is_none() {
+                true => ClientShare::All,
+                false => delivery.share,
+            },
+        };
+        let mut grant = match broker.admit_for(&viewer, &delivery.title, pace, len) {
             Ok(grant) => grant,
             Err(refusal) => {
                 return self.send(socket, refused(&refusal), manner, exchange).await;
             }
         };
-        broker.name_client(&grant, self.client.to_string());
         self.site.counters.answered(delivery.head.status());
         exchange.answered(delivery.head.status());
         exchange.paced(pace);

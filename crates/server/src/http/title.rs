@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tactus_core::path::RequestPath;
 use tactus_core::range::{self, Asked};
 use tactus_core::units::Bytes;
+use tactus_engine::message::Pace;
 
 use super::answer::{Answer, Delivery, Follows, Parts, not_served};
 use super::conditional::{self, Validators, Verdict};
@@ -90,6 +91,12 @@ pub(super) async fn answer(
         Ok(pace) => pace,
         Err(fault) => return Answer::Short(Response::text(400, fault.to_string())),
     };
+    let share = match wish {
+        _ if pace == Pace::BestEffort => store.broker.best_effort_share(),
+        Wish::Exact(_) | Wish::Max => store.rates.asked.client_share,
+        Wish::Player(_) => store.rates.cmcd.client_share,
+        Wish::Title => store.rates.title.client_share,
+    };
     let ranges = if part.is_some() { "none" } else { "bytes" };
     let (head, parts, tail, follows) = match (part, &title.following) {
         (Some(part), _) => {
@@ -116,7 +123,9 @@ pub(super) async fn answer(
         described(head).with("Accept-Ranges", ranges).with("Tactus-Rate", rate::in_words(pace));
     // An empty title is all head, and so is every answer to HEAD.
     match request.method == Method::Get && !(parts.is_empty() && follows.is_none()) {
-        true => Answer::Delivery(Box::new(Delivery { head, title, pace, parts, tail, follows })),
+        true => {
+            Answer::Delivery(Box::new(Delivery { head, title, pace, share, parts, tail, follows }))
+        }
         false => Answer::Short(head),
     }
 }

@@ -144,7 +144,10 @@ fn broker() -> Broker {
     };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
-        best_effort_max: 2,
+        best_effort: crate::config::BestEffort {
+            streams_max: 2,
+            client_share: crate::config::ClientShare::Fair,
+        },
         retry_after: Duration::from_secs(1),
         start_burst: Nanos(0),
         datagram: DatagramCost::each(Nanos::from_micros(4)),

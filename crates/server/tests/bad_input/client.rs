@@ -131,6 +131,13 @@ impl Client {
         }
     }
 
+    /// The next `len` bytes, as text.
+    pub(crate) fn bytes(&mut self, len: usize) -> String {
+        let mut bytes = vec![0; len];
+        self.stream.read_exact(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The server has closed, and has said nothing more.
     pub(crate) fn is_closed(&mut self) {
         let rest = self.rest();

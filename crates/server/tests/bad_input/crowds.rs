@@ -3,10 +3,13 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tactus::config::rtsp::Net;
+use tactus::config::{Auto, ClientShare};
 use tactus::http::Abuse;
+use tactus_core::units::BitRate;
 
 use crate::client::Client;
-use crate::house::{A_LEN, House, content};
+use crate::house::{A_LEN, House, TOKEN, content};
 
 #[test]
 fn h14_ten_thousand_requests_at_once() {
@@ -174,4 +177,81 @@ fn r06_a_thousand_seeks_at_once() {
         }
     });
     assert!(served.load(Ordering::Relaxed) > 0, "nobody was served");
+}
+
+/// One address takes all the downloads that it gets, and reads none of them.
+#[test]
+fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
+    let house = House::with(|plan| {
+        plan.uploads = true;
+        plan.config.best_effort.streams_max = 8;
+        plan.config.best_effort.client_share = ClientShare::Fair;
+        plan.config.rate.asked.client_share = ClientShare::Fair;
+        plan.config.link.rate = Auto::Set(BitRate(100_000_000));
+    });
+    std::fs::write(house.root().join("big.bin"), content(20_000_000)).unwrap();
+    let begin = |last: [u8; 2], target: &str, fields: &str| {
+        let from = [127, 1, last[0], last[1]].into();
+        let mut client = Client::connect_from(house.address, from, Some(16 * 1024));
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
+        let head = client.head().expect("an answer");
+        (client, head)
+    };
+    let fill = |last, target: &str, fields: &str| {
+        let mut kept = Vec::new();
+        loop {
+            let (mut client, head) = begin(last, target, fields);
+            match head.status {
+                200 => kept.push(client),
+                503 => {
+                    let len = head.field("content-length").unwrap().parse().unwrap();
+                    return (kept, client.bytes(len));
+                }
+                status => panic!("{status}"),
+            }
+        }
+    };
+    // Downloads: half of all places, and the refusal says why.
+    let (downloads, said) = fill([0, 66], "/big.bin?rate=max", "");
+    assert_eq!(downloads.len(), 4);
+    assert!(said.contains("this address") && said.contains("client_share"), "{said}");
+    assert_eq!(begin([0, 7], "/big.bin?rate=max", "").1.status, 200, "another address");
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(begin([0, 66], "/big.bin?rate=max", &token).1.status, 200, "a principal of its own");
+    // Whatever is full, short answers need no such place, and neither do pages.
+    for target in ["/dir/b.mp4?rate=max", "/dir/", "/dir/?format=json", "/empty.ts?rate=max"] {
+        assert_eq!(begin([0, 8], target, "").1.status, 200, "{target}");
+        assert_eq!(begin([0, 66], target, "").1.status, 200, "{target}");
+    }
+    // Rates: half of the link, by many streams or by one.
+    let (streams, said) = fill([1, 66], "/big.bin?rate=10M", "");
+    assert_eq!(streams.len(), 4, "90 Mbit/s may be promised");
+    assert!(said.contains("this address would hold"), "{said}");
+    assert_eq!(begin([1, 67], "/big.bin?rate=60M", "").1.status, 503, "also by one");
+    assert_eq!(begin([1, 7], "/big.bin?rate=10M", "").1.status, 200, "another address");
+    // What it gives back is there again.
+    drop((downloads, streams));
+    house.wait_until("all are gone", |house| house.engine.broker.running().is_empty());
+    assert_eq!(begin([0, 66], "/big.bin?rate=max", "").1.status, 200);
+}
+
+#[test]
+fn s10_behind_a_trusted_proxy_each_client_has_its_share() {
+    let house = House::with(|plan| {
+        plan.limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
+        plan.config.best_effort.streams_max = 6;
+        plan.config.best_effort.client_share = ClientShare::Fair;
+    });
+    std::fs::write(house.root().join("big.bin"), content(20_000_000)).unwrap();
+    let begin = |of: &str| {
+        let mut proxy = Client::connect_from(house.address, [127, 0, 0, 1].into(), Some(16 * 1024));
+        let fields = format!("X-Forwarded-For: {of}\r\n");
+        proxy.send(format!("GET /big.bin?rate=max HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        let head = proxy.head().expect("an answer");
+        (proxy, head.status)
+    };
+    let kept: Vec<_> = (0..4).map(|_| begin("192.0.2.66")).collect();
+    let statuses: Vec<_> = kept.iter().map(|(_, status)| *status).collect();
+    assert_eq!(statuses, [200, 200, 200, 503]);
+    assert_eq!(begin("192.0.2.7").1, 200);
 }

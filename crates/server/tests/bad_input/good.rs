@@ -42,7 +42,7 @@ fn titles_are_served_whole_in_parts_and_again_on_one_connection() {
 
 #[test]
 fn head_equals_get_without_its_content_and_without_admission() {
-    let house = House::with(|plan| plan.config.best_effort_streams_max = 0);
+    let house = House::with(|plan| plan.config.best_effort.streams_max = 0);
     let mut client = house.client();
     let refused = client.get("/a.ts?rate=max", "");
     assert_eq!((refused.status, refused.field("retry-after").is_some()), (503, true));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::rights::Rights;
-use tactus::config::{Auto, Config, Principal, Sendfile, Token, Unfinished};
+use tactus::config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
 use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
 use tactus::ingest::Recordings;
@@ -97,7 +97,10 @@ impl House {
         let mut config = Config::unconfigured();
         config.memory.arena = Auto::Set(Bytes(64 * MIB));
         config.memory.streams_max = 256;
-        config.best_effort_streams_max = 128;
+        config.best_effort.streams_max = 128;
+        // All cases come from this host.
+        config.best_effort.client_share = ClientShare::All;
+        config.rate.asked.client_share = ClientShare::All;
         // The cases share the machine with each other.
         config.cores.realtime = false;
         config.memory.lock = false;
