@@ -187,8 +187,8 @@ impl Book {
         let promised = levels.find(|level| level.resource == Resource::Link);
         let promised = BitRate(promised.map_or(0, |level| level.used));
         let own = |level: &Level| match level.resource {
-            Resource::Disk | Resource::Arena => level.disk == u32::from(wanted.volume.0),
-            Resource::Cpu | Resource::Streams => true,
+            Resource::Disk => level.disk == u32::from(wanted.volume.0),
+            Resource::Cpu => true,
             _ => false,
         };
         for level in self.ledger.levels().filter(own) {
