@@ -38,7 +38,7 @@ use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, Stream
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
-use crate::broker::book::{Asked, Book, Damage, Place, Source, version_of};
+use crate::broker::book::{Book, Damage, Place, Source, version_of};
 use crate::broker::marks::Marks;
 use crate::broker::popular::Popular;
 use crate::broker::refusal::{beyond_share, in_class, refusal};
@@ -148,6 +148,21 @@ pub struct Wanted {
     pub pace: Pace,
     /// Bytes to deliver in all.
     pub len: Bytes,
+}
+
+/// What a delivery needs of its volume.
+#[derive(Clone, Copy)]
+struct Need {
+    volume: VolumeId,
+    share: Share,
+    /// Without a rate it is no download.
+    is_short: bool,
+}
+
+impl Need {
+    fn of(volume: VolumeId, share: Share) -> Self {
+        Self { volume, share, is_short: false }
+    }
 }
 
 /// Room for one delivery at a time. Returned when dropped.
@@ -294,7 +309,7 @@ impl Broker {
         }
         let wish = |is_held| wish_of(pace, is_held);
         let is_short = viewer.is_some() && shares::is_short(wanted);
-        let asked = Asked { volume: wanted.volume, share, is_short };
+        let asked = Need { volume: wanted.volume, share, is_short };
         let admitted = book.admit(asked, wish, title.map(|title| title.id), rules);
         let (place, demand) = match admitted {
             Ok(admitted) => admitted,

@@ -12,9 +12,7 @@ use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
 use tactus_core::made::Timed;
 use tactus_core::ports::{Bell, FileHandle};
 use tactus_core::units::{BitRate, Bytes};
-use tactus_engine::message::{
-    ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId, VolumeId,
-};
+use tactus_engine::message::{ClassChange, Command, Hold, Origin, Outcome, StreamId, TitleId};
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_sys::file;
 use tokio::sync::oneshot;
@@ -24,7 +22,7 @@ use super::marks::{self, BadPlace, Marks, Version};
 use super::popular::Popular;
 use super::refusal::{OverShare, Refusals};
 use super::shares::{self, Claim, Party, Shares, Viewer};
-use super::{BrokerRules, DatagramCost, Delivered, Late, Step, Wanted, Way};
+use super::{BrokerRules, DatagramCost, Delivered, Late, Need, Step, Wanted, Way};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -51,21 +49,6 @@ pub(super) struct Book {
     pub(super) damaged: BTreeSet<(TitleId, u64)>,
     /// Places that could not be read.
     pub(super) marks: Marks,
-}
-
-/// What a delivery needs.
-#[derive(Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) volume: VolumeId,
-    pub(super) share: Share,
-    /// Without a rate it is no download.
-    pub(super) is_short: bool,
-}
-
-impl Asked {
-    pub(super) fn of(volume: VolumeId, share: Share) -> Self {
-        Self { volume, share, is_short: false }
-    }
 }
 
 /// With more than these, some are logged again.
@@ -308,12 +291,12 @@ impl Book {
     /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
     pub(super) fn admit(
         &mut self,
-        asked: Asked,
+        asked: Need,
         wish: impl Fn(bool) -> Wish,
         title: Option<TitleId>,
         rules: &BrokerRules,
     ) -> Result<(u32, Demand), Short> {
-        let Asked { volume, share, is_short } = asked;
+        let Need { volume, share, is_short } = asked;
         let is_held = title.is_some_and(|title| self.popular.is_held(title));
         let wish = wish(is_held);
         let is_best_effort = wish == Wish::BestEffort;

@@ -18,8 +18,7 @@ use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 use tokio::sync::oneshot;
 
-use super::book::Asked;
-use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, in_class, refusal};
+use super::{Broker, Delivered, Grant, Need, Part, Refusal, Step, Way, ended, in_class, refusal};
 use crate::catalogue::OpenTitle;
 
 /// A socket that datagrams leave by; any number of streams of one class may share it.
@@ -203,7 +202,7 @@ impl Broker {
             return Err(self.shared.too_slow(what));
         }
         let (place, demand) =
-            match book.admit(Asked::of(title.volume, share), wish, Some(title.id), rules) {
+            match book.admit(Need::of(title.volume, share), wish, Some(title.id), rules) {
                 Ok(admitted) => admitted,
                 Err(short) => {
                     book.refusals.count(short.resource);
@@ -231,15 +230,15 @@ impl Broker {
         let rules = &self.shared.rules;
         let mut book = self.shared.book();
         let share = Share::whole(Bytes(0));
-        let (place, demand) =
-            match book.admit(Asked::of(title.volume, share), |_| wish, None, rules) {
-                Ok(admitted) => admitted,
-                Err(short) => {
-                    book.refusals.count(short.resource);
-                    drop(book);
-                    return Err(refusal(short, what, rules));
-                }
-            };
+        let (place, demand) = match book.admit(Need::of(title.volume, share), |_| wish, None, rules)
+        {
+            Ok(admitted) => admitted,
+            Err(short) => {
+                book.refusals.count(short.resource);
+                drop(book);
+                return Err(refusal(short, what, rules));
+            }
+        };
         drop(book);
         let shared = Arc::clone(&self.shared);
         Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
