@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -119,7 +119,14 @@ fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
     while !said.last().is_some_and(|line: &String| line.starts_with("Uploads with")) {
         said.push(lines.next().expect("it says how to upload").expect("a line"));
     }
-    std::thread::spawn(move || lines.for_each(drop));
+    // The access log follows on standard output.
+    let access = fs::File::options().create(true).append(true).open(dir.join("access"));
+    let mut access = access.expect("a log");
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            writeln!(access, "{line}").expect("there is room");
+        }
+    });
     (server, said)
 }
 
@@ -278,8 +285,18 @@ fn k03_no_token_is_logged() {
     assert_eq!(status(&["-H", &bearer], &stage.url("/a.ts")), "201");
     assert_eq!(status(&["-u", &format!("me:{}", stage.token)], &stage.url("/b.ts")), "201");
     assert_eq!(status(&["-u", &format!("me:{wrong}")], &stage.url("/c.ts")), "401");
-    let log = fs::read_to_string(stage.dir.path().join("log")).expect("a log");
-    assert!(log.contains("\"a.ts\"") && log.contains("401"), "it logs what happens:\n{log}");
+    let read = |name: &str| fs::read_to_string(stage.dir.path().join(name)).expect("a log");
+    let end = Instant::now() + Duration::from_secs(10);
+    // Records are written a moment after the answers.
+    while !["path=/a.ts", "path=/b.ts", "status=401"]
+        .iter()
+        .all(|part| read("access").contains(part))
+    {
+        assert!(Instant::now() < end, "it logs what happens:\n{}", read("access"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = read("log") + &read("access");
+    assert!(log.contains("takes uploads"), "{log}");
     let basic = |token: &str| data_encoding::BASE64.encode(format!("me:{token}").as_bytes());
     for secret in [&stage.token, wrong, &basic(&stage.token), &basic(wrong)] {
         assert!(!log.contains(secret), "{secret} is in the log");
