@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Dir, FileType};
+use rustix::fs::{Advice, Dir, FileType};
 
 use super::known::Known;
 use super::volume::{Opened, Wait};
@@ -131,6 +131,9 @@ impl Catalogue {
         if self.survey.known(&version).is_some() {
             return;
         }
+        // Without read-ahead, which would read megabytes beside the few pages that are wanted: this
+        // reading is in no ledger. A file system that does not know the advice only reads more.
+        rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap_or_default();
         let begun = Instant::now();
         let facts = (self.rules.probe)(&File::from(file), name);
         self.survey.learn(version, facts);
