@@ -70,6 +70,10 @@ impl Program {
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&file);
         command.envs(self.wrong.map(|step| ("TACTUS_WRONG", step)));
+        // Without a place for state it remembers no volume: here new disks come to the same directory.
+        for place in ["STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"] {
+            command.env_remove(place);
+        }
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

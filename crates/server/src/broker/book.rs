@@ -169,8 +169,10 @@ impl Book {
         let mut levels = self.ledger.levels();
         let promised = levels.find(|level| level.resource == Resource::Link);
         let promised = BitRate(promised.map_or(0, |level| level.used));
+        // Rates are not counted by volume: of several disks, one client's streams may be on another.
+        let has_one_disk = self.ledger.terms().disks.len() == 1;
         let own = |level: &Level| match level.resource {
-            Resource::Disk => level.disk == u32::from(wanted.volume.0),
+            Resource::Disk => has_one_disk,
             Resource::Cpu => true,
             _ => false,
         };

@@ -95,9 +95,6 @@ pub(super) fn beyond_share(
         Resource::Disk | Resource::Cpu => {
             (Nanos(needed).to_string(), Nanos(share).to_string(), "rate.*.client_share")
         }
-        Resource::Arena => {
-            (format!("{needed} blocks"), format!("{share} blocks"), "rate.*.client_share")
-        }
         _ => (format!("{needed} streams"), format!("{share} streams"), "client_share"),
     };
     let whose = match &viewer.party {
