@@ -26,6 +26,8 @@ const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 const RECEIVER_DEVICE: &str = "receiver";
 const SERVER_DEVICE: &str = "server";
 const NETWORK: &str = "10.213.0.0/30";
+/// Clients that have an address each: all of this network is the receiver's.
+const CLIENTS: &str = "10.214.0.0/16";
 const SWALLOWING_DEVICE: &str = "swallow";
 const GROUPS: &str = "224.0.0.0/4";
 const MTU: &str = "1500";
@@ -101,6 +103,18 @@ impl Wire {
     /// The receiver's device.
     pub fn receiver_device(&self) -> &'static str {
         RECEIVER_DEVICE
+    }
+
+    /// From now on the receiver's side has all addresses of 10.214.0.0/16 too; answers the address of each client.
+    pub fn take_clients(&self) -> Result<fn(u16) -> Ipv4Addr> {
+        ip(&["-n", &self.receiver, "route", "add", "local", CLIENTS, "dev", "lo"])?;
+        let by = RECEIVER_ADDRESS.to_string();
+        let way = ["via", &by, "dev", SERVER_DEVICE, "congctl", CONGESTION_CONTROL];
+        ip(&[&["-n", &self.server, "route", "add", CLIENTS][..], &way].concat())?;
+        Ok(|client| {
+            let [high, low] = client.to_be_bytes();
+            Ipv4Addr::new(10, 214, high, low)
+        })
     }
 
     /// From now on groups do not leave by the wire but by a device that swallows them, as a network card takes away what it

@@ -7,7 +7,7 @@
 mod connection;
 pub(crate) mod head;
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,13 +43,15 @@ pub struct Ask {
     pub after: Nanos,
     /// The request as it goes out.
     pub request: Vec<u8>,
+    /// The address that it comes from; the kernel's choice without one.
+    pub from: Option<Ipv4Addr>,
 }
 
 impl Ask {
     /// A GET of `target`.
     pub fn get(after: Nanos, target: &str) -> Self {
         let request = format!("GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n");
-        Self { after, request: request.into_bytes() }
+        Self { after, request: request.into_bytes(), from: None }
     }
 }
 
@@ -201,7 +203,7 @@ impl<'a> Receiver<'a> {
                 return Ok(due.since(now).min(PATIENCE));
             }
             let number = self.connections.len();
-            let connection = Connection::open(self.plan.server, ask.request.clone(), now)
+            let connection = Connection::open(self.plan.server, ask, now)
                 .with_context(|| format!("cannot open connection {number}"))?;
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&self.epoll, connection.socket(), data, epoll::EventFlags::OUT)?;

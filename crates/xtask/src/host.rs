@@ -203,6 +203,11 @@ const FOR_BENCHES: &[Need] = &[
         why: "the peer that is measured against",
     },
     Need {
+        probe: &["curl", "--version"],
+        packages: &["curl", "ca-certificates"],
+        why: "asks servers what they count",
+    },
+    Need {
         probe: &["ip", "-V"],
         packages: &["iproute2"],
         why: "network namespaces between server and receivers",

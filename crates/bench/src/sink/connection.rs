@@ -13,6 +13,7 @@ use tactus_core::units::MonoTime;
 
 use crate::arrivals::Arrival;
 use crate::clock;
+use crate::sink::Ask;
 use crate::sink::head::{HEAD_MAX, Head};
 
 /// What became of one request.
@@ -109,14 +110,13 @@ impl Payload {
 
 impl Connection {
     /// Begins to connect.
-    pub(super) fn open(
-        server: SocketAddrV4,
-        request: Vec<u8>,
-        now: MonoTime,
-    ) -> rustix::io::Result<Self> {
+    pub(super) fn open(server: SocketAddrV4, ask: &Ask, now: MonoTime) -> rustix::io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         net::sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(from) = ask.from {
+            net::bind(&socket, &SocketAddrV4::new(from, 0))?;
+        }
         match net::connect(&socket, &server) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error),
@@ -129,6 +129,7 @@ impl Connection {
             length: None,
             end: End::Open,
         };
+        let request = ask.request.clone();
         Ok(Self { socket, state: State::Connecting, request, answer, has_payload: false })
     }
 
