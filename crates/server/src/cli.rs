@@ -9,6 +9,7 @@ mod channel;
 mod check;
 mod class;
 mod client;
+mod console;
 mod demo;
 mod doctor;
 mod get;
@@ -193,7 +194,7 @@ pub fn main() -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
     match &failure {
         Failure::Shown | Failure::Several(_) => {}
-        failure => eprintln!("tactus: {failure}"),
+        failure => console::notice(format_args!("tactus: {failure}")),
     }
     ExitCode::from(failure.code())
 }
@@ -205,7 +206,8 @@ fn log(form: LogForm) {
     // Colours are for people, not for files and journals.
     let is_seen = progress::takes_escapes();
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
-    let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr);
+    // By default the logger reports a failed write with `eprintln!`, which panics for the same reason.
+    let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr).log_internal_errors(false);
     // A second logger, as in a test, is not needed.
     drop(match form {
         LogForm::Text => logger.try_init(),

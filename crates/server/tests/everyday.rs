@@ -5,6 +5,8 @@
 
 #[path = "everyday/commands.rs"]
 mod commands;
+#[path = "everyday/output.rs"]
+mod output;
 #[path = "everyday/page.rs"]
 mod page;
 #[path = "everyday/server.rs"]

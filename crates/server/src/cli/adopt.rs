@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::{Failure, state};
+use super::{Failure, console, state};
 use crate::store::Remembered;
 
 /// Takes what lies in a directory now as the volume that belongs there
@@ -34,9 +34,10 @@ impl Adopt {
             state.ok_or_else(|| Failure::usage("nothing is remembered: HOME is not set"))?;
         let forgotten = Remembered::within(&state).forget(&self.dir);
         match forgotten.context("what is remembered cannot be changed")? {
-            true => println!("{dir} is taken as it is at the next start"),
-            false => println!("nothing was remembered of {dir}: it is taken as it is"),
+            true => console::line(format_args!("{dir} is taken as it is at the next start")),
+            false => {
+                console::line(format_args!("nothing was remembered of {dir}: it is taken as it is"))
+            }
         }
-        Ok(())
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! Promise: an answer that is not the expected one becomes a failure with the server's own words.
 
-use std::io::{self, Write};
-
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::Failure;
 use super::client::{self, ClientError, Response, Sent, Url};
 use super::put::refused;
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Longer than what ten thousand channels say of themselves.
 const ANSWER_MAX: u64 = 64 << 20;
@@ -109,8 +107,7 @@ fn ask(
 }
 
 /// Shows an answer as JSON.
-pub(super) fn print(value: &Value) {
+pub(super) fn print(value: &Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    // Whoever reads it may have seen enough.
-    drop(writeln!(io::stdout().lock(), "{text}"));
+    console::line(text)
 }

@@ -1,15 +1,14 @@
 //! `tactus channel`: looks at the channels of a server, and changes them while they are sent.
 
-use std::io::{self, Write};
 use std::str::FromStr;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::Failure;
 use super::api::{self, Kind, Which};
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Shows, begins, changes and ends what a server sends as channels
 #[derive(clap::Args, Debug)]
@@ -171,8 +170,7 @@ impl Channel {
             What::List { server, json, credentials } => list(&server, json, &credentials),
             What::Show { which } => {
                 let answer = CHANNELS.ask(&which, "GET", "", None)?;
-                api::print(&CHANNELS.read(answer, 200)?);
-                Ok(())
+                api::print(&CHANNELS.read(answer, 200)?)
             }
             What::Add { which, to, keys } => {
                 let mut body = keys.body()?;
@@ -258,8 +256,7 @@ impl Keys {
 fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failure> {
     let all = CHANNELS.all(server, credentials)?;
     if json {
-        api::print(&all);
-        return Ok(());
+        return api::print(&all);
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -278,9 +275,7 @@ fn list(server: &str, json: bool, credentials: &Credentials) -> Result<(), Failu
         };
         table.add_row([text("name"), text("state"), rate, underruns, text("to"), title]);
     }
-    // Whoever reads it may have seen enough.
-    drop(writeln!(io::stdout().lock(), "{table}"));
-    Ok(())
+    console::line(table)
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! `tactus class`: looks at the classes of a server's link, and changes them while they send.
 
-use std::io::{self, Write};
-
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
 use tactus_core::units::BitRate;
 
-use super::Failure;
 use super::api::{self, Kind, Which};
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Shows and changes the parts of a server's link
 #[derive(clap::Args, Debug)]
@@ -76,14 +74,14 @@ impl Class {
         match self.what {
             What::List { server, json, credentials } => {
                 let all = CLASSES.all(&server, &credentials)?;
-                if json { api::print(&all) } else { print_tree(&all) }
+                if json { api::print(&all) } else { print_tree(&all) }?;
             }
             What::Show { which } => {
                 let all = CLASSES.all(&which.server, &which.credentials)?;
                 let all = all.as_array().into_iter().flatten();
                 let one = all.into_iter().find(|one| one["name"] == which.name.as_str());
                 let text = "the server has no class of this name";
-                api::print(one.ok_or_else(|| anyhow::anyhow!(text))?);
+                api::print(one.ok_or_else(|| anyhow::anyhow!(text))?)?;
             }
             What::Set { which, keys } => {
                 let body = keys.body();
@@ -110,7 +108,7 @@ impl Keys {
     }
 }
 
-fn print_tree(all: &Value) {
+fn print_tree(all: &Value) -> Result<(), Failure> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let header =
@@ -139,8 +137,7 @@ fn print_tree(all: &Value) {
             number("streams"),
         ]);
     }
-    // Whoever reads it may have seen enough.
-    drop(writeln!(io::stdout().lock(), "{table}"));
+    console::line(table)
 }
 
 /// Each class behind its parent, with how many are above it. They come with parents first.

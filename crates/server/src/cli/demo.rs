@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::{Failure, serve};
+use super::{Failure, console, serve};
 use crate::config::{Config, address};
 use crate::http;
 use crate::media::demo::{self, DemoTitle};
@@ -65,7 +65,7 @@ impl Demo {
         };
         let there = demo::are_laid_down(&dir).unwrap_or(false);
         if !there {
-            eprintln!("Laying down the sample titles in {} ...", dir.display());
+            console::notice(format_args!("Laying down the sample titles in {} ...", dir.display()));
         }
         let titles = demo::lay_down(&dir).with_context(|| {
             format!(
@@ -95,7 +95,7 @@ impl Demo {
             if let Some(&http) = served.http.first() {
                 let rtsp = served.rtsp.first().copied();
                 let places = Places { http, rtsp, admin: served.admin, token };
-                print!("{}", invitation(&titles, &places));
+                console::greeting(invitation(&titles, &places));
             }
         })
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use tactus_core::units::Bytes;
 
-use super::Failure;
+use super::{Failure, console};
 use crate::config::Config;
 use crate::doctor::{Facts, Finding, Needs, State, judge};
 
@@ -54,9 +54,9 @@ impl Doctor {
             let state = findings.iter().map(|finding| finding.state).max().unwrap_or(State::Ok);
             let report = Report { state, findings: &findings };
             let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
-            println!("{json}");
+            console::line(json)?;
         } else {
-            print!("{}", text(&findings));
+            console::text(text(&findings))?;
         }
         if judge::any_bad(&findings) { Err(Failure::Shown) } else { Ok(()) }
     }

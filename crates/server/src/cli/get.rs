@@ -14,10 +14,10 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::Failure;
 use super::client::{self, ClientError, Response, Url};
 use super::progress::{meter, rate_of, style};
 use super::tries::{Stopped, Tries};
+use super::{Failure, console};
 use crate::config::units;
 
 /// Downloads a title
@@ -111,7 +111,10 @@ impl Get {
         if !self.quiet {
             let taken = begun.elapsed();
             let (bytes, rate) = (Bytes(meter.position()), rate_of(meter.position(), taken));
-            eprintln!("{output}: {bytes:.1} in {:.1} s, {rate:.1}", taken.as_secs_f64());
+            console::notice(format_args!(
+                "{output}: {bytes:.1} in {:.1} s, {rate:.1}",
+                taken.as_secs_f64()
+            ));
         }
     }
 

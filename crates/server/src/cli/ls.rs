@@ -1,13 +1,11 @@
 //! `tactus ls`: a directory of a server as a table.
 
-use std::io::{self, Write};
-
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 use tactus_core::units::{BitRate, Bytes};
 
-use super::Failure;
 use super::client::{self, Url};
+use super::{Failure, console};
 
 /// Lists a directory of a server
 #[derive(clap::Args, Debug)]
@@ -91,13 +89,15 @@ impl Ls {
             true => serde_json::to_string_pretty(&listing.entries).map_err(anyhow::Error::from)?,
             false => table(&listing.entries).trim_fmt(),
         };
-        print(&shown)?;
+        console::line(shown)?;
         if !listing.complete {
-            eprintln!("tactus: there are more entries than the server lists");
+            console::notice("tactus: there are more entries than the server lists");
         }
         if listing.not_listed > 0 {
             let count = listing.not_listed;
-            eprintln!("tactus: {count} names cannot be listed; the server's log names one of them");
+            console::notice(format_args!(
+                "tactus: {count} names cannot be listed; the server's log names one of them"
+            ));
         }
         Ok(())
     }
@@ -160,16 +160,6 @@ fn duration(seconds: f64) -> String {
     match seconds / 3600 {
         0 => format!("{}:{:02}", seconds / 60, seconds % 60),
         hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
-}
-
-/// A reader that has seen enough (`| head`) is no failure.
-fn print(text: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).into())
-        }
-        _ => Ok(()),
     }
 }
 

@@ -7,13 +7,12 @@ mod commands;
 mod configuration;
 mod roff;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap_complete::Shell;
 
-use super::Failure;
+use super::{Failure, console};
 
 /// Prints the completions for a shell
 #[derive(clap::Args, Debug)]
@@ -45,7 +44,7 @@ impl Completions {
     pub(super) fn run(self, command: &mut clap::Command) -> Result<(), Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "tactus", &mut script);
-        print(&script)
+        console::bytes(&script)
     }
 }
 
@@ -61,7 +60,7 @@ impl Man {
                 .is_some_and(|name| name == named || name.strip_prefix("tactus-") == Some(named))
         };
         if let Some(page) = pages.iter().find(is_named) {
-            return print(page.text.as_bytes());
+            return console::bytes(page.text.as_bytes());
         }
         for page in pages {
             let dir = place(&what, &page.file);
@@ -93,16 +92,6 @@ fn place(dir: &Path, file: &str) -> PathBuf {
     match (dir.file_name().and_then(|name| name.to_str()), dir.parent()) {
         (Some("man1"), Some(above)) if file.ends_with(".5") => above.join("man5"),
         _ => dir.to_owned(),
-    }
-}
-
-/// A reader that has seen enough (`| head`) is no failure.
-fn print(bytes: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).into())
-        }
-        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use tactus_core::units::{Bytes, MIB};
 
-use super::{Failure, api};
+use super::{Failure, api, console};
 use crate::config::{MODEL_FILE, units};
 use crate::measure::model_file;
 use crate::measure::profile::{self, Effort, Profile, Watch};
@@ -73,20 +73,20 @@ impl Measure {
         let profile =
             result.with_context(|| format!("{} cannot be measured", self.dir.display()))?;
         if self.json {
-            api::print(&as_json(&profile));
+            api::print(&as_json(&profile))?;
         } else {
-            println!("{}", table(&profile));
-            println!("{}", summary(&profile));
+            console::line(table(&profile))?;
+            console::line(summary(&profile))?;
         }
         if !self.dry_run {
             let path = self.dir.join(MODEL_FILE);
             model_file::write(&path, &profile)
                 .with_context(|| format!("cannot write {}", path.display()))?;
             if !self.json {
-                println!(
+                console::line(format_args!(
                     "Written to {}; the server uses it from its next start on.",
                     path.display()
-                );
+                ))?;
             }
         }
         Ok(())

@@ -7,16 +7,15 @@
 mod container;
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tactus_core::ts::{AccessKind, Index, Programme};
 use tactus_core::units::Bytes;
 
-use super::Failure;
 use super::progress::{meter, style};
 use super::verify::volume_of;
+use super::{Failure, console};
 use crate::catalogue::is_reserved;
 use crate::http::facts;
 use crate::media::index::{self, IndexError};
@@ -66,17 +65,17 @@ impl Probe {
         let mut failed = false;
         for title in &self.titles {
             match probe(title) {
-                Ok(Probed::Stream(index)) if self.json => say(&facts(&index).to_string()),
+                Ok(Probed::Stream(index)) if self.json => console::line(facts(&index))?,
                 Ok(Probed::Stream(index)) => {
-                    say(&format!("{}\n{}", title.display(), described(&index)));
+                    console::line(format_args!("{}\n{}", title.display(), described(&index)))?;
                 }
-                Ok(Probed::Other(other)) if self.json => say(&other.json().to_string()),
+                Ok(Probed::Other(other)) if self.json => console::line(other.json())?,
                 Ok(Probed::Other(other)) => {
-                    say(&format!("{}\n{}", title.display(), other.described()));
+                    console::line(format_args!("{}\n{}", title.display(), other.described()))?;
                 }
                 Err(error) => {
                     failed = true;
-                    eprintln!("tactus: {}: {error}", title.display());
+                    console::notice(format_args!("tactus: {}: {error}", title.display()));
                 }
             }
         }
@@ -123,7 +122,7 @@ impl MakeIndex {
         std::fs::create_dir_all(&ours).with_context(|| format!("{}", ours.display()))?;
         let mut all = Vec::new();
         let mut bad = 0u64;
-        collect(&self.dir, &mut all, &mut bad);
+        collect(&self.dir, &mut all, &mut bad)?;
         let bytes = all.iter().map(|(_, len)| len).sum();
         let meter = meter(self.quiet, Some(bytes));
         meter.set_style(style());
@@ -153,7 +152,8 @@ impl MakeIndex {
                 Ok(None) => without += 1,
                 Err(error) => {
                     bad += 1;
-                    meter.suspend(|| say(&format!("{}: {error}", path.display())));
+                    let told = format!("{}: {error}", path.display());
+                    meter.suspend(|| console::line(told))?;
                 }
             }
             meter.set_position(end);
@@ -164,31 +164,32 @@ impl MakeIndex {
             0 => index::remove_others(&root, &inodes).context("indexes of no title stay")?,
             _ => 0,
         };
-        say(&format!(
+        console::line(format_args!(
             "{made} made, {there} were there, {without} are no transport streams, {gone} of no title removed"
-        ));
+        ))?;
         if bad > 0 { Err(Failure::Shown) } else { Ok(()) }
     }
 }
 
 /// All files below `directory`, but for what is ours and what is only linked.
-fn collect(directory: &Path, into: &mut Vec<(PathBuf, u64)>, bad: &mut u64) {
+fn collect(directory: &Path, into: &mut Vec<(PathBuf, u64)>, bad: &mut u64) -> Result<(), Failure> {
     let entries = directory.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let Ok(mut entries) = entries else {
         *bad += 1;
-        say(&format!("{}: cannot be read", directory.display()));
-        return;
+        console::line(format_args!("{}: cannot be read", directory.display()))?;
+        return Ok(());
     };
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         match entry.metadata() {
             _ if is_reserved(&entry.file_name().to_string_lossy()) => {}
-            Ok(facts) if facts.is_dir() => collect(&entry.path(), into, bad),
+            Ok(facts) if facts.is_dir() => collect(&entry.path(), into, bad)?,
             Ok(facts) if facts.is_file() => into.push((entry.path(), facts.len())),
             Ok(_) => {}
             Err(_) => *bad += 1,
         }
     }
+    Ok(())
 }
 
 fn described(index: &Index) -> String {
@@ -251,8 +252,3 @@ fn described(index: &Index) -> String {
 
 /// Jumps that are told one by one.
 const DISCONTINUITIES_MAX: usize = 10;
-
-/// A reader that has seen enough (`| head`) is no failure.
-fn say(line: &str) {
-    drop(writeln!(std::io::stdout(), "{line}"));
-}

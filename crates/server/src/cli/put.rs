@@ -21,7 +21,7 @@ use super::client::{self, ClientError, Response, Sent, Url, escaped};
 use super::progress::{meter, rate_of, style};
 use super::token::Credentials;
 use super::tries::{Stopped, Tries, may_pass, retry_after};
-use super::{Failure, state};
+use super::{Failure, console, state};
 use crate::config::units;
 use tree::Plan;
 
@@ -94,11 +94,11 @@ impl Put {
             if alone {
                 return Err(failure.about(&name));
             }
-            eprintln!("tactus: {name}: {failure}");
+            console::notice(format_args!("tactus: {name}: {failure}"));
             failed = true;
             if is_for_all {
                 if nth + 1 < total {
-                    eprintln!("tactus: {} more are not sent", total - nth - 1);
+                    console::notice(format_args!("tactus: {} more are not sent", total - nth - 1));
                 }
                 return Err(Failure::Several(failure.code()));
             }
@@ -155,7 +155,11 @@ impl Upload<'_> {
             let (taken, len) = (begun.elapsed(), self.file.len);
             let rate = rate_of(len, taken);
             let name = self.to.text();
-            eprintln!("{name}: {:.1} in {:.1} s, {rate:.1}", Bytes(len), taken.as_secs_f64());
+            console::notice(format_args!(
+                "{name}: {:.1} in {:.1} s, {rate:.1}",
+                Bytes(len),
+                taken.as_secs_f64()
+            ));
         }
         Ok(())
     }
@@ -309,7 +313,10 @@ impl Memory {
         };
         if let Err(error) = keep() {
             // The upload itself is none the worse.
-            eprintln!("tactus: it will not go on after this command: {}: {error}", file.display());
+            console::notice(format_args!(
+                "tactus: it will not go on after this command: {}: {error}",
+                file.display()
+            ));
         }
     }
 

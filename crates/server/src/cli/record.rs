@@ -14,12 +14,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
-use super::Failure;
 use super::client::{self, ClientError, Response, Sent, Url};
 use super::progress;
 use super::put::refused;
 use super::serve::signals;
 use super::token::Credentials;
+use super::{Failure, console};
 use crate::config::recording::{Input, Rotate};
 use crate::config::units;
 
@@ -114,7 +114,10 @@ impl Record {
         }
         if self.detach {
             if !self.quiet {
-                eprintln!("the server records {}: {RECORDINGS}/{name}", self.from);
+                console::notice(format_args!(
+                    "the server records {}: {RECORDINGS}/{name}",
+                    self.from
+                ));
             }
             return Ok(());
         }
@@ -174,7 +177,7 @@ impl Record {
         match answer.status {
             201 | 204 => {
                 if !self.quiet {
-                    eprintln!("{}: {:.1} stored", to.text(), Bytes(count));
+                    console::notice(format_args!("{}: {:.1} stored", to.text(), Bytes(count)));
                 }
                 Ok(())
             }
@@ -278,7 +281,7 @@ impl Watch {
         for (alarm, what) in &alarms {
             if !known.contains(alarm) {
                 let what = what.as_str().unwrap_or(alarm);
-                self.meter.suspend(|| eprintln!("tactus: {what}"));
+                self.meter.suspend(|| console::notice(format_args!("tactus: {what}")));
             }
         }
         *known = alarms.into_iter().map(|(alarm, _)| alarm).collect();
@@ -288,18 +291,18 @@ impl Watch {
     fn ended(&self, status: &Value) -> Result<(), Failure> {
         self.meter.finish_and_clear();
         if self.ask("DELETE").is_err() {
-            eprintln!("tactus: the server still lists {}", self.at.path);
+            console::notice(format_args!("tactus: the server still lists {}", self.at.path));
         }
         let (titles, stored) = (count(status, "titles"), Bytes(count(status, "stored_bytes")));
         let lost = Bytes(count(status, "write_gap_bytes"));
         if lost.0 > 0 {
-            eprintln!("tactus: the disk did not take {lost}: there are gaps");
+            console::notice(format_args!("tactus: the disk did not take {lost}: there are gaps"));
         }
         if !self.quiet {
             let last = status["last_title"].as_str().unwrap_or("no title");
             match titles {
-                0 | 1 => eprintln!("{last}: {stored} stored"),
-                more => eprintln!("{more} titles to {last}: {stored} stored"),
+                0 | 1 => console::notice(format_args!("{last}: {stored} stored")),
+                more => console::notice(format_args!("{more} titles to {last}: {stored} stored")),
             }
         }
         match (count(status, "titles_failed"), titles) {

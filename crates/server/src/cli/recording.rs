@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::Failure;
 use super::api::{self, Kind, Which};
 use super::status::{self, ADMIN, rate, text};
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Shows the recordings of a server, ends them and begins them again
 #[derive(clap::Args, Debug)]
@@ -67,10 +67,10 @@ impl Recording {
         match self.what {
             What::List { server, json, credentials } => {
                 let all = RECORDINGS.all(&server, &credentials)?;
-                if json { api::print(&all) } else { status::show(&listed(&all)) }
+                if json { api::print(&all) } else { console::line(listed(&all)) }?;
             }
             What::Show { which } => {
-                api::print(&RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?);
+                api::print(&RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?)?;
             }
             What::Stop { which, json } => {
                 let is_stopped = |one: &Value| one["state"] == "stopped";
@@ -84,20 +84,20 @@ impl Recording {
                         RECORDINGS.read(answer, expected)?
                     }
                 };
-                told(&answer, json);
+                told(&answer, json)?;
             }
             What::Start { which, json } => {
-                told(&RECORDINGS.read(RECORDINGS.ask(&which, "POST", "", None)?, 200)?, json);
+                told(&RECORDINGS.read(RECORDINGS.ask(&which, "POST", "", None)?, 200)?, json)?;
             }
         }
         Ok(())
     }
 }
 
-fn told(one: &Value, json: bool) {
+fn told(one: &Value, json: bool) -> Result<(), Failure> {
     match json {
         true => api::print(one),
-        false => status::show(&format!("{}: {}", text(one, "name"), text(one, "state"))),
+        false => console::line(format_args!("{}: {}", text(one, "name"), text(one, "state"))),
     }
 }
 

@@ -1,10 +1,8 @@
 //! `tactus reload`: has a server read its configuration again.
 
-use std::io::{self, Write};
-
-use super::Failure;
 use super::api::{self, Kind, Which};
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Has a server read its configuration again
 #[derive(clap::Args, Debug)]
@@ -36,12 +34,12 @@ impl Reload {
         let list =
             |key: &str| said[key].as_array().into_iter().flatten().filter_map(|one| one.as_str());
         if self.json {
-            api::print(&said);
+            api::print(&said)?;
         } else {
-            let mut out = io::stdout().lock();
-            // Whoever reads it may have seen enough.
             for (what, key) in [("changed", "changed"), ("needs a restart", "needs_restart")] {
-                list(key).for_each(|one| drop(writeln!(out, "{what}: {one}")));
+                for one in list(key) {
+                    console::line(format_args!("{what}: {one}"))?;
+                }
             }
         }
         let failed: Vec<_> = list("failed").collect();

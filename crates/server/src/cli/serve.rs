@@ -5,7 +5,6 @@
 //! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
 //! standard error. SIGTERM and SIGINT drain; a second signal ends at once; SIGHUP has the configuration read again.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::house::House;
 use super::signals::Signals;
-use super::{Failure, check, state, token};
+use super::{Failure, check, console, state, token};
 use crate::access;
 use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
@@ -85,8 +84,7 @@ impl Serve {
             }
             check::check(&config, file.as_ref())?;
             check::check_addresses(&config, file.as_ref())?;
-            println!("the configuration is right");
-            return Ok(());
+            return console::line("the configuration is right");
         }
         config.state = state::directory();
         if self.uploads && file.is_none() {
@@ -99,7 +97,7 @@ impl Serve {
         check::check(&config, file.as_ref())?;
         run(ground, config, file, |_| {
             if let Some(own) = own {
-                print!("{}", invitation(&own));
+                console::greeting(invitation(&own));
             }
         })
     }
@@ -157,7 +155,7 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
     // In the place of the volume that belongs there nothing is made, a token neither.
     let known = config.state.as_deref().map(Remembered::within);
     if let Some(Err(lost)) = known.map(|known| known.check(&first(config).path)) {
-        eprintln!("tactus: {lost}");
+        console::notice(format_args!("tactus: {lost}"));
         return Ok(None);
     }
     let own =
@@ -180,8 +178,14 @@ fn take_anew(config: &Config) {
     let Some(known) = config.state.as_deref().map(Remembered::within) else { return };
     if matches!(known.check(path), Err(Lost::Gone { .. })) && known.is_same_mount(path) {
         match known.forget(path) {
-            Ok(_) => eprintln!("tactus: {} was made anew: it is a new volume", path.display()),
-            Err(error) => eprintln!("tactus: what is known of {}: {error}", path.display()),
+            Ok(_) => console::notice(format_args!(
+                "tactus: {} was made anew: it is a new volume",
+                path.display()
+            )),
+            Err(error) => console::notice(format_args!(
+                "tactus: what is known of {}: {error}",
+                path.display()
+            )),
         }
     }
 }
@@ -247,10 +251,10 @@ pub(super) fn run(
     };
     announce(&volumes, &served, opened_by.as_deref());
     if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {
-        eprintln!("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
+        console::notice("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
     }
     for refused in house.degraded() {
-        eprintln!("tactus: {refused}");
+        console::notice(format_args!("tactus: {refused}"));
     }
     let wrong = house.wrong();
     if strict && !wrong.is_empty() {
@@ -259,7 +263,10 @@ pub(super) fn run(
     }
     if !house.degraded().is_empty() {
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
-        eprintln!("tactus: `tactus doctor {}` says what to change", dir.unwrap_or_default());
+        console::notice(format_args!(
+            "tactus: `tactus doctor {}` says what to change",
+            dir.unwrap_or_default()
+        ));
     }
     greet(&served);
     runtime.block_on(async {
@@ -280,12 +287,10 @@ pub(super) struct Served {
     pub(super) admin: Option<SocketAddr>,
 }
 
-/// Says where everything is. Whoever reads it may have gone: the server serves all the same. `file` is the
-/// configuration that has named the addresses.
+/// Prints the addresses of all services. `file` is the configuration file that sets them.
 fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
     let addresses = &served.http;
-    let mut out = std::io::stdout().lock();
-    let mut line = |text: String| drop(writeln!(out, "{text}"));
+    let line = |text: String| console::greeting(format_args!("{text}\n"));
     let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();
     for address in addresses {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
@@ -307,7 +312,6 @@ fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
         };
         line(format!("Only this machine can connect; {how}"));
     }
-    drop(out.flush());
 }
 
 fn shown(path: &Path) -> String {

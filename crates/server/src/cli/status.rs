@@ -3,16 +3,15 @@
 //! Promise: `--json` prints the server's own answer; a table has the figures that an operator looks
 //! at first. `status` ends with 1 when the server is not ready, so that scripts can ask.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 use tactus_core::units::BitRate;
 
-use super::Failure;
 use super::api::{self, Kind};
 use super::token::Credentials;
+use super::{Failure, console};
 
 /// Where a server tells these things by default.
 pub(super) const ADMIN: &str = "http://127.0.0.1:9464/";
@@ -82,8 +81,8 @@ impl Status {
         let status = self.asked.ask("/api/v1/status")?;
         match self.asked.json {
             true => api::print(&status),
-            false => show(&summary(&status)),
-        }
+            false => console::line(summary(&status)),
+        }?;
         match status["health"]["ready"].as_bool() {
             Some(false) => Err(Failure::Shown),
             _ => Ok(()),
@@ -103,8 +102,8 @@ impl Capacity {
         }
         match self.asked.json {
             true => api::print(&capacity),
-            false => show(&room(&capacity)),
-        }
+            false => console::line(room(&capacity)),
+        }?;
         let fits = list(&capacity, "fits").map(|fits| fits["streams"].as_u64()).max().flatten();
         match (self.rate, fits) {
             (Some(_), Some(0)) => Err(Failure::Several(3)),
@@ -120,11 +119,10 @@ impl Sessions {
         match self.asked.json {
             true => {
                 let streams = status["streams"].clone();
-                api::print(&serde_json::json!({ "streams": streams, "sessions": sessions }));
+                api::print(&serde_json::json!({ "streams": streams, "sessions": sessions }))
             }
-            false => show(&served(&status, &sessions)),
+            false => console::line(served(&status, &sessions)),
         }
-        Ok(())
     }
 }
 
@@ -245,11 +243,6 @@ pub(super) fn rate(bits: &Value) -> String {
 
 fn list<'a>(of: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     of[key].as_array().into_iter().flatten()
-}
-
-pub(super) fn show(text: &str) {
-    // Whoever reads it may have seen enough.
-    drop(writeln!(io::stdout().lock(), "{text}"));
 }
 
 /// `3 d 4 h`, `5 min 6 s`: the two largest units.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tactus_core::units::Nanos;
 
-use super::Failure;
 use super::client::{ClientError, Response};
+use super::{Failure, console};
 
 /// How long a command goes on trying.
 pub(super) struct Tries {
@@ -61,7 +61,10 @@ impl Tries {
                 return Err(failure);
             }
             if !is_told && !self.quiet {
-                eprintln!("tactus: {failure}; trying again for {} s", left.as_secs().max(1));
+                console::notice(format_args!(
+                    "tactus: {failure}; trying again for {} s",
+                    left.as_secs().max(1)
+                ));
                 is_told = true;
             }
             std::thread::sleep(after.unwrap_or(PAUSE).clamp(PAUSE, AFTER_MAX).min(left));

@@ -3,7 +3,6 @@
 //! Promise: it changes nothing and needs no server. What is damaged is named with the place where the
 //! damage begins; a walk over a volume leaves out only what is no title.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,7 +10,7 @@ use indicatif::ProgressBar;
 use tactus_core::units::Bytes;
 
 use super::progress::{meter, style};
-use super::{Failure, api};
+use super::{Failure, api, console};
 use crate::catalogue::is_reserved;
 use crate::config::RESERVED;
 use crate::store::{Verdict, VerifyError, clear_failed, verify};
@@ -70,13 +69,15 @@ impl Verify {
             collect(&volume_of(&path), &path, &mut candidates, &mut found);
         }
         if !self.json {
-            found.wrong.iter().for_each(|(path, wrong)| say(&format!("{path}: {wrong}")));
+            for (path, wrong) in &found.wrong {
+                console::line(format_args!("{path}: {wrong}"))?;
+            }
         }
         let all = candidates.iter().map(|candidate| candidate.len).sum();
         let meter = meter(self.quiet, Some(all));
         meter.set_style(style());
         for candidate in &candidates {
-            judge(candidate, &meter, &mut found, self.json);
+            judge(candidate, &meter, &mut found, self.json)?;
         }
         meter.finish_and_clear();
         let Found { whole, bytes, without, bad, wrong } = found;
@@ -90,12 +91,12 @@ impl Verify {
                 "without_checksums": without,
                 "damaged_or_unreadable": bad,
                 "wrong": wrong.collect::<Vec<_>>(),
-            }));
+            }))?;
         } else {
             let bytes = Bytes(bytes);
-            say(&format!(
+            console::line(format_args!(
                 "{whole} whole ({bytes}), {without} without checksums, {bad} damaged or unreadable"
-            ));
+            ))?;
         }
         if bad > 0 {
             return Err(Failure::Shown);
@@ -105,11 +106,11 @@ impl Verify {
                 let cleared = clear_failed(path);
                 let cleared = cleared.with_context(|| format!("{}", path.display()))?;
                 if !self.json {
-                    say(if cleared {
+                    console::line(if cleared {
                         "it takes uploads again at the next start"
                     } else {
                         "no mark of a failed write is there"
-                    });
+                    })?;
                 }
             }
         }
@@ -117,7 +118,12 @@ impl Verify {
     }
 }
 
-fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found, json: bool) {
+fn judge(
+    candidate: &Candidate,
+    meter: &ProgressBar,
+    found: &mut Found,
+    json: bool,
+) -> Result<(), Failure> {
     let begun = meter.position();
     let verdict = verify(&candidate.root, &candidate.name, &mut |read| meter.inc(read));
     meter.set_position(begun + candidate.len);
@@ -125,12 +131,12 @@ fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found, json: bo
         Ok(Verdict::Whole(len)) => {
             found.whole += 1;
             found.bytes += len.0;
-            return;
+            return Ok(());
         }
         // A name that no request can have, and what has gone meanwhile, is no title.
         Ok(Verdict::NoSums) | Err(VerifyError::Name(_) | VerifyError::NotFound) => {
             found.without += 1;
-            return;
+            return Ok(());
         }
         Ok(Verdict::Damaged { first, units, unreadable }) => {
             let unread = match unreadable {
@@ -144,9 +150,11 @@ fn judge(candidate: &Candidate, meter: &ProgressBar, found: &mut Found, json: bo
     found.bad += 1;
     let path = candidate.root.join(&candidate.name);
     if !json {
-        meter.suspend(|| say(&format!("{}: {wrong}", path.display())));
+        let told = meter.suspend(|| console::line(format_args!("{}: {wrong}", path.display())));
+        told?;
     }
     found.wrong.push((path.display().to_string(), wrong));
+    Ok(())
 }
 
 /// The volume that holds `path`: what has a directory of ours.
@@ -193,9 +201,4 @@ fn collect(root: &Path, path: &Path, into: &mut Vec<Candidate>, found: &mut Foun
             }
         }
     }
-}
-
-/// A reader that has seen enough (`| head`) is no failure.
-fn say(line: &str) {
-    drop(writeln!(std::io::stdout(), "{line}"));
 }

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::Failure;
 use super::super::client::{Url, escaped};
+use super::super::{Failure, console};
 use crate::catalogue::is_reserved;
 
 /// Files with their URLs, in order.
@@ -103,7 +103,7 @@ impl Plan {
     }
 
     fn leave_out(&mut self, path: &Path, why: &str) {
-        eprintln!("tactus: {}: {why}", path.display());
+        console::notice(format_args!("tactus: {}: {why}", path.display()));
         self.left_out += 1;
     }
 }

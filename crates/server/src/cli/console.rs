@@ -1,0 +1,52 @@
+//! What commands write to the terminal, to pipes and to files.
+//!
+//! Promise: a reader that has gone never ends a command and is no failure; a full disk is a failure.
+//! `println!` and `eprintln!` panic on both, so the commands do not use them.
+
+use std::fmt::{Arguments, Display};
+use std::io::{self, Write as _};
+
+use super::Failure;
+
+/// Writes a line of the command's result to standard output.
+pub(super) fn line(text: impl Display) -> Result<(), Failure> {
+    write(format_args!("{text}\n"))
+}
+
+/// Writes text that has its own line ends to standard output.
+pub(super) fn text(text: impl Display) -> Result<(), Failure> {
+    write(format_args!("{text}"))
+}
+
+/// Writes bytes as they are to standard output.
+pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    checked(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+fn write(text: Arguments<'_>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    checked(out.write_fmt(text).and_then(|()| out.flush()))
+}
+
+/// A reader that has seen enough (`| head`) is no failure.
+fn checked(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line about the command's progress to standard error. A command does its work also when
+/// nothing can be written there.
+pub(super) fn notice(text: impl Display) {
+    drop(writeln!(io::stderr().lock(), "{text}"));
+}
+
+/// Writes what a server says at its start to standard output. A server runs on when nobody reads it.
+pub(super) fn greeting(text: impl Display) {
+    let mut out = io::stdout().lock();
+    drop(out.write_fmt(format_args!("{text}")).and_then(|()| out.flush()));
+}
