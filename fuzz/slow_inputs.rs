@@ -1,6 +1,8 @@
-//! Prints the slowest of the worst inputs at each door, at the largest size that the limits let in.
+//! Prints the slowest of the worst inputs at each entry point, at the largest size that the limits
+//! admit.
 //!
-//! Promise: it fails when one keeps a control thread longer than it may. To be built with optimisation:
+//! Promise: it fails when an input keeps a control thread longer than allowed. Build it with
+//! optimisation:
 //!
 //!     cd fuzz && RUSTFLAGS="--cfg fuzzing" cargo run --release --bin slow-inputs
 
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 use tactus::untrusted::cost::{self, CONTROL_TIME_MAX, Cost};
 use tactus::untrusted::{DOORS, Door, Thread, worst};
 
-/// Tries of each input; the least counts.
+/// Measurements of each input; the lowest counts.
 const TRIES: u32 = 3;
 
 fn main() -> ExitCode {

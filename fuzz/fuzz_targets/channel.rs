@@ -1,4 +1,4 @@
-//! Fuzzes bodies of requests about channels.
+//! Fuzzes the bodies of requests about channels.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

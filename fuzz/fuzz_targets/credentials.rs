@@ -1,4 +1,4 @@
-//! Fuzzes credentials of RTSP.
+//! Fuzzes RTSP credentials.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

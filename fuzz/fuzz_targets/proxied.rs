@@ -1,4 +1,4 @@
-//! Fuzzes what proxies say of connections and requests.
+//! Fuzzes PROXY protocol headers and forwarding fields.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Fuzzes datagrams of RTCP.
+//! Fuzzes RTCP datagrams.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

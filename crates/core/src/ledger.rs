@@ -525,7 +525,7 @@ impl Ledger {
         self.limit_for(disk, wish).0
     }
 
-    /// [`Self::room_for`], and the resource for which the first stream beyond it would be refused.
+    /// Like [`Self::room_for`], with the resource that refuses the next stream.
     pub fn limit_for(&self, disk: u32, wish: Wish) -> (u32, Resource) {
         let demand = self.demand(disk, wish, Share::whole(Bytes(u64::MAX / 2)));
         let check = |count: u32| {
@@ -551,7 +551,7 @@ impl Ledger {
             let middle = low.midpoint(high);
             *(if check(middle).is_ok() { &mut low } else { &mut high }) = middle;
         }
-        // One stream more than all places is refused for want of a place, if for nothing else.
+        // If no other resource refuses, the stream table is full.
         (low, check(high).err().map_or(Resource::Streams, |short| short.resource))
     }
 

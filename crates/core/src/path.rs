@@ -1,10 +1,10 @@
 //! Request paths: from the bytes of a request-target to the name of a stored object, or a refusal.
 //!
-//! Promise: a path that passes means one object, spelled in one way. It is decoded exactly once: `%2520`
-//! is the name `%20`. What would need a repair (dot segments, empty segments, overlong UTF-8, control
-//! or direction characters) is refused before the file system sees it, and so is what would be a dot
-//! segment for a program that decodes twice or takes a backslash for a separator. It opens nothing, and knows
-//! neither links nor reserved names: those are the catalogue's.
+//! Promise: a valid path names one object, with one spelling. It is decoded exactly once: `%2520`
+//! is the name `%20`. Paths that would need a repair (dot segments, empty segments, overlong UTF-8,
+//! control or direction characters) are refused before the file system is asked, and so are paths
+//! that become a dot segment when a program decodes them twice or takes a backslash for a
+//! separator. Nothing is opened here; links and reserved names are the catalogue's concern.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -32,9 +32,9 @@ pub enum PathFault {
     Raw,
     /// A percent sign is not followed by two hexadecimal digits.
     BadEscape,
-    /// A segment would be `.` or `..` if it were decoded once more.
+    /// Decoding a segment a second time gives `.` or `..`.
     EscapedTwice,
-    /// A slash is hidden in an escape, or a backslash leads to `.` or `..`.
+    /// An escape encodes a slash, or a backslash precedes `.` or `..`.
     Separator,
     /// Two slashes follow each other.
     EmptySegment,
@@ -122,7 +122,7 @@ pub fn check_name(name: &str) -> Result<(), PathFault> {
     Ok(())
 }
 
-/// What a program that decodes twice would make of a name.
+/// Decodes `name` once more, as a program that decodes twice does.
 fn decoded_again(name: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -155,10 +155,10 @@ pub fn encode_segment(name: &str, out: &mut String) {
     }
 }
 
-/// The path that `reference` names where it stands in a document at `base`, an absolute path: relative references are
-/// resolved and dot segments removed as by RFC 3986, sections 5.2.3 and 5.2.4, and an escaped dot is a dot (section
-/// 6.2.2.2). Nothing lies above the root. What may not stand raw in a path, as a space, is escaped; nothing else of it is
-/// judged here.
+/// Resolves `reference` against `base`, the absolute path of the document that contains it (RFC
+/// 3986, sections 5.2.3 and 5.2.4). An escaped dot counts as a dot (section 6.2.2.2). `..` at the
+/// root stays at the root. Characters that a path may not contain, such as a space, are escaped;
+/// the result is not checked further.
 pub fn resolve(base: &str, reference: &str) -> String {
     let beside = match reference.starts_with('/') {
         true => "",
@@ -188,7 +188,8 @@ pub fn resolve(base: &str, reference: &str) -> String {
     path
 }
 
-/// `text` with escapes for what only they may stand for: spaces, quotes and brackets, and bytes above ASCII.
+/// Escapes the characters of `text` that a path may not contain: spaces, quotes, brackets and bytes
+/// above ASCII.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -255,8 +256,10 @@ impl fmt::Display for PathFault {
             Self::Relative => "the path does not begin with a slash",
             Self::Raw => "the path holds a character that must be percent-encoded",
             Self::BadEscape => "a percent sign in the path is not followed by two hex digits",
-            Self::EscapedTwice => "the path hides a `.` or `..` segment behind a second encoding",
-            Self::Separator => "the path hides a slash in an escape, or `..` behind a backslash",
+            Self::EscapedTwice => "the path becomes a `.` or `..` segment when it is decoded twice",
+            Self::Separator => {
+                "the path contains an escaped slash, or a backslash before `.` or `..`"
+            }
             Self::EmptySegment => "the path holds two slashes in a row",
             Self::DotSegment => "the path holds a `.` or `..` segment",
             Self::NotUtf8 => "the path is no valid UTF-8",
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn p08_references_are_resolved_as_rfc_3986_has_it() {
-        // Section 5.4, as far as it is about paths: the base there is `/b/c/d;p`.
+        // Section 5.4, the examples about paths. The base is `/b/c/d;p`.
         for (reference, expected) in [
             ("g", "/b/c/g"),
             ("./g", "/b/c/g"),
@@ -399,7 +402,7 @@ mod tests {
             ("g/../h", "/b/c/h"),
             ("g;x=1/./y", "/b/c/g;x=1/y"),
             ("g;x=1/../y", "/b/c/y"),
-            // An escaped dot is a dot; an escaped slash is no separator.
+            // An escaped dot counts as a dot; an escaped slash is no separator.
             ("%2e%2E/g", "/b/g"),
             (".%2e/%2e/g", "/b/g"),
             ("..%2fg", "/b/c/..%2fg"),
@@ -410,7 +413,7 @@ mod tests {
         }
         assert_eq!(resolve("/l.txt", "a"), "/a");
         assert_eq!(resolve("/l.txt", "../../a"), "/a");
-        // What hides a separator is refused as in every request.
+        // References with hidden separators are refused, as in a request.
         for bad in ["..%2fsecret", "..\\secret", "a//b"] {
             assert!(RequestPath::parse(resolve("/lists/a.m3u8", bad).as_bytes()).is_err(), "{bad}");
         }

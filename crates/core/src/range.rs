@@ -83,13 +83,13 @@ fn resolve(spec: &[u8], len: u64) -> Spec {
     }
 }
 
-/// A number of any length. Ordered as numbers are.
+/// A decimal number of any length, ordered by value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Number<'a> {
-    /// Without zeros in front: of two numbers the longer one is larger.
+    /// Digits without leading zeros: the longer of two numbers is the larger.
     len: usize,
     digits: &'a [u8],
-    /// The largest that there is, for all that are larger: no title is as long.
+    /// The value, saturated at `u64::MAX`: no title is that long.
     value: u64,
 }
 
@@ -252,13 +252,13 @@ mod tests {
             assert_eq!(parts(&format!("bytes=99-{huge}"), 100), vec![99..100], "{huge}");
             assert_eq!(parts(&format!("bytes=-{huge}"), 100), vec![0..100], "{huge}");
             assert_eq!(parts(&format!("bytes=0-4,50-{huge}"), 100), vec![0..5, 50..100], "{huge}");
-            // RFC 9110 section 14.1.2: of a set, what lies behind the end is left out.
+            // RFC 9110 section 14.1.2: ranges that begin after the end are dropped from the set.
             let behind = format!("bytes=0-4,{huge}-,{huge}-{huge}");
             assert_eq!(parts(&behind, 100), vec![0..5], "{huge}");
             assert_eq!(parts(&format!("bytes=0000{}0-0{huge}", "0".repeat(40)), 100), vec![0..100]);
         }
         let Asked::Parts(parts) = asked(b"bytes=0-18446744073709551615", u64::MAX) else {
-            panic!("the whole of the largest title there can be is a part")
+            panic!("the whole of the largest possible title must be a part")
         };
         assert_eq!(parts.first(), Some(&(0..u64::MAX)));
     }

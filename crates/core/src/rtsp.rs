@@ -110,7 +110,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// `RTSP/2.0`, in letters of any case; none when it is no version of RTSP.
+    /// Parses `RTSP/2.0`, in letters of any case. `None`: not an RTSP version.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, number) = text.split_once('/')?;
         name.eq_ignore_ascii_case("RTSP").then_some(())?;

@@ -178,8 +178,9 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Writes `value` in the largest unit that it fills, with at most three decimals, rounded down; with a
-/// precision, as in `{:.1}`, with at most so many decimals, rounded to the nearest.
+/// Writes `value` in the largest unit that it fills. Without a precision: at most three decimals,
+/// rounded down. With a precision, as in `{:.1}`: at most that many decimals, rounded to the
+/// nearest.
 fn decimal(
     f: &mut fmt::Formatter<'_>,
     value: u64,

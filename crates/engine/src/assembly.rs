@@ -151,7 +151,7 @@ pub struct Control {
 /// All counters of an engine.
 #[derive(Clone)]
 pub struct Counters {
-    /// Each core.
+    /// The counters of each core.
     pub cores: Vec<Arc<CoreCounters>>,
     /// Each volume's disk server.
     pub disks: Vec<Arc<DiskCounters>>,

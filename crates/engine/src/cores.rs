@@ -39,7 +39,7 @@ impl Core {
         Self { servers, look_at_least_every: Nanos(0), due: None, counters }
     }
 
-    /// What this core counts about its own turns.
+    /// This core's counters of its own turns.
     pub fn counters(&self) -> Arc<CoreCounters> {
         Arc::clone(&self.counters)
     }
@@ -77,7 +77,7 @@ impl Core {
         self.due
     }
 
-    /// Counts a turn that begins long after it was due. Another program had the core, the machine
+    /// Counts a turn that begins long after it was due: another program had the core, the machine
     /// was paused, or the turn before took too long.
     fn watch_stall(&mut self, now: MonoTime) {
         let Some(due) = self.due else { return };

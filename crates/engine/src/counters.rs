@@ -3,18 +3,19 @@
 use tactus_core::units::Nanos;
 use tactus_ring::counter::{Counter, Histogram};
 
-/// One core. A stall is a turn that began later than it was due by more than [`CORE_STALL`].
+/// Counters of one core. A stall is a turn that began later than it was due by more than
+/// [`CORE_STALL`].
 ///
 /// [`CORE_STALL`]: crate::cores::CORE_STALL
 #[derive(Default)]
 pub struct CoreCounters {
     /// When the next turn is due, in ns of the monotonic clock; zero when the core waits for work.
     pub due: Counter,
-    /// Stalls so far.
+    /// Number of stalls.
     pub stalls: Counter,
-    /// Their lengths together, in ns.
+    /// Their total length, in ns.
     pub stalled: Counter,
-    /// The longest of them, in ns.
+    /// The longest stall, in ns.
     pub longest: Counter,
 }
 
@@ -174,7 +175,7 @@ pub struct StreamCounters {
     pub lateness_max: Counter,
     /// Stalls by which this stream's clock was moved.
     pub stalls: Counter,
-    /// By how much they moved it together, in ns: the stream stays this much later.
+    /// Their total, in ns: the stream stays this much later.
     pub stalled: Counter,
     /// Payload bytes of the last whole second; zero before there was one.
     pub second_bytes: Counter,
@@ -189,8 +190,8 @@ pub struct StreamCounters {
     pub session_packets: Counter,
     /// Their payload bytes.
     pub session_bytes: Counter,
-    /// The latest send of the stream that had this place before, in ns. It stays until that place is
-    /// used again and its next stream has ended.
+    /// The latest send of the slot's previous stream, in ns. It stays until the slot is used again
+    /// and that stream has ended.
     pub ended_lateness: Counter,
     /// Sends of that stream that were not on time: without data, or after a stall.
     pub ended_underruns: Counter,

@@ -275,7 +275,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -273,7 +273,7 @@ fn after_the_machine_stood_still_the_rate_is_kept_and_nothing_comes_at_once() {
     }
 }
 
-/// Stalls from just above what moves clocks to the 21 s of a long one.
+/// Stalls from just above the limit that moves clocks up to 21 s.
 #[test]
 fn s04_a_stall_is_counted_as_lateness_of_each_stream_and_of_its_core() {
     for memory in BOTH {

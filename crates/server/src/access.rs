@@ -1,9 +1,9 @@
 //! The access log: one record for each request, stream or session that ends.
 //!
-//! Promise: whoever records something never waits: records go through a bounded queue to a thread of
-//! their own, and what finds no room is counted. A record holds no secrets: of a URL it has the path,
-//! never the query, a password or a token. Control characters are escaped, so that nobody can forge
-//! a line.
+//! Promise: logging never blocks the caller. Records go through a bounded queue to a thread;
+//! records that find the queue full are dropped and counted. A record holds no secrets: it has the
+//! path of a URL, but no query, password or token. Control characters are escaped, so that a client
+//! cannot forge a line.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -21,62 +21,62 @@ use tactus_core::units::{Nanos, WallTime};
 use crate::calendar;
 use crate::config::{AccessForm, AccessTo, Log};
 
-/// Records that wait to be written: some tenths of a second of a full server.
+/// Records waiting to be written: some tenths of a second of a full server.
 const QUEUE: usize = 8192;
-/// Longer texts of clients are cut.
+/// Longer texts from clients are truncated.
 const TEXT_MAX: usize = 1024;
-/// How long the end of the server waits for the last records.
+/// How long the server's shutdown waits for the last records.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// How often a destination that fails is reported.
+/// How often a failing destination is reported.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// What came to its end.
+/// A completed request, stream, or session.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
     /// When it began.
     pub time: WallTime,
-    /// By which protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// What it was: a method, or what happened to a channel or recording.
+    /// The method of a request, or the event of a channel or recording.
     pub method: String,
-    /// The path of a title, without its query.
+    /// The path of the title, without the query.
     pub path: String,
-    /// The name of a channel, recording or session.
+    /// The name of the channel, recording or session.
     pub name: Option<String>,
-    /// The status of HTTP or RTSP.
+    /// The HTTP or RTSP status.
     pub status: Option<u16>,
-    /// How it ended, where a status does not say it.
+    /// How it ended, if the status does not tell.
     pub outcome: Option<String>,
-    /// Payload bytes that were sent.
+    /// Payload bytes sent.
     pub sent_bytes: u64,
-    /// Payload bytes that came.
+    /// Payload bytes received.
     pub received_bytes: u64,
-    /// How long it took.
+    /// The duration.
     pub duration: Duration,
-    /// The rate as it was asked for.
+    /// The rate as requested.
     pub rate_asked: Option<String>,
-    /// The rate that was given, in bits per second.
+    /// The granted rate, in bits per second.
     pub rate: Option<u64>,
-    /// How late the latest send was.
+    /// The lateness of the latest send.
     pub lateness: Option<Nanos>,
     /// Sends that were not on time.
     pub underruns: Option<u64>,
-    /// The client.
+    /// The client's address.
     pub client: Option<IpAddr>,
-    /// Who it was.
+    /// The principal.
     pub principal: Option<String>,
-    /// What it calls itself.
+    /// The client's `User-Agent`.
     pub user_agent: Option<String>,
 }
 
 /// The kinds of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// A request that asks for something.
+    /// A request that reads.
     Http,
-    /// A request that brings or changes something.
+    /// A request that stores or changes something.
     Upload,
-    /// A request or session of RTSP.
+    /// An RTSP request or session.
     Rtsp,
     /// A title of a channel.
     Channel,
@@ -96,7 +96,7 @@ impl Protocol {
     }
 }
 
-/// A value of a record.
+/// A value of a field.
 enum Value<'a> {
     Text(&'a str),
     Number(u64),
@@ -104,7 +104,7 @@ enum Value<'a> {
 }
 
 impl Record {
-    /// A record of something that begins now.
+    /// A record of a request that begins now.
     pub fn new(protocol: Protocol, method: impl Into<String>, path: impl Into<String>) -> Self {
         Self {
             time: tactus_sys::clock::wall_now(),
@@ -127,7 +127,7 @@ impl Record {
         }
     }
 
-    /// Each field that has a value.
+    /// Calls `see` with each field that has a value.
     fn fields(&self, see: &mut dyn FnMut(&str, Value<'_>)) {
         fn text(see: &mut dyn FnMut(&str, Value<'_>), name: &str, value: Option<&str>) {
             if let Some(value) = value {
@@ -163,7 +163,7 @@ impl Record {
         text(see, "user_agent", self.user_agent.as_deref());
     }
 
-    /// One line, without its end: `name=value`, in quotation marks where it is needed.
+    /// One line of `name=value` pairs, without its end. Values are quoted where necessary.
     fn text(&self) -> String {
         let mut line = String::with_capacity(256);
         self.fields(&mut |name, value| {
@@ -211,7 +211,7 @@ fn write_json(line: &mut String, value: &Value<'_>) {
             for character in text.chars().take(TEXT_MAX) {
                 match character {
                     '"' | '\\' => line.extend(['\\', character]),
-                    // Controls, and what would turn the direction of a line for whoever reads it.
+                    // Control characters, and characters that change the direction of the text.
                     _ if is_hidden(character) => {
                         write!(line, "\\u{:04x}", u32::from(character))
                             .expect("a string takes everything");
@@ -243,7 +243,7 @@ static LOG: OnceLock<AccessLog> = OnceLock::new();
 enum Message {
     Record(Box<Record>),
     Reopen,
-    /// Dropped when all before it is written.
+    /// Dropping it signals that all records before it are written.
     Close(SyncSender<()>),
 }
 
@@ -279,41 +279,41 @@ pub fn start(log: &Log) -> io::Result<()> {
         return Ok(());
     }
     let output = Output::open(&log.access_to)?;
-    // A second start at the same time has opened the same file, and ends.
+    // A concurrent second start opened the same file; its log is dropped.
     drop(LOG.set(AccessLog::start(log.access, output)?));
     Ok(())
 }
 
-/// Whether anything is logged: without, no record has to be made.
+/// Whether records are logged; if not, callers need not build them.
 pub fn is_on() -> bool {
     LOG.get().is_some()
 }
 
-/// Logs `record`, if there is room for it in the queue.
+/// Logs `record`, unless the queue is full.
 pub fn record(record: Record) {
     if let Some(log) = LOG.get() {
         log.send(Message::Record(Box::new(record)));
     }
 }
 
-/// Records that found no room in the queue.
+/// Number of records dropped because the queue was full.
 pub fn dropped() -> u64 {
     LOG.get().map_or(0, |log| log.dropped.load(Ordering::Relaxed))
 }
 
-/// Opens the file again: its name may be that of another one now.
+/// Reopens the file, after a rotation for example.
 pub fn reopen() {
     if let Some(log) = LOG.get() {
         log.send(Message::Reopen);
     }
 }
 
-/// Waits a moment until the last records are written.
+/// Waits briefly until the last records are written.
 pub fn close() {
     let Some(log) = LOG.get() else { return };
     let (written, is_written) = sync_channel(0);
     log.send(Message::Close(written));
-    // Whatever comes, the writer is through or takes too long.
+    // Either all is written, or the writer takes too long.
     is_written.recv_timeout(CLOSE_MAX).ok();
 }
 
@@ -358,7 +358,7 @@ fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output)
     }
 }
 
-/// Where lines go.
+/// The destination of the lines.
 enum Output {
     Stdout,
     Stderr,
@@ -399,7 +399,7 @@ impl Output {
     }
 }
 
-/// Readable by its owner and group alone: it says who watches what.
+/// Readable by owner and group only: the log shows who watches what.
 fn append(path: &PathBuf) -> io::Result<BufWriter<File>> {
     let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
     Ok(BufWriter::new(file))
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn n11_nobody_can_forge_a_line_or_hide_what_it_says() {
+    fn n11_client_text_cannot_forge_or_hide_a_line() {
         for hostile in [
             "a\r\nGET /b HTTP/1.1",
             "\u{1b}[2J\u{7}",
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn n11_records_without_room_are_counted_and_nobody_waits() {
+    fn n11_records_beyond_the_queue_are_counted_and_do_not_block() {
         let (queue, messages) = sync_channel(2);
         let log = AccessLog { queue, dropped: AtomicU64::new(0) };
         for _ in 0..5 {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn n11_a_file_that_was_moved_is_made_again() {
+    fn n11_a_moved_file_is_created_anew_at_reopen() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("access.log");
         let output = Output::open(&AccessTo::File(path.clone())).expect("a file");

@@ -150,12 +150,12 @@ pub struct Wanted {
     pub len: Bytes,
 }
 
-/// What a delivery needs of its volume.
+/// The needs of a delivery on its volume.
 #[derive(Clone, Copy)]
 struct Need {
     volume: VolumeId,
     share: Share,
-    /// Without a rate it is no download.
+    /// A short answer without a rate, which does not count as a download.
     is_short: bool,
 }
 
@@ -187,14 +187,14 @@ pub struct Delivered {
     pub sent: u64,
     /// Where the place begins that could not be read. The socket can still be given what lies before.
     pub readable_to: Option<u64>,
-    /// How punctual it was.
+    /// Its punctuality.
     pub late: Late,
 }
 
-/// How punctual a stream was that has ended.
+/// The punctuality of an ended stream.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Late {
-    /// Its latest send, after it was due.
+    /// The lateness of its latest send.
     pub lateness: Nanos,
     /// Sends that were not on time.
     pub underruns: u64,
@@ -260,8 +260,8 @@ impl Broker {
         self.admit_as(&Wanted { volume: title.volume, pace, len }, Some(title), None)
     }
 
-    /// The same for a client, which holds no more than its share. A short answer without a rate takes no
-    /// place of a download.
+    /// Like [`Self::admit`], for a client, within its share. A short answer without a rate does not
+    /// count as a download.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -435,7 +435,7 @@ impl Broker {
         }
     }
 
-    /// What one client may hold of deliveries without a rate.
+    /// The share of one client in deliveries without a rate.
     pub fn best_effort_share(&self) -> ClientShare {
         self.shared.rules.best_effort.client_share
     }
@@ -450,7 +450,7 @@ impl Broker {
         self.limit_for(volume, rate, tick).0
     }
 
-    /// [`Self::room_for`], and the resource for which the first stream beyond it would be refused.
+    /// Like [`Self::room_for`], with the resource that refuses the next stream.
     pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
         let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
@@ -477,7 +477,7 @@ impl Broker {
         self.shared.book().ledger.terms().disks[usize::from(volume.0)].block
     }
 
-    /// What of the link may be promised.
+    /// The reservable rate of the link.
     pub fn link(&self) -> BitRate {
         self.shared.book().ledger.terms().link
     }
@@ -526,7 +526,7 @@ impl Broker {
         running.len() as u32
     }
 
-    /// How punctual the stream was that has ended in a place.
+    /// The punctuality of the ended stream at `place`.
     pub(crate) fn late(&self, place: u32) -> Late {
         let counters = self.shared.streams.get(place as usize);
         let late = |one: &StreamCounters| Late {

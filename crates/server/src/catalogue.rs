@@ -1,10 +1,10 @@
 //! The catalogue: from a request path to a title that is open for direct reads.
 //!
-//! Promise: what it opens lies beneath the volume's root on the volume's own file system, was reached
-//! through no link, and is a regular file or a directory; no path can block a thread. One version of
-//! a file has one [`TitleId`] for each media type that its names say, as long as it is remembered, and
-//! a changed file never has that of its predecessor. It reads no content, except through the probe that finds what a title
-//! needs to play.
+//! Promise: everything it opens lies beneath the volume's root and on the volume's own file system,
+//! was reached through no link, and is a regular file or a directory; no path can block a thread.
+//! While a version of a file is remembered, it has one [`TitleId`] for each media type that its
+//! names imply; a changed file gets another one. No content is read, except by the probe that finds
+//! what a title needs to play.
 
 mod digests;
 mod growing;
@@ -57,8 +57,8 @@ use volume::{Opened, Volume, Wait};
 /// asked for within a minute of one disk, and a small part of the usual limit of open files.
 pub const KNOWN_TITLES_MAX: usize = 1024;
 
-/// Memory for names while a directory is listed: some 15,000 of usual length. A larger directory is read
-/// in as many passes as that takes.
+/// Memory for names while a directory is listed: about 15,000 names of usual length. A larger
+/// directory is read in several passes.
 pub const LISTING_NAMES_MAX: Bytes = Bytes(MIB);
 
 /// Finds what a title needs to play, from its file and its name; may block.
@@ -101,7 +101,7 @@ pub struct CatalogueRules {
     pub sums: SumsLookup,
     /// Memory for the checksums of titles that are remembered; one title's may be more.
     pub sums_max: Bytes,
-    /// Where it is told what cannot be served as it should.
+    /// Where files that cannot be served are reported.
     pub conditions: Conditions,
 }
 
@@ -188,12 +188,12 @@ pub enum Within {
     Everything,
 }
 
-/// How closely a thing is looked at.
+/// How much is read about a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// What the file system says of everything.
+    /// Its status in the file system.
     Status,
-    /// The checksums that clients have sent as well.
+    /// The status, and the checksums that clients have sent.
     Digests,
 }
 
@@ -221,8 +221,8 @@ pub enum OpenFault {
     /// Nothing that is served has this name.
     #[error("nothing is stored under this name")]
     NotFound,
-    /// It may not be read by the server.
-    #[error("the server may not read this; its log says what")]
+    /// The server lacks the permission to read it.
+    #[error("the server lacks the permission to read this; see its log")]
     Denied,
     /// Too many files are open; raise the limit of open files (`ulimit -n`).
     #[error("too many files are open; try again shortly")]
@@ -272,7 +272,7 @@ impl Catalogue {
             let opened = Volume::open(id, root.mount.trim_matches('/'), &root.directory);
             opened.map_err(|error| {
                 let place = root.directory.display();
-                io::Error::new(error.kind(), format!("{place} cannot be opened: {error}"))
+                io::Error::new(error.kind(), format!("cannot open {place}: {error}"))
             })
         };
         Ok(Self {
@@ -383,8 +383,8 @@ impl Catalogue {
         }
     }
 
-    /// Names, sizes and known rates of what is `within` `directory`, in order and in parts; from behind
-    /// `after`, where that is given.
+    /// Names, sizes and known rates of the entries in `directory`, ordered and in parts, after
+    /// `after` if it is given.
     #[must_use]
     pub fn scroll(
         self: &Arc<Self>,
@@ -581,7 +581,8 @@ impl Catalogue {
             // `/film.ts/` is not the title `/film.ts`: one object has one name.
             Opened::File { .. } if path.is_directory() => Err(OpenFault::NotFound),
             Opened::File { file, version } => {
-                // By the path that is asked for: another name of the same file may say another type.
+                // The type follows the requested path: another name of the same file may imply
+                // another type.
                 let media_type = media_type::of(path.name());
                 Ok(match self.known.get(&(version, media_type)) {
                     Some(title) => Sighted::Known(Found::Title(title)),
@@ -619,38 +620,38 @@ impl Catalogue {
         }))
     }
 
-    /// What is not as it should be.
+    /// The current problems.
     pub fn conditions(&self) -> &Conditions {
         &self.rules.conditions
     }
 
-    /// Looks over a whole volume for what cannot be served as it lies there. May block, for long; ends early
-    /// when it is told to `stop`.
+    /// Inspects a whole volume for files that cannot be served. May block for long; ends early when
+    /// `stop` returns true.
     pub fn inspect(&self, volume: usize, stop: impl Fn() -> bool) {
         let Some(volume) = self.volumes.get(volume) else { return };
         inspection::inspect(volume.root(), &volume.shown_mount(), &self.rules.conditions, stop);
     }
 
-    /// Opens a volume's directory anew, where something else than before is mounted, and `may` be served;
-    /// whether it was so. May block.
+    /// Opens a volume's directory anew if another file system is mounted there and `may` allows it;
+    /// returns whether it did. May block.
     ///
     /// # Errors
-    /// When nothing can be opened there.
+    /// When the directory cannot be opened.
     pub fn reopen(&self, volume: usize, may: impl FnOnce() -> bool) -> io::Result<bool> {
         self.volumes.get(volume).map_or(Ok(false), |volume| volume.reopen(may))
     }
 
-    /// What a failed opening of `path` means; one that may not be read is told once.
+    /// Converts a failed opening of `path`; a lack of permission is reported as a condition.
     fn told(&self, path: &RequestPath, fault: volume::Fault) -> OpenFault {
         if fault == volume::Fault::Denied {
-            let text = "the server may not read it: give it the right to read the file and to enter its \
+            let text = "the server lacks the permission: let it read the file and enter its \
                         directories";
             self.rules.conditions.raise(Kind::Unreadable, &format!("/{}", path.name()), text);
         }
         fault.into()
     }
 
-    /// A title without bytes is told by its path.
+    /// Reports a title without bytes by its path.
     fn tell_empty(&self, volume: usize, file: &OwnedFd) {
         let volume = &self.volumes[volume];
         let (path, root) = (path_of(file), path_of_fd(volume.root()));
@@ -661,7 +662,7 @@ impl Catalogue {
         }
     }
 
-    /// Ends what was told of single titles and does not hold any more. May block.
+    /// Ends conditions of single titles that no longer hold. May block.
     pub fn recheck(&self) {
         for condition in self.rules.conditions.all() {
             let kind = condition.kind;

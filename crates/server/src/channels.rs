@@ -77,7 +77,8 @@ struct Entry {
 pub const CHANNELS_MAX: usize = 10_000;
 /// Orders that a channel has not taken yet; it takes them at once, but while a disk hangs.
 const ORDERS_MAX: usize = 16;
-/// Titles that are looked at before a channel is changed, and for how long: what is left is looked at when it is sent.
+/// How many titles are inspected before a channel is changed, and for how long. The rest is
+/// inspected when it is sent.
 const CHECKED_MAX: usize = 200;
 const CHECK_MAX: Duration = Duration::from_secs(5);
 /// For a disk that hangs nobody waits longer.
@@ -107,7 +108,7 @@ pub enum OrderError {
     /// As many titles wait as may.
     #[error("{WISHES_MAX} titles that were asked for wait already; give it a list")]
     Wishes,
-    /// It could not send what it is to send.
+    /// The channel could not send its titles.
     #[error("{0}")]
     Title(String),
     /// There is nothing to be left.
@@ -202,8 +203,8 @@ impl Channels {
         Ok(is_new)
     }
 
-    /// Whether null packets can make the channel's rate of each of its titles that is there. What comes later is looked at
-    /// when it comes.
+    /// Whether stuffing to the channel's rate is possible for each existing title. Later titles are
+    /// checked when they are sent.
     async fn check_stuff(&self, channel: &Channel) -> Result<(), OrderError> {
         let programme = &channel.programme;
         let mut titles = match &programme.list {
@@ -214,7 +215,7 @@ impl Channels {
                     let found = title::find(&self.inner, &path).await?;
                     list::read(&found, file).await
                 };
-                // One that cannot be read may come, as a title may.
+                // A list that cannot be read now may be stored later, as may a title.
                 listed.await.unwrap_or_default()
             }
         };

@@ -104,9 +104,9 @@ pub(crate) enum Failure {
     NoRoom(String),
     /// Something else went wrong.
     Failed(anyhow::Error),
-    /// What is wrong has been printed already.
+    /// The error has been printed already.
     Shown,
-    /// The same, of several things; the exit code.
+    /// Errors of several files have been printed; the exit code.
     Several(u8),
 }
 
@@ -124,7 +124,7 @@ impl Failure {
         }
     }
 
-    /// The same, with the name of what it is about in front.
+    /// Puts `name` in front of the message.
     fn about(self, name: &str) -> Self {
         match self {
             Self::Usage(message) => Self::Usage(format!("{name}: {message}")),

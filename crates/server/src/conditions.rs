@@ -1,8 +1,8 @@
-//! Conditions: what of the server is not as it should be, at this moment.
+//! Conditions: the current problems of the server.
 //!
-//! Promise: a condition stands as long as its cause, under one name and one subject, and is logged once
-//! when it begins and once when it ends. Looking at them waits for nothing. Status, readiness and metrics
-//! are views of this list; it judges nothing but how grave each kind is.
+//! Promise: a condition lasts as long as its cause, under one kind and one subject, and is logged
+//! once when it begins and once when it ends. Reading the list never blocks. Status, readiness and
+//! metrics are views of it. The severity follows from the kind alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,40 +10,41 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// What is not as it should be.
+/// A kind of problem.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A volume's directory cannot be opened, or another one is there.
+    /// A volume's directory cannot be opened, or holds another volume.
     VolumeMissing,
-    /// A volume that is to take uploads takes none.
+    /// A writable volume accepts no uploads.
     UploadsRefused,
-    /// A volume's file system is read-only, and the volume is to take uploads.
+    /// The file system of a writable volume is read-only.
     ReadOnly,
-    /// A part of a volume cannot be counted: uploads with a quota are refused.
+    /// A part of a volume cannot be read, so uploads with a quota are refused.
     QuotaUnknown,
     /// Titles or directories cannot be read.
     Unreadable,
     /// Titles have no bytes.
     Empty,
-    /// Names that cannot be asked for: symbolic links, other file systems, names that are no text.
+    /// Files that cannot be requested: symbolic links, other file systems, names that are not valid
+    /// UTF-8.
     LeftOut,
 }
 
-/// How grave a condition is.
+/// The severity of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// As it was made, and perhaps not as it was meant.
+    /// Works as configured, but possibly not as intended.
     Notice,
-    /// Some titles cannot be served as they should.
+    /// Some titles cannot be served, or not fully.
     Warning,
-    /// A part of the server does not do what it is configured to do.
+    /// A part of the server does not work as configured.
     Fault,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::VolumeMissing,
         Self::UploadsRefused,
@@ -54,7 +55,7 @@ impl Kind {
         Self::LeftOut,
     ];
 
-    /// How it is called in status, metrics and logs.
+    /// Its name in status, metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// How grave it is.
+    /// Its severity.
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
@@ -81,33 +82,33 @@ impl Kind {
     }
 }
 
-/// Something that is not as it should be.
+/// A current problem.
 #[derive(Clone, PartialEq, Eq, Serialize, Debug)]
 pub struct Condition {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Of what: a volume's mount, or a title's path.
+    /// The subject: a volume's mount, or a title's path.
     pub subject: String,
-    /// What is wrong and what to do, for people.
+    /// What is wrong and what to do.
     pub message: String,
-    /// Since when.
+    /// For how long it has lasted.
     pub seconds: u64,
 }
 
-/// What stands now. Clones are the same list.
+/// The list of current conditions. Clones share it.
 #[derive(Clone, Default, Debug)]
 pub struct Conditions(Arc<Mutex<Standing>>);
 
-/// By kind and subject.
+/// Messages and start times by kind and subject.
 type Standing = BTreeMap<(Kind, String), (String, Instant)>;
 
-/// Conditions that stand at once. More would not be read; there are a few for each volume.
+/// Most conditions at once: an operator would not read more. There are a few per volume.
 const CONDITIONS_MAX: usize = 1024;
 
 impl Conditions {
-    /// From now on `subject` is in this condition. Whether it was not before.
+    /// Begins or updates a condition of `subject`; returns whether it is new.
     pub fn raise(&self, kind: Kind, subject: &str, message: impl Into<String>) -> bool {
         let (key, message) = ((kind, subject.to_owned()), message.into());
         let mut standing = self.standing();
@@ -125,14 +126,14 @@ impl Conditions {
         true
     }
 
-    /// From now on it is not.
+    /// Ends a condition.
     pub fn clear(&self, kind: Kind, subject: &str) {
         if self.standing().remove(&(kind, subject.to_owned())).is_some() {
-            tracing::info!(condition = kind.name(), subject, "it has ended");
+            tracing::info!(condition = kind.name(), subject, "the condition has ended");
         }
     }
 
-    /// It is, with the message, or is not.
+    /// Begins or updates a condition with `message`, or ends it without one.
     pub fn set(&self, kind: Kind, subject: &str, message: Option<String>) {
         match message {
             Some(message) => drop(self.raise(kind, subject, message)),
@@ -140,7 +141,7 @@ impl Conditions {
         }
     }
 
-    /// All that stand, the gravest first.
+    /// All conditions, the most severe first.
     #[must_use]
     pub fn all(&self) -> Vec<Condition> {
         let standing = self.standing();
@@ -158,7 +159,7 @@ impl Conditions {
         all
     }
 
-    /// How grave the gravest is; none stands: nothing.
+    /// The highest severity; none without conditions.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.standing().keys().map(|(kind, _)| kind.severity()).max()
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!((conditions.all(), conditions.worst()), (vec![], None));
         assert!(conditions.raise(Kind::LeftOut, "/", "3 symbolic links"));
         assert!(conditions.raise(Kind::ReadOnly, "/", "read-only"));
-        assert!(!conditions.raise(Kind::ReadOnly, "/", "still read-only"), "it is told once");
+        assert!(!conditions.raise(Kind::ReadOnly, "/", "still read-only"), "an update is not new");
         let all = conditions.all();
         let kinds: Vec<_> = all.iter().map(|condition| condition.kind).collect();
         assert_eq!(kinds, [Kind::ReadOnly, Kind::LeftOut]);

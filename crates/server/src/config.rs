@@ -75,7 +75,7 @@ impl<T> Auto<T> {
 pub struct Config {
     /// Listening, and the limits of requests.
     pub http: Http,
-    /// Where metrics and status are served.
+    /// Metrics and status.
     pub admin: Admin,
     /// The disks, at least one once a directory is known.
     pub volumes: Vec<Volume>,
@@ -107,15 +107,16 @@ pub struct Config {
     pub channels: Vec<Channel>,
     /// Titles that are asked for by RTSP.
     pub rtsp: Rtsp,
-    /// Where the host remembers what must outlast the server, which no file says; none: nowhere.
+    /// The directory for state that must outlast the server and is in no configuration; none:
+    /// nothing is stored.
     pub state: Option<PathBuf>,
-    /// Whether whatever is not as it should be fails the start and the readiness.
+    /// Whether problems of the host or the configuration fail the start and the readiness check.
     pub strict: bool,
-    /// What is logged, in which form, and where.
+    /// Contents, form and destination of the logs.
     pub log: Log,
 }
 
-/// What is logged, in which form, and where.
+/// Contents, form and destination of the logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
     /// The form of the log on standard error.
@@ -133,7 +134,7 @@ pub enum AccessTo {
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file, which is opened again at SIGHUP.
+    /// A file, which is opened anew at SIGHUP.
     File(PathBuf),
 }
 
@@ -142,17 +143,17 @@ pub enum AccessTo {
 pub struct Http {
     /// Where to listen.
     pub addresses: Vec<SocketAddr>,
-    /// Where proxies connect that begin with the PROXY protocol.
+    /// Addresses for proxies that speak the PROXY protocol.
     pub proxy_protocol: Vec<SocketAddr>,
-    /// Proxies that are believed about their clients.
+    /// Proxies whose client addresses are trusted.
     pub proxies: Proxies,
-    /// Where clients find this server.
+    /// The URL by which clients reach this server.
     pub public: PublicUrl,
     /// Names that a request's `Host` may have; empty allows all.
     pub allowed_hosts: Vec<String>,
-    /// Pages of other sites that may use this server.
+    /// Sites whose pages may use this server (CORS).
     pub origins: Origins,
-    /// What a browser may run of a stored page.
+    /// What stored pages may run in a browser.
     pub stored_pages: StoredPages,
     /// Whether directories are listed.
     pub listing: bool,
@@ -160,11 +161,12 @@ pub struct Http {
     pub readers: Readers,
     /// Most connections at once.
     pub connections_max: u32,
-    /// Most connections from one address at once; behind a trusted proxy, most requests of one client.
+    /// Most connections from one address at once; behind a trusted proxy, most requests of one
+    /// client at once.
     pub connections_per_address_max: u32,
-    /// Points of abuse at which an address is refused; 0 refuses none.
+    /// Abuse score at which an address is refused; 0: never.
     pub abuse_score_max: u32,
-    /// For how long it is refused.
+    /// How long an address is refused.
     pub abuse_refusal: Nanos,
     /// Longest request line.
     pub request_line_max: Bytes,
@@ -184,12 +186,12 @@ pub struct Http {
     pub drain_limit: Nanos,
 }
 
-/// Where metrics and status are served.
+/// Metrics and status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admin {
-    /// An address of their own, if any.
+    /// Their own address, if any.
     pub address: Option<SocketAddr>,
-    /// Host names that are answered there besides those of this machine; `*` is every name.
+    /// Host names that are accepted there besides this machine's; `*` accepts every name.
     pub allowed_hosts: Vec<String>,
     /// Whether they are served at the addresses of [`Http`] too.
     pub on_http: bool,
@@ -246,12 +248,12 @@ pub struct Link {
     pub budget: Percent,
 }
 
-/// What one client, an address or a principal, may hold of what all share.
+/// How much of a shared resource one client, an address or a principal, may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientShare {
-    /// An equal part for each client that holds some, and one for a newcomer.
+    /// An equal share for each active client, and one for a newcomer.
     Fair,
-    /// This part.
+    /// At most this part.
     Part(Percent),
     /// All of it.
     All,
@@ -262,7 +264,7 @@ pub enum ClientShare {
 pub struct BestEffort {
     /// Most of them at once.
     pub streams_max: u32,
-    /// What one client may hold of them.
+    /// The share of one client.
     pub client_share: ClientShare,
 }
 
@@ -292,7 +294,7 @@ pub struct RateClass {
     pub start_burst: Nanos,
     /// How often a stream sends.
     pub tick: Tick,
-    /// What part of each resource one client may be promised for streams of this class.
+    /// The share of each resource that streams of one client in this class may reserve.
     pub client_share: ClientShare,
 }
 
@@ -366,7 +368,7 @@ pub struct Upload {
     pub expiry: Nanos,
 }
 
-/// One who is known by a token.
+/// A principal, identified by a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
     /// In logs and in the books.
@@ -375,7 +377,7 @@ pub struct Principal {
     pub token: Token,
     /// Bytes of titles that it may have stored; `None` is whatever the disk holds.
     pub quota: Option<Bytes>,
-    /// What it may do, and where.
+    /// Its rights, and the paths where they hold.
     pub rights: Rights,
 }
 

@@ -60,7 +60,7 @@ pub struct Engine {
     pub strains: Strains,
     /// What was found out about each volume.
     pub volumes: Vec<VolumeFacts>,
-    /// Times in which a core did not run though work was due.
+    /// Stalls of real-time cores.
     pub stalls: Stalls,
     /// Which server sits on which core.
     pub placement: Vec<CorePlan>,
@@ -73,7 +73,7 @@ pub struct Engine {
     report_bell: Bell,
     intake_bell: Bell,
     threads: Vec<JoinHandle<()>>,
-    /// Held so that other servers of this host take other cores.
+    /// Makes other servers of this host choose other cores.
     _claims: Vec<Claim>,
 }
 
@@ -216,10 +216,10 @@ impl Drop for Engine {
     }
 }
 
-/// Whether the link of `config` carries what its classes are guaranteed.
+/// Checks that the link of `config` can carry the guaranteed rates of its classes.
 ///
 /// # Errors
-/// When it does not.
+/// When it cannot.
 pub fn check_classes(config: &Config) -> io::Result<()> {
     let rates = terms::link_rates(config, config.gap_frames.is_some());
     terms::check_classes(&Ledger::new(terms::of(config, &[], &[], rates, true)))
@@ -288,7 +288,7 @@ fn start_cores(
     Ok(started)
 }
 
-/// What is looked at a few times in a second.
+/// Checked a few times per second.
 struct Watches {
     pulse: Watch,
     strain: strain::Watch,

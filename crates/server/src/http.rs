@@ -5,10 +5,12 @@
 //! never through here, and an upload's from the socket to places of the store. There is no TLS and no
 //! HTTP/2 here.
 //!
-//! The way of a request, file by file: `accept` → `connection` (`seats`) → `inbox` (`proxy_protocol`, `scan`,
-//! `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; who sent it: `forwarded`) → `route` → `title` (`conditional`,
-//! `rate`, `multipart`, `seek`) or `listing` → `answer` → `response` (`cors`, `public`). One that changes something: `change` → `uploads`
-//! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its body from `incoming`.
+//! The path of a request, by file: `accept` → `connection` (`seats`) → `inbox` (`proxy_protocol`,
+//! `scan`, `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; the client:
+//! `forwarded`) → `route` → `title` (`conditional`, `rate`, `multipart`, `seek`) or `listing` →
+//! `answer` → `response` (`cors`, `public`). A request that changes something: `change` → `uploads`
+//! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its
+//! body from `incoming`.
 
 mod addresses;
 mod counters;
@@ -119,7 +121,7 @@ pub struct Site {
     limits: Limits,
     counters: Arc<Counters>,
     store: Option<Store>,
-    /// Without, the store is there only for what is changed below `/api/v1`.
+    /// If false, the store serves only changes below `/api/v1`.
     titles: bool,
     internal: Arc<dyn Internal>,
     addresses: Mutex<Addresses>,
@@ -129,9 +131,9 @@ pub struct Site {
     warnings: Mutex<Throttle<(&'static str, Option<IpAddr>)>>,
 }
 
-/// A limit that refuses an address has one line of the log in this time.
+/// Each limit that refuses an address is logged once per interval for that address.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Of more addresses, the log has one line together.
+/// Addresses with log lines of their own per interval; the others share one line.
 const WARNED_MAX: usize = 64;
 
 /// Where titles come from.
@@ -173,7 +175,7 @@ impl Site {
         Self { limits, counters, store, titles, internal, addresses, long_answers, stop, warnings }
     }
 
-    /// Neither serves titles nor takes them: an address for operators alone.
+    /// Serves no titles and takes no uploads: for addresses of operators.
     #[must_use]
     pub fn without_titles(self) -> Self {
         Self { titles: false, ..self }
@@ -188,7 +190,7 @@ impl Site {
         Stopping(self.stop.subscribe())
     }
 
-    /// Counts an abuse; a trusted proxy has no score of its own.
+    /// Scores an abuse. A trusted proxy has no score of its own.
     fn abused(&self, client: Client, abuse: Abuse) {
         self.counters.count(abuse);
         if abuse.points() == 0 || self.limits.proxies.trusts(client.ip) {
@@ -200,21 +202,21 @@ impl Site {
         }
     }
 
-    /// Says in the log that `limit` refuses `client`, once in a while.
+    /// Logs that `limit` refuses `client`, at most once per interval.
     fn warn(&self, limit: &'static str, client: Client) {
         if let Some(left_out) = self.throttle(limit, Some(network(client.ip))) {
-            tracing::warn!(client = %client.ip, limit, left_out, "requests of this address are refused");
+            tracing::warn!(client = %client.ip, limit, left_out, "requests from this address are refused");
         }
     }
 
-    /// The same of a limit that refuses everybody.
+    /// Logs that `limit` refuses every client.
     fn warn_all(&self, limit: &'static str) {
         if let Some(left_out) = self.throttle(limit, None) {
             tracing::warn!(limit, left_out, "new connections wait or are refused");
         }
     }
 
-    /// Whether the log has a line about this, and how many it has left out.
+    /// Returns the number of suppressed lines if a line may be logged now, else none.
     fn throttle(&self, cause: &'static str, of: Option<IpAddr>) -> Option<u64> {
         let warnings = self.warnings.lock();
         warnings.unwrap_or_else(PoisonError::into_inner).poll(Instant::now(), (cause, of))
@@ -232,7 +234,7 @@ pub async fn serve(listener: TcpListener, site: Arc<Site>) {
     accept::serve(listener, site, Begins::WithRequest).await;
 }
 
-/// The same for trusted proxies that begin each connection with the PROXY protocol.
+/// Like [`serve`], for trusted proxies that begin each connection with the PROXY protocol.
 pub async fn serve_proxies(listener: TcpListener, site: Arc<Site>) {
     accept::serve(listener, site, Begins::WithProxyHeader).await;
 }

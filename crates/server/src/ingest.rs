@@ -191,7 +191,7 @@ impl Recordings {
         }
     }
 
-    /// How the titles of one are named.
+    /// The pattern of titles of a recording.
     #[must_use]
     pub fn titles(&self, name: &str) -> Option<Pattern> {
         self.book().get(name).map(|entry| entry.recording.to.clone())

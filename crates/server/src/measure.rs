@@ -24,7 +24,7 @@ use crate::config::{MODEL_FILE, Volume};
 
 pub use quick::quick;
 
-/// Checks the model file of a volume, where there is one.
+/// Checks the model file of a volume, if it has one.
 ///
 /// # Errors
 /// As [`model_of`].
@@ -36,26 +36,25 @@ pub fn check_model(volume: &Volume) -> io::Result<()> {
     }
 }
 
-/// An error that names the file.
+/// Adds the name of the file to an error.
 fn named(volume: &Volume, error: io::Error) -> io::Error {
     match error.kind() {
-        // It says so itself.
+        // The error names the file already.
         io::ErrorKind::InvalidData => error,
         kind => {
-            let message =
-                format!("the disk model {} cannot be read: {error}", volume.model.display());
+            let message = format!("cannot read the disk model {}: {error}", volume.model.display());
             io::Error::new(kind, message)
         }
     }
 }
 
-/// Only a model that the configuration names must be there.
+/// Only a model that the configuration names must exist.
 fn is_left_out(volume: &Volume) -> io::Result<()> {
     if volume.model == volume.path.join(MODEL_FILE) {
         return Ok(());
     }
     let message = format!(
-        "{} is not there; run `tactus measure {}`, or leave `model` out",
+        "{} does not exist; run `tactus measure {}`, or remove `model`",
         volume.model.display(),
         volume.path.display()
     );

@@ -1,8 +1,8 @@
 //! What the server says about itself: `/metrics` for Prometheus, `/api/v1/...` for programs and people.
 //!
-//! Promise: looking costs the real-time threads nothing, as they only write counters that anybody
-//! may read; every name ends in its unit. It keeps no history: that is Prometheus' work. Where it is
-//! served is decided by whoever binds the listeners: at the admin address, elsewhere only on demand.
+//! Promise: reading costs the real-time threads nothing, as they only write counters. Every name
+//! ends in its unit. No history is stored: that is Prometheus' work. The listeners are chosen
+//! elsewhere: the admin address, and others only if configured.
 
 mod formats;
 mod health;
@@ -200,7 +200,7 @@ const RECORDINGS: &str = "/api/v1/recordings/";
 const CHANNELS: &str = "/api/v1/channels/";
 const CLASSES: &str = "/api/v1/classes/";
 
-/// What everybody may know: how channels are received, and that the server is alive.
+/// Public figures: addresses of channels, and that the server is alive.
 pub struct Guide(pub Channels);
 
 impl Guide {
@@ -304,7 +304,7 @@ impl Sources {
         Some(format!("{}{}", volume.mount, name.display()))
     }
 
-    /// What is not as it should be: what the host refused at the start, and what happened lately.
+    /// Problems that the host caused at the start, and recent events.
     fn degraded(&self) -> Vec<String> {
         let grave = |one: &Condition| one.severity > Severity::Notice;
         let conditions = self.catalogue.conditions().all().into_iter().filter(grave);
@@ -312,19 +312,19 @@ impl Sources {
         self.degraded_by_host().into_iter().chain(conditions).collect()
     }
 
-    /// What the host refused at the start, and stalls of the last ten minutes.
+    /// Problems that the host caused at the start, and stalls of the last ten minutes.
     fn degraded_by_host(&self) -> Vec<String> {
         let lately = self.stalls.degraded(clock::now());
         self.degraded.iter().cloned().chain(lately).collect()
     }
 
-    /// Sends into connections that were not on time: no data was there, or the core stood still.
+    /// Sends into connections that were not on time: data was missing, or the core was stalled.
     fn underruns(&self) -> u64 {
         let link = &self.counters.link;
         link.underruns.value() + link.stalled_streams.value()
     }
 
-    /// The same of datagrams.
+    /// The same for datagrams.
     fn packet_underruns(&self) -> u64 {
         let packets = &self.counters.packets;
         packets.underruns.value() + packets.stalled_streams.value()

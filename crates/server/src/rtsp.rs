@@ -333,7 +333,7 @@ impl House {
     }
 }
 
-/// The record of a session that is over.
+/// Logs the end of a session.
 fn log_end(status: &Status) {
     if !access::is_on() {
         return;

@@ -102,7 +102,7 @@ struct Inner {
     attribute_units: usize,
     /// Threads that may block for this volume: when its disk hangs, so many hang with it.
     turns: Arc<Semaphore>,
-    /// Paths whose directories may be opened to be flushed.
+    /// Permits for paths whose directories are opened for flushing.
     opening: Semaphore,
     /// Who may read titles that come in; nobody: nobody.
     audience: OnceLock<Audience>,
@@ -193,7 +193,7 @@ impl Store {
         self.inner.ledger.held(principal)
     }
 
-    /// How much a principal may still store here, and what has been taken of that.
+    /// The quota of a principal here and its use.
     ///
     /// # Errors
     /// When the server stops.
@@ -215,15 +215,17 @@ impl Store {
         self.inner.broken.get().map(String::as_str)
     }
 
-    /// What of the volume could not be counted: uploads with a quota are refused; nothing while all is known.
+    /// The place whose size could not be determined, if there is one: uploads with a quota are
+    /// refused then.
     #[must_use]
     pub fn uncounted(&self) -> Option<String> {
         self.inner.ledger.uncounted().filter(|_| self.limits().counts_stored())
     }
 
-    /// From now on nothing is written any more, for this reason; the disk has not failed.
+    /// Refuses all writes from now on, for this reason; unlike after a failed write, the disk is
+    /// not marked.
     pub fn refuse(&self, why: &str) {
-        // Only the first reason is told.
+        // Only the first reason counts.
         if self.inner.broken.set(why.to_owned()).is_ok() {
             tracing::error!("uploads are refused: {why}");
         }

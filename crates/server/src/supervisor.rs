@@ -1,16 +1,17 @@
-//! What a supervisor is told: that the server is ready, and that it ends (sd_notify(3)).
+//! Notifications to the supervisor: the server is ready, the server stops (sd_notify(3)).
 //!
-//! Promise: telling never blocks and never fails the server. Without `NOTIFY_SOCKET` nothing is told.
+//! Promise: a notification never blocks and never fails the server. Without `NOTIFY_SOCKET` nothing
+//! is sent.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Says that all addresses are bound and the cores run.
+/// All addresses are bound and the cores run.
 pub(crate) fn ready() {
     tell("READY=1");
 }
 
-/// Says that no new request is taken.
+/// No new requests are accepted.
 pub(crate) fn stopping() {
     tell("STOPPING=1");
 }
@@ -18,7 +19,7 @@ pub(crate) fn stopping() {
 fn tell(state: &str) {
     let Ok(path) = std::env::var("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&path, state) {
-        tracing::debug!("the supervisor is not told {state}: {error}");
+        tracing::debug!("cannot notify the supervisor of {state}: {error}");
     }
 }
 
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn n14_a_supervisor_is_told_by_a_path_or_an_abstract_name() {
+    fn n14_a_supervisor_is_notified_by_path_or_abstract_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let by_path = UnixDatagram::bind(&path).unwrap();

@@ -106,12 +106,12 @@ pub struct Trick {
     tables: Vec<TableCount>,
 }
 
-/// What has left before a trick; nothing by default.
+/// The state before a trick play; empty by default.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Before<'a> {
-    /// Where continuity counters are.
+    /// Continuity counters.
     pub counts: &'a [Count],
-    /// Where versions of tables are.
+    /// Table versions.
     pub tables: &'a [TableCount],
 }
 
@@ -124,7 +124,7 @@ pub struct Left {
     pub is_whole: bool,
     /// Where the continuity counters of its streams are; nothing when nothing has left.
     pub counts: Vec<Count>,
-    /// The same of the versions of its tables.
+    /// Table versions after it.
     pub tables: Vec<TableCount>,
     /// The last timestamp, in ticks of 90 kHz from the first one.
     pub ticks: u32,
@@ -162,7 +162,7 @@ impl Course {
 const PER_SECOND: [u32; 4] = [8, 5, 3, PER_SECOND_MIN];
 
 impl Trick {
-    /// Admits it and begins; continuity counters and versions of tables go on behind `before`.
+    /// Admits it and begins; continuity counters and table versions continue those in `before`.
     ///
     /// # Errors
     /// [`Fault`] says why not; nothing has changed.

@@ -1,9 +1,9 @@
-//! Every place where bytes of strangers are read, as a function of bytes: the doors that fuzzing and
-//! its tests knock on.
+//! Every parser of untrusted input as a function of bytes: the entry points ("doors") of fuzzing
+//! and its tests.
 //!
-//! Promise: a door takes any bytes, returns, and tells whether they were understood; what came out
-//! then has kept its rules, or the door panics. It keeps the bounds of [`cost`] on time and memory.
-//! Compiled for tests and fuzzing only, so that the parsers need not be public.
+//! Promise: an entry point accepts any bytes, returns, and tells whether they were valid. If the
+//! result breaks one of its own rules, it panics. It keeps the limits of time and memory in
+//! [`cost`]. Compiled for tests and fuzzing only, so that the parsers need not be public.
 
 pub mod cost;
 pub mod worst;
@@ -37,20 +37,20 @@ pub use crate::rtsp::untrusted::{credentials, description, reports};
 pub struct Door {
     /// The name of its fuzz target, and of the folder of its seeds.
     pub name: &'static str,
-    /// Reads what came; whether it was understood.
+    /// Parses the input; returns whether it is valid.
     pub knock: fn(&[u8]) -> bool,
-    /// The most bytes that the limits let in at once.
+    /// Longest input that the limits admit.
     pub bytes_max: usize,
-    /// Where the server reads it.
+    /// Where the server reads the input.
     pub thread: Thread,
 }
 
 /// A kind of thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Thread {
-    /// One of the few that serve all connections: what takes long here delays everybody.
+    /// One of the few that serve all connections: slow work delays every client.
     Control,
-    /// One of its own for what may take long; only who asked waits.
+    /// A thread for blocking work: only the sender of the input waits.
     Blocking,
 }
 
@@ -63,9 +63,9 @@ const fn door(
     Door { name, knock, bytes_max: bytes_max as usize, thread }
 }
 
-/// All doors. Where the limits are configured, the defaults are meant.
+/// All entry points. Configurable limits have their defaults.
 pub const DOORS: [Door; 20] = [
-    // Its line, its fields, and a body that is read over.
+    // The request line, its fields, and a body that is skipped.
     door("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     door("chunked", chunked, 64 * KIB, Thread::Control),
     door("range", range, 8 + 32 * KIB, Thread::Control),
@@ -75,7 +75,7 @@ pub const DOORS: [Door; 20] = [
     door("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
     door("properties", properties, 64 * KIB, Thread::Control),
     door("channel", channel, 64 * KIB, Thread::Control),
-    // A file that somebody has stored, up to its bounds; longer ones only make more of the same.
+    // A stored file, up to its limits; a longer file only repeats.
     door("playlist", playlist, 16 * MIB, Thread::Blocking),
     door("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
     door("movie", movie, 8 * MIB, Thread::Blocking),
@@ -83,7 +83,7 @@ pub const DOORS: [Door; 20] = [
     // Files of the operator, read at the start and at a reload.
     door("configuration", configuration, 64 * KIB, Thread::Blocking),
     door("disk_model", disk_model, 64 * KIB, Thread::Blocking),
-    // More than the longest datagram, so that several are in it.
+    // More than the longest datagram, so that there are several.
     door("datagrams", datagrams, 128 * KIB, Thread::Control),
     door("reports", reports, 64 * KIB, Thread::Control),
     door("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
@@ -91,12 +91,12 @@ pub const DOORS: [Door; 20] = [
     door("credentials", credentials, HEAD_MAX as u64, Thread::Control),
 ];
 
-/// Knocks on the door of this name and holds it to its bounds: what the fuzz targets do.
+/// Runs the entry point of this name and checks its limits: the body of the fuzz targets.
 ///
 /// # Panics
-/// When there is none, a promise is broken, or it takes too long or too much memory.
+/// When there is none, a rule is broken, or it takes too long or too much memory.
 pub fn knock(name: &str, bytes: &[u8]) {
-    let door = DOORS.iter().find(|door| door.name == name).expect("a door of this name");
+    let door = DOORS.iter().find(|door| door.name == name).expect("an entry point of this name");
     cost::check(door, bytes);
 }
 

@@ -1,20 +1,20 @@
-//! Warnings that a stranger or a shortage could repeat without end: which of them become lines of the log.
+//! Rate limits for warnings that clients or shortages could cause without end.
 //!
-//! Promise: each cause has at most one line in a span, and all causes together have a bounded number of
-//! lines in it; a line says how many were left out before it. It writes nothing itself, and time is
-//! handed in.
+//! Promise: per time span, each cause has at most one line in the log, and all causes together a
+//! bounded number. A line tells how many were suppressed before it. Nothing is logged here, and the
+//! time is an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Decides which warnings are written, by their causes.
+/// Decides which warnings are logged, by their causes.
 #[derive(Debug)]
 pub struct Throttle<K> {
     span: Duration,
     causes_max: usize,
     causes: HashMap<K, Cause>,
-    /// All causes that found no place.
+    /// All causes beyond the limit.
     others: Option<Cause>,
 }
 
@@ -25,13 +25,14 @@ struct Cause {
 }
 
 impl<K: Eq + Hash> Throttle<K> {
-    /// One line in `span` for each cause. Beyond `causes_max` causes, one for all others together.
+    /// One line per `span` for each cause. Beyond `causes_max` causes, one line for all others
+    /// together.
     #[must_use]
     pub fn new(span: Duration, causes_max: usize) -> Self {
         Self { span, causes_max, causes: HashMap::new(), others: None }
     }
 
-    /// Whether a warning of this `cause` is written; then, how many were left out since the last one.
+    /// Returns how many warnings of `cause` were suppressed if one may be logged now, else none.
     pub fn poll(&mut self, now: Instant, cause: K) -> Option<u64> {
         if let Some(known) = self.causes.get_mut(&cause) {
             return known.poll(now, self.span);
@@ -85,7 +86,7 @@ mod tests {
         let lines: Vec<_> = (0..20 * 130)
             .filter_map(|n| throttle.poll(start + Duration::from_millis(50) * n, "descriptors"))
             .collect();
-        // Twenty a second, for 130 seconds.
+        // Twenty per second, for 130 seconds.
         assert_eq!(lines, [0, 1199, 1199]);
         assert_eq!(throttle.poll(start, "another"), Some(0));
     }

@@ -52,7 +52,7 @@ impl Served {
         Self::on("127.0.0.1:0", more, "", &[])
     }
 
-    /// One whose log is written to `log`.
+    /// A server whose log is written to `log`.
     fn logged(config: &str, titles: &[(&str, &[u8])], log: &Path) -> Self {
         Self::new_on("127.0.0.1:0", &[], config, titles, Some(log))
     }
@@ -113,7 +113,7 @@ fn ask(address: &str, target: &str) -> String {
     ask_as(address, address, target)
 }
 
-/// The same of a host of another name.
+/// Like [`ask`], with another host name.
 fn ask_as(address: &str, host: &str, target: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
@@ -425,7 +425,7 @@ fn a_server_without_room_is_told_apart_by_3() {
 }
 
 #[test]
-fn figures_are_served_with_the_titles_where_the_configuration_says_so() {
+fn metrics_are_served_with_the_titles_if_configured() {
     let served = Served::new("", &[("a.bin", &content(10_000))]);
     assert!(served.ask("/metrics").contains("\ntactus_streams_started_total "));
     assert!(served.ask("/api/v1/status").contains("\"version\""));
@@ -456,7 +456,7 @@ fn a_running_stream_is_shown_with_its_rate_its_title_and_its_client() {
     assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
 }
 
-/// What the server says about itself.
+/// Paths of the server's own status and metrics.
 const FIGURES: [&str; 7] = [
     "/metrics",
     "/api/v1/status",
@@ -472,16 +472,16 @@ const FIGURES: [&str; 7] = [
 fn c03_figures_are_not_served_to_the_network() {
     let off = "[admin]\naddress = \"off\"\n";
     let served = Served::on("0.0.0.0:0", &[], off, &[("a.bin", &content(10_000))]);
-    assert!(served.said[1].contains("nowhere"), "{:?}", served.said);
+    assert!(served.said[1].contains("not served"), "{:?}", served.said);
     for path in FIGURES {
         assert!(served.ask(path).starts_with("HTTP/1.1 404 "), "{path}");
     }
     assert!(served.ask("/a.bin?rate=max").starts_with("HTTP/1.1 200 "));
 }
 
-/// A proxy on this machine comes from a loopback address, and whoever reaches the proxy would read them.
+/// A local proxy connects from a loopback address, and its clients would read the status.
 #[test]
-fn w13_a_loopback_address_does_not_serve_figures_with_the_titles() {
+fn w13_a_loopback_address_does_not_serve_metrics_with_the_titles() {
     for (config, more, own) in [
         ("[admin]\naddress = \"off\"\n", &["--uploads"][..], false),
         ("[admin]\naddress = \"127.0.0.1:0\"\n", &[][..], true),
@@ -491,7 +491,7 @@ fn w13_a_loopback_address_does_not_serve_figures_with_the_titles() {
         let served = Served::on("127.0.0.1:0", more, config, &[("a.bin", &content(10_000))]);
         for path in FIGURES {
             let status = served.ask(path)[9..12].to_owned();
-            // Where titles may be changed, a token opens some of them.
+            // If uploads are on, some of them need a token.
             assert!(["401", "404"].contains(&status.as_str()), "{path} {status}");
         }
         let at = served.said[1].strip_prefix("Metrics and status at http://");
@@ -504,8 +504,8 @@ fn w13_a_loopback_address_does_not_serve_figures_with_the_titles() {
     }
 }
 
-/// The admin address has no password: a page of another site must not reach it by a name that it has made
-/// point here (DNS rebinding).
+/// The admin address has no password, so pages of other sites must not reach it by a name of their
+/// own that resolves to it (DNS rebinding).
 #[test]
 fn s05_the_admin_address_answers_for_this_machine_only() {
     let admin = |keys: &str| format!("[admin]\naddress = \"127.0.0.1:0\"\n{keys}");
@@ -530,9 +530,9 @@ fn s05_the_admin_address_answers_for_this_machine_only() {
     }
 }
 
-/// `[http] allowed_hosts` is about the names of titles; the admin address has a list of its own.
+/// `[http] allowed_hosts` applies to titles; the admin address has its own list.
 #[test]
-fn s11_the_hosts_of_titles_do_not_govern_the_admin_address() {
+fn s11_the_allowed_hosts_of_titles_do_not_apply_to_the_admin_address() {
     let config = "[http]\nallowed_hosts = [\"tv.example\"]\n[admin]\naddress = \"127.0.0.1:0\"\n\
                   allowed_hosts = [\"metrics.example\"]\n";
     let served = Served::new(config, &[("a.bin", b"hello")]);
@@ -555,7 +555,7 @@ fn figures_at(served: &Served) -> String {
 }
 
 #[test]
-fn w10_addresses_are_taken_without_a_host_and_by_the_name_of_this_machine() {
+fn w10_addresses_are_accepted_without_a_host_and_as_localhost() {
     for (http, shown, reached) in [
         (":0", "[::]", &["127.0.0.1", "[::1]"][..]),
         ("0", "127.0.0.1", &["127.0.0.1"]),
@@ -617,9 +617,10 @@ fn a_measured_model_is_used_at_the_next_start() {
     assert!(served.ask("/api/v1/status").contains("\"measured\":true"));
 }
 
-/// What the server has logged when it ends by a signal, with a viewer who takes longer than it waits.
+/// The log of a server that is stopped by a signal while a viewer takes longer than the drain
+/// limit.
 #[test]
-fn p09_a_wanted_end_is_no_slow_disk() {
+fn p09_a_stop_is_not_reported_as_a_slow_disk() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let title = dir.path().join("a.ts");
     tactus::media::sample::write_ts(&title, tactus_core::units::SECOND.times(4)).expect("a title");

@@ -1,7 +1,7 @@
-//! The commands and the page as people use them every day, against a real server.
+//! Everyday use of the commands and the page, against a real server.
 //!
-//! Promise: what is shown on a first day works as it is shown. A program that is not installed fails its test
-//! by name.
+//! Promise: the commands that the guide and the demo show work as shown. A missing program fails
+//! its test by name.
 
 #[path = "everyday/commands.rs"]
 mod commands;

@@ -1,5 +1,4 @@
-//! The server as an operator meets it: its status, its logs, its signals, and what it says when
-//! something is wrong.
+//! The server from an operator's view: its status, logs and signals, and its reports of problems.
 
 #[path = "operating/stage.rs"]
 mod stage;

@@ -38,7 +38,7 @@ struct Title {
 struct Stage {
     server: Child,
     base: String,
-    /// Where its metrics are.
+    /// The URL of its metrics.
     figures: String,
     dir: tempfile::TempDir,
     /// How often its metrics were asked for.

@@ -1,5 +1,5 @@
-//! The server behind nginx, HAProxy and Caddy, by the configurations that the guide shows, and pages of
-//! other sites that play from it.
+//! The server behind nginx, HAProxy and Caddy, with the configurations of the guide, and players on
+//! pages of other sites.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in what it calls")]
 
 #[path = "proxies/chain.rs"]

@@ -766,7 +766,7 @@ fn s18_p05_forty_requests_at_once_wait_for_their_turn() {
     }
     let statuses: Vec<_> = (0..40).map(|_| client.receive().expect("an answer").status).collect();
     assert_eq!(statuses, [200; 40]);
-    // Ten at once, and ten a second.
+    // Ten at once, and ten per second.
     assert!(begun.elapsed() >= Duration::from_millis(2900), "{:?}", begun.elapsed());
     assert_eq!(stage.rtsp.counters().refused_for(Reason::Often), 0);
 }

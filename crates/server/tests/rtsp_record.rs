@@ -595,7 +595,7 @@ fn s17_who_may_not_record_is_told_so() {
 }
 
 #[test]
-fn s14_who_may_record_below_a_path_records_nowhere_else() {
+fn s14_a_principal_records_only_below_its_paths() {
     let stage = Stage::new(
         "[rtsp]\nrecorders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\
          password_file = \"password\"\nrecords = true\npaths = [\"/live/\"]\n",

@@ -26,7 +26,7 @@ const CLIENT_SECONDS_MAX: &str = "600";
 struct Stage {
     server: Child,
     port: u16,
-    /// Where its figures are.
+    /// The address of metrics.
     figures: String,
     token: String,
     dir: tempfile::TempDir,
@@ -92,7 +92,7 @@ impl Stage {
     }
 }
 
-/// Where metrics and status are, by what it said.
+/// The address of metrics and status in the server's output.
 fn figures(said: &[String]) -> String {
     let place = |line: &String| {
         let place = line.strip_prefix("Metrics and status at http://")?;
@@ -287,12 +287,12 @@ fn k03_no_token_is_logged() {
     assert_eq!(status(&["-u", &format!("me:{wrong}")], &stage.url("/c.ts")), "401");
     let read = |name: &str| fs::read_to_string(stage.dir.path().join(name)).expect("a log");
     let end = Instant::now() + Duration::from_secs(10);
-    // Records are written a moment after the answers.
+    // Records are written shortly after the answers.
     while !["path=/a.ts", "path=/b.ts", "status=401"]
         .iter()
         .all(|part| read("access").contains(part))
     {
-        assert!(Instant::now() < end, "it logs what happens:\n{}", read("access"));
+        assert!(Instant::now() < end, "the access log is incomplete:\n{}", read("access"));
         std::thread::sleep(Duration::from_millis(20));
     }
     let log = read("log") + &read("access");

@@ -1,8 +1,8 @@
-//! Volumes as an operator meets them: what the check of a configuration finds, what lies in directories
-//! that cannot be served, disks that are mounted late or not at all, quotas with holes in the count.
+//! Volumes from an operator's view: the configuration check, files that cannot be served, late or
+//! missing disks, and quotas with unreadable places.
 //!
-//! Where a case mounts something, the server runs in a name space of its own for mounts, which goes with
-//! it. They run as root, as in CI.
+//! Cases that mount something run the server in its own mount namespace, which ends with it. They
+//! run as root, as in CI.
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking, also in what it calls")]
 
 #[path = "volumes/checked.rs"]

@@ -1,7 +1,7 @@
-//! Sockets that a supervisor has opened for this process (sd_listen_fds(3)).
+//! Sockets passed by a supervisor (sd_listen_fds(3)).
 //!
-//! Promise: only sockets that were meant for this process are taken, each once, and they are not
-//! passed on to programs that it starts. It opens nothing itself.
+//! Promise: only sockets that are addressed to this process are taken, each once. They are not
+//! inherited by programs that it starts. Nothing is opened here.
 
 use std::io;
 use std::net::TcpListener;
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// The first descriptor that is passed.
+/// The first passed descriptor.
 const FIRST: i32 = 3;
-/// More are no sensible configuration.
+/// Most descriptors that are accepted: more are no sensible configuration.
 const MOST: i32 = 64;
 
-/// A socket and the name that the supervisor gave it (`FileDescriptorName=`).
+/// A socket and its name (`FileDescriptorName=`).
 #[derive(Debug)]
 pub struct Passed {
-    /// Its name; empty without one.
+    /// The name; empty when the supervisor gave none.
     pub name: String,
     /// The socket.
     pub listener: TcpListener,
 }
 
-/// The listening TCP sockets that were passed; none when nothing was. Only the first call has them.
+/// The passed listening TCP sockets. Only the first call returns them.
 ///
 /// # Errors
-/// When what was passed is no listening TCP socket, or the variables make no sense.
+/// When a passed descriptor is no listening TCP socket, or the variables are invalid.
 pub fn take() -> io::Result<Vec<Passed>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -41,15 +41,15 @@ pub fn take() -> io::Result<Vec<Passed>> {
     let descriptors = (FIRST..).zip(names);
     descriptors
         .map(|(number, name)| {
-            // SAFETY: the supervisor has opened this descriptor for this process alone, as the
-            // variables say; nothing else in the program owns it, and it is taken once.
+            // SAFETY: by these variables the supervisor opened the descriptor for this process
+            // alone. Nothing else in the program owns it, and `TAKEN` lets this run once.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
             Ok(Passed { name, listener: listener(descriptor)? })
         })
         .collect()
 }
 
-/// The names of the descriptors that were passed to the process `own`, in their order.
+/// The names of the descriptors that were passed to the process `own`, in order.
 fn announced(
     own: u32,
     pid: Option<&str>,
@@ -57,18 +57,18 @@ fn announced(
     names: Option<&str>,
 ) -> io::Result<Vec<String>> {
     let (Some(pid), Some(count)) = (pid, count) else { return Ok(vec![]) };
-    // Meant for a program that has started this one.
+    // The variables are addressed to a parent process.
     if pid.parse() != Ok(own) {
         return Ok(vec![]);
     }
     let count = count.parse().ok().filter(|count| (0..=MOST).contains(count));
-    let count: i32 = count.ok_or_else(|| invalid("LISTEN_FDS is not a number of sockets"))?;
+    let count: i32 = count.ok_or_else(|| invalid("LISTEN_FDS is not a number from 0 to 64"))?;
     let mut names = names.unwrap_or_default().split(':').map(str::to_owned);
     Ok((0..count).map(|_| names.next().unwrap_or_default()).collect())
 }
 
 fn listener(descriptor: OwnedFd) -> io::Result<TcpListener> {
-    let wrong = || invalid("a socket that was passed is no listening TCP socket");
+    let wrong = || invalid("a passed descriptor is no listening TCP socket");
     fcntl_setfd(&descriptor, FdFlags::CLOEXEC)?;
     let domain = sockopt::socket_domain(&descriptor).map_err(|_| wrong())?;
     let is_tcp = matches!(domain, AddressFamily::INET | AddressFamily::INET6)

@@ -15,9 +15,9 @@ pub fn wall_now() -> WallTime {
     WallTime(nanoseconds(rustix::time::clock_gettime(ClockId::Realtime)))
 }
 
-/// How long the machine has been suspended since its start: then the monotonic clock stands still.
+/// How long the machine has been suspended since boot. The monotonic clock stands still meanwhile.
 pub fn suspended() -> Nanos {
-    // The later clock is read last: the difference is never too small.
+    // The boot-time clock is read last: the difference is never too small.
     let monotonic = now();
     let with_sleep = nanoseconds(rustix::time::clock_gettime(ClockId::Boottime));
     Nanos(with_sleep.saturating_sub(monotonic.0))

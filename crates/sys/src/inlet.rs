@@ -14,10 +14,11 @@ use tactus_core::units::WallTime;
 
 /// Most datagrams of one call: 40 KB of transport packets in ordinary frames, 3 ms of 100 Mbit/s.
 pub const BATCH: usize = 32;
-/// Longest datagram that is taken: as long as one can be, whatever frames carry it. Only what comes uses memory.
+/// Longest datagram: the largest that UDP allows, however the frames carry it. Memory is used only
+/// for bytes that arrive.
 pub const DATAGRAM_MAX: usize = (1 << 16) - 1;
-/// From the memory of one datagram to that of the next: as much as one needs, or what the kernel gathers into one at
-/// most, and 33 lines of a processor's cache, so that the beginnings of all do not lie in the same few of its places.
+/// Distance between the buffers of two datagrams: the largest that the kernel coalesces into one,
+/// and 33 cache lines more, so that the buffers' beginnings do not share a few cache sets.
 const STRIDE: usize = (1 << 16) + 33 * 64;
 
 /// What is to be received.
@@ -437,7 +438,7 @@ mod tests {
             assert!(inbox.buffer().unwrap() > 0);
             let sender = UdpSocket::bind(any).unwrap();
             let to = inbox.address().unwrap();
-            // 9,400 bytes are fifty transport packets; IPv4 takes no more than 65,507.
+            // 9,400 bytes are fifty transport packets; the limit of IPv4 is 65,507.
             let lens = [0, 1, 1316, 9400, 65_507];
             for len in lens {
                 sender.send_to(&vec![7; len], to).unwrap();

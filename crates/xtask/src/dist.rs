@@ -1,8 +1,8 @@
-//! `cargo xtask dist`: what a released binary comes with, as one archive.
+//! `cargo xtask dist`: packs a released binary with its files into one archive.
 //!
-//! Promise: the archive has the same bytes for the same binary and tree: names in order, one time, no owner.
-//! It holds the binary, its manual pages and completions, the sample configuration, the unit of systemd, the
-//! guide and the licences, under one directory that names version and machine.
+//! Promise: the archive is the same for the same binary and tree: sorted names, a fixed time, no
+//! owner. It contains the binary, its manual pages and completions, the sample configuration, the
+//! systemd unit, the guide and the licences, below a directory named by version and machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::{Workspace, output, run};
 
-/// Files of the tree, and where they go.
+/// Files of the tree, and their places in the archive.
 const FILES: [(&str, &str); 6] = [
     ("tactus.sample.toml", "etc/tactus.sample.toml"),
     ("assets/tactus.service", "lib/systemd/system/tactus.service"),
@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 6] = [
     ("LICENSE-APACHE", "share/doc/tactus/LICENSE-APACHE"),
 ];
 
-/// Builds for release, and packs it.
+/// Builds for release and packs the result.
 pub(crate) fn run_dist(workspace: &Workspace) -> Result<()> {
     run(&mut workspace.cargo(&["build", "--release", "--locked", "--package", "tactus"]))?;
     let binary = workspace.target.join("release/tactus");
@@ -31,10 +31,10 @@ pub(crate) fn run_dist(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Packs `binary` and what belongs to it, of the tree at `root`, into an archive in `out`.
+/// Packs `binary` and its files from the tree at `root` into an archive in `out`.
 fn pack(binary: &Path, root: &Path, out: &Path) -> Result<PathBuf> {
     let said = output(Command::new(binary).arg("--version"))?;
-    let version = said.trim().strip_prefix("tactus ").context("the binary is no tactus")?;
+    let version = said.trim().strip_prefix("tactus ").context("the binary is not tactus")?;
     let name = format!("tactus-{version}-{}-linux", std::env::consts::ARCH);
     let place = out.join(&name);
     if place.exists() {
@@ -55,12 +55,12 @@ fn pack(binary: &Path, root: &Path, out: &Path) -> Result<PathBuf> {
         ("fish", "share/fish/vendor_completions.d/tactus.fish"),
     ] {
         let to = place.join(to);
-        fs::create_dir_all(to.parent().context("it is below the place")?)?;
+        fs::create_dir_all(to.parent().context("the target has a parent")?)?;
         fs::write(to, output(Command::new(binary).args(["completions", shell]))?)?;
     }
     let archive = out.join(format!("{name}.tar.gz"));
     let tar = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
-    // gzip writes neither a name nor a time.
+    // gzip stores neither a name nor a time.
     run(Command::new("tar")
         .args(tar)
         .args(["--use-compress-program=gzip -n", "-cf"])
@@ -72,7 +72,7 @@ fn pack(binary: &Path, root: &Path, out: &Path) -> Result<PathBuf> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to.parent().context("it is below the place")?)?;
+    fs::create_dir_all(to.parent().context("the target has a parent")?)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(())
 }
@@ -91,7 +91,7 @@ esac
 ";
 
     #[test]
-    fn n03_the_archive_has_all_that_a_release_comes_with_and_is_the_same_each_time() {
+    fn n03_the_archive_is_complete_and_reproducible() {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("tactus");
         fs::write(&binary, BINARY).unwrap();

@@ -101,15 +101,15 @@ const FOR_TESTS: &[Need] = &[
         why: "client of the tests: whole trees by WebDAV",
     },
     Need {
-        // Its version ends with a failure.
+        // Its version option fails.
         probe: &["sh", "-c", "command -v cadaver"],
         packages: &["cadaver"],
-        why: "client of the tests: sends a body before it knows that a token is wanted",
+        why: "client of the tests: sends a body before it knows that a token is required",
     },
     Need {
         probe: &["mount.davfs", "--version"],
         packages: &["davfs2"],
-        why: "client of the tests: WebDAV as a file system, and how much room it has",
+        why: "client of the tests: WebDAV as a file system, with its free space",
     },
     Need {
         probe: &["litmus", "--version"],
@@ -124,13 +124,13 @@ const FOR_TESTS: &[Need] = &[
     Need {
         probe: &["haproxy", "-v"],
         packages: &["haproxy"],
-        why: "proxy of the tests, also by the PROXY protocol",
+        why: "proxy of the tests, with the PROXY protocol",
     },
     Need { probe: &["caddy", "version"], packages: &["caddy"], why: "proxy of the tests" },
     Need {
         probe: &["promtool", "--version"],
         packages: &["prometheus"],
-        why: "judge of the tests: what Prometheus asks of a page of metrics",
+        why: "checks metrics by the rules of Prometheus",
     },
     Need {
         probe: &["tc", "-V"],
@@ -140,12 +140,12 @@ const FOR_TESTS: &[Need] = &[
     Need {
         probe: &["mount", "--version"],
         packages: &["mount"],
-        why: "disks that are mounted late, in a name space of the test's own",
+        why: "mounts disks of tests in their own namespace",
     },
     Need {
         probe: &["setpriv", "--version"],
         packages: &["util-linux"],
-        why: "servers without rights, and in name spaces of their own (unshare, nsenter)",
+        why: "runs servers without rights and in namespaces (unshare, nsenter)",
     },
     Need {
         probe: &["sysctl", "--version"],
@@ -165,17 +165,17 @@ const FOR_TESTS: &[Need] = &[
     Need {
         probe: &["openssl", "version"],
         packages: &["openssl"],
-        why: "makes the certificate of that proxy",
+        why: "creates the certificate of the TLS proxy",
     },
     Need {
         probe: &["script", "--version"],
         packages: &["bsdutils"],
-        why: "gives the commands a terminal",
+        why: "provides a terminal for the commands",
     },
     Need {
         probe: &["sh", "-c", "command -v mandoc"],
         packages: &["mandoc"],
-        why: "judges the manual pages",
+        why: "checks the manual pages",
     },
 ];
 

@@ -67,7 +67,7 @@ enum Task {
     Doc,
     /// Licences, bans and sources of all dependencies, and advisories where they can be fetched
     Deny,
-    /// Builds for release and packs the archive of a release: target/dist/tactus-VERSION-MACHINE.tar.gz
+    /// Builds for release and packs an archive: target/dist/tactus-VERSION-MACHINE.tar.gz
     Dist,
     /// Datagrams with times, on a kernel that keeps them, in an emulated machine
     Txtime,

@@ -70,7 +70,8 @@ impl Program {
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&file);
         command.envs(self.wrong.map(|step| ("TACTUS_WRONG", step)));
-        // Without a place for state it remembers no volume: here new disks come to the same directory.
+        // Without a state directory the server stores no volume identities: here a new disk appears
+        // in the same directory for each run.
         for place in ["STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"] {
             command.env_remove(place);
         }

@@ -141,7 +141,7 @@ impl Tactus {
             &[
                 ("tick", tuning.tick.map(nanos)),
                 ("start_burst", tuning.start_burst.map(nanos)),
-                // All clients of a bench have one address.
+                // All clients of a bench share one address.
                 ("client_share", Some(percent(100))),
             ],
         );

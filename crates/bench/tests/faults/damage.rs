@@ -152,7 +152,8 @@ fn f_09_a_title_that_is_held_in_memory_is_compared_as_well() {
         let content = stage.store("a.ts", 4_000_000);
         let at = stage.disks[0].position("a.ts", 3_000_000).expect("it is stored");
         stage.disk().order(Order::Flip { at, bit: 3 }).expect("the disk obeys");
-        // A title that was just stored is looked at, and memory would have the sectors.
+        // The server inspects a title after it is stored, which leaves its sectors in the page
+        // cache.
         stage.disk().forget("a.ts").expect("memory is given back");
         // From the second on it would be kept in memory, for all who come.
         let watches: Vec<_> = (0..4).map(|_| stage.server.watch("a.ts", &content)).collect();

@@ -37,7 +37,8 @@ fn f_05_a_read_error_ends_its_stream_and_no_other() {
         let (bad, good) = (stage.store("bad.ts", LEN), stage.store("good.ts", LEN));
         let at = stage.disks[0].position("bad.ts", 3_000_000).expect("it is stored");
         stage.disk().order(Order::FailReads { at, len: 4096 }).expect("the disk obeys");
-        // A title that was just stored is looked at, and memory would have the sectors.
+        // The server inspects a title after it is stored, which leaves its sectors in the page
+        // cache.
         stage.disk().forget("bad.ts").expect("memory is given back");
         let (one, other) =
             (stage.server.watch("bad.ts", &bad), stage.server.watch("good.ts", &good));

@@ -1,7 +1,8 @@
-//! Continuity counters, versions of tables and timestamps over the parts of a session, each of which is a stream of its own.
+//! Continuity counters, table versions and RTP timestamps across the parts of a session, each of
+//! which is a stream of its own.
 //!
-//! Promise: what one part has left the next one goes on with, wherever in the title it begins; who began a part reads
-//! what it has left when it has ended.
+//! Promise: a part continues where the part before it ended, wherever in the title it begins. The
+//! caller that starts a part reads the counters that the ended part has left.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,7 +16,7 @@ use crate::ts::{Ahead, Count, PIDS, Pid, Stamper, TABLES, TableCount};
 pub struct Counting {
     /// What has left before.
     pub before: Box<[Count]>,
-    /// The same of the versions of tables.
+    /// Table versions of the part before.
     pub tables: Box<[TableCount]>,
     /// It begins elsewhere in the title: counters are moved so that they follow, and the first stamp of each clock is
     /// marked as another one's. Only of streams with [`Stamps`](super::Stamps), as their bytes are changed.
@@ -28,7 +29,7 @@ pub struct Counting {
 #[derive(Debug)]
 pub struct Kept {
     counts: [AtomicU32; PIDS],
-    /// Of each table where it comes and its versions, and what it says.
+    /// Each table: its PID, identity and versions, then its two hashes.
     tables: [[AtomicU64; 3]; TABLES],
     /// Where RTP's time was, and that it is known.
     ticks: AtomicU64,
@@ -94,7 +95,7 @@ impl Kept {
         words.map(of).collect()
     }
 
-    /// Those of all tables that have left.
+    /// The tables that the part has sent.
     pub fn tables(&self) -> Vec<TableCount> {
         let all = self.tables.iter().map(|places| {
             let [word, first, whole] = places;

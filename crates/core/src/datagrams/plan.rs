@@ -40,7 +40,7 @@ pub struct Stamps {
     /// Where clocks jump inside the range: from this byte on they are to be moved by so much to run on as
     /// before. Ascending; the first entry, if any, is behind byte 0.
     pub runs: Box<[RunTimes]>,
-    /// What is known of the table with which the range begins.
+    /// The hash of the table at the start of the range, if that table is longer than a packet.
     pub ahead: Option<Ahead>,
 }
 

@@ -1,8 +1,8 @@
-//! Packets back in their order: a window over the sequence numbers (RFC 3550, appendix A.1).
+//! Packet reordering: a window over the sequence numbers (RFC 3550, appendix A.1).
 //!
-//! Promise: each number goes out at most once and numbers only rise; a packet that is missing is
-//! waited for no longer than [`PATIENCE`], nor past [`WINDOW`] packets or [`HELD_MAX`] bytes behind it; the window
-//! holds no more than that. Nothing in order is copied.
+//! Promise: each number is delivered at most once, in rising order. The wait for a missing packet
+//! is bounded by [`PATIENCE`], and by [`WINDOW`] packets or [`HELD_MAX`] bytes behind it; the
+//! window holds no more than that. Packets in order are not copied.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,8 +12,8 @@ use crate::units::{MILLISECOND, MonoTime, Nanos};
 
 /// Packets behind one that is missing: 15 ms of 100 Mbit/s in packets of seven.
 pub const WINDOW: u16 = 128;
-/// Bytes behind one that is missing: packets of the largest size, as long as the window of ordinary ones lasts at ten times
-/// their rate.
+/// Bytes held behind a missing packet. Packets of the largest size fill it in the time in which
+/// ordinary packets at a tenth of their rate fill the window.
 const HELD_MAX: usize = 2 << 20;
 /// How long a missing packet is waited for: networks that shuffle do it within milliseconds.
 const PATIENCE: Nanos = Nanos(100 * MILLISECOND.0);
@@ -319,7 +319,7 @@ mod tests {
                 out += 1;
             }
         }
-        // The one that is missing was waited for as long as there was room.
+        // The window waited for the missing packet until it was full.
         assert_eq!((out, order.counts().lost), (118, 1));
         assert_eq!((order.held_bytes, order.held_count), (0, 0));
     }

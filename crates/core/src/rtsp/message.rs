@@ -386,13 +386,14 @@ impl Reply {
     }
 }
 
-/// Whether a media type is that of session descriptions (RFC 8866); names of types are case-insensitive.
+/// Whether `kind` is the media type of session descriptions (RFC 8866). Media types are
+/// case-insensitive.
 pub fn is_sdp(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default();
     kind.trim().eq_ignore_ascii_case("application/sdp")
 }
 
-/// Whether session descriptions are among what `Accept` takes.
+/// Whether an `Accept` field admits session descriptions.
 pub fn accepts_sdp(accept: &str) -> bool {
     accept.split(',').any(|range| {
         let range = range.split(';').next().unwrap_or_default().trim();

@@ -181,7 +181,8 @@ impl Sessions {
         Some(self.all.get(&id)?.state)
     }
 
-    /// Whether the session is there and has never been played: it belongs to the connection that has set it up.
+    /// Whether the session exists and has never been played: it then belongs to the connection that
+    /// set it up.
     pub fn is_unplayed(&self, id: SessionId) -> bool {
         self.all.get(&id).is_some_and(|session| !session.has_played)
     }

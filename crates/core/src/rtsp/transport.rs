@@ -1,8 +1,8 @@
-//! `Transport` (RFC 2326, section 12.39; RFC 7826, section 18.54): how packets may travel. Its literals are
+//! The `Transport` field (RFC 2326, section 12.39; RFC 7826, section 18.54). Its literals are
 //! case-insensitive (RFC 2326, section 15.1; RFC 7826, section 20.1).
 //!
-//! Promise: what a client offers is understood or passed over; ports that no sender should be talked into are never
-//! taken (row S09). Whether an address may be sent to is decided elsewhere.
+//! Promise: offers that are not understood are skipped. Ports that a server must not be made to
+//! send to are refused (row S09). Whether an address may be sent to is decided elsewhere.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,23 +18,23 @@ const OFFERS_MAX: usize = 16;
 /// The ports of RTP and of RTCP.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ports {
-    /// That of RTP; of ours it is even.
+    /// The RTP port; even in the server's own pairs.
     pub rtp: u16,
 }
 
 impl Ports {
-    /// A client's, beginning at `rtp`: above those of services. RTP should use an even port, and need not (RFC 3550,
-    /// section 11).
+    /// A client's pair, beginning at `rtp`, above the ports of services. RTP should use an even
+    /// port, but need not (RFC 3550, section 11).
     pub fn new(rtp: u16) -> Option<Self> {
         (1024..u16::MAX).contains(&rtp).then_some(Self { rtp })
     }
 
-    /// Ours, beginning at `rtp`: even as well.
+    /// A pair of the server, beginning at `rtp`, which must be even.
     pub fn even(rtp: u16) -> Option<Self> {
         Self::new(rtp).filter(|ports| ports.rtp.is_multiple_of(2))
     }
 
-    /// Whether one port is in both pairs.
+    /// Whether the pairs share a port.
     pub const fn meets(self, other: Self) -> bool {
         self.rtp.abs_diff(other.rtp) <= 1
     }
@@ -153,7 +153,7 @@ pub struct Offer {
 
 /// What is offered in `version`, best first, without what cannot be understood or must not be done.
 pub fn offers(version: Version, value: &str) -> Vec<Offer> {
-    // What is quoted is one value, whatever stands in it.
+    // A quoted string is one value: separators inside it do not count.
     let mut is_quoted = false;
     let ends = |c: char| {
         is_quoted ^= c == '"';
@@ -418,7 +418,8 @@ mod tests {
         );
     }
 
-    /// `text` with the letters in upper case whose bit in `upper` is set, the others in lower case.
+    /// Puts the letters of `text` whose bit in `upper` is set into upper case, the others into
+    /// lower case.
     fn recased(text: &str, upper: u128) -> String {
         let letters = text.chars().enumerate();
         let recase = |(at, c): (usize, char)| match upper >> (at % 128) & 1 {
@@ -441,7 +442,7 @@ mod tests {
         let two = |text: &str| super::offers(Version::Two, text);
         assert_eq!(two("RTP/AVP;Unicast;Dest_Addr=\":8001\"/\":8002\"")[0].lower, unicast(8001));
         assert_eq!(two("RTP/AVP;unicast;dest_addr=\":8000\"/\":8001\";rtcp-MUX"), []);
-        // A comma in quotes does not end an offer.
+        // A comma inside quotes does not end an offer.
         let quoted = "RTP/AVP;unicast;x=\"a,b\";client_port=5000-5001,RTP/AVP/TCP";
         assert_eq!(offers(quoted).len(), 2);
         assert!(!Ports { rtp: 5000 }.meets(Ports { rtp: 5002 }));

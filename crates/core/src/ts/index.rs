@@ -127,13 +127,13 @@ pub struct Indexer {
     flaws: Flaws,
     continuity: Continuity,
     clock: Option<Pid>,
-    /// The programme that it is of, once a table has said so.
+    /// The number of the program that the clock belongs to, once a PMT has named it.
     timed: Option<u16>,
-    /// A table has moved the clock there, and no stamp has come since.
+    /// A PMT has moved the clock to another PID, and no PCR has come on it yet.
     is_moved: bool,
     /// The clock's PID has announced a jump.
     announced: bool,
-    /// What the times of pictures and sound say of a jump.
+    /// How far PTS and DTS have advanced since the last PCR.
     passing: Passing,
     /// Another clock, and its first stamp since the last one of ours.
     other: Option<(Pid, Pcr)>,
@@ -415,7 +415,7 @@ impl Indexer {
         }
     }
 
-    /// Where the table of the programme that counts names another clock, it goes by that one from now on.
+    /// When the PMT of the clock's program names another PCR PID, the clock moves to that PID.
     fn follow_clock(&mut self) {
         if self.clock.is_none() {
             return;
@@ -434,15 +434,15 @@ impl Indexer {
         }
     }
 
-    /// The next stamp of the clock that counts.
+    /// Handles the next PCR of the clock's PID.
     fn draw(&mut self, stamp: Stamp, announced: bool) {
         let is_announced = announced || core::mem::take(&mut self.announced);
         let is_moved = core::mem::take(&mut self.is_moved);
         let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| stamp.pcr.since(last));
         let join = match is_announced {
-            // No stamp has come for a while, and what is shown has gone on.
+            // The PCR was absent, while the decoding times advanced by as much.
             _ if span > line::GAP_MAX && self.passing.goes_on(span) => Join::Gap,
-            // That is said of the PID: its clock is the one that counted before.
+            // The discontinuity concerns the new PID; the program's clock goes on.
             true if is_moved && span <= line::GAP_MAX => Join::None,
             true => Join::Announced,
             false => Join::None,
@@ -466,7 +466,7 @@ impl Indexer {
                 Some((other, first)) if other == pid => {
                     let span = stamp.pcr.since(first);
                     if span > CLOCK_GONE && span < MediaTime(2 * CLOCK_GONE.0) {
-                        // Whatever tables say of it.
+                        // The PIDs of PCRs are decisive, whatever the tables say.
                         (self.clock, self.timed) = (Some(pid), None);
                         self.draw(stamp, true);
                     } else if span > CLOCK_GONE {
@@ -680,13 +680,13 @@ impl Index {
         (!tables.pat.is_empty() && !tables.pmt.is_empty()).then_some(tables)
     }
 
-    /// The tables with which a part from byte `at` on begins: those in force there, or the first ones behind it.
+    /// The tables in force at byte `at`, or the first tables after it.
     pub fn tables_near(&self, at: u64) -> Option<&Tables> {
         let after = self.tables.partition_point(|tables| tables.at <= at);
         self.tables.get(after.saturating_sub(1)).filter(|tables| !tables.pmt.is_empty())
     }
 
-    /// Whose clock counts in a part from byte `at` on.
+    /// The PCR PID in force at byte `at`.
     pub fn clock_at(&self, at: u64) -> Pid {
         let named = self.tables_near(at).and_then(|tables| tables::clock_of(&tables.pmt));
         named.unwrap_or(self.clock)

@@ -98,7 +98,7 @@ struct Watch {
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     pid: Pid,
-    /// The last stamp, and bytes of the stream before it.
+    /// The last PCR, and bytes of the stream before it.
     last: Pcr,
     last_at: u64,
     /// Where the span began that is being measured: the stamp, and bytes of the stream before.
@@ -254,7 +254,7 @@ impl Watch {
         let announced = packet.is_discontinuous();
         let span = pcr.since(clock.last);
         if announced || span > GAP_MAX {
-            // Where as many bytes have come as take so long, only the stamps were missing.
+            // At the measured rate, these bytes take that long: only the PCRs were missing.
             let passed = self.rate.map_or(0, |rate| {
                 let ticks = u128::from(here - clock.last_at) * 216_000_000 / u128::from(rate.0);
                 u64::try_from(ticks).unwrap_or(u64::MAX)

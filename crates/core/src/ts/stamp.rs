@@ -1,13 +1,14 @@
-//! Counters, clocks and versions of tables of a stream that is put together of turns, titles and tables: made to run on
-//! as if it had been made in one piece.
+//! Rewrites continuity counters, clocks and table versions of a stream that is joined from turns,
+//! titles and tables, so that it reads as one stream.
 //!
-//! Promise: over any number of joins no continuity counter of a stream breaks that does not break inside a part;
-//! clocks are moved as they are told, the times in PES headers with them, to a tick of 90 kHz; versions of tables count
-//! their changes, as `versions` has it. Nothing else of a packet changes, nothing is allocated, and any 188 bytes are
-//! harmless.
+//! Promise: a join breaks no continuity counter that does not break inside a part. Clocks, and the
+//! times in PES headers with them, are moved by the given amount, to a tick of 90 kHz. Table
+//! versions count changes, as in `versions`. Nothing else of a packet changes, nothing is
+//! allocated, and any 188 bytes are harmless.
 //!
-//! A part's counters are not known beforehand. The first packet that a PID has in a part says by how much its counter
-//! is to be moved: so much that it follows the last one that has left. That is all that is kept.
+//! A part's counters are not known beforehand. The first packet of a PID in a part gives the amount
+//! by which its counter is moved: it follows the last counter that was sent. Nothing more is
+//! stored.
 
 use super::versions::{Act, Ahead, TableCount, Versions};
 use super::{
@@ -81,7 +82,7 @@ struct Counter {
     /// Its next PCR is of another clock, which was looked at in part `told`.
     breaks: bool,
     told: u32,
-    /// Tables come there: each packet is looked at.
+    /// The PID carries tables: each of its packets is parsed.
     is_table: bool,
 }
 
@@ -101,7 +102,7 @@ impl Default for Stamper {
 }
 
 impl Stamper {
-    /// One that goes on behind `counts` and `tables`; those of more than [`PIDS`] PIDs are forgotten.
+    /// Continues behind `counts` and `tables`; PIDs beyond [`PIDS`] are dropped.
     pub fn behind(counts: &[Count], tables: &[TableCount]) -> Self {
         let versions = Versions::behind(tables);
         let mut this = Self { part: 1, versions, ..Self::default() };
@@ -122,12 +123,12 @@ impl Stamper {
         self.counters[..self.used].iter().map(of)
     }
 
-    /// Where the versions of all tables are.
+    /// The versions of all tables.
     pub fn tables(&self) -> impl Iterator<Item = TableCount> {
         self.versions.counts(self.part)
     }
 
-    /// Notes the counter of a packet that leaves as it is, and the versions of its tables.
+    /// Records the counter and the table versions of a packet that leaves unchanged.
     pub fn watch(&mut self, bytes: &[u8; PACKET]) {
         let Some(packet) = Packet::read(bytes) else { return };
         let (pid, count) = (packet.pid(), packet.continuity());
@@ -145,8 +146,8 @@ impl Stamper {
         }
     }
 
-    /// What comes next does not follow what came last: a new turn, another title, another place. `ahead` is what is known
-    /// of its tables.
+    /// Begins a part that does not continue the last one: a new turn, another title, another
+    /// position. `ahead` is the hash of its first table, when that is longer than a packet.
     pub fn join(&mut self, ahead: Option<Ahead>) {
         self.part += 1;
         self.versions.begin_part(ahead);

@@ -1,63 +1,65 @@
-//! The versions of tables (ISO/IEC 13818-1, 2.4.4.5 and 2.4.4.9; EN 300 468, 5.2.3) of a stream that is put together of
-//! parts: titles, turns, places of a title.
+//! Table versions (ISO/IEC 13818-1, 2.4.4.5 and 2.4.4.9; EN 300 468, 5.2.3) of a stream that is
+//! joined from parts: titles, turns, positions of a title.
 //!
-//! Promise: the version of a PAT, a PMT or an SDT counts by one, modulo 32, when what the table says changes, whether the
-//! title says so or only the join makes it so; a table that says the same keeps its version. Sums are moved with the
-//! versions, so that a sum that was right stays right and a wrong one stays wrong. Nothing is allocated, and any bytes are
-//! harmless. Tables of several sections, and those of more than [`TABLES`] programmes, pass as they are.
+//! Promise: the version of a PAT, PMT or SDT increases by one, modulo 32, when the content of the
+//! table changes, within a title or at a join; an unchanged table keeps its version. The CRC
+//! changes with the version: a valid CRC stays valid, an invalid one stays invalid. Nothing is
+//! allocated, and any bytes are harmless. Tables of several sections, and those of more than
+//! [`TABLES`] programs, pass unchanged.
 //!
-//! A version stands near the beginning of its section, before what it tells of. A section of one packet, as nearly all are,
-//! is read before it leaves. Of a longer one the first packet and, at a join, what the index knows of the rest decide;
-//! where neither can, it counts as changed: a decoder then reads once more what it has.
+//! The version precedes the content in a section. A section of one packet, the usual case, is
+//! hashed before it leaves. For a longer section the first packet decides, with the index's hash of
+//! the whole at a join. If neither is enough, the version increases: a decoder then parses the same
+//! table once more.
 
 use alloc::vec::Vec;
 
 use super::{PACKET, Packet, Pid};
 
-/// Tables whose versions are kept.
+/// Tables whose versions are counted.
 pub const TABLES: usize = 8;
-/// PIDs of PMTs that are known.
+/// PIDs of PMTs that are followed.
 const PMTS: usize = 16;
-/// The table identifiers.
+/// Table identifiers.
 const PAT: u8 = 0;
 const PMT: u8 = 2;
 const SDT: u8 = super::sections::SDT_ACTUAL;
-/// A PAT's or PMT's section is no longer.
+/// Longest section of a PAT or a PMT.
 const SECTION_MAX: usize = 3 + 1021;
-/// As much as tells a section's version and whether it is the only one.
+/// Bytes of a section up to its version and section numbers.
 const HEAD: usize = 8;
 const STUFFING: u8 = 0xff;
 const CRC: usize = 4;
 
-/// What is known of the table with which a part begins, where it is longer than a packet.
+/// Hashes of the table at the start of a part, if it is longer than a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ahead {
-    /// Where it comes.
+    /// The PID of the table.
     pub pid: Pid,
     first: u64,
     whole: u64,
 }
 
-/// Where a table's versions are, for whoever goes on with the stream.
+/// The version of a table, from which a following part continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableCount {
-    /// Where it comes.
+    /// The PID of the table.
     pub pid: Pid,
-    /// What kind of table it is.
+    /// Its table identifier.
     pub kind: u8,
-    /// Of which programme, of a PMT.
+    /// The program number of a PMT, else 0.
     pub number: u16,
-    /// As it has left.
+    /// The version that was sent.
     pub version: u8,
-    /// As the title has it.
+    /// The version in the title.
     pub own: u8,
-    /// It is of what was before the last join.
+    /// The table belongs to the part before the last join.
     pub is_behind: bool,
-    /// What it says, as a number: of its first packet, and all of it.
+    /// Hashes of the bytes in its first packet, and of the whole table.
     pub says: [u64; 2],
 }
 
-/// The versions of one stream.
+/// The table versions of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Versions {
     tables: [Table; TABLES],
@@ -75,45 +77,45 @@ struct Table {
     version: u8,
     own: u8,
     part: u32,
-    /// The association table does not name it any more.
+    /// The PAT no longer lists the PMT.
     is_over: bool,
-    /// Over what its first packet has of it, and over all of it.
+    /// Hashes of the bytes in the first packet, and of the whole table.
     first: u64,
     whole: u64,
-    /// Of the section that is under way, and as it was before the last packet.
+    /// The section in progress, now and before the last packet.
     rest: Rest,
     before: Rest,
 }
 
-/// What is to come of a section.
+/// The part of a section that is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Rest {
     bytes: usize,
-    /// By what its sum is moved.
+    /// The change to the section's CRC.
     sum: u32,
     says: u64,
 }
 
-/// One section as far as its first packet has it.
+/// One section, with the bytes that its first packet holds.
 struct Section<'a> {
     pid: Pid,
     len: usize,
     bytes: &'a mut [u8],
 }
 
-/// What happens to sections.
+/// How sections are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
-    /// Their versions are counted.
+    /// Versions are rewritten.
     Count,
-    /// They leave as they are, and are noted.
+    /// Sections pass unchanged; their versions are recorded.
     Note,
 }
 
 impl Ahead {
-    /// Of a section that comes on `pid`; none when one packet holds it.
+    /// The hashes of a section on `pid`; none when one packet holds it.
     pub fn of(pid: Pid, section: &[u8]) -> Option<Self> {
-        // A pointer is in front.
+        // A pointer field precedes the section.
         let room = PACKET - 4 - 1;
         let body = section.get(..section.len().checked_sub(CRC)?)?;
         (section.len() > room).then(|| Self {
@@ -124,10 +126,10 @@ impl Ahead {
     }
 }
 
-/// Makes the versions of `sections` follow those in `tables`, which then has them as well: each is all of a table, beside the
-/// PID that it comes on, and together they are what a part begins with.
+/// Makes the versions of `sections` follow `tables`, and updates `tables`. Each section is a whole
+/// table with its PID; together they are the tables at the start of a part.
 pub fn count_versions(tables: &mut Vec<TableCount>, sections: &mut [(Pid, &mut [u8])]) {
-    /// The parts 0 and 1 are those before.
+    /// Parts 0 and 1 are the earlier ones.
     const PART: u32 = 2;
     let mut versions = Versions::behind(tables);
     for (pid, bytes) in sections {
@@ -154,7 +156,7 @@ impl Default for Versions {
 }
 
 impl Versions {
-    /// Those of a stream that goes on behind `counts`, in parts 0 and 1.
+    /// The versions of a stream that continues behind `counts`, as parts 0 and 1.
     pub(super) fn behind(counts: &[TableCount]) -> Self {
         let mut this = Self::default();
         for (place, count) in this.tables.iter_mut().zip(counts) {
@@ -170,7 +172,7 @@ impl Versions {
         this
     }
 
-    /// Where they are; `part` is the one that is under way.
+    /// The versions of all tables; `part` is the one in progress.
     pub(super) fn counts(&self, part: u32) -> impl Iterator<Item = TableCount> {
         self.tables[..self.used].iter().map(move |table| {
             let &Table { pid, kind, number, version, own, first, whole, .. } = table;
@@ -179,7 +181,7 @@ impl Versions {
         })
     }
 
-    /// What is known of the part that begins.
+    /// Begins a part; `ahead` has the hashes of its first long table.
     pub(super) fn begin_part(&mut self, ahead: Option<Ahead>) {
         self.ahead = ahead;
         for table in &mut self.tables[..self.used] {
@@ -187,12 +189,13 @@ impl Versions {
         }
     }
 
-    /// Whether tables come on `pid`.
+    /// Whether `pid` carries tables.
     pub(super) fn concerns(&self, pid: Pid) -> bool {
         pid == Pid(0) || pid == Pid::SDT || self.pmts[..self.pmts_used].contains(&pid)
     }
 
-    /// Takes the next packet, of a PID that tables come on; `is_repeated` when it is the one before once more.
+    /// Takes the next packet of a PID that carries tables. `is_repeated`: the packet repeats the
+    /// one before it.
     pub(super) fn handle(
         &mut self,
         part: u32,
@@ -238,13 +241,13 @@ impl Versions {
         }
     }
 
-    /// The PMTs are where a PAT's entries say.
+    /// Takes the PIDs of the PMTs from a PAT's entries.
     fn follow(&mut self, part: u32, entries: &[u8]) {
         let programmes = entries.as_chunks::<4>().0.iter().map(|entry| {
             let [a, b, c, d] = *entry;
             (u16::from_be_bytes([a, b]), Pid(u16::from_be_bytes([c, d]) & 0x1fff))
         });
-        // Number 0 is the network's.
+        // Program number 0 is the network's.
         let programmes = programmes.filter(|&(number, _)| number != 0);
         self.pmts_used = 0;
         for ((_, pid), place) in programmes.clone().zip(&mut self.pmts) {
@@ -284,7 +287,7 @@ impl Versions {
             Act::Count => self.version(&new, whole, is_all),
             Act::Note => own,
         };
-        // What is only announced, and was never in force, passes as it is.
+        // A table that is announced but was never in force passes unchanged.
         let Some(at) = self.place(&new, is_current) else { return };
         let moved = (own ^ version) << 1;
         bytes[5] ^= moved;
@@ -301,7 +304,8 @@ impl Versions {
         }
     }
 
-    /// What the version of `new` is to be, all of which is `whole` as far as that is known; it `is_all` in its first packet.
+    /// The version that `new` gets. `whole` is the hash of the whole table, if known. `is_all`: the
+    /// first packet holds the whole table.
     fn version(&self, new: &Table, whole: Option<u64>, is_all: bool) -> u8 {
         let tables = &self.tables[..self.used];
         let next = |table: &Table| (table.version + 1) & 0x1f;
@@ -322,7 +326,7 @@ impl Versions {
             return kept.version;
         }
         let akin = |table: &&Table| table.pid == new.pid || table.number == new.number;
-        // Several may be of the same part; the last one written is the newest.
+        // Several may belong to one part; the last one written is the newest.
         match before().filter(akin).max_by_key(|table| (table.part, !table.is_over)) {
             Some(recent) if is_same(recent) => recent.version,
             Some(recent) => next(recent),
@@ -330,7 +334,7 @@ impl Versions {
         }
     }
 
-    /// Where `new` is kept; none when there is no room for it, or it is only announced.
+    /// The slot for `new`; none when the table is full, or `new` is only announced.
     fn place(&mut self, new: &Table, is_current: bool) -> Option<usize> {
         let tables = &self.tables[..self.used];
         let exact = tables.iter().position(|table| table.is_of(new));
@@ -345,7 +349,7 @@ impl Versions {
         oldest.filter(|&at| self.tables[at].part != new.part)
     }
 
-    /// A section of `pid` goes on with `bytes`.
+    /// Continues a section of `pid` with `bytes`.
     fn go_on(&mut self, pid: Pid, bytes: &mut [u8], is_repeated: bool) {
         let goes_on = |table: &&mut Table| {
             let rest = if is_repeated { table.before } else { table.rest };
@@ -370,7 +374,7 @@ impl Versions {
 }
 
 impl Table {
-    /// Whether it is in force in `part`, which is under way.
+    /// Whether the table is in force in `part`, the part in progress.
     fn is_in(&self, part: u32) -> bool {
         self.part == part && !self.is_over
     }
@@ -380,11 +384,11 @@ impl Table {
     }
 }
 
-/// A number over nothing (FNV-1a).
+/// The hash of no bytes (FNV-1a).
 const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// A number over `bytes`, which are those of a section from byte `from` on, and all before them: without its version, and
-/// whether it is in force.
+/// Continues the hash `before` over `bytes`, which begin at byte `from` of the section. The version
+/// and the current/next indicator are left out.
 fn says(before: u64, from: usize, bytes: &[u8]) -> u64 {
     bytes.iter().zip(from..).fold(before, |sum, (&byte, at)| {
         let byte = if at == 5 { byte & 0xc0 } else { byte };
@@ -392,8 +396,8 @@ fn says(before: u64, from: usize, bytes: &[u8]) -> u64 {
     })
 }
 
-/// How the sum of a section changes (annex A) when the byte with so many behind it, the sum not counted, is changed by
-/// `moved`: sums are linear.
+/// The change to a section's CRC (annex A) when a byte changes by `moved` and `behind` bytes follow
+/// it, the CRC not counted: CRCs are linear.
 fn sum_of(moved: u8, behind: usize) -> u32 {
     let step = |sum: u32, byte: u8| sum << 8 ^ SUMS[usize::from((sum >> 24) as u8 ^ byte)];
     (0..behind).fold(step(0, moved), |sum, _| step(sum, 0))

@@ -78,11 +78,11 @@ pub(super) struct Place {
     /// The grant is gone: returned when the stream retires.
     pub(super) release: Option<Demand>,
     pub(super) best_effort: bool,
-    /// Without a rate, and too short to be a download.
+    /// Without a rate, and too short to count as a download.
     pub(super) is_short: bool,
-    /// What it takes of somebody's share.
+    /// What it takes of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
-    /// Who it is for, where that is not the other end of its connection.
+    /// The client, if it is not the other end of the connection.
     pub(super) client: Option<String>,
     /// Which delivery it is, of all so far.
     pub(super) begun: u64,
@@ -139,7 +139,7 @@ impl Book {
         }
     }
 
-    /// Whether a viewer may hold what it wants beside what it has.
+    /// Checks that the viewer stays within its share.
     pub(super) fn check_share(
         &self,
         viewer: &Viewer,
@@ -155,7 +155,7 @@ impl Book {
                     Claim::Short => self.short_answers_max(),
                     _ => rules.best_effort.streams_max,
                 };
-                // Where there are none at all, it is not a share that is short.
+                // If there are no downloads at all, the share is not what refuses.
                 let max = u64::from(max.max(1));
                 return self
                     .shares
@@ -169,7 +169,8 @@ impl Book {
         let mut levels = self.ledger.levels();
         let promised = levels.find(|level| level.resource == Resource::Link);
         let promised = BitRate(promised.map_or(0, |level| level.used));
-        // Rates are not counted by volume: of several disks, one client's streams may be on another.
+        // Rates are not counted per volume: with several disks, a client's streams may be on
+        // another one.
         let has_one_disk = self.ledger.terms().disks.len() == 1;
         let own = |level: &Level| match level.resource {
             Resource::Disk => has_one_disk,
@@ -194,7 +195,7 @@ impl Book {
         }
     }
 
-    /// An eighth of the table: short answers come and go.
+    /// An eighth of the table: short answers end soon.
     fn short_answers_max(&self) -> u32 {
         (self.places.len() / 8).max(1) as u32
     }

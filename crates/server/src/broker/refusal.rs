@@ -73,14 +73,14 @@ pub(super) fn in_class(class: Option<ClassNumber>, rules: &BrokerRules) -> Strin
     name.map(|name| format!(" in the class {name:?}")).unwrap_or_default()
 }
 
-/// More of a resource than one client may hold.
+/// More of a resource than the share of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OverShare {
     pub(super) resource: Resource,
     pub(super) over: Over,
 }
 
-/// The refusal of a client that would hold more than its share.
+/// The refusal of a client that would exceed its share.
 pub(super) fn beyond_share(
     over: OverShare,
     viewer: &Viewer,
@@ -102,7 +102,7 @@ pub(super) fn beyond_share(
         Party::Principal(_) => "this principal",
     };
     let message = format!(
-        "no room for {what}: {whose} would hold {needed} of {resource}, and its share is {share} ({key})"
+        "no room for {what}: {whose} would hold {needed} of {resource}; its share is {share} ({key})"
     );
     Refusal { resource, retry_after: rules.retry_after, message }
 }

@@ -12,7 +12,7 @@ pub struct Running {
     pub place: u32,
     /// What is delivered.
     pub title: Arc<OpenTitle>,
-    /// To whom, as far as is known: behind a proxy, its client.
+    /// The client's address, if known; behind a proxy, that of the proxy's client.
     pub client: Option<String>,
     /// Whether it has no rate.
     pub best_effort: bool,

@@ -1,7 +1,7 @@
-//! What one client may hold of what all clients share: downloads without a rate, and promised rates.
+//! One client's share of downloads without a rate, and of reserved rates.
 //!
-//! Promise: by its share no client takes everything, and who holds nothing yet finds a part free as long as
-//! others keep to theirs. It counts, and decides from its counts alone.
+//! Promise: no client takes everything. A new client finds a free part as long as the others keep
+//! to their shares. Decisions depend on the counts here alone.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,17 +12,17 @@ use tactus_engine::message::Pace;
 use super::Wanted;
 use crate::config::ClientShare;
 
-/// Whose streams are counted together.
+/// The unit whose streams are counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Party {
-    /// All from one address, or from one IPv6 network of 64 bits.
+    /// An address, or an IPv6 network of 64 bits.
     Address(IpAddr),
-    /// All of who has this name, wherever from.
+    /// A principal, from any address.
     Principal(String),
 }
 
 impl Party {
-    /// The one of an address.
+    /// The party of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -32,29 +32,29 @@ impl Party {
     }
 }
 
-/// Who a stream is for.
+/// The client of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Viewer {
-    /// Whose share it takes from.
+    /// The party whose share is used.
     pub party: Party,
     /// Its address, for people.
     pub client: String,
-    /// What part it may hold of streams of this kind.
+    /// The share that the party may hold of such streams.
     pub share: ClientShare,
 }
 
 /// What a stream takes of a share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
-    /// A place of the downloads without a rate.
+    /// A download without a rate.
     Download,
-    /// A place of the short answers without a rate.
+    /// A short answer without a rate.
     Short,
     /// A rate.
     Rate(BitRate),
 }
 
-/// What `wanted` takes of a viewer's share; nothing where that is everything.
+/// What `wanted` takes of a viewer's share; none when the share is everything.
 pub(super) fn claim(viewer: &Viewer, wanted: &Wanted) -> Option<Claim> {
     match wanted.pace {
         _ if viewer.share == ClientShare::All => None,
@@ -64,12 +64,12 @@ pub(super) fn claim(viewer: &Viewer, wanted: &Wanted) -> Option<Claim> {
     }
 }
 
-/// Whether it is an answer like a page, a playlist or a poster, rather than a download.
+/// Whether the answer is short, like a page, a playlist or a poster, and not a download.
 pub(super) fn is_short(wanted: &Wanted) -> bool {
     wanted.pace == Pace::BestEffort && wanted.len <= SHORT_MAX
 }
 
-/// Longer than pages, playlists, posters and subtitles are; a second of a film.
+/// Longer than pages, playlists, posters and subtitles; about a second of a film.
 const SHORT_MAX: Bytes = Bytes(MIB);
 
 /// What one party holds.
@@ -81,7 +81,7 @@ struct Held {
     rate: BitRate,
 }
 
-/// More than a share.
+/// The excess over a share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Over {
     pub(super) needed: u64,
@@ -92,16 +92,16 @@ pub(super) struct Over {
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     parties: HashMap<Party, Held>,
-    /// How many parties hold something of each kind.
+    /// Number of parties with downloads, with short answers and with rates.
     with_downloads: u64,
     with_shorts: u64,
     with_rates: u64,
-    /// Rates of all.
+    /// The sum of all rates.
     rate: u64,
 }
 
 impl Shares {
-    /// Whether `party` may hold `claim` beside what it has, of `limit` in all.
+    /// Checks whether `party` may hold `claim` beside what it has, if there are `limit` in all.
     pub(super) fn check(
         &self,
         party: &Party,
@@ -126,9 +126,9 @@ impl Shares {
         if needed <= share { Ok(()) } else { Err(Over { needed, share }) }
     }
 
-    /// Of a resource that `used` of `limit` is promised of: whether a party that adds `rate` would, by the part
-    /// that it has of all promised rates, hold more than its share. What a stream takes of a disk or a core
-    /// grows with its rate, more or less.
+    /// Checks a party that adds `rate` to a resource of which `used` of `limit` is reserved. Its
+    /// part of the resource is estimated by its part of all reserved rates, because a stream's use
+    /// of a disk or a core grows roughly with its rate.
     pub(super) fn check_part(
         &self,
         party: &Party,
@@ -190,7 +190,7 @@ impl Shares {
     }
 }
 
-/// What one of so many parties may hold. The fair share leaves one more for a newcomer. Rounds down.
+/// What one of `parties` may hold. The fair share leaves one share for a newcomer. Rounds down.
 fn allowed(share: ClientShare, limit: u64, parties: u64) -> u64 {
     match share {
         ClientShare::All => u64::MAX,
@@ -209,7 +209,7 @@ mod tests {
         Party::of([10, 0, 0, number].into())
     }
 
-    /// Takes downloads until it is refused; how many.
+    /// Takes downloads until one is refused; returns their number.
     fn fill(shares: &mut Shares, number: u8, share: ClientShare, limit: u64) -> u64 {
         let mut count = 0;
         while shares.check(&party(number), Claim::Download, share, limit).is_ok() && count < limit {
@@ -224,7 +224,7 @@ mod tests {
         let mut shares = Shares::default();
         assert_eq!(fill(&mut shares, 1, ClientShare::Fair, 64), 32);
         assert_eq!(fill(&mut shares, 2, ClientShare::Fair, 64), 21);
-        assert_eq!(fill(&mut shares, 1, ClientShare::Fair, 64), 0, "it has more than a fair part");
+        assert_eq!(fill(&mut shares, 1, ClientShare::Fair, 64), 0, "it exceeds the fair share");
         let mut shares = Shares::default();
         assert_eq!(fill(&mut shares, 1, ClientShare::Part(Percent::whole(10)), 64), 6);
         assert_eq!(fill(&mut shares, 2, ClientShare::All, 64), 64);
@@ -246,7 +246,7 @@ mod tests {
             Err(Over { needed: 60_000_000, share: 50_000_000 })
         );
         shares.check(&other, rate(33), fair, link).unwrap();
-        // Of a disk that is half full with it alone, it has had its part.
+        // On a disk that is half full with its streams alone, it has had its share.
         let promised = BitRate(40_000_000);
         let of_disk = |used| {
             shares.check_part(&one, BitRate(10_000_000), fair, (used, 1000), promised).is_ok()
@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// However parties come and go, what is counted is what is held.
+        /// The counts always equal what is held.
         #[test]
         fn s10_what_is_given_back_is_free_again(
             steps in proptest::collection::vec((0u8..4, 0u8..3, any::<bool>()), 1..200)

@@ -1,7 +1,8 @@
-//! Checksums of whole titles that clients have sent and the server has verified, kept beside the file.
+//! Checksums of whole titles that clients sent and the server verified, stored beside the file.
 //!
-//! Promise: they are told only for the version that they were made for, by inode, length and modification
-//! time. They are for clients that compare trees; what is served is checked by the store's own sums.
+//! Promise: they are returned only for the version of the file that they belong to, by inode,
+//! length and modification time. They serve clients that compare trees; reads are verified by the
+//! store's own checksums.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,14 +16,14 @@ use super::FileVersion;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Digests(String);
 
-/// The attribute: the version, and behind a space the checksums.
+/// The attribute's value: the version, a space, and the checksums.
 const ATTRIBUTE: &str = "user.tactus.digests";
 
-/// All algorithms that are known, with room.
+/// All supported algorithms, with room to spare.
 const VALUE_MAX: usize = 384;
 
 impl Digests {
-    /// Checksums in canonical form; none when there are none.
+    /// Checksums in canonical form; none when `text` is empty.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
         let fits = !text.is_empty() && text.len() < VALUE_MAX - VERSION_MAX;
@@ -30,13 +31,13 @@ impl Digests {
         (fits && plain).then_some(Self(text))
     }
 
-    /// As a client reads them.
+    /// The text for clients.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Keeps them beside `file`, for the version that it is now.
+    /// Stores them beside `file`, for its current version.
     ///
     /// # Errors
     /// When the file system has no room for them.
@@ -46,7 +47,7 @@ impl Digests {
         rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
     }
 
-    /// Those of an open file; none when there are none for what it is now. May block.
+    /// The checksums of an open file; none when there are none for its current version. May block.
     #[must_use]
     pub fn of(file: impl AsFd) -> Option<Self> {
         let version = FileVersion::of(&rustix::fs::fstat(&file).ok()?);
@@ -55,7 +56,7 @@ impl Digests {
         Self::read(&value[..len], &version)
     }
 
-    /// Those of what is called `name` in `directory` and has this version. May block.
+    /// The checksums of the file `name` in `directory`, if it has this version. May block.
     pub(super) fn in_directory(
         directory: &OwnedFd,
         name: &CStr,
@@ -77,10 +78,10 @@ impl Digests {
     }
 }
 
-/// Four numbers of sixteen digits and three signs.
+/// Four numbers of sixteen digits, and the separators.
 const VERSION_MAX: usize = 4 * 16 + 4;
 
-/// What does not change when only attributes do.
+/// The version without what changes when only attributes do.
 fn bound(version: &FileVersion) -> String {
     let FileVersion { inode, len, modified: (seconds, nanos), .. } = version;
     format!("{inode:x}.{:x}.{seconds:x}.{nanos:x}", len.0)

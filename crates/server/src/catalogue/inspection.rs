@@ -1,8 +1,8 @@
-//! What of a volume cannot be served as it lies there: files that may not be read, titles without bytes,
-//! and what is left out.
+//! Finds files of a volume that cannot be served: unreadable files, empty titles, links, and other
+//! file systems.
 //!
-//! Promise: a look over the whole volume changes nothing, is slow enough to be in nobody's way, and
-//! tells how many there are of each with a few examples. It opens no file.
+//! Promise: the inspection changes nothing, is paced so that it disturbs no reader, and reports the
+//! number of each kind with a few examples. It opens no file.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,22 +15,22 @@ use super::volume::is_reserved;
 use super::walk::{self, Place, Visitor};
 use crate::conditions::{Conditions, Kind};
 
-/// Names of each kind that are told.
+/// Names that are reported for each kind.
 const EXAMPLES: usize = 3;
-/// So many entries are looked at without a rest: a small volume is known at once.
+/// Entries that are read without a pause, so that a small volume is inspected at once.
 const AT_ONCE: usize = 2_000;
-/// Then a rest after each batch: a thousand entries a second.
+/// After that, a pause after each batch: a thousand entries per second.
 const BATCH: usize = 16;
 const REST: Duration = Duration::from_millis(16);
 
-/// What was found of one kind.
+/// The findings of one kind.
 #[derive(Default, Debug)]
 struct Found {
     count: u64,
     examples: Vec<String>,
 }
 
-/// What was found.
+/// All findings.
 struct Inspection<'a, S> {
     unreadable: Found,
     empty: Found,
@@ -41,8 +41,8 @@ struct Inspection<'a, S> {
     seen: usize,
 }
 
-/// Looks over all that lies below `root`, which is mounted at `mount`, and says in `conditions` what it
-/// found there. May block, for long. It ends early when it is told to `stop`, and then says nothing.
+/// Inspects everything below `root`, which is mounted at `mount`, and sets `conditions` to the
+/// findings. May block for long. It ends early when `stop` returns true, and then sets nothing.
 pub(super) fn inspect(
     root: impl AsFd,
     mount: &str,
@@ -62,19 +62,19 @@ pub(super) fn inspect(
         Ok(walk::Ended::Whole) => {}
         Ok(walk::Ended::Stopped | walk::Ended::Moved) => return,
         Err(errno) => {
-            tracing::debug!(mount, %errno, "the volume cannot be looked over");
+            tracing::debug!(mount, %errno, "cannot inspect the volume");
             return;
         }
     }
     let Inspection { unreadable, empty, links, elsewhere, .. } = inspection;
     let unreadable = unreadable.told(
-        "the server may not read",
-        "give it the right to read these files and to enter their directories",
+        "files without read permission",
+        "let the server read these files and enter their directories",
     );
     conditions.set(Kind::Unreadable, mount, unreadable);
     let empty = empty.told("titles without bytes", "store them again, or delete them");
     conditions.set(Kind::Empty, mount, empty);
-    let links = links.told("symbolic links are not followed", "mount or move what they lead to");
+    let links = links.told("symbolic links are not followed", "mount or move their targets");
     let elsewhere = elsewhere.told("on another file system", "make a [[volume]] of each");
     let left_out: Vec<_> = [links, elsewhere].into_iter().flatten().collect();
     conditions.set(Kind::LeftOut, mount, Some(left_out.join("; ")).filter(|text| !text.is_empty()));
@@ -123,7 +123,7 @@ impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
     }
 
     fn handle_unreadable(&mut self, place: &Place<'_>, _: Option<&Stat>, _: Errno) {
-        // The directory of the file system's own check is nobody's.
+        // The directory of fsck belongs to the file system.
         if !matches!(&*place.shown(), "lost+found" | "lost+found/") {
             self.unreadable.add(self.mount, place);
         }
@@ -168,6 +168,6 @@ mod tests {
         assert_eq!((found.len(), found[0].0), (2, Kind::Empty), "{found:?}");
         assert!(found[0].1.contains("without bytes: 5 (") && found[0].1.contains("2 more"));
         std::fs::remove_dir_all(path("films")).unwrap();
-        assert_eq!(look(), [], "what has gone is told no more");
+        assert_eq!(look(), [], "resolved findings are no longer reported");
     }
 }

@@ -1,9 +1,8 @@
 //! The titles that were asked for lately: the least recently used one goes first.
 //!
-//! Promise: never more than its bounds, in number and in memory for checksums, but for the title that was
-//! asked for last; and at any time at most one title per version of a file and
-//! media type. A title that goes stays open
-//! for the streams that hold it.
+//! Promise: the limits of number and of memory for checksums hold, except for the title that was
+//! requested last. For each version of a file and media type there is at most one title. An evicted
+//! title stays open for the streams that hold it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +11,8 @@ use tactus_core::units::Bytes;
 
 use super::{FileVersion, OpenTitle};
 
-/// What one title is remembered by: a version of a file, and the media type that the name says. A file
-/// with two names (hard links) can be of two types.
+/// The key of a remembered title: a version of a file, and the media type that the name implies. A
+/// file with two names (hard links) can have two types.
 pub(super) type Known = (FileVersion, &'static str);
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! What is said of a title or a directory: name, kind, size, times, and the rate as far as it is known.
-//! It looks for no rates.
+//! Entries of listings: name, kind, size, times, and the rate if it is known. No rate is determined
+//! here.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ pub struct Entry {
     pub created: Option<WallTime>,
     /// The title's entity tag.
     pub etag: Option<String>,
-    /// Its checksums, where they are known and were looked for.
+    /// Its checksums, if known and requested.
     pub digests: Option<Digests>,
 }
 
@@ -40,7 +40,7 @@ pub enum EntryKind {
         len: Bytes,
         /// The rate that it needs to play, when it is known.
         own_rate: Option<BitRate>,
-        /// How long it plays, when it is known.
+        /// Its duration, if known.
         duration: Option<Nanos>,
     },
 }
@@ -87,7 +87,7 @@ fn wall(seconds: i64, nanos: u32) -> WallTime {
 }
 
 impl Entry {
-    /// A directory of which nothing but the name is known: where a volume is mounted.
+    /// An entry for the mount point of a volume: only its name is known.
     pub(super) fn mounted(name: &str) -> Self {
         let (name, kind) = (name.to_owned(), EntryKind::Directory);
         Self { name, kind, modified: None, created: None, etag: None, digests: None }
@@ -99,7 +99,7 @@ impl Entry {
     }
 }
 
-/// The name of what can be asked for, and is shown to everybody.
+/// The name, if it can be requested and is not hidden.
 pub(super) fn shown(name: &CStr) -> Option<String> {
     can_be_asked_for(name).filter(|name| !name.starts_with('.'))
 }

@@ -1,10 +1,10 @@
-//! A directory of any size, read in parts: directories first, then titles, each by name.
+//! Reads a directory of any size in parts: directories first, then titles, each sorted by name.
 //!
-//! Promise: it shows only what can be asked for (no links, no devices, no other mounts, no reserved
-//! names), each once; names that no path can say are counted. Names that begin with a dot are served,
-//! but shown only to those who are to see everything. Memory is bounded whatever the directory holds:
-//! each pass over it keeps the least names that are still to come, as many as the bound takes. No
-//! thread and no turn is held between two parts.
+//! Promise: it returns only entries that can be requested (no links, devices, other mounts or
+//! reserved names), each once; names that no path can express are counted. Names that begin with a
+//! dot are served, but listed only for callers with the right to read. Memory is bounded for any
+//! size: each pass keeps the next names in order, as many as the limit allows. Between two parts,
+//! no thread and no permit is held.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -21,17 +21,17 @@ use super::{
     Catalogue, Detail, Digests, Directory, FileVersion, OpenFault, media_type, path_below, path_of,
 };
 
-/// What is to be read of a directory.
+/// How a directory is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     /// Memory for names.
     pub(super) names_max: usize,
-    /// Names that begin with a dot, too.
+    /// Include names that begin with a dot.
     pub(super) everything: bool,
     pub(super) detail: Detail,
 }
 
-/// A place in the order of a directory: directories are before titles.
+/// A position in the order of a directory: directories precede titles.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position {
     is_title: bool,
@@ -39,7 +39,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place of what a listing links to so: a directory's link ends with a slash.
+    /// The position of a listing's link; a directory's link ends with a slash.
     #[must_use]
     pub fn of_link(decoded: &str) -> Self {
         let directory = decoded.strip_suffix('/');
@@ -47,7 +47,7 @@ impl Position {
         Self { is_title: directory.is_none(), name }
     }
 
-    /// What a pass keeps for it: the name, and what a name costs in a heap.
+    /// Memory of the name in a pass, with its overhead.
     fn cost(&self) -> usize {
         self.name.len() + size_of::<Self>() + ALLOCATION
     }
@@ -57,7 +57,7 @@ impl Position {
     }
 }
 
-/// What an allocation costs besides its bytes, about.
+/// Overhead of an allocation, roughly.
 const ALLOCATION: usize = 16;
 
 /// A directory that is being read.
@@ -74,11 +74,11 @@ struct State {
     reading: Reading,
     /// The next names.
     names: std::vec::IntoIter<Position>,
-    /// Where the last pass has ended.
+    /// The end of the last pass.
     after: Option<Position>,
-    /// Whether there are names behind `names`.
+    /// Whether more names follow `names`.
     more: bool,
-    /// Names that no path can say.
+    /// Number of names that no path can express.
     unlisted: u64,
     has_counted: bool,
 }
@@ -105,7 +105,7 @@ impl Scroll {
     /// The next entries, at most `most`; none at the end.
     ///
     /// # Errors
-    /// When the directory cannot be read. Then the walk is over.
+    /// When the directory cannot be read; nothing follows then.
     pub async fn next(&mut self, most: usize) -> Result<Vec<Entry>, OpenFault> {
         let mut state = self.state.take().ok_or(OpenFault::Busy)?;
         let catalogue = Arc::clone(&self.catalogue);
@@ -122,13 +122,14 @@ impl Scroll {
         Ok(entries)
     }
 
-    /// Whether all has been read.
+    /// Whether everything has been read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.as_ref().is_none_or(|state| state.names.len() == 0 && !state.more)
     }
 
-    /// Entries that are not listed, as no path can say their names; known when a part has been read.
+    /// Number of entries that are not listed, because no path can express their names; known once a
+    /// part has been read.
     #[must_use]
     pub fn unlisted(&self) -> u64 {
         self.state.as_ref().map_or(0, |state| state.unlisted)
@@ -163,7 +164,7 @@ impl State {
         mounted
     }
 
-    /// Reads all names, and keeps the least of those that are to come.
+    /// Reads all names, and keeps the smallest ones after the current position.
     fn pass(&mut self, catalogue: &Catalogue) -> Result<(), OpenFault> {
         let mounted = self.mounted(catalogue);
         let mut least = Least::new(self.reading.names_max, self.after.as_ref());
@@ -225,7 +226,7 @@ impl State {
                 continue;
             }
             let Ok(text) = std::ffi::CString::new(name.as_bytes()) else { continue };
-            // It may be gone again, or not be ours to see: then it is not there.
+            // Removed or inaccessible by now: left out.
             let Ok(status) = listing::status(handle.as_fd(), &text) else { continue };
             if status.stx_mnt_id == root.stx_mnt_id {
                 let mut is_new = false;
@@ -252,7 +253,7 @@ impl State {
     }
 }
 
-/// The least places behind one, as many as fit.
+/// The smallest positions after a given one, as many as fit.
 struct Least<'a> {
     heap: BinaryHeap<Position>,
     size: usize,
@@ -290,7 +291,7 @@ impl<'a> Least<'a> {
     }
 }
 
-/// Names that no path can say.
+/// Names that no path can express.
 #[derive(Default)]
 struct Unlisted {
     count: u64,
@@ -312,13 +313,13 @@ impl Unlisted {
         let name = example.escape_ascii().to_string();
         tracing::warn!(
             directory = %path_of(directory).display(), count = self.count, name,
-            "names are not served: they are no UTF-8, or hold characters that no path may have; \
+            "names are not served, as they are not valid UTF-8 or contain forbidden characters; \
              rename them"
         );
     }
 }
 
-/// When names that are not served were last warned of.
+/// When the last warning about unlisted names was logged.
 #[derive(Debug, Default)]
 pub(super) struct Warned(Mutex<Option<Instant>>);
 

@@ -1,9 +1,9 @@
-//! What titles need to play, found before anybody asks: those of all volumes at the start, and those that
-//! are new in a directory when it is listed.
+//! Finds what titles need to play before they are requested: for all volumes at the start, and for
+//! new titles when a directory is listed.
 //!
-//! Promise: one title at a time is looked at, in a quarter of a reader's time, on a thread of its own, so
-//! that no stream and no request waits for it. What is remembered is bounded, and belongs to one version of
-//! a file. A title that has not been looked at yet only shows no rate.
+//! Promise: titles are inspected one at a time, in a quarter of a reader's time, on a thread of its
+//! own, so that no stream and no request waits for it. The results are bounded in number, and
+//! belong to one version of a file. Until a title is inspected, it has no rate in listings.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -17,20 +17,20 @@ use super::volume::{Opened, Wait};
 use super::{Catalogue, Entry, EntryKind, media_type, shown};
 use crate::media::MediaFacts;
 
-/// Titles whose facts are remembered: 10 MB.
+/// Titles whose facts are stored: 10 MB.
 const TITLES_MAX: usize = 65_536;
-/// Titles that may wait to be looked at, as of one large directory that is listed.
+/// Titles that may be queued, for example those of one large directory.
 const WANTED_MAX: usize = 4096;
-/// Directories that may wait in the walk at the start.
+/// Directories that may be queued in the walk at the start.
 const DIRECTORIES_MAX: usize = 65_536;
-/// Time that the disk is left alone, in multiples of what a look took.
+/// Pause after an inspection, in multiples of its duration.
 const REST: u32 = 3;
-/// The longest of these pauses.
+/// Longest of these pauses.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How soon the thread notices that the catalogue has gone.
+/// How soon the thread notices that the catalogue was dropped.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What is known, and what is to be looked at.
+/// The results, and the queue.
 #[derive(Default, Debug)]
 pub(super) struct Survey {
     inner: Mutex<Inner>,
@@ -40,20 +40,20 @@ pub(super) struct Survey {
 #[derive(Default, Debug)]
 struct Inner {
     facts: HashMap<Known, Option<MediaFacts>>,
-    /// In the order in which they were found; the first is the next to go.
+    /// In order of insertion; the first is evicted next.
     order: VecDeque<Known>,
-    /// Titles by volume and name, not twice.
+    /// Queued titles, by volume and name, without duplicates.
     wanted: VecDeque<(usize, String)>,
     waiting: HashSet<(usize, String)>,
 }
 
 impl Survey {
-    /// What is known of a version; none when it has not been looked at.
+    /// The facts of a version: outer none when it was not inspected yet.
     pub(super) fn known(&self, version: &Known) -> Option<Option<MediaFacts>> {
         self.lock().facts.get(version).copied()
     }
 
-    /// Remembers what was found.
+    /// Stores a result.
     pub(super) fn learn(&self, version: Known, facts: Option<MediaFacts>) {
         let mut inner = self.lock();
         if inner.facts.insert(version, facts).is_none() {
@@ -65,7 +65,7 @@ impl Survey {
         }
     }
 
-    /// Has a title looked at soon, unless too many wait.
+    /// Queues a title, unless the queue is full.
     pub(super) fn want(&self, volume: usize, name: String) {
         let mut inner = self.lock();
         if inner.wanted.len() < WANTED_MAX && inner.waiting.insert((volume, name.clone())) {
@@ -88,39 +88,39 @@ impl Survey {
         }
     }
 
-    /// Each change is complete in itself, so the table is good after a panic elsewhere.
+    /// Each change is atomic, so the table is valid after a panic of another thread.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Catalogue {
-    /// From now on titles are looked at: all that are stored, and then what is wanted. It ends with the
-    /// catalogue.
+    /// Starts the thread: it inspects all stored titles, and then queued ones, until the catalogue
+    /// is dropped.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub fn begin_survey(self: &Arc<Self>) -> std::io::Result<()> {
         let (survey, catalogue) = (Arc::clone(&self.survey), Arc::downgrade(self));
         let work = move || run(&survey, &catalogue);
         std::thread::Builder::new().name("survey".into()).spawn(work).map(drop)
     }
 
-    /// Has a title looked at that has just been stored.
+    /// Queues a title that has just been stored.
     pub fn want_facts(&self, volume: usize, name: &str) {
         if is_media(name) {
             self.survey.want(volume, name.to_owned());
         }
     }
 
-    /// Has a title of a listing looked at whose version is not known.
+    /// Queues a title of a listing whose version is unknown.
     pub(super) fn want_entry(&self, volume: usize, directory: &str, entry: &Entry) {
         if entry.kind != EntryKind::Directory && is_media(&entry.name) {
             self.survey.want(volume, joined(directory, &entry.name));
         }
     }
 
-    /// Looks at one title. May block.
+    /// Inspects one title. May block.
     fn look_at(&self, volume: usize, name: &str) {
         let Ok(Opened::File { file, version }) =
             self.volumes[volume].open_beneath(name, Wait::AsNeeded)
@@ -131,8 +131,8 @@ impl Catalogue {
         if self.survey.known(&version).is_some() {
             return;
         }
-        // Without read-ahead, which would read megabytes beside the few pages that are wanted: this
-        // reading is in no ledger. A file system that does not know the advice only reads more.
+        // Without read-ahead, which would read megabytes beside a few pages: the ledger does not
+        // count these reads. A file system without this advice only reads more.
         rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap_or_default();
         let begun = Instant::now();
         let facts = (self.rules.probe)(&File::from(file), name);
@@ -140,7 +140,7 @@ impl Catalogue {
         std::thread::sleep((begun.elapsed() * REST).min(REST_MAX));
     }
 
-    /// The directories and the titles in one directory. May block.
+    /// The directories and titles in one directory. May block.
     fn entries_of(&self, volume: usize, directory: &str) -> Option<(Vec<String>, Vec<String>)> {
         let opened = self.volumes[volume].open_beneath(directory, Wait::AsNeeded);
         let Ok(Opened::Directory { handle }) = opened else { return None };
@@ -151,7 +151,7 @@ impl Catalogue {
             let path = joined(directory, &name);
             match entry.file_type() {
                 FileType::Directory => directories.push(path),
-                // Some file systems do not tell: opening it does.
+                // Some file systems report no type; opening the file will tell.
                 FileType::RegularFile | FileType::Unknown if is_media(&name) => titles.push(path),
                 _ => {}
             }
@@ -163,7 +163,7 @@ impl Catalogue {
     }
 }
 
-/// Walks through all volumes; what is wanted goes before. Then only what is wanted.
+/// Walks through all volumes, with queued titles first; then handles queued titles only.
 fn run(survey: &Survey, catalogue: &Weak<Catalogue>) {
     let Some(volumes) = catalogue.upgrade().map(|catalogue| catalogue.volumes.len()) else {
         return;
@@ -181,7 +181,7 @@ fn run(survey: &Survey, catalogue: &Weak<Catalogue>) {
             let room = DIRECTORIES_MAX.saturating_sub(directories.len());
             directories.extend(more.into_iter().take(room).map(|path| (volume, path)));
             titles.extend(found.into_iter().map(|path| (volume, path)));
-            // A library that is larger than what can be remembered is looked at as it is listed.
+            // A library larger than the table is inspected as it is listed.
             if survey.lock().order.len() >= TITLES_MAX {
                 (directories, titles) = (Vec::new(), Vec::new());
             }
@@ -192,7 +192,7 @@ fn run(survey: &Survey, catalogue: &Weak<Catalogue>) {
     }
 }
 
-/// Whether a name is one of a video or of sound.
+/// Whether a name is one of a video or audio file.
 fn is_media(name: &str) -> bool {
     let media_type = media_type::of(name);
     media_type.starts_with("video/") || media_type.starts_with("audio/")
@@ -225,7 +225,7 @@ mod tests {
         entries.iter().map(|entry| (entry.name.clone(), title(entry))).collect()
     }
 
-    /// Bounded: half a minute, of which it needs milliseconds.
+    /// Waits at most half a minute; usually milliseconds.
     fn until(mut done: impl FnMut() -> bool) {
         for _ in 0..6000 {
             if done() {
@@ -251,13 +251,13 @@ mod tests {
         until(|| listed(&catalogue, "/").iter().any(|(_, duration)| duration.is_some()));
         assert!(listed(&catalogue, "/").contains(&("notes.txt".into(), None)));
         let before = listed(&catalogue, "/a/b/")[0].1;
-        // Another program puts another title there: the next listings have it looked at.
+        // Another program replaces the title: the next listings queue it.
         crate::media::sample::write_ts(&dir.path().join("a/b/x.ts"), lasting(12)).unwrap();
         until(|| listed(&catalogue, "/a/b/")[0].1.is_some_and(|now| Some(now) != before));
     }
 
     #[test]
-    fn n01_what_is_remembered_is_bounded() {
+    fn n01_the_stored_facts_are_bounded() {
         let survey = Survey::default();
         let version = |inode| {
             let len = tactus_core::units::Bytes(1);

@@ -45,7 +45,7 @@ impl House {
     }
 }
 
-/// All that is shown of a directory, read `part` by part, and how many names are not.
+/// All entries of a directory, read in parts of `part`, and the number of unlisted names.
 fn listed(catalogue: &Arc<Catalogue>, path: &str, part: usize) -> (Vec<Entry>, u64) {
     let path = RequestPath::parse(path.as_bytes()).unwrap();
     let Ok(Found::Directory(directory)) = catalogue.find_blocking(&path) else {
@@ -281,7 +281,7 @@ fn a08_other_mounts_are_not_there() {
 }
 
 #[test]
-fn w08_a_listing_is_whole_and_sorted_however_little_memory_it_may_take() {
+fn w08_a_listing_is_complete_and_sorted_within_any_memory_limit() {
     for (names_max, part) in [(1, 1), (200, 2), (1_000, 7), (1 << 20, 1_000)] {
         let rules =
             CatalogueRules { listing_names_max: Bytes(names_max), ..CatalogueRules::default() };
@@ -305,7 +305,7 @@ fn w08_a_listing_is_whole_and_sorted_however_little_memory_it_may_take() {
 }
 
 #[test]
-fn w08_a_walk_goes_on_behind_any_place_and_through_changes() {
+fn w08_a_walk_continues_after_any_position_and_through_changes() {
     let rules = CatalogueRules { listing_names_max: Bytes(300), ..CatalogueRules::default() };
     let house = House::new(rules);
     for name in ["b", "d", "f", "h", "j", "l"] {
@@ -336,7 +336,7 @@ fn w08_a_walk_goes_on_behind_any_place_and_through_changes() {
     ] {
         assert_eq!(all(walk(after)), names, "{after:?}");
     }
-    // What is there all the time is seen once, whatever else comes and goes.
+    // Entries that stay are listed once, whatever else changes.
     let mut changing = walk(None);
     let first = runtime().block_on(changing.next(3)).unwrap();
     assert_eq!(first.iter().map(|entry| &*entry.name).collect::<String>(), "zbd");
@@ -347,7 +347,7 @@ fn w08_a_walk_goes_on_behind_any_place_and_through_changes() {
 }
 
 #[test]
-fn w04_names_that_no_path_can_say_are_counted() {
+fn w04_names_that_no_path_can_express_are_counted() {
     use std::os::unix::ffi::OsStrExt;
     let house = House::new(CatalogueRules::default());
     for name in ["100%20.ts", "a\\b.ts", "%", "%2F", "\\"] {
@@ -360,7 +360,7 @@ fn w04_names_that_no_path_can_say_are_counted() {
     let (entries, unlisted) = listed(&house.catalogue, "/", 2);
     let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["%", "%2F", "100%20.ts", "\\", "a\\b.ts"]);
-    assert_eq!(unlisted, 5, "the hidden one is not shown anyway");
+    assert_eq!(unlisted, 5, "the hidden one does not count");
 }
 
 #[test]

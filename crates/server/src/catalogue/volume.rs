@@ -28,10 +28,10 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
 }
 
-/// Whether the server itself answers requests for this path, whatever is stored under it.
+/// Whether the server itself answers requests for this path, so that a file there is never served.
 pub(crate) fn is_api_path(path: &str) -> bool {
     let below = path.strip_prefix("api/v1");
-    // A directory that gets the name `api` may have a `v1` in it.
+    // A directory that is renamed to `api` may contain a `v1`.
     matches!(path, "api" | "metrics")
         || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -44,7 +44,7 @@ pub(super) struct Volume {
     pub(super) mount: String,
     /// Its directory on the host.
     path: PathBuf,
-    /// That directory, open; another one when something else has been mounted there.
+    /// That directory, open; replaced when another file system is mounted there.
     root: RwLock<Arc<OwnedFd>>,
     /// For looking up names.
     pub(super) lookups: Turns,
@@ -105,7 +105,7 @@ pub(super) enum Opened {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     NotServed,
-    /// It is there, and may not be read.
+    /// It exists, but the server lacks the permission to read it.
     Denied,
     /// The names are not in memory; ask again on a thread that may wait.
     WouldWait,
@@ -134,7 +134,7 @@ impl Volume {
         rest.split('/').next().filter(|name| !name.is_empty())
     }
 
-    /// Where its files appear: `/`, or `/name/`.
+    /// The prefix of its paths: `/`, or `/name/`.
     pub(super) fn shown_mount(&self) -> String {
         if self.mount.is_empty() { "/".to_owned() } else { format!("/{}/", self.mount) }
     }
@@ -143,7 +143,8 @@ impl Volume {
         Arc::clone(&self.root.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens the directory anew, when `may` says so of another one than before; whether it was another.
+    /// Opens the directory anew if it is another one than before and `may` allows it; returns
+    /// whether it did.
     pub(super) fn reopen(&self, may: impl FnOnce() -> bool) -> io::Result<bool> {
         let (old, new) = (rustix::fs::fstat(self.root())?, open_root(&self.path)?);
         let now = rustix::fs::fstat(&new)?;
@@ -216,8 +217,8 @@ pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What a failed opening means to a client: what may not be read, a lack of handles and a failing file
-/// system are told apart from "not there"; of what lies outside an answer tells nothing.
+/// Converts a failed opening for clients: lack of permission, lack of handles and a failing file
+/// system differ from "not found". Nothing is revealed about files outside of the volume.
 fn fault(errno: Errno) -> Fault {
     match errno {
         Errno::NOENT

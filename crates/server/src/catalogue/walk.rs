@@ -1,8 +1,8 @@
-//! A walk over all that lies below a directory, by descriptors.
+//! A walk through all that lies below a directory, by descriptors.
 //!
-//! Promise: it reaches every depth, whatever the length of the paths, with three open files and no
-//! recursion; it leaves neither the directory nor its file system, and follows no link. What it cannot
-//! read is named and passed over, and never taken for nothing.
+//! Promise: it reaches any depth and any length of path with three open files and without
+//! recursion. It stays within the directory and its file system, and follows no link. Whatever
+//! cannot be read is reported to the visitor.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,39 +10,39 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Who is told of what is found.
+/// Receives what a walk finds.
 pub(crate) trait Visitor {
-    /// Whether a name, and all that lies below it, is passed over. It is called for every name.
+    /// Whether a name, and everything below it, is skipped. It is called for every name.
     fn passes_over(&mut self, name: &CStr, depth: usize) -> bool;
 
-    /// Something in `directory` that is no directory.
+    /// A file in `directory` that is no directory.
     fn handle_file(&mut self, directory: &OwnedFd, path: &Place<'_>, stat: &Stat);
 
-    /// A directory that is about to be looked into; `path` is its own.
+    /// A directory before its entries are read; `path` is its own.
     fn handle_directory(&mut self, path: &Place<'_>, stat: &Stat);
 
-    /// A directory on another file system: nothing below it is seen.
+    /// A directory on another file system, which is not entered.
     fn handle_elsewhere(&mut self, _path: &Place<'_>) {}
 
-    /// Something that cannot be looked at, or into.
+    /// A file whose status cannot be read, or a directory that cannot be read.
     fn handle_unreadable(&mut self, path: &Place<'_>, stat: Option<&Stat>, errno: Errno);
 
-    /// Whether the walk goes on; asked after each entry.
+    /// Whether the walk continues; called after each entry.
     fn goes_on(&mut self) -> bool {
         true
     }
 }
 
-/// Where something was found.
+/// The location of a file.
 pub(crate) struct Place<'a> {
-    /// The path of its directory from the top, with a slash behind each name.
+    /// The path of its directory from the top, with a slash after each name.
     pub(crate) above: &'a [u8],
     /// Its name; empty for the top.
     pub(crate) name: &'a CStr,
 }
 
 impl Place<'_> {
-    /// Bytes of its path.
+    /// Length of its path in bytes.
     pub(crate) fn len(&self) -> usize {
         self.above.len() + self.name.to_bytes().len()
     }
@@ -57,18 +57,18 @@ impl Place<'_> {
 /// How a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// Everything has been seen.
+    /// Everything was visited.
     Whole,
-    /// The visitor wanted no more.
+    /// The visitor has stopped it.
     Stopped,
-    /// A directory on the way was moved meanwhile: something may have been missed.
+    /// A directory on the way was moved meanwhile: files may have been missed.
     Moved,
 }
 
 /// A directory on the way down.
 struct Level {
     identity: (u64, u64),
-    /// Directories in it that are still to be seen, with what was known of each.
+    /// Its directories that are still to be visited, each with its status.
     left: Vec<(CString, Stat)>,
     /// Bytes of the path with its slash.
     path: usize,
@@ -79,10 +79,10 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Walks over all that lies below `top`.
+/// Walks through everything below `top`.
 ///
 /// # Errors
-/// When `top` itself cannot be opened, or too many files are open.
+/// When `top` cannot be opened, or too many files are open.
 pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, Errno> {
     let mut path = Vec::new();
     let mut current = open(top.as_fd(), c".")?;
@@ -129,7 +129,7 @@ pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, 
     Ok(Ended::Whole)
 }
 
-/// Reads one directory; none when the visitor wants no more.
+/// Reads one directory; none when the visitor stops the walk.
 fn look(
     directory: &OwnedFd,
     path: &[u8],
@@ -181,7 +181,7 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a directory that lies directly in `above`.
+/// Opens a directory directly in `above`.
 fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     for _ in 0..TRIES_MAX {
@@ -193,7 +193,7 @@ fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// Tries of one opening, when a rename has raced with it.
+/// Attempts to open a directory, when renames race with it.
 const TRIES_MAX: usize = 8;
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Makes directories in each other, and a file in the last, by descriptors: no path is so long.
+    /// Creates nested directories by descriptors: no path is that long.
     fn dig(top: &std::path::Path, depth: usize) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let mut at = rustix::fs::open(top, flags, Mode::empty()).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         // The files, and the link itself.
         assert_eq!((seen.files.len(), seen.directories, seen.deepest), (22, 3001, 3000));
         assert_eq!(seen.files.iter().max(), Some(&(2 * 3000 + 4)));
-        // Taken apart by descriptors too: nothing else could remove it.
+        // `rm` works by descriptors too.
         std::process::Command::new("rm").arg("-r").arg(&top).status().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Lists of titles in files: M3U, or a path on each line.
 //!
-//! Promise: a path is resolved against that of its list as players resolve it (RFC 3986, section 5.2), and none leads above
-//! the root. Whether a title is there is not asked here.
+//! Promise: a path is resolved against the path of its list, as in players (RFC 3986, section 5.2),
+//! and none leads above the root. Whether the title exists is not checked here.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,7 +25,7 @@ pub(super) async fn read(list: &Arc<OpenTitle>, path: &str) -> Result<Vec<String
         return Err(format!("the list is longer than {} MiB", LEN_MAX / MIB));
     }
     let (list, path) = (Arc::clone(list), path.to_owned());
-    // A disk that hangs keeps it waiting, and millions of lines take their time.
+    // A hanging disk would block the executor, and millions of lines take long.
     let read = tokio::task::spawn_blocking(move || {
         let read = || {
             let file = File::from(tactus_sys::file::reopen(&list.file)?);
@@ -33,13 +33,13 @@ pub(super) async fn read(list: &Arc<OpenTitle>, path: &str) -> Result<Vec<String
             file.take(LEN_MAX).read_to_string(&mut text)?;
             std::io::Result::Ok(text)
         };
-        let text = read().map_err(|error| format!("the list cannot be read: {error}"))?;
+        let text = read().map_err(|error| format!("cannot read the list: {error}"))?;
         titles(&text, &path)
     });
-    read.await.map_err(|_| "the list cannot be read".to_owned())?
+    read.await.map_err(|_| "cannot read the list".to_owned())?
 }
 
-/// The titles of `text`, a list that is stored under `path`.
+/// The titles in `text`, a list that is stored under `path`.
 pub(super) fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim).zip(1..);
@@ -59,8 +59,8 @@ pub(super) fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Whether a line names something by a scheme or a host (RFC 3986, sections 3 and 4.2). A colon alone is one of a file's
-/// name.
+/// Whether a line has a scheme or a host (RFC 3986, sections 3 and 4.2). A colon alone may be part
+/// of a file's name.
 fn is_elsewhere(line: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

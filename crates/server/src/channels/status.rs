@@ -256,7 +256,7 @@ fn is_same(one: &str, other: &str) -> bool {
     words(one).eq(words(other))
 }
 
-/// The record of what happens to a channel.
+/// Logs an event of a channel.
 fn log(channel: &str, what: &str, title: &str, outcome: Option<&str>, rate: Option<BitRate>) {
     if !access::is_on() {
         return;

@@ -176,12 +176,12 @@ pub(super) struct Search {
     pub(super) is_timed: bool,
     since: Instant,
     tries: usize,
-    /// Why those that were tried cannot be sent: the first ones.
+    /// Why the titles tried so far could not be sent: the first reasons.
     pub(super) why: Option<String>,
     misses: usize,
 }
 
-/// Titles whose reasons are told.
+/// Titles whose reasons are reported.
 const REASONS_MAX: usize = 3;
 
 /// In a list of whatever length.
@@ -194,7 +194,7 @@ impl Search {
         Self { is_timed, since: now, tries: 0, why: None, misses: 0 }
     }
 
-    /// A title cannot be sent, for this reason.
+    /// Records that a title cannot be sent.
     pub(super) fn miss(&mut self, title: &str, reason: &str) {
         self.misses += 1;
         if self.misses > REASONS_MAX {

@@ -1,6 +1,6 @@
-//! What a channel needs of a title, as far as it can be known before the title is sent.
+//! Checks whether a channel can send a title, as far as that is known before it is sent.
 //!
-//! Promise: nothing is reserved here, and nothing is sent.
+//! Promise: nothing is reserved and nothing is sent.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ use crate::config::channel::Channel;
 /// Why a channel cannot send a title.
 #[derive(Debug)]
 pub(super) enum Unfit {
-    /// It is not there, or nothing that can be sent.
+    /// It does not exist, or has an unsupported format.
     Title(String),
-    /// It is faster than what the channel is to be stuffed to.
+    /// Its rate exceeds the rate that the channel is stuffed to.
     Stuff(String),
 }
 
-/// The path of a title, as it is written in URLs.
+/// Parses a title's path, written as in URLs.
 pub(super) fn path_of(title: &str) -> Result<RequestPath, String> {
     RequestPath::parse(title.as_bytes())
-        .map_err(|_| format!("{title:?} is no path; write it as in a URL"))
+        .map_err(|_| format!("{title:?} is not a path; write it as in a URL"))
 }
 
 /// The title under `path`.
 pub(super) async fn find(house: &Inner, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {
     match house.catalogue.find(path).await {
         Ok(Found::Title(title)) if title.following.is_some() => {
-            Err("the title still comes in; it is sent when all of it is stored".into())
+            Err("the title is still being uploaded; it can be sent once it is stored".into())
         }
         Ok(Found::Title(title)) => Ok(title),
-        Ok(Found::Directory(_)) => Err("this is a directory; name one title".into()),
+        Ok(Found::Directory(_)) => Err("this is a directory; write the path of a title".into()),
         Err(fault) => Err(fault.to_string()),
     }
 }
 
-/// The title's times; why it has none, where it has none.
+/// The title's index, or the reason why it has none.
 pub(super) async fn index(
     house: &Inner,
     title: &OpenTitle,
@@ -49,15 +49,15 @@ pub(super) async fn index(
     match house.catalogue.index(title, path).await {
         Ok(Indexed::Ready(index)) => Ok(Ok(index)),
         Ok(Indexed::Never(fault)) => Ok(Err(fault)),
-        // They have been waited for a little; who waits for more of them has no time for others.
+        // The wait was bounded; a longer wait would delay other titles.
         Ok(Indexed::Coming) => Err(COMING.into()),
         Err(fault) => Err(fault.to_string()),
     }
 }
 
-const COMING: &str = "the title's times are being found out";
+const COMING: &str = "the title is still being indexed";
 
-/// The rate of a title without regard to its times.
+/// The rate of a title without an index.
 pub(super) async fn rate(
     house: &Inner,
     channel: &Channel,
@@ -70,24 +70,26 @@ pub(super) async fn rate(
     let facts = house.catalogue.media(title, path).await;
     match facts.map_err(|fault| fault.to_string())? {
         Some(facts) => Ok(facts.rate),
-        None => Err("the title has no clock to find its rate by; give the channel a `rate`".into()),
+        None => {
+            Err("the title has no PCR, so its rate is unknown; set `rate` for the channel".into())
+        }
     }
 }
 
-/// Why null packets cannot make `stuff` of a title whose fastest second is `fastest`, if they cannot.
+/// Checks that null packets can fill a title whose fastest second is `fastest` up to `stuff`.
 pub(super) fn stuffs(stuff: BitRate, fastest: BitRate) -> Result<(), String> {
     if stuff >= fastest {
         return Ok(());
     }
     Err(format!(
-        "its fastest second has {fastest}, which null packets cannot make {stuff}; give `stuff` a rate above that"
+        "its fastest second has {fastest}, more than `stuff` = {stuff}; set `stuff` to a higher rate"
     ))
 }
 
-/// Whether `channel` can send the title under `title`. One whose times are not known yet can.
+/// Checks that `channel` can send the title under `title`. A title without an index yet passes.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Result<(), Unfit> {
     let path = path_of(title).map_err(Unfit::Title)?;
     let found = find(house, &path).await.map_err(Unfit::Title)?;
@@ -108,7 +110,7 @@ pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Resu
     }
 }
 
-/// Why a title without times cannot be stuffed.
+/// The message for a title without an index that should be stuffed.
 pub(super) fn no_places(why: &str) -> String {
-    format!("null packets cannot be put where they belong: {why}")
+    format!("the positions of null packets are unknown: {why}")
 }

@@ -1,11 +1,11 @@
-//! What strangers and principals say about channels, read without any: where fuzzing and its tests knock.
+//! Entry points of fuzzing and its tests for requests and lists of channels; no channel runs.
 //!
-//! Promise: as all doors, see [`crate::untrusted`].
+//! Promise: as for all entry points, see [`crate::untrusted`].
 
 use super::list;
 use crate::config::Config;
 
-/// A list of titles in a file.
+/// Parses a list of titles.
 pub fn playlist(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(titles) = list::titles(text, "/lists/a.m3u8") else { return false };
@@ -13,7 +13,7 @@ pub fn playlist(bytes: &[u8]) -> bool {
     true
 }
 
-/// The body of a request about a channel.
+/// Parses the body of a request about a channel.
 pub fn channel(bytes: &[u8]) -> bool {
     let Ok(keys) = serde_json::from_slice::<serde_json::Map<_, _>>(bytes) else { return false };
     let Ok(text) = toml::to_string(&keys) else { return false };

@@ -1,4 +1,4 @@
-//! `tactus adopt`: says that what lies in a directory now is the volume that belongs there.
+//! `tactus adopt`: accepts the current contents of a directory as its volume.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use anyhow::Context;
 use super::{Failure, console, state};
 use crate::store::Remembered;
 
-/// Takes what lies in a directory now as the volume that belongs there
+/// Accepts the current contents of a directory as its volume
 ///
-/// A volume that takes uploads has an identity, which the host remembers. When another volume is in its
-/// place, or an empty mount point, uploads are refused until the right disk is mounted, or this command
-/// says that the new one is meant. The next start of the server takes it.
+/// A writable volume has an identity, which the host stores. When the directory holds another
+/// volume or is an empty mount point, uploads are refused until the right disk is mounted, or
+/// until this command accepts the new one. It takes effect at the next start of the server.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus adopt /srv/media                              after its disk was replaced by an empty one
 
-Run it as the user that the server runs as: what is remembered lies in $STATE_DIRECTORY, in
+Run it as the user that the server runs as: identities are stored in $STATE_DIRECTORY, in
 $XDG_STATE_HOME/tactus, or in ~/.local/state/tactus.")]
 pub(super) struct Adopt {
     /// The volume's directory
@@ -31,12 +31,12 @@ impl Adopt {
         }
         let state = state::directory();
         let state =
-            state.ok_or_else(|| Failure::usage("nothing is remembered: HOME is not set"))?;
+            state.ok_or_else(|| Failure::usage("no identities are stored: HOME is not set"))?;
         let forgotten = Remembered::within(&state).forget(&self.dir);
-        match forgotten.context("what is remembered cannot be changed")? {
-            true => console::line(format_args!("{dir} is taken as it is at the next start")),
+        match forgotten.context("cannot change the stored identity")? {
+            true => console::line(format_args!("the next start accepts {dir} as it is")),
             false => {
-                console::line(format_args!("nothing was remembered of {dir}: it is taken as it is"))
+                console::line(format_args!("no identity is stored for {dir}: the next start accepts it as it is"))
             }
         }
     }

@@ -51,7 +51,8 @@ impl Kind {
     ) -> Result<Response, Failure> {
         let slash = if which.name.is_empty() { "" } else { "/" };
         let path = format!("{}{slash}{}{below}", self.path, which.name);
-        // What can be seen without a token is shown without one; the server says where that is not so.
+        // Reads need no token by default, so one is sent only if it was given; the server refuses a
+        // read that needs one.
         let authorization = match method {
             "GET" => which.credentials.field_if_any()?,
             _ => Some(which.credentials.field()?),

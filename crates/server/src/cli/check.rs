@@ -1,8 +1,8 @@
-//! Whether `serve` could start with a configuration: it opens what `serve` opens.
+//! Checks whether `serve` could start with a configuration: opens the same files as `serve`.
 //!
-//! Promise: what makes `serve` fail because of the configuration is found here, and is named with its
-//! file, line and key where it stands in one. Nothing is written, nothing is taken: a server that runs
-//! with the same file is not disturbed.
+//! Promise: an error of the configuration that would stop `serve` is reported here, with file, line
+//! and key where they are known. Nothing is written or locked: a running server with the same file
+//! is not disturbed.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::config::units::exact;
 use crate::config::{Auto, Config, ConfigFile, Key, Token, Volume};
 use crate::{engine, http, measure, rtsp, store};
 
-/// What of a configuration cannot be used, and where it stands.
+/// An error of the configuration, and the key that it concerns.
 struct Finding<'a> {
     keys: Vec<Key<'a>>,
     message: String,
@@ -28,10 +28,10 @@ impl<'a> Finding<'a> {
     }
 }
 
-/// Opens what `serve` would open with `config`, which comes from `file` where there is one.
+/// Opens everything that `serve` opens with `config`, which was read from `file`, if any.
 ///
 /// # Errors
-/// The first thing that cannot be used, at its place in the file.
+/// The first problem, at its place in the file.
 pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Failure> {
     let found = volumes(config)
         .and_then(|()| secrets(config))
@@ -40,10 +40,11 @@ pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Fa
     found.map_err(|finding| placed(finding, file))
 }
 
-/// Whether this host can listen on the addresses of `config`; another server may have them.
+/// Whether this host can listen on the addresses of `config`. An address that another server uses
+/// counts as an error.
 ///
 /// # Errors
-/// The first one that it cannot have.
+/// The first address that cannot be bound.
 pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Result<(), Failure> {
     let http = config.http.addresses.iter().map(|address| ("http", *address));
     let rtsp = config.rtsp.addresses.iter().map(|address| ("rtsp", *address));
@@ -58,7 +59,7 @@ pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Res
     Ok(())
 }
 
-/// Why `address` cannot be listened on, and what to do.
+/// Why `address` cannot be bound, and what to do.
 pub(super) fn not_bound(address: SocketAddr, error: &std::io::Error) -> String {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let advice = match error.kind() {
@@ -74,7 +75,7 @@ pub(super) fn not_bound(address: SocketAddr, error: &std::io::Error) -> String {
     format!("cannot listen on {address}: {error}; {advice}")
 }
 
-/// Ports from here on need no right (`net.ipv4.ip_unprivileged_port_start`, unless it was changed).
+/// Lowest port that needs no privilege (the default of `net.ipv4.ip_unprivileged_port_start`).
 const FREE_PORTS: u16 = 1024;
 
 fn bindable(address: SocketAddr) -> std::io::Result<()> {
@@ -85,7 +86,7 @@ fn bindable(address: SocketAddr) -> std::io::Result<()> {
     };
     match bind() {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Ok(()),
-        // All interfaces are those of IPv4 where there is no IPv6.
+        // On a host without IPv6, `[::]` falls back to IPv4.
         Err(error)
             if address.ip() == Ipv6Addr::UNSPECIFIED
                 && [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL]
@@ -98,7 +99,7 @@ fn bindable(address: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-/// A finding as an error of the command line: in its file, when it stands there.
+/// Converts a finding to an error, placed in the file where the key is written.
 fn placed(finding: Finding<'_>, file: Option<&ConfigFile>) -> Failure {
     match file.and_then(|file| file.mistake_at(&finding.keys, &finding.message)) {
         Some(error) => Failure::usage(error),
@@ -110,7 +111,7 @@ fn volumes(config: &Config) -> Result<(), Finding<'_>> {
     for (at, volume) in config.volumes.iter().enumerate() {
         let path = [Key::Name("volume"), Key::Entry(at), Key::Name("path")];
         if let Err(error) = std::fs::read_dir(&volume.path) {
-            let message = format!("the volume {} cannot be read: {error}", volume.path.display());
+            let message = format!("cannot read the volume {}: {error}", volume.path.display());
             return Err(Finding::at(&path, message));
         }
         model(volume, at)?;
@@ -127,8 +128,8 @@ fn volumes(config: &Config) -> Result<(), Finding<'_>> {
     if let Some((outer, inner)) = nested::nested(&roots) {
         let path = [Key::Name("volume"), Key::Entry(writable[inner].0), Key::Name("path")];
         let message = format!(
-            "{} lies inside the volume {}, and both take uploads: each would change titles behind \
-             the other's back; let one take uploads, or mount the disk that belongs there",
+            "{} lies inside the volume {}, and both take uploads: each would change the other's \
+             titles; set `uploads` for one of them only, or mount the missing disk",
             roots[inner].display(),
             roots[outer].display()
         );
@@ -162,7 +163,7 @@ fn secrets(config: &Config) -> Result<(), Finding<'_>> {
     Ok(())
 }
 
-/// Memory that is taken at the start must be there.
+/// Memory that is allocated at the start must be available.
 fn memory(config: &Config) -> Result<(), Finding<'_>> {
     let memory = probe::machine().memory;
     let most = memory.total.min(memory.limit.unwrap_or(u64::MAX));
@@ -172,7 +173,7 @@ fn memory(config: &Config) -> Result<(), Finding<'_>> {
         if shares > most && most > 0 {
             let keys = [Key::Name("volume"), Key::Entry(0), Key::Name("write_share")];
             let message = format!(
-                "write_share: uploads would have {} of memory, and this machine gives {}; write less",
+                "write_share: uploads would use {} of memory, but {} are available; write a smaller size",
                 exact(Bytes(shares)),
                 exact(Bytes(most))
             );
@@ -188,7 +189,7 @@ fn memory(config: &Config) -> Result<(), Finding<'_>> {
         shares => format!(", with {} for uploads", exact(Bytes(shares))),
     };
     let message = format!(
-        "arena = {:?} is more memory than this machine gives{besides}: {}; write less, or \"auto\"",
+        "arena = {:?}{besides} exceeds the available memory, {}; write a smaller size, or \"auto\"",
         exact(arena),
         exact(Bytes(most))
     );

@@ -1,9 +1,9 @@
 //! The HTTP client of the commands: one request, one answer, by `ureq` with `rustls`.
 //!
-//! Promise: it never waits without a bound, for the connection or between two reads; and a body that
-//! ends early is an error, never a short success. It follows redirects (credentials stay with their
-//! server), reads chunked bodies, and takes its proxy from the environment as curl does. It does not
-//! repeat a request by itself: that is for the command to decide.
+//! Promise: connecting and each read have a timeout. A body that ends early is an error, never a
+//! short success. Redirects are followed (credentials are sent to the original server only),
+//! chunked bodies are read, and the proxy comes from the environment as with curl. A request is
+//! never repeated here: that is up to the command.
 
 mod early;
 mod proxy;
@@ -22,7 +22,7 @@ use tls::Tls;
 /// Where to connect, and what to ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Url {
-    /// By TLS.
+    /// The scheme is https.
     pub(crate) secure: bool,
     /// Host name or address, without brackets.
     pub(crate) host: String,
@@ -37,7 +37,7 @@ pub(crate) struct Url {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The text is no URL of HTTP.
+    /// The text is no HTTP URL.
     #[error("{0:?} is not a URL that can be fetched; write it like http://127.0.0.1:8080/film.ts")]
     Url(String),
     /// No connection.
@@ -50,24 +50,24 @@ pub(crate) enum ClientError {
         /// What the system said.
         error: io::Error,
     },
-    /// The other side is not who it should be, or speaks no TLS.
+    /// The certificate is not valid for the server, or the server does not speak TLS.
     #[error(
-        "no TLS with {host}: {error}; a certificate authority of your own is trusted when \
-         SSL_CERT_FILE names its certificate"
+        "TLS with {host} failed: {error}; to trust your own certificate authority, set \
+         SSL_CERT_FILE to its certificate"
     )]
     Tls {
-        /// Which server.
+        /// The server.
         host: String,
-        /// What is wrong.
+        /// The error.
         error: String,
     },
     /// The connection broke, or nothing came for [`SILENCE_MAX`].
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// The answer is not HTTP, or of a kind that this client does not speak.
+    /// The answer is not HTTP, or uses a feature that this client lacks.
     #[error("the answer cannot be read: {0}; try curl")]
     Answer(String),
-    /// The server says that it is elsewhere, and the request cannot be repeated there by itself.
+    /// A redirect of a request whose body cannot be sent again.
     #[error("the server redirects to {0}; use that URL")]
     Redirect(String),
 }
@@ -76,34 +76,35 @@ pub(crate) enum ClientError {
 pub(crate) struct Response {
     /// Status code.
     pub(crate) status: u16,
-    /// What has been answered: the URL that was asked for, or where it redirected to.
+    /// The URL that answered, after redirects.
     pub(crate) url: Url,
     fields: Vec<(String, String)>,
-    /// Bytes of the body, where the answer says so.
+    /// The length of the body, if the server has declared it.
     pub(crate) len: Option<u64>,
-    /// The body; ends with an error when the connection ends before it is whole.
+    /// The body; reading fails when the connection ends before the body does.
     pub(crate) body: Body,
 }
 
 /// A body that must be whole.
 pub(crate) struct Body(Option<ureq::BodyReader<'static>>);
 
-/// Time to find a connection, with its TLS.
+/// Time for name lookup, connection and TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time without a byte after which a connection counts as broken. A paced stream sends at least four
 /// times a second; a server that waits longer than this for its disk is not coming back.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest head of an answer.
 const HEAD_MAX: usize = 64 * 1024;
-/// Redirects that are followed; browsers follow 20, and who needs more runs in a circle.
+/// Redirects that are followed. Browsers follow 20; more is a loop.
 const REDIRECTS_MAX: usize = 10;
-/// A larger body, or one of unknown length, is sent when the server has agreed to take it.
+/// Larger bodies, and those of unknown length, wait for `100 Continue`.
 const UNASKED_MAX: u64 = 64 * 1024;
-/// How long a server may take to agree before the body is sent all the same (RFC 9110, 10.1.1).
+/// Longest wait for `100 Continue`; then the body is sent all the same (RFC 9110, 10.1.1).
 const AGREE_MAX: Duration = Duration::from_secs(2);
 
 impl Url {
-    /// Reads `http[s]://host[:port][/path][?query]`; characters that a path may not have are encoded.
+    /// Reads `http[s]://host[:port][/path][?query]`; characters that a path may not contain are
+    /// encoded.
     ///
     /// # Errors
     /// [`ClientError::Url`]
@@ -181,7 +182,7 @@ impl Url {
         }
     }
 
-    /// Where `location` leads from here: as [`Self::join`], or relative to this path.
+    /// The target of a redirect to `location`: as [`Self::join`], or relative to this path.
     fn redirected(&self, location: &str) -> Result<Self, ClientError> {
         let is_relative = !location.starts_with('/') && !location.contains("://");
         if !is_relative {
@@ -191,8 +192,8 @@ impl Url {
         self.join(&format!("{directory}{location}"))
     }
 
-    /// Whether what is meant for one may be told to the other, too: the same server, or the same
-    /// name by TLS instead of without.
+    /// Whether credentials for this URL may be sent to `other`: the same server, or the same name
+    /// over TLS instead of plain HTTP.
     fn trusts(&self, other: &Self) -> bool {
         let same = self.host.eq_ignore_ascii_case(&other.host);
         let upgraded = !self.secure && other.secure;
@@ -240,11 +241,11 @@ pub(crate) struct Sent<'a> {
     pub(crate) seen: &'a dyn Fn(u64),
 }
 
-/// As [`fetch`], with any method and perhaps a body. A server that answers before it has taken all of
-/// the body has answered. A redirect is followed where the request has no body to send again.
+/// Like [`fetch`], with any method and an optional body. A server may answer before it has read the
+/// whole body. A redirect is followed when there is no body to repeat.
 ///
 /// # Errors
-/// As there; and when the body cannot be read.
+/// As [`fetch`]; and when reading the body's source fails.
 pub(crate) fn send(
     method: &str,
     url: &Url,
@@ -268,7 +269,7 @@ pub(crate) fn send(
         if at.secure && !to.secure || has_body {
             return Err(ClientError::Redirect(to.text()));
         }
-        // RFC 9110, 15.4.4: that is where the answer can be got.
+        // RFC 9110, 15.4.4: the result is fetched with GET.
         if answer.status == 303 && method != "HEAD" {
             (method, body) = ("GET", None);
         }
@@ -277,7 +278,7 @@ pub(crate) fn send(
     Err(ClientError::Answer(format!("{} redirects more than {REDIRECTS_MAX} times", url.text())))
 }
 
-/// One request, one answer, one connection.
+/// One request and its answer on a connection of their own.
 fn exchange(
     method: &str,
     url: &Url,
@@ -362,7 +363,7 @@ fn response(
     Ok(response)
 }
 
-/// What the library's errors mean to people.
+/// Maps the library's errors to messages for users.
 fn fault(url: &Url, error: ureq::Error) -> ClientError {
     use ureq::Error;
     let connect =
@@ -384,12 +385,13 @@ fn fault(url: &Url, error: ureq::Error) -> ClientError {
             connect(io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 s"))
         }
         Error::Timeout(_) => {
-            let message = format!("nothing came for {} s", SILENCE_MAX.as_secs());
+            let message = format!("no data came for {} s", SILENCE_MAX.as_secs());
             ClientError::Broken(io::Error::new(io::ErrorKind::TimedOut, message))
         }
-        Error::HostNotFound => {
-            connect(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
-        }
+        Error::HostNotFound => connect(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name does not resolve to an address",
+        )),
         Error::ConnectionFailed | Error::ConnectProxyFailed(_) | Error::InvalidProxyUrl => {
             connect(io::Error::other(error.to_string()))
         }
@@ -413,7 +415,7 @@ impl Response {
         let mut text = Vec::new();
         self.body.take(most.saturating_add(1)).read_to_end(&mut text)?;
         if text.len() as u64 > most {
-            return Err(ClientError::Answer(format!("it has more than {most} bytes")));
+            return Err(ClientError::Answer(format!("it is longer than {most} bytes")));
         }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
@@ -426,7 +428,7 @@ impl Read for Body {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset => {
-                io::Error::new(io::ErrorKind::UnexpectedEof, "it ended early")
+                io::Error::new(io::ErrorKind::UnexpectedEof, "the body ended early")
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 let message = format!("nothing came for {} s", SILENCE_MAX.as_secs());

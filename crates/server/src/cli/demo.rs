@@ -1,7 +1,8 @@
 //! `tactus demo`: real sample titles, a running server, and what to type next.
 //!
-//! Promise: one command on a fresh machine. It writes only into its own directory, and keeps what is
-//! there already. Where the usual ports are taken it takes others, or does without.
+//! Promise: one command on a fresh machine. It writes only into its own directory, and keeps
+//! existing files. If the usual ports are in use, it chooses other ports, or leaves the service
+//! out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -24,16 +25,16 @@ use tactus_core::units::Nanos;
 The titles (about 350 MB) are laid down in --dir, by default $XDG_CACHE_HOME/tactus/demo or
 ~/.cache/tactus/demo, and kept for the next time.")]
 pub(super) struct Demo {
-    /// Address to listen on [default: 127.0.0.1:8080, or a free port when that is taken]
+    /// Address to listen on [default: 127.0.0.1:8080, or a free port if that is in use]
     #[arg(long, value_name = "ADDR", value_parser = address::parse)]
     http: Option<SocketAddr>,
-    /// Address for players of RTSP, or off [default: 127.0.0.1:8554 when that is free]
+    /// Address for RTSP players, or off [default: 127.0.0.1:8554 when that is free]
     #[arg(long, value_name = "ADDR|off", value_parser = address_or_off)]
     rtsp: Option<Address>,
     /// Address for metrics and status, or off [default: 127.0.0.1:9464 when that is free]
     #[arg(long, value_name = "ADDR|off", value_parser = address_or_off)]
     admin: Option<Address>,
-    /// Take uploads, with a token of their own
+    /// Accept uploads, with a new token
     #[arg(long, value_name = "yes|no", num_args = 0..=1)]
     #[arg(default_value = "yes", default_missing_value = "yes", value_parser = ["yes", "no"])]
     uploads: String,
@@ -42,7 +43,7 @@ pub(super) struct Demo {
     dir: Option<PathBuf>,
 }
 
-/// Where to listen; `None` is nowhere.
+/// An address to listen on; `None`: off.
 type Address = Option<SocketAddr>;
 
 fn address_or_off(text: &str) -> Result<Address, String> {
@@ -101,15 +102,15 @@ impl Demo {
     }
 }
 
-/// Media that FFmpeg's programs look at before they show anything: with a burst of as much they begin at once.
-/// For the few streams of a demo the memory is there.
+/// Media that FFmpeg's tools analyse before they play: a start burst of this length lets them begin
+/// at once. The few streams of a demo have the memory for it.
 const LOOK: Nanos = Nanos(5_000_000_000);
-/// Where the demo is by itself.
+/// The demo's default address.
 const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// Where titles can be asked for by RTSP.
 const RTSP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8554);
 
-/// This address, or one with a free port when somebody has it.
+/// `address`, or with a free port if that one is in use.
 fn or_any_port(address: SocketAddr) -> SocketAddr {
     match TcpListener::bind(address) {
         Ok(_) => address,
@@ -124,12 +125,12 @@ fn cache_dir() -> Option<PathBuf> {
     Some(cache.join("tactus/demo"))
 }
 
-/// Where everything is.
+/// The demo's addresses.
 struct Places {
     http: SocketAddr,
     rtsp: Option<SocketAddr>,
     admin: Option<SocketAddr>,
-    /// Of those who upload.
+    /// The token for uploads.
     token: Option<String>,
 }
 
@@ -146,7 +147,7 @@ fn invitation(titles: &[DemoTitle], places: &Places) -> String {
     let base = format!("http://{}", reachable(places.http));
     text += "\nIn the browser: play, sort, filter";
     match &places.token {
-        // Behind #, so that it stays in the browser and is in no log.
+        // In the fragment: browsers do not send it, so it is in no log.
         Some(token) => text += &format!(", upload\n  {base}/#token={token}\n"),
         None => text += &format!("\n  {base}/\n"),
     }
@@ -162,10 +163,10 @@ fn invitation(titles: &[DemoTitle], places: &Places) -> String {
         let url = format!("{base}/{}", name(title));
         text += "\nIn the shell:\n";
         text += &format!("  curl -o /dev/null {url}                 at its own rate\n");
-        text += &format!("  curl -o /dev/null '{url}?rate=max'      as fast as it goes\n");
+        text += &format!("  curl -o /dev/null '{url}?rate=max'      as fast as possible\n");
     }
     if let Some(admin) = places.admin {
-        text += &format!("  curl http://{admin}/api/v1/capacity      what would still fit\n");
+        text += &format!("  curl http://{admin}/api/v1/capacity      room for more streams\n");
     }
     if let Some(token) = &places.token {
         text += &format!("  TACTUS_TOKEN={token} \\\n    tactus put FILE {base}/\n");
@@ -174,7 +175,7 @@ fn invitation(titles: &[DemoTitle], places: &Places) -> String {
     text
 }
 
-/// Who listens everywhere is here, too.
+/// The loopback address for an address that means all interfaces.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip().is_unspecified() {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn n01_what_is_not_there_is_not_shown() {
+    fn n01_the_invitation_omits_services_that_are_off() {
         let text = text(false, false);
         assert!(!text.contains("rtsp:") && !text.contains("TOKEN") && !text.contains("upload"));
         assert!(text.contains("\n  http://127.0.0.1:8080/\n"), "{text}");

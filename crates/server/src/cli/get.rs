@@ -1,9 +1,9 @@
-//! `tactus get`: downloads a title, with a progress bar, and goes on where it stopped.
+//! `tactus get`: downloads a title with a progress bar, and resumes an interrupted download.
 //!
-//! Promise: FILE appears only when it is whole, and all its bytes are of one version of the title:
-//! what is there already is kept in FILE.part together with the version's entity tag, and goes on
-//! only if the server still has that version (`If-Range`). A connection that breaks, a server that is
-//! away and one that has no room are tried again, as by `put`.
+//! Promise: FILE appears only when it is complete, and all its bytes are of one version of the
+//! title. The partial download is kept in FILE.part with the version's entity tag, and is resumed
+//! only if the server still has that version (`If-Range`). A broken connection and a server that is
+//! unreachable or has no room are retried, as by `put`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -27,7 +27,7 @@ use crate::config::units;
   tactus get http://127.0.0.1:8080/film.ts --rate max -o /tmp/film.ts
   tactus get http://127.0.0.1:8080/film.ts -o - | ffplay -
 
-The download is kept in FILE.part until it is whole. After a cut it goes on where it stopped; run the same
+The download is kept in FILE.part until it is complete. An interrupted one is resumed: run the same
 command again to go on after this command was ended.
 
 Exit codes: 0 done; 1 failed, run it again to go on; 2 wrong arguments; 3 the server has no room.")]
@@ -118,7 +118,8 @@ impl Get {
         }
     }
 
-    /// What has been written cannot be taken back: it goes on in the same version, or not at all.
+    /// Bytes on standard output cannot be withdrawn: a resumed transfer must be of the same
+    /// version.
     fn to_stdout(&self, url: &Url, meter: &ProgressBar) -> Result<(), Failure> {
         let (mut out, mut version) = (io::stdout().lock(), None::<String>);
         Tries::new(self.wait, self.quiet).run(
@@ -130,7 +131,7 @@ impl Get {
                     Some(version) => self.ask(url, &[("Range", &range), ("If-Range", version)])?,
                     None if have > 0 => {
                         return Err(Stopped::failed(
-                            "the title has no version, so a part of it cannot be asked for",
+                            "the server sends no entity tag for this title, so the download cannot be resumed",
                         ));
                     }
                     None => self.ask(url, &[])?,
@@ -140,7 +141,7 @@ impl Get {
                     206 if starts_at(&response, have) => {}
                     416 if is_whole(&response, have) => return Ok(()),
                     200 | 206 | 416 => {
-                        return Err(Stopped::failed("the server's title has changed meanwhile"));
+                        return Err(Stopped::failed("the title changed on the server during the download"));
                     }
                     _ => return Err(refused(response).into()),
                 }
@@ -150,13 +151,13 @@ impl Get {
         )
     }
 
-    /// Fills the part until it is whole.
+    /// Downloads until FILE.part is complete.
     fn to_file(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
         let done =
             Tries::new(self.wait, self.quiet).run(|| part.len(), || self.go_on(url, part, meter));
         match done {
             Err(Failure::Broken(error)) if part.len() > 0 => {
-                let kept = format!("{} keeps what has come", part.path.display());
+                let kept = format!("{} holds the part received so far", part.path.display());
                 Err(Failure::Broken(error.context(kept)))
             }
             done => done,
@@ -178,7 +179,7 @@ impl Get {
             416 if is_whole(&response, have) => return Ok(()),
             206 | 416 => {
                 part.forget_version()?;
-                let changed = anyhow::anyhow!("the server's title has changed");
+                let changed = anyhow::anyhow!("the title has changed on the server");
                 return Err(Stopped::ForNow(Failure::Broken(changed), None));
             }
             _ => return Err(refused(response).into()),
@@ -194,7 +195,7 @@ impl Get {
         Ok(())
     }
 
-    /// Asks; a server that cannot answer now may do so later.
+    /// Sends the request; some refusals may be retried.
     fn ask(&self, url: &Url, fields: &[(&str, &str)]) -> Result<Response, Stopped> {
         let response = client::fetch("GET", url, fields)?;
         if !super::tries::may_pass(response.status) {

@@ -48,7 +48,7 @@ pub(super) struct House {
     classes: Classes,
     reload: Option<Reload>,
     listeners: Vec<TcpListener>,
-    /// For proxies, by the PROXY protocol.
+    /// Listeners for proxies that speak the PROXY protocol.
     proxied: Vec<TcpListener>,
     admin: Option<TcpListener>,
     rtsp: Option<Rtsp>,
@@ -87,7 +87,7 @@ impl House {
             ..CatalogueRules::default()
         };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
-            .context("a volume cannot be opened; check its path and its rights")?;
+            .context("cannot open a volume; check its path and permissions")?;
         let mut engine = engine::start(&config).map_err(|error| not_started(error, &config))?;
         engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
@@ -99,7 +99,9 @@ impl House {
         let mut uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
-            tracing::warn!("rates of titles are found only when they are asked for: {error}");
+            tracing::warn!(
+                "titles are not inspected in the background: {error}; a title's rate is found at its first request"
+            );
         }
         if let Some(uploads) = &uploads {
             uploads.show_unfinished(&config, &catalogue);
@@ -159,7 +161,7 @@ impl House {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// Where proxies are served by the PROXY protocol.
+    /// Addresses for the PROXY protocol.
     pub(super) fn proxied_addresses(&self) -> Vec<SocketAddr> {
         self.proxied.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
@@ -169,7 +171,7 @@ impl House {
         self.rtsp_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// Where metrics and status are served, if anywhere.
+    /// The address of metrics and status, if any.
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
         let own = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         own.or_else(|| self.config.admin.on_http.then(|| self.addresses().first().copied())?)
@@ -180,7 +182,7 @@ impl House {
         self.uploads.as_ref().is_some_and(Uploads::may_anybody)
     }
 
-    /// What fails the start of a strict server.
+    /// Problems that make a strict server refuse to start.
     pub(super) fn wrong(&self) -> Vec<String> {
         let uploads = self.config.volumes.iter().zip(0..).filter_map(|(volume, index)| {
             let trouble = self.uploads.as_ref()?.trouble(index)?;
@@ -190,8 +192,10 @@ impl House {
         let nobody = self.config.volumes.iter().any(|volume| volume.uploads)
             && !self.takes_uploads()
             && self.recorder.is_none();
-        all.chain(nobody.then(|| "nobody may upload: there is no [[upload.principal]]".to_owned()))
-            .collect()
+        all.chain(
+            nobody.then(|| "uploads are on, but no [[upload.principal]] may upload".to_owned()),
+        )
+        .collect()
     }
 
     /// What the host refused, with what it costs.
@@ -242,13 +246,14 @@ impl House {
         let site = |limits: Limits, internal: Arc<dyn Internal>, store: Option<Store>| {
             Site::new(limits, Arc::clone(&counters), store, internal)
         };
-        // Row C03: who watches what is told at an address of its own. A proxy on this machine is no
-        // reason to tell it: whoever reaches the proxy would see it.
+        // Row C03: by default, status is served at the admin address only. The HTTP address does
+        // not serve it to a local proxy either, because the proxy's clients would see it.
         let public: Arc<dyn Internal> = match self.config.admin.on_http {
             true => Arc::clone(&figures),
             false => Arc::new(Guide(channels.clone())),
         };
-        // There is no password at this address: names are all that keeps other sites' pages out.
+        // The admin address has no password: the check of host names is what keeps other sites'
+        // pages out.
         let address = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let address = address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
         let hosts = Hosts::Local { named: self.config.admin.allowed_hosts.clone(), address };
@@ -281,7 +286,7 @@ impl House {
         let limit = Duration::from_nanos(self.config.http.drain_limit.0);
         let is_drained = drain(&mut serving, limit).await;
         heeding.abort();
-        // Before anything is stopped: to them that would be a disk that is too slow.
+        // Channels close first: otherwise they would report the stop as a slow disk.
         channels.close().await;
         if let Some(rtsp) = &self.rtsp {
             rtsp.close().await;
@@ -293,7 +298,7 @@ impl House {
             serving.shutdown().await;
         }
         if let Some(rtsp) = self.rtsp {
-            // What somebody has set up meanwhile.
+            // Sessions that were set up meanwhile.
             rtsp.close().await;
         }
         forgetting.abort();
@@ -311,16 +316,18 @@ impl House {
     }
 }
 
-/// Why the engine does not start; for want of memory, by the key that takes it.
+/// Why the engine did not start; lack of memory is reported with its key.
 fn not_started(error: std::io::Error, config: &Config) -> anyhow::Error {
     let is_memory = error.kind() == std::io::ErrorKind::OutOfMemory;
-    let error = anyhow::Error::new(error).context("the engine cannot start");
+    let error = anyhow::Error::new(error).context("cannot start the engine");
     match config.memory.arena {
-        Auto::Set(arena) if is_memory => {
-            error.context(format!("there is no memory for [memory] arena = {:?}", exact(arena)))
-        }
-        Auto::Auto if is_memory => error
-            .context("there is too little memory; set [memory] arena, and [[volume]] write_share"),
+        Auto::Set(arena) if is_memory => error.context(format!(
+            "not enough memory for [memory] arena = {:?}; write a smaller size",
+            exact(arena)
+        )),
+        Auto::Auto if is_memory => error.context(
+            "not enough memory; set a smaller [memory] arena, or a smaller [[volume]] write_share",
+        ),
         _ => error,
     }
 }
@@ -343,7 +350,7 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
     }
 }
 
-/// Waits for what runs, at most for `limit`; whether all of it has ended.
+/// Waits up to `limit` for the tasks; returns whether all have ended.
 async fn drain(serving: &mut JoinSet<()>, limit: Duration) -> bool {
     let all = async { while serving.join_next().await.is_some() {} };
     tokio::time::timeout(limit, all).await.is_ok()
@@ -364,7 +371,7 @@ fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
         .map_err(|error| anyhow!("{} (--rtsp, or [rtsp] address)", not_bound(address, &error)))
 }
 
-/// All interfaces are those of IPv4 too, also on a host without IPv6.
+/// An IPv6 socket for all interfaces takes IPv4 too; on a host without IPv6 it falls back to IPv4.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
@@ -390,7 +397,7 @@ fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
     }
 }
 
-/// Sockets that a supervisor has opened, by what is served there.
+/// Sockets passed by the supervisor, by service.
 #[derive(Default)]
 struct Passed {
     http: Vec<TcpListener>,
@@ -401,18 +408,17 @@ struct Passed {
 impl Passed {
     fn take() -> Result<Self> {
         let mut passed = Self::default();
-        let all =
-            activation::take().context("sockets were passed (LISTEN_FDS) that are of no use")?;
+        let all = activation::take().context("cannot use the passed sockets (LISTEN_FDS)")?;
         for activation::Passed { name, listener } in all {
             match name.as_str() {
-                // `unknown` is what systemd writes for a socket without a name.
+                // systemd names a socket without a name `unknown`.
                 "http" | "" | "unknown" => passed.http.push(listener),
                 "rtsp" => passed.rtsp.push(listener),
                 "admin" if passed.admin.is_none() => passed.admin = Some(listener),
-                // A socket unit's own name is the usual one.
+                // The default name of a socket is that of its socket unit.
                 name if name.ends_with(".socket") => passed.http.push(listener),
                 name => anyhow::bail!(
-                    "a socket was passed with the name {name:?}; \
+                    "a passed socket has the unknown name {name:?}; \
                      write FileDescriptorName=http, rtsp or admin (once)"
                 ),
             }
@@ -421,15 +427,15 @@ impl Passed {
     }
 }
 
-/// What to say when fewer files may be open than connections and streams need.
+/// A warning when the limit of open files is below the need of all connections and streams.
 fn too_few_files(config: &Config, engine: &Engine) -> Option<String> {
     let arena: u64 = engine.volumes.iter().map(|volume| volume.arena().0).sum();
     let needed = engine::open_files(config, arena / engine::FLASH_BLOCK.0);
     let limit = rustix::process::getrlimit(Resource::Nofile).current?;
     (limit < needed).then(|| {
         format!(
-            "only {limit} files may be open, and all connections and streams need {needed}: \
-             `ulimit -n {needed}` before the start, or LimitNOFILE={needed} in a systemd unit"
+            "the limit of open files is {limit}, but all connections and streams need {needed}: \
+             run `ulimit -n {needed}` before the start, or set LimitNOFILE={needed} in the unit"
         )
     })
 }

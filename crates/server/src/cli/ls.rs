@@ -60,11 +60,11 @@ struct Entry {
     modified: Option<String>,
 }
 
-/// A page has at most 10,000 entries of at most 255 bytes, each byte said in up to three twice, and some
-/// figures.
+/// Largest page: 10,000 entries with names of at most 255 bytes, which appear twice and take up to
+/// three bytes for each byte, and some figures.
 const LISTING_MAX: u64 = 24 << 20;
 
-/// Entries of one page.
+/// Entries per page.
 const PAGE: &str = "10000";
 
 impl Ls {
@@ -96,7 +96,7 @@ impl Ls {
         if listing.not_listed > 0 {
             let count = listing.not_listed;
             console::notice(format_args!(
-                "tactus: {count} names cannot be listed; the server's log names one of them"
+                "tactus: {count} names are not valid UTF-8 and cannot be listed; the server's log shows one of them"
             ));
         }
         Ok(())
@@ -108,9 +108,8 @@ impl Ls {
             return Err(super::get::refused(response));
         }
         let text = response.into_text(LISTING_MAX)?;
-        let listing = serde_json::from_str(&text).map_err(|error| {
-            anyhow::anyhow!("{} is no listing of a Tactus server: {error}", self.url)
-        })?;
+        let listing = serde_json::from_str(&text)
+            .map_err(|error| anyhow::anyhow!("{} is not a Tactus listing: {error}", self.url))?;
         Ok(listing)
     }
 }

@@ -1,7 +1,7 @@
 //! `tactus completions` and `tactus man`: what packages install beside the binary.
 //!
-//! Promise: each command has a page of the form that man-pages(7) describes, and the configuration has one
-//! too, made of the sample file that the tree checks.
+//! Promise: each command has a page in the form of man-pages(7). So has the configuration; its page
+//! is generated from the sample file.
 
 mod commands;
 mod configuration;
@@ -35,7 +35,7 @@ pub(super) struct Completions {
 
 The page of the configuration, tactus.toml.5, goes into man5 beside a directory called man1.")]
 pub(super) struct Man {
-    /// A command, tactus.toml, or the directory to write to; without it the first page is printed
+    /// A command, tactus.toml, or a directory to write all pages to [default: print the page of tactus]
     #[arg(value_name = "PAGE|DIR")]
     what: Option<PathBuf>,
 }
@@ -74,20 +74,20 @@ impl Man {
     }
 }
 
-/// A page and the name of its file.
+/// A page and its file name.
 struct Page {
     file: String,
     text: String,
 }
 
-/// All of them.
+/// All pages.
 fn pages(command: clap::Command) -> Vec<Page> {
     let mut pages = commands::pages(command);
     pages.push(configuration::page());
     pages
 }
 
-/// Where a page goes: by its section, when the directory is one of a section.
+/// The path of a page: in the directory of its section, if `dir` is one of a section.
 fn place(dir: &Path, file: &str) -> PathBuf {
     match (dir.file_name().and_then(|name| name.to_str()), dir.parent()) {
         (Some("man1"), Some(above)) if file.ends_with(".5") => above.join("man5"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn n05_the_pages_are_free_of_complaints() {
+    fn n05_mandoc_reports_no_errors_in_the_pages() {
         let dir = tempfile::tempdir().unwrap();
         for Page { file, text } in all() {
             std::fs::write(dir.path().join(file), text).unwrap();

@@ -34,7 +34,7 @@ pub(super) struct Measure {
     /// Show the model and write no file
     #[arg(long)]
     dry_run: bool,
-    /// The model as JSON
+    /// Print the model as JSON
     #[arg(long)]
     json: bool,
     /// A tenth of the time, with less certain figures
@@ -84,7 +84,7 @@ impl Measure {
                 .with_context(|| format!("cannot write {}", path.display()))?;
             if !self.json {
                 console::line(format_args!(
-                    "Written to {}; the server uses it from its next start on.",
+                    "Written to {}; the server uses it from the next start on.",
                     path.display()
                 ))?;
             }

@@ -1,8 +1,8 @@
-//! Whether one directory lies inside another, however it is reached.
+//! Whether a directory contains another one.
 //!
-//! Promise: it compares places on file systems and not names: symbolic links and bind mounts are seen
-//! through. Another file system that is mounted inside a directory is not inside of it: no volume
-//! reaches across.
+//! Promise: locations on file systems are compared, not names, so symbolic links and bind mounts
+//! are resolved. A file system that is mounted inside a directory is not part of it: a volume does
+//! not cross file systems.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-/// Where a directory is: its file system, and its path there.
+/// The location of a directory: its file system, and its path within it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Place {
     device: String,
     path: PathBuf,
 }
 
-/// Two of `directories` of which the second is the first or lies inside of it, by their indexes.
+/// The indexes of two `directories` of which the first contains the second or is the same.
 pub(super) fn nested(directories: &[&Path]) -> Option<(usize, usize)> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let places: Vec<_> = directories.iter().map(|path| place(path, &mounts)).collect();
@@ -38,7 +38,7 @@ pub(super) fn nested(directories: &[&Path]) -> Option<(usize, usize)> {
     None
 }
 
-/// The place of `directory`, by the table of mounts `mounts` (proc_pid_mountinfo(5)).
+/// The location of `directory`, by the mount table `mounts` (proc_pid_mountinfo(5)).
 fn place(directory: &Path, mounts: &str) -> Option<Place> {
     let open = File::open(directory).ok()?;
     let about = rustix::fs::statx(&open, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
@@ -51,7 +51,7 @@ fn place(directory: &Path, mounts: &str) -> Option<Place> {
     Some(Place { device: device.to_owned(), path: Path::new(&unescaped(root)).join(below) })
 }
 
-/// A path of that table, where spaces and the like are written in octal digits.
+/// A path of the mount table, which writes spaces and other characters as octal escapes.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

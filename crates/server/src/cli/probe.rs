@@ -21,7 +21,7 @@ use crate::http::facts;
 use crate::media::index::{self, IndexError};
 use container::Container;
 
-/// Shows how long a title lasts, how fast it is, and what is wrong with it
+/// Shows a title's duration, rates and errors
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus probe film.ts            duration, rates, programmes, access points, discontinuities
@@ -29,12 +29,12 @@ use container::Container;
   tactus probe film.mp4           duration, rates, tracks, where the index is
   tactus probe *.ts               several
 
-All of a transport stream is read once; below a volume of Tactus the index is kept, and the next time is
+A transport stream is read as a whole. Below a Tactus volume its index is stored, and the next probe is
 quick. Of other containers (Matroska, WebM, audio) the name is told.
 
-Exit codes: 0 done; 1 one of them is no title that is known or cannot be read; 2 wrong arguments.")]
+Exit codes: 0 done; 1 a file cannot be read or has an unknown format; 2 wrong arguments.")]
 pub(super) struct Probe {
-    /// Transport streams, MP4 and others
+    /// Transport streams, MP4 and other media files
     #[arg(required = true)]
     titles: Vec<PathBuf>,
     /// As JSON, one line for each
@@ -83,7 +83,7 @@ impl Probe {
     }
 }
 
-/// What a title is.
+/// The result of a probe.
 enum Probed {
     Stream(Box<Index>),
     Other(Container),
@@ -243,7 +243,7 @@ fn described(index: &Index) -> String {
         (flaws.malformed, "packets are malformed"),
         (flaws.bad_sections, "sections of tables do not fit"),
         (flaws.gaps, "breaks of continuity counters"),
-        (flaws.scrambled, "packets are scrambled: players need the key"),
+        (flaws.scrambled, "packets are scrambled; players need the key"),
         (flaws.split_times, "time stamps are split over two packets: loops begin its clock anew"),
     ];
     lines.extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("  {n} {what}")));

@@ -1,9 +1,10 @@
-//! `tactus put`: uploads files and directories, each file with a progress bar, and goes on where it stopped.
+//! `tactus put`: uploads files and directories with a progress bar for each file, and resumes
+//! interrupted uploads.
 //!
-//! Promise: a title appears only when it is whole; what the server has taken is not sent again (tus
-//! 1.0), whether the connection was cut, the server was restarted, or this command. A file that cannot be
-//! stored is named and does not keep the others. Which upload a file belongs to is kept in the user's state
-//! directory until it is done.
+//! Promise: a title appears only when it is complete. Bytes that the server has stored are not sent
+//! again (tus 1.0), whether the connection, the server or this command was interrupted. A file that
+//! cannot be stored is reported, and the other files are sent. The upload of each file is recorded
+//! in the user's state directory until it is done.
 
 mod tree;
 
@@ -46,7 +47,7 @@ pub(super) struct Put {
     /// What to upload, and where to: a directory's URL that ends with `/`, or one file's own
     #[arg(required = true, num_args = 2.., value_names = ["FILE|URL"])]
     files: Vec<PathBuf>,
-    /// Directories too, with all that is in them
+    /// Upload directories with all their files
     #[arg(short, long)]
     recursive: bool,
     /// Replace a title that has the name
@@ -85,7 +86,7 @@ impl Put {
                 let meter = meter(self.quiet, Some(file.len));
                 let upload = Upload { put: &self, to, file, authorization: &authorization, meter };
                 upload.run().map_err(|failure| {
-                    // With another file it would be the same.
+                    // Other failures would be the same for each file.
                     let is_for_all = !matches!(failure, Failure::Failed(_));
                     (failure, is_for_all)
                 })
@@ -98,7 +99,7 @@ impl Put {
             failed = true;
             if is_for_all {
                 if nth + 1 < total {
-                    console::notice(format_args!("tactus: {} more are not sent", total - nth - 1));
+                    console::notice(format_args!("tactus: {} more files were not sent", total - nth - 1));
                 }
                 return Err(Failure::Several(failure.code()));
             }
@@ -206,7 +207,8 @@ impl Upload<'_> {
         }
     }
 
-    /// Where the upload is, and how much the server has of it; none when it does not know the upload.
+    /// The upload's URL and how much of it the server has stored; none when the upload is unknown
+    /// to the server.
     fn offset(&self, at: &Url) -> Result<Option<(Url, u64)>, Stopped> {
         let answer = client::fetch("HEAD", at, &self.fields())?;
         match answer.status {

@@ -1,4 +1,4 @@
-//! `tactus recording`: looks at the recordings of live inputs, ends them and begins them again.
+//! `tactus recording`: lists, stops and restarts recordings of live inputs.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::status::{self, ADMIN, rate, text};
 use super::token::Credentials;
 use super::{Failure, console};
 
-/// Shows the recordings of a server, ends them and begins them again
+/// Lists, stops and restarts recordings
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus recording list
@@ -15,7 +15,7 @@ use super::{Failure, console};
   tactus recording stop http://127.0.0.1:8080/ studio --token-file token
   tactus recording start http://127.0.0.1:8080/ studio --token-file token
 
-To look needs no token at the admin address; to change something needs one everywhere. A new
+Reading needs no token at the admin address; changes need one at every address. A new
 recording begins with `tactus record`.
 
 Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
@@ -26,35 +26,35 @@ pub(super) struct Recording {
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// All recordings
+    /// Lists all recordings
     List {
-        /// Which server
+        /// The server's URL
         #[arg(default_value = ADMIN)]
         server: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         credentials: Credentials,
     },
-    /// All that is known of one, as JSON
+    /// Shows one recording as JSON
     Show {
         #[command(flatten)]
         which: Which,
     },
-    /// Ends one; its last title is stored
+    /// Stops a recording; its last title is stored
     Stop {
         #[command(flatten)]
         which: Which,
-        /// The answer as JSON
+        /// Print the answer as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Begins one again that was ended
+    /// Restarts a stopped recording
     Start {
         #[command(flatten)]
         which: Which,
-        /// The answer as JSON
+        /// Print the answer as JSON
         #[arg(long)]
         json: bool,
     },
@@ -75,7 +75,7 @@ impl Recording {
             What::Stop { which, json } => {
                 let is_stopped = |one: &Value| one["state"] == "stopped";
                 let now = RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?;
-                // The server would forget one that has ended already.
+                // DELETE on a stopped recording would remove it.
                 let answer = match is_stopped(&now) {
                     true => now,
                     false => {

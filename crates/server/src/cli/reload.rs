@@ -17,7 +17,7 @@ Exit codes: 0 done; 1 failed, or nothing was changed; 2 wrong arguments.")]
 pub(super) struct Reload {
     /// Which server, like http://127.0.0.1:8080/
     server: String,
-    /// The answer as JSON
+    /// Print the answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -78,11 +78,11 @@ impl Mv {
     }
 }
 
-/// The status where the directory of the new name is missing (RFC 4918 section 9.9.4), or another thing
-/// is in the way.
+/// The status when the new name's directory is missing (RFC 4918 section 9.9.4), or a file is in
+/// the way.
 const CONFLICT: u16 = 409;
 
-/// Makes the directories of `to` that are missing; whether there were any.
+/// Creates the missing parent directories of `to`; returns whether any were missing.
 fn make_directories(to: &Url, fields: &[(&str, &str)]) -> Result<bool, ClientError> {
     let mut made = false;
     for (at, _) in to.path.match_indices('/').skip(1) {

@@ -31,7 +31,7 @@ use crate::store::{Lost, Remembered};
   tactus serve --config tactus.toml --check-config     only check the file
 
 Every title goes at its own rate. Clients may ask for another: ?rate=8.8M, ?rate=max.
-What does not fit is refused with 503, by RTSP with 453; GET /api/v1/capacity at the address of metrics
+Streams beyond the capacity are refused with 503, over RTSP with 453; GET /api/v1/capacity at the admin
 says what would still fit.
 
 ADDR is 127.0.0.1:8080, [::1]:8080, localhost:8080 or 8080 for this machine only, :8080 for all interfaces.
@@ -62,7 +62,7 @@ pub(super) struct Serve {
     /// Take uploads, with a token of their own; it is printed when it is made
     #[arg(long)]
     uploads: bool,
-    /// Fail where something is not as it should be, instead of serving with less
+    /// Refuse to start with a degraded host or configuration, instead of serving with less
     #[arg(long)]
     strict: bool,
     /// Check the configuration and end
@@ -136,7 +136,7 @@ impl Serve {
     }
 }
 
-/// An address, or none for "off".
+/// An address, or `None` for "off".
 #[derive(Clone, Copy, Debug)]
 struct AdminAddress(Option<SocketAddr>);
 
@@ -152,7 +152,7 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
     for volume in &mut config.volumes {
         volume.uploads = true;
     }
-    // In the place of the volume that belongs there nothing is made, a token neither.
+    // Nothing is created in a directory that holds the wrong volume, not even a token.
     let known = config.state.as_deref().map(Remembered::within);
     if let Some(Err(lost)) = known.map(|known| known.check(&first(config).path)) {
         console::notice(format_args!("tactus: {lost}"));
@@ -171,19 +171,19 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
     Ok(Some(own))
 }
 
-/// A directory of the command line that was emptied or made anew where it was is a new volume: its disk is
-/// not missing.
+/// A directory that the command line names and that was emptied or created anew is a new volume:
+/// its disk is not missing.
 fn take_anew(config: &Config) {
     let path = &first(config).path;
     let Some(known) = config.state.as_deref().map(Remembered::within) else { return };
     if matches!(known.check(path), Err(Lost::Gone { .. })) && known.is_same_mount(path) {
         match known.forget(path) {
             Ok(_) => console::notice(format_args!(
-                "tactus: {} was made anew: it is a new volume",
+                "tactus: {} was created anew: it is treated as a new volume",
                 path.display()
             )),
             Err(error) => console::notice(format_args!(
-                "tactus: what is known of {}: {error}",
+                "tactus: cannot read the stored identity of {}: {error}",
                 path.display()
             )),
         }
@@ -206,16 +206,16 @@ fn invitation(own: &token::Own) -> String {
     }
 }
 
-/// What a server stands on before it has a configuration.
+/// What a server needs before it has a configuration.
 pub(super) struct Ground {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
 }
 
 impl Ground {
-    /// Starts threads and takes signals: from now on SIGHUP ends nothing.
+    /// Starts threads and installs signal handlers: from now on SIGHUP does not end the program.
     pub(super) fn new() -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let signals = {
             let _within = runtime.enter();
             Signals::take()?
@@ -224,8 +224,8 @@ impl Ground {
     }
 }
 
-/// Serves `config`, of which `file` may be read again; `greet` is called with the addresses
-/// and that of the metrics once they are bound and printed.
+/// Serves `config`, which a reload reads again from `file`. `greet` is called with the addresses
+/// once they are bound and printed.
 pub(super) fn run(
     ground: Ground,
     config: Config,
@@ -239,8 +239,7 @@ pub(super) fn run(
         file.says("http", "address") && file.config.http.addresses == config.http.addresses
     };
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
-    access::start(&config.log)
-        .context("the access log cannot be opened; change [log] access_to")?;
+    access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
     let strict = config.strict;
     let house = runtime.block_on(House::open(config, file))?;
     let served = Served {
@@ -258,7 +257,7 @@ pub(super) fn run(
     }
     let wrong = house.wrong();
     if strict && !wrong.is_empty() {
-        let message = format!("it does not start, as `strict` is set: {}", wrong.join("; "));
+        let message = format!("not started, because `strict` is set: {}", wrong.join("; "));
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
     if !house.degraded().is_empty() {
@@ -279,7 +278,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Where everything is served.
+/// The addresses of all services.
 pub(super) struct Served {
     pub(super) http: Vec<SocketAddr>,
     pub(super) proxied: Vec<SocketAddr>,
@@ -296,19 +295,19 @@ fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
     }
     for address in &served.proxied {
-        line(format!("By the PROXY protocol at http://{address}/"));
+        line(format!("PROXY protocol at http://{address}/"));
     }
     for address in &served.rtsp {
         line(format!("RTSP at rtsp://{address}/"));
     }
     match served.admin {
         Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
-        None => line("Metrics and status nowhere: [admin] address is off or taken".into()),
+        None => line("Metrics and status are not served: [admin] address is off or in use".into()),
     }
     if addresses.iter().all(|address| address.ip().is_loopback()) {
         let how = match file {
             Some(file) => format!("[http] address in {} says so", file.display()),
-            None => "--http :8080 opens it to the network".into(),
+            None => "use --http :8080 to open it to the network".into(),
         };
         line(format!("Only this machine can connect; {how}"));
     }

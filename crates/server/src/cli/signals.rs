@@ -1,8 +1,7 @@
-//! Signals: which of them mean something to a server, and that no other ends it.
+//! Signal handling.
 //!
-//! Promise: from the moment they are taken, SIGHUP and the signals that programs send each other at
-//! will end nothing, whether there is a configuration file or not. SIGTERM and SIGINT end the server,
-//! as everywhere.
+//! Promise: once the handlers are installed, SIGHUP, SIGUSR1, SIGUSR2 and SIGPIPE do not end the
+//! server, with or without a configuration file. SIGTERM and SIGINT end it.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,19 +9,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::access;
 use crate::reload::Reload;
 
-/// Signals that are taken. Their default would end the program.
+/// Signals with handlers; their default action would end the program.
 pub(super) struct Signals {
     hangups: Signal,
     others: Vec<(&'static str, Signal)>,
 }
 
 impl Signals {
-    /// Takes them; within a runtime.
+    /// Installs the handlers; must be called within a runtime.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses a handler.
     pub(super) fn take() -> anyhow::Result<Self> {
-        let take = |kind| signal(kind).context("signals cannot be taken");
+        let take = |kind| signal(kind).context("cannot install signal handlers");
         let others = [
             ("SIGUSR1", SignalKind::user_defined1()),
             ("SIGUSR2", SignalKind::user_defined2()),
@@ -37,15 +36,15 @@ impl Signals {
         })
     }
 
-    /// Does what they mean, for as long as the future lives.
+    /// Acts on signals for as long as the future lives.
     pub(super) async fn heed(self, reload: Option<Reload>) {
         let Self { mut hangups, others } = self;
         for (name, mut signal) in others {
             tokio::spawn(async move {
                 while signal.recv().await.is_some() {
-                    // A peer that has gone sends it for each write.
+                    // Each write to a closed connection raises SIGPIPE.
                     if name != "SIGPIPE" {
-                        tracing::warn!("{name} means nothing here: it is ignored");
+                        tracing::warn!("{name} has no effect and is ignored");
                     }
                 }
             });
@@ -53,11 +52,11 @@ impl Signals {
         while hangups.recv().await.is_some() {
             access::reopen();
             match &reload {
-                // It is logged.
+                // The reload logs its own result.
                 Some(reload) => drop(reload.read().await),
-                None => tracing::warn!(
-                    "SIGHUP: there is no configuration file to read again (--config); nothing changes"
-                ),
+                None => {
+                    tracing::warn!("SIGHUP has no effect: the server was started without --config")
+                }
             }
         }
     }

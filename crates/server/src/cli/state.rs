@@ -1,12 +1,12 @@
-//! Where this user's state is kept: what is remembered from one run to the next.
+//! The directory for state that outlasts one run.
 
 use std::path::PathBuf;
 
-/// The directory for it: systemd's (`StateDirectory=`), or the user's own (XDG Base Directory
-/// Specification 0.8); none when the environment names neither.
+/// systemd's `StateDirectory=`, or the user's own (XDG Base Directory Specification 0.8); none when
+/// the environment names neither.
 pub(super) fn directory() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    // systemd.exec(5): of several, separated by colons, the first.
+    // systemd.exec(5) separates several directories by colons; the first counts.
     if let Some(first) = std::env::var("STATE_DIRECTORY").ok().as_deref().and_then(first_of) {
         return Some(first);
     }

@@ -1,7 +1,7 @@
-//! `tactus status`, `capacity` and `sessions`: what a server says about itself, for people or as JSON.
+//! `tactus status`, `capacity` and `sessions`: a server's state, as tables or JSON.
 //!
-//! Promise: `--json` prints the server's own answer; a table has the figures that an operator looks
-//! at first. `status` ends with 1 when the server is not ready, so that scripts can ask.
+//! Promise: `--json` prints the server's own answer; a table has the most important figures.
+//! `status` exits with 1 when the server is not ready, for scripts.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::api::{self, Kind};
 use super::token::Credentials;
 use super::{Failure, console};
 
-/// Where a server tells these things by default.
+/// The server's default admin address.
 pub(super) const ADMIN: &str = "http://127.0.0.1:9464/";
 
-/// Which server is asked, and how it is shown.
+/// The server to query, and the output format.
 #[derive(clap::Args, Debug)]
 pub(super) struct Asked {
     /// The server's admin address
     #[arg(default_value = ADMIN)]
     server: String,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     credentials: Credentials,
 }
 
-/// Shows what runs on a server, and what is wrong
+/// Shows a server's state and problems
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus status
@@ -41,23 +41,23 @@ pub(super) struct Status {
     asked: Asked,
 }
 
-/// Shows how many more streams a server has room for, and what ends first
+/// Shows how many more streams a server has room for, and the limiting resource
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus capacity
   tactus capacity --rate 8.8M
   tactus capacity http://127.0.0.1:9464/ --json
 
-Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 not one more stream of --rate has room.")]
+Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 no room for a stream of --rate.")]
 pub(super) struct Capacity {
     #[command(flatten)]
     asked: Asked,
-    /// For streams of this rate alone, like 8.8M
+    /// Only for streams of this rate, like 8.8M
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
 }
 
-/// Shows who is served: streams over HTTP, and sessions of RTSP
+/// Shows the running HTTP streams and RTSP sessions
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   tactus sessions
@@ -71,7 +71,7 @@ pub(super) struct Sessions {
 
 impl Asked {
     fn ask(&self, path: &'static str) -> Result<Value, Failure> {
-        let what = "status here: ask its admin address, as http://127.0.0.1:9464/";
+        let what = "status at this address; use its admin address, like http://127.0.0.1:9464/";
         Kind { path, what }.all(&self.server, &self.credentials)
     }
 }
@@ -95,8 +95,9 @@ impl Capacity {
         let mut capacity = self.asked.ask("/api/v1/capacity")?;
         if let Some(rate) = &self.rate {
             let path = format!("/api/v1/capacity?rate={}", super::client::escaped(rate));
-            let what = "capacity here: ask its admin address, as http://127.0.0.1:9464/";
-            // A command asks once: the path lives as long as it.
+            let what =
+                "capacity at this address; use its admin address, like http://127.0.0.1:9464/";
+            // Leaked: a command makes one request and then ends.
             let kind = Kind { path: path.leak(), what };
             capacity = kind.all(&self.asked.server, &self.asked.credentials)?;
         }
@@ -126,7 +127,7 @@ impl Sessions {
     }
 }
 
-/// The state of a server in some lines.
+/// The server's state in a few lines.
 fn summary(status: &Value) -> String {
     let version = text(status, "version");
     let up = Duration::from_secs(status["uptime_seconds"].as_u64().unwrap_or(0));
@@ -166,7 +167,7 @@ fn summary(status: &Value) -> String {
     out
 }
 
-/// What would still fit.
+/// The remaining capacity.
 fn room(capacity: &Value) -> String {
     let mut fits = table(&["volume", "rate", "streams", "ends with", "recordings"], &[1, 2, 4]);
     for one in list(capacity, "fits") {
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn n06_what_is_wrong_comes_first_for_people() {
+    fn n06_the_summary_begins_with_the_problems() {
         let status = serde_json::json!({
             "version": "0.1.0", "uptime_seconds": 3_725,
             "health": {"ready": false, "reasons": ["volume /: its disk does not answer"], "warnings": ["w"]},

@@ -25,7 +25,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// The value of `Authorization`, where a token is given at all: for what needs none everywhere.
+    /// The value of `Authorization`, if a token was given: for requests that may work without one.
     pub(super) fn field_if_any(&self) -> Result<Option<String>, Failure> {
         let is_given = self.token_file.is_some() || std::env::var_os("TACTUS_TOKEN").is_some();
         is_given.then(|| self.field()).transpose()
@@ -57,7 +57,7 @@ pub(super) struct Own {
     pub(super) made: Option<String>,
 }
 
-/// Where the token of the volume `dir` is kept.
+/// The path of the token file of the volume `dir`.
 pub(super) fn place(dir: &Path) -> PathBuf {
     dir.join(RESERVED).join("upload-token")
 }

@@ -1,6 +1,6 @@
-//! Trying again: what a broken connection and a full server mean to `get` and `put`.
+//! Retries of `get` and `put` after a broken connection, or when the server has no room.
 //!
-//! Promise: it ends. Only an attempt that got further gives more time.
+//! Promise: retrying ends. Only an attempt that made progress extends the time.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +9,36 @@ use tactus_core::units::Nanos;
 use super::client::{ClientError, Response};
 use super::{Failure, console};
 
-/// How long a command goes on trying.
+/// For how long a command retries.
 pub(super) struct Tries {
     wait: Duration,
     quiet: bool,
 }
 
-/// Why an attempt has not come to its end.
+/// Why an attempt failed.
 pub(super) enum Stopped {
-    /// Another may, perhaps not before so long.
+    /// It may be retried, after the given time if there is one.
     ForNow(Failure, Option<Duration>),
-    /// None will.
+    /// A retry would not help.
     Failed(Failure),
 }
 
-/// Between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest time that a server can ask for.
+/// Longest `Retry-After` that is obeyed.
 const AFTER_MAX: Duration = Duration::from_secs(30);
 
 impl Tries {
-    /// For `wait` after the last progress; `quiet`: without a word.
+    /// Retries for `wait` after the last progress; `quiet` prints no messages.
     pub(super) fn new(wait: Nanos, quiet: bool) -> Self {
         Self { wait: Duration::from_nanos(wait.0), quiet }
     }
 
-    /// Attempts until it is done, or there is no hope; `position` tells how far it has come.
+    /// Repeats `attempt` until it succeeds, fails for good, or time runs out; `position` measures
+    /// its progress.
     ///
     /// # Errors
-    /// The last attempt's.
+    /// The error of the last attempt.
     pub(super) fn run(
         &self,
         position: impl Fn() -> u64,
@@ -62,7 +63,7 @@ impl Tries {
             }
             if !is_told && !self.quiet {
                 console::notice(format_args!(
-                    "tactus: {failure}; trying again for {} s",
+                    "tactus: {failure}; retrying for {} s",
                     left.as_secs().max(1)
                 ));
                 is_told = true;
@@ -72,12 +73,12 @@ impl Tries {
     }
 }
 
-/// Whether a server that answers so may answer otherwise later.
+/// Whether a request with this status may succeed later.
 pub(super) fn may_pass(status: u16) -> bool {
     matches!(status, 408 | 429 | 502 | 503 | 504)
 }
 
-/// When a server wants to be asked again.
+/// The time that the server asks to wait.
 pub(super) fn retry_after(response: &Response) -> Option<Duration> {
     let seconds = response.field("retry-after")?.parse().ok()?;
     Some(Duration::from_secs(seconds))
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn s09_what_breaks_is_tried_again_and_what_is_refused_is_not() {
+    fn s09_broken_connections_are_retried_and_refusals_are_not() {
         let count = Cell::new(0);
         let tries = Tries::new(Nanos(60_000_000_000), true);
         let attempt = || {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn s09_without_time_the_first_failure_is_the_last() {
+    fn s09_without_a_retry_time_the_first_failure_is_final() {
         assert!(Tries::new(Nanos(0), true).run(|| 0, || Err(broken())).is_err());
     }
 }

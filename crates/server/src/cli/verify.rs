@@ -36,7 +36,7 @@ pub(super) struct Verify {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// The result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,7 @@ struct Found {
     bytes: u64,
     without: u64,
     bad: u64,
-    /// Paths of what is damaged or cannot be read, each with what is wrong.
+    /// Paths of damaged or unreadable files, each with its error.
     wrong: Vec<(String, String)>,
 }
 
@@ -107,9 +107,9 @@ impl Verify {
                 let cleared = cleared.with_context(|| format!("{}", path.display()))?;
                 if !self.json {
                     console::line(if cleared {
-                        "it takes uploads again at the next start"
+                        "it takes uploads again from the next start on"
                     } else {
-                        "no mark of a failed write is there"
+                        "it has no mark of a failed write"
                     })?;
                 }
             }

@@ -1,8 +1,7 @@
-//! Watches the volumes of a running server: what is mounted there, whether it can be written, and what
-//! lies in them that cannot be served.
+//! Watches the volumes of a running server: mounts, writability, and files that cannot be served.
 //!
-//! Promise: a directory that is mounted anew is served within [`LOOK`], without a restart; nothing is
-//! stored in a file system that was mounted over the one that takes uploads. What is found is told as
+//! Promise: a newly mounted directory is served within [`LOOK`], without a restart. Nothing is
+//! stored in a file system that was mounted over a writable volume. Problems are reported as
 //! conditions. A disk that hangs delays only its own watch.
 
 use std::path::PathBuf;
@@ -19,9 +18,9 @@ use crate::config::Config;
 use crate::http::Uploads;
 use crate::store::{Identity, Remembered};
 
-/// How often each volume is looked at.
+/// How often the mount of each volume is checked.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often a whole volume is looked over, after the last time has ended.
+/// How often all files of a volume are inspected, counted from the end of the last inspection.
 const INSPECTION: Duration = Duration::from_secs(600);
 
 /// Watches all volumes until it is dropped.
@@ -63,7 +62,7 @@ impl Watch {
         Self { tasks, is_over }
     }
 
-    /// Ends, and lets go what it holds, unless a disk hangs.
+    /// Stops the watches and releases their resources, except where a disk hangs.
     pub(super) async fn end(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.tasks.shutdown().await;
@@ -80,7 +79,9 @@ async fn look(watched: Arc<Watched>) {
     loop {
         let this = Arc::clone(&watched);
         if tokio::task::spawn_blocking(move || this.look()).await.is_err() {
-            tracing::error!("a volume is not watched any more");
+            tracing::error!(
+                "the watch of a volume has failed; changes of its mount are not noticed until a restart"
+            );
             return;
         }
         tokio::time::sleep(LOOK).await;
@@ -101,14 +102,14 @@ async fn inspect(watched: Arc<Watched>) {
     }
 }
 
-/// One volume.
+/// The watch of one volume.
 struct Watched {
     index: usize,
     path: PathBuf,
     mount: String,
     takes_uploads: bool,
     known: Option<Remembered>,
-    /// Which volume it was at the start.
+    /// The volume's identity at the start.
     own: Option<Identity>,
     catalogue: Arc<Catalogue>,
     uploads: Option<Uploads>,
@@ -123,16 +124,16 @@ impl Watched {
         let missing = match reopened {
             Ok(false) => self.is_hidden().then(|| {
                 format!(
-                    "the disk of {shown} is not mounted there any more; its titles are still served"
+                    "the disk of {shown} was unmounted or hidden; its open files are still served"
                 )
             }),
             Ok(true) => {
-                tracing::info!("another file system is mounted at {shown}: it is served");
+                tracing::info!("a new file system is mounted at {shown} and is served from now on");
                 let over = || self.is_over.load(Ordering::Relaxed);
                 self.catalogue.inspect(self.index, over);
                 None
             }
-            Err(error) => Some(format!("{shown} cannot be opened: {error}; mount its disk")),
+            Err(error) => Some(format!("cannot open {shown}: {error}; mount its disk")),
         };
         conditions.set(Kind::VolumeMissing, &self.mount, missing);
         if !self.takes_uploads {
@@ -142,20 +143,18 @@ impl Watched {
         let flags = rustix::fs::statvfs(&self.path).map(|about| about.f_flag);
         let is_read_only = flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY));
         let read_only = is_read_only.then(|| {
-            format!(
-                "the file system of {shown} is read-only; see the kernel's log, and mount it again"
-            )
+            format!("the file system of {shown} is read-only; see the kernel's log and remount it")
         });
         conditions.set(Kind::ReadOnly, &self.mount, read_only);
         let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
         let uncounted = store.and_then(Option::as_ref).and_then(|store| store.uncounted());
         let uncounted = uncounted.map(|place| {
-            format!("uploads with a quota are refused: {place} of {shown} cannot be counted")
+            format!("uploads with a quota are refused: the size of {place} in {shown} cannot be determined")
         });
         conditions.set(Kind::QuotaUnknown, &self.mount, uncounted);
     }
 
-    /// Whether what is mounted now may take the place of what was there.
+    /// Whether the file system that is mounted now may replace the one that is open.
     fn may_take(&self) -> bool {
         let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
         let Some(Some(store)) = store else { return true };
@@ -163,12 +162,12 @@ impl Watched {
         if there == self.own {
             return true;
         }
-        store.refuse("another file system was mounted over the volume; restart");
-        // An empty mount point is no volume: what is open is served on.
+        store.refuse("another file system was mounted over the volume; restart the server");
+        // An empty mount point is no volume: the open file system is served on.
         there.is_some()
     }
 
-    /// Whether the volume that takes uploads is served, and is not what is mounted there now.
+    /// Whether a writable volume is open, but another file system hides it.
     fn is_hidden(&self) -> bool {
         let stores = self.uploads.as_ref().map(|uploads| &uploads.volumes);
         let is_open = stores.and_then(|stores| stores.get(self.index)).is_some_and(Option::is_some);
@@ -177,7 +176,7 @@ impl Watched {
             && !Identity::of(&self.path).is_ok_and(|there| there == self.own)
     }
 
-    /// Why nothing can be stored.
+    /// Why uploads are refused.
     fn refusal(&self) -> Option<String> {
         let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
         let trouble = self.uploads.as_ref().and_then(|uploads| uploads.trouble(self.index));
@@ -188,7 +187,9 @@ impl Watched {
             Some(Err(lost)) => Some(lost.to_string()),
             _ if self.uploads.as_ref().is_some_and(|uploads| uploads.is_lost(self.index)) => {
                 let shown = self.path.display();
-                Some(format!("the volume is at {shown} again; restart, so that it takes uploads"))
+                Some(format!(
+                    "the volume is mounted at {shown} again; restart the server to accept uploads"
+                ))
             }
             _ => trouble,
         }

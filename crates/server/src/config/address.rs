@@ -1,15 +1,16 @@
-//! Addresses to listen on, in the forms that other servers take.
+//! Addresses to listen on, in the forms that other servers accept.
 //!
-//! Promise: a text has one meaning. Without a host it is this machine only (`8080`), with an empty host
-//! all interfaces (`:8080`). No name is looked up: `localhost` is 127.0.0.1, other names are refused.
+//! Promise: a text has one meaning. Without a host it is this machine only (`8080`), with an empty
+//! host all interfaces (`:8080`). No name is looked up: `localhost` is 127.0.0.1, other names are
+//! refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The address that `text` means: `127.0.0.1:8080`, `[::]:8080`, `:8080` and `*:8080` (all interfaces,
-/// IPv4 and IPv6), `localhost:8080` and `8080` (this machine only).
+/// Parses an address: `127.0.0.1:8080`, `[::]:8080`, `:8080` and `*:8080` (all interfaces, IPv4 and
+/// IPv6), `localhost:8080` and `8080` (this machine only).
 ///
 /// # Errors
-/// What to write instead.
+/// The text is invalid; the message shows the valid forms.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -35,11 +36,11 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// All interfaces. A socket with this address takes IPv4 too.
+/// All interfaces. A socket with this address accepts IPv4 too.
 const ALL: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Digits alone: the parser of numbers would take a sign.
+/// Only digits: the number parser would accept a sign.
 fn port(text: &str) -> Option<u16> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
@@ -93,7 +94,7 @@ mod tests {
             "8080:",
             "0x50",
         ] {
-            // "::1:8080" is an address without a port, not a port behind an address.
+            // "::1:8080" is an IPv6 address without a port.
             let error = parse(text).expect_err(text);
             assert!(error.contains(&format!("{text:?}")) && error.contains("\":8080\""), "{error}");
         }

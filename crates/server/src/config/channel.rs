@@ -235,7 +235,7 @@ impl Output {
         }
         if is_broadcast(to.ip()) {
             return Err(format!(
-                "{} is a broadcast address, which every host of a network receives; write a group, \
+                "{} is a broadcast address, which reaches every host of a network; write a group, \
                  like \"udp://239.1.1.1:5000\"",
                 to.ip()
             ));
@@ -256,12 +256,12 @@ impl Output {
     }
 }
 
-/// Whether every host of a network would receive what is sent there: the limited broadcast address, or
-/// that of a network which this host is in now (RFC 919).
+/// Whether `to` is a broadcast address: the limited one, or that of a network of this host (RFC
+/// 919).
 pub fn is_broadcast(to: IpAddr) -> bool {
     let IpAddr::V4(ip) = to else { return false };
-    // The kernel knows the networks: to their broadcast addresses no socket is connected unasked. Nothing
-    // is sent.
+    // The kernel knows the networks: connecting a socket to their broadcast addresses fails without
+    // SO_BROADCAST. Nothing is sent.
     let refused = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect((ip, DISCARD))
@@ -270,7 +270,7 @@ pub fn is_broadcast(to: IpAddr) -> bool {
     ip.is_broadcast() || refused().is_err_and(denied)
 }
 
-/// Any port does.
+/// Any port will do.
 const DISCARD: u16 = 9;
 
 const EXAMPLE: &str = "\"udp://239.1.1.1:5000\" or \"rtp://[ff3e::8000:1]:5004\"";
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn s12_no_channel_goes_to_every_host_of_a_network() {
-        // The loopback network is one that every host is in.
+        // Every host is in the loopback network.
         for to in ["udp://255.255.255.255:5000", "rtp://127.255.255.255:5000/"] {
             assert!(Output::parse(to).unwrap_err().contains("a broadcast address"), "{to}");
         }

@@ -106,7 +106,7 @@ pub(super) fn default_volume(path: PathBuf) -> Volume {
     }
 }
 
-/// Without a working directory it stays as it is.
+/// The path stays relative when there is no working directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -140,7 +140,7 @@ fn log(raw: raw::Log, base: &Path) -> Checked<Log> {
                 let path = base.join(file);
                 if !path.parent().is_some_and(Path::is_dir) || path.is_dir() {
                     let message =
-                        "write \"stdout\", \"stderr\", or a file in a directory that is there";
+                        "write \"stdout\", \"stderr\", or a file in an existing directory";
                     return Err(Mistake::at(written.span(), message));
                 }
                 AccessTo::File(path)
@@ -168,7 +168,7 @@ fn volumes(raw: Vec<raw::Volume>, base: &Path) -> Checked<Vec<Volume>> {
 }
 
 fn volume(raw: raw::Volume, base: &Path, alone: bool) -> Checked<Volume> {
-    // Logs and errors name it wherever they are read.
+    // Logs and errors show the path, so it must not depend on the working directory.
     let path = absolute(&base.join(raw.path.get_ref()));
     if !path.is_dir() {
         let message =
@@ -282,7 +282,7 @@ fn rate(raw: raw::Rate) -> Checked<Rate> {
     Ok(Rate {
         default,
         min: quantity(raw.min, BitRate(16_000), BitRate(1_000)..=BitRate(10_000_000))?,
-        // A title is as fast as it is, whoever watches it; a rate that a client names may be any.
+        // A title's own rate is the same for all viewers; a client's `?rate=` can be any.
         title: rate_class(raw.title, none, second, ClientShare::All)?,
         asked: rate_class(raw.asked, none, Nanos(0), ClientShare::Fair)?,
         cmcd: rate_class(raw.cmcd, none, second, ClientShare::Fair)?,

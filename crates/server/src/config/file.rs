@@ -13,12 +13,12 @@ use super::class::{Classes, FIXED};
 use super::error::Mistake;
 use super::{Config, ConfigError};
 
-/// A step on the way to a value of a file.
+/// A step of the path to a value in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key<'a> {
-    /// Of a table.
+    /// A key of a table.
     Name(&'a str),
-    /// Of a list, from 0.
+    /// An index into a list, from 0.
     Entry(usize),
 }
 
@@ -31,7 +31,7 @@ pub struct ConfigFile {
     pub config: Config,
     /// What is written there.
     written: Table,
-    /// As it is written.
+    /// The text of the file.
     text: String,
 }
 
@@ -49,8 +49,8 @@ impl ConfigFile {
         Ok(Self { path: path.into(), config, written, text })
     }
 
-    /// A mistake at the value that `keys` lead to: or at the innermost table on the way that is written;
-    /// none when not even the first of them is.
+    /// An error at the value that `keys` lead to, or at the innermost table on the way that the
+    /// file contains; none when it contains none of them.
     #[must_use]
     pub fn mistake_at(&self, keys: &[Key<'_>], message: &str) -> Option<ConfigError> {
         let whole = DeTable::parse(&self.text).ok()?;
@@ -68,7 +68,7 @@ impl ConfigFile {
         Some(Mistake::at(value.span(), message).in_file(&self.path, &self.text))
     }
 
-    /// Whether `key` of `[table]` is written there.
+    /// Whether the file sets `key` in `[table]`.
     #[must_use]
     pub fn says(&self, table: &str, key: &str) -> bool {
         let table = self.written.get(table).and_then(toml::Value::as_table);

@@ -1,7 +1,7 @@
-//! What stands in front of the HTTP side, and which pages may use it.
+//! Proxies before the HTTP side, its public URL, and sites that may use it.
 //!
-//! Promise: nobody is believed about somebody else, and no page of another site may read anything, unless
-//! it is written here.
+//! Promise: by default, no proxy's statement about a client is believed, and no page of another
+//! site may read anything.
 
 use std::net::IpAddr;
 
@@ -9,17 +9,17 @@ use tactus_core::path::{RequestPath, encode_segment};
 
 use super::rtsp::Net;
 
-/// Proxies that are believed about their clients.
+/// Proxies whose statements about their clients are believed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Proxies {
     /// Their addresses.
     pub trusted: Vec<Net>,
-    /// The field in which they say it.
+    /// The request field that they set.
     pub field: ForwardedField,
 }
 
 impl Proxies {
-    /// Whether `ip` is one of them.
+    /// Whether `ip` is a trusted proxy.
     #[must_use]
     pub fn trusts(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
@@ -27,36 +27,36 @@ impl Proxies {
     }
 }
 
-/// The field in which trusted proxies name their clients. The other one is passed over: a proxy lets it
-/// through as the client has written it.
+/// The field in which trusted proxies name their clients. The other field is ignored, because a
+/// proxy forwards it as the client wrote it.
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ForwardedField {
-    /// With `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    /// `X-Forwarded-For`, with `X-Forwarded-Proto` and `X-Forwarded-Host`.
     #[default]
     #[serde(rename = "X-Forwarded-For")]
     XForwardedFor,
-    /// RFC 7239.
+    /// `Forwarded` (RFC 7239).
     Forwarded,
 }
 
-/// Where clients find this server, when that is not where it listens.
+/// The URL by which clients reach this server, when it differs from the address it listens on.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PublicUrl {
-    /// `https://tv.example`; none when only the prefix is known.
+    /// `https://tv.example`; none when only the prefix is set.
     pub origin: Option<String>,
-    /// What stands before each path, without a slash at its end: empty, or `/media`.
+    /// The prefix of each path, without a slash at its end: empty, or `/media`.
     pub prefix: String,
 }
 
 impl PublicUrl {
-    /// The URL that `text` writes: `https://tv.example/media/`, or a prefix alone.
+    /// Parses `https://tv.example/media/`, or a prefix alone.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The text is invalid; the message shows the valid forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no public URL; write it like \"https://tv.example/media/\", or only the \
+                "{text:?} is not a public URL; write it like \"https://tv.example/media/\", or only the \
                  prefix like \"/media/\""
             )
         };
@@ -88,7 +88,7 @@ impl PublicUrl {
         Ok(Self { origin, prefix })
     }
 
-    /// Its host and port, as `Host` says them.
+    /// Its host and port, as in `Host`.
     #[must_use]
     pub fn authority(&self) -> Option<&str> {
         Some(self.origin.as_deref()?.split_once("://")?.1)
@@ -106,7 +106,7 @@ impl PublicUrl {
     }
 }
 
-/// A name or an address, perhaps with a port.
+/// A host name or an address, with an optional port.
 fn is_authority(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((ip, rest)) => {
@@ -122,30 +122,31 @@ fn is_authority(text: &str) -> bool {
     host && port.is_none_or(is_port)
 }
 
-/// Pages of other sites that may use this server by scripts (CORS).
+/// Sites whose scripts may use this server (CORS).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Origins {
     /// None.
     #[default]
     Nobody,
-    /// Those of all sites.
+    /// All sites.
     Anybody,
-    /// Those of these: `https://app.example`.
+    /// These sites: `https://app.example`.
     These(Vec<String>),
 }
 
-/// A site as browsers write it in `Origin`: a scheme, a host, and a port that is not the scheme's.
+/// Parses a site as browsers write it in `Origin`: a scheme, a host, and a port unless it is the
+/// scheme's default.
 ///
 /// # Errors
-/// What to write instead.
+/// The text is invalid; the message shows the valid forms.
 pub fn origin(text: &str) -> Result<String, String> {
     let wrong = || {
         format!(
-            "{text:?} is no site; write its scheme and host like \"https://app.example\" or \
+            "{text:?} is not a site; write scheme and host like \"https://app.example\" or \
              \"http://localhost:5173\", or \"*\" alone for all"
         )
     };
-    // RFC 6454: of a page without a site of its own.
+    // RFC 6454: `null` is the origin of pages without a site.
     if text == "null" {
         return Ok(text.into());
     }
@@ -155,16 +156,16 @@ pub fn origin(text: &str) -> Result<String, String> {
     Ok(origin.strip_suffix(usual).map_or(origin.clone(), str::to_owned))
 }
 
-/// What a browser may run of a page that is stored here (HTML, SVG, XML).
+/// What a browser may run of a stored page (HTML, SVG, XML).
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum StoredPages {
     /// Nothing.
     #[default]
     Sandbox,
-    /// Scripts, as a page of no site: they reach nothing here that other sites may not.
+    /// Scripts, in an opaque origin: they have the access of other sites.
     Scripts,
-    /// All, with the rights of this server's own pages.
+    /// Everything, with the access of this server's own pages.
     Trusted,
 }
 

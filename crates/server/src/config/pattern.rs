@@ -166,7 +166,7 @@ impl Pattern {
         text.rfind('/').map_or("", |slash| &text[..slash])
     }
 
-    /// What all its titles' paths begin with, by whole names; the path itself, where it has no fields.
+    /// The directory that all titles of the pattern share; the path itself if it has no fields.
     pub fn fixed(&self) -> String {
         match self.has_fields() {
             true => self.directory().to_owned(),

@@ -67,7 +67,7 @@ pub struct Server {
     pub strict: Option<bool>,
 }
 
-/// `[log]`: what is logged, in which form, and where.
+/// `[log]`: contents, form and destination of the logs.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -81,10 +81,10 @@ pub struct Log {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum LogForm {
-    /// Lines for people.
+    /// Lines of text.
     #[default]
     Text,
-    /// One JSON object on each line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -92,12 +92,12 @@ pub enum LogForm {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessForm {
-    /// `name=value` on one line.
+    /// `name=value` pairs, one request per line.
     #[default]
     Text,
-    /// One JSON object on each line.
+    /// One JSON object per line.
     Json,
-    /// Nothing is logged.
+    /// No access log.
     Off,
 }
 
@@ -355,7 +355,7 @@ pub struct Principal {
     pub grant: Vec<Grant>,
 }
 
-/// `[[upload.principal.grant]]`: rights that hold below other paths.
+/// `[[upload.principal.grant]]`: rights below further paths.
 #[derive(serde::Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
@@ -539,7 +539,7 @@ impl<'de> Deserialize<'de> for OneOrMore {
                 Ok(OneOrMore(vec![one.into()]))
             }
 
-            /// A port alone is an address, too.
+            /// A port number alone is an address, too.
             fn visit_i64<E: de::Error>(self, one: i64) -> Result<OneOrMore, E> {
                 Ok(OneOrMore(vec![one.to_string()]))
             }

@@ -1,32 +1,32 @@
-//! What a principal may do, and below which paths.
+//! The rights of a principal, and the paths where they hold.
 //!
-//! Promise: a right holds where it is written and nowhere else; a path covers itself and what lies below
-//! it, by whole names: `/live` covers `/live/a.ts` and not `/livestream/a.ts`.
+//! Promise: a right holds only where it is granted. A path covers itself and everything below it,
+//! by whole names: `/live` covers `/live/a.ts`, but not `/livestream/a.ts`.
 
 use tactus_core::path::check_name;
 
-/// One thing that a principal may do.
+/// One kind of action.
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// See every name, and read titles where only principals may.
+    /// List all names, and read titles when only principals may.
     Read,
-    /// Store titles under names that are free, and make directories.
+    /// Store titles under free names, and create directories.
     Publish,
-    /// Store titles in the place of others.
+    /// Replace titles.
     Replace,
     /// Delete titles and directories, and move them away.
     Delete,
     /// Begin, change and end channels.
     Channels,
-    /// Begin and end recordings whose titles lie below the paths.
+    /// Begin and end recordings below the paths.
     Recordings,
-    /// Change classes, and have the configuration read again.
+    /// Change classes, and reload the configuration.
     Manage,
 }
 
 impl Right {
-    /// All of them, by their names.
+    /// All rights with their names.
     pub const ALL: [(Self, &str); 7] = [
         (Self::Read, "read"),
         (Self::Publish, "publish"),
@@ -37,11 +37,11 @@ impl Right {
         (Self::Manage, "manage"),
     ];
 
-    /// Those that hold below paths; the others hold wherever they are granted.
+    /// Rights that apply to paths; the others hold for the whole server.
     pub const OF_PATHS: [Self; 5] =
         [Self::Read, Self::Publish, Self::Replace, Self::Delete, Self::Recordings];
 
-    /// How it is written.
+    /// Its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         let named = Self::ALL.iter().find(|(right, _)| *right == self);
@@ -57,18 +57,18 @@ impl Right {
 #[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Readers {
-    /// Whoever asks.
+    /// Everybody.
     #[default]
     Anyone,
-    /// Principals that may.
+    /// Principals with the right.
     Principals,
 }
 
-/// Rights of one principal.
+/// The rights of one principal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rights(Vec<Grant>);
 
-/// Some rights below some paths.
+/// Rights below certain paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     rights: u8,
@@ -76,7 +76,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// These rights below these paths.
+    /// Grants `rights` below `paths`.
     #[must_use]
     pub fn new(rights: &[Right], paths: Paths) -> Self {
         Self { rights: rights.iter().fold(0, |all, right| all | right.bit()), paths }
@@ -84,55 +84,55 @@ impl Grant {
 }
 
 impl Rights {
-    /// Those of `grants` together.
+    /// The rights of all `grants`.
     #[must_use]
     pub fn new(grants: Vec<Grant>) -> Self {
         Self(grants)
     }
 
-    /// All there are, everywhere.
+    /// All rights, everywhere.
     #[must_use]
     pub fn all() -> Self {
         let rights = Right::ALL.map(|(right, _)| right);
         Self(vec![Grant::new(&rights, Paths::everywhere())])
     }
 
-    /// Whether `right` holds at `path`, a decoded path without outer slashes.
+    /// Whether `right` holds at `path`, which is decoded and without outer slashes.
     #[must_use]
     pub fn has(&self, right: Right, path: &str) -> bool {
         self.0.iter().any(|grant| grant.rights & right.bit() != 0 && grant.paths.cover(path))
     }
 
-    /// Whether `right` holds somewhere.
+    /// Whether `right` holds for any path.
     #[must_use]
     pub fn has_somewhere(&self, right: Right) -> bool {
         self.0.iter().any(|grant| grant.rights & right.bit() != 0)
     }
 }
 
-/// Paths of titles and directories, each with what lies below it.
+/// Paths of titles and directories, each with everything below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Paths(Vec<String>);
 
 impl Paths {
-    /// Everything.
+    /// The root, which covers everything.
     #[must_use]
     pub fn everywhere() -> Self {
         Self(vec![String::new()])
     }
 
-    /// The paths that are written so, each from the root.
+    /// Parses absolute paths.
     ///
     /// # Errors
-    /// What to write instead.
+    /// A text is invalid; the message shows the valid form.
     pub fn parse(written: &[String]) -> Result<Self, String> {
         if written.is_empty() {
-            return Err("no path is left; write at least one, or leave `paths` out".to_owned());
+            return Err("the list is empty; write at least one path, or remove `paths`".to_owned());
         }
         written.iter().map(|text| path(text)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether `path`, decoded and without outer slashes, is one of them or lies below one.
+    /// Whether the paths cover `path`, which is decoded and without outer slashes.
     #[must_use]
     pub fn cover(&self, path: &str) -> bool {
         self.0.iter().any(|own| match path.strip_prefix(own.as_str()) {
@@ -144,7 +144,7 @@ impl Paths {
 
 fn path(text: &str) -> Result<String, String> {
     let wrong =
-        || format!("{text:?} is no path; write it decoded and from the root, like \"/live/\"");
+        || format!("{text:?} is not a path; write it unescaped and from the root, like \"/live/\"");
     let inner = text.strip_prefix('/').ok_or_else(wrong)?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     match inner.is_empty() || inner.split('/').all(|name| check_name(name).is_ok()) {

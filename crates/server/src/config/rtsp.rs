@@ -76,7 +76,7 @@ pub struct Principal {
     pub destinations: Vec<Net>,
     /// It may record, where principals may.
     pub records: bool,
-    /// Where it may play, where only principals may, and record.
+    /// Where it may play (if only principals may) and record.
     pub paths: Paths,
 }
 

@@ -1,8 +1,8 @@
 //! Files with secrets: tokens and passwords.
 //!
-//! Promise: a secret is read only from a file that nobody but its owner can read or write, and whose
-//! owner is this user or root, as ssh asks of a private key. The message says what is wrong with the
-//! file, and the command that mends it.
+//! Promise: a secret is read only from a file that belongs to this user or root and that no other
+//! user can access, as ssh requires of a private key. The error names the problem and the command
+//! that corrects it.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,28 +11,29 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Longer files are no secret, whatever they are.
+/// Longest secret file that is read.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// Bits of a mode that let a group or others read, write or execute.
+/// Mode bits that give access to the group or others.
 const SHARED: u32 = 0o077;
 
-/// systemd grants a service its credentials (`LoadCredential=`) by an access control list, which shows
-/// in this bit.
+/// systemd grants access to a service's credentials (`LoadCredential=`) by an access control list,
+/// which shows as this mode bit.
 const GROUP_READ: u32 = 0o040;
 
-/// The secret word that `file` holds, of `chars_min` to `chars_max` visible characters; `what` it is.
+/// Reads the secret in `file`: one word of `chars_min` to `chars_max` visible characters. `what`
+/// names it in errors.
 ///
 /// # Errors
-/// When the file cannot be read, others can read or change it, or it holds no such word.
+/// When the file cannot be read, others can access it, or it holds no such word.
 pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Result<Vec<u8>> {
     let shown = file.display();
-    let unread = || format!("the {what} in {shown} cannot be read");
+    let unread = || format!("cannot read the {what} in {shown}");
     let mut open = File::open(file).with_context(unread)?;
-    // Of the file that is open: its name may lead elsewhere a moment later.
+    // The open file is checked, because the name may lead to another file by now.
     let about = open.metadata().with_context(unread)?;
     if about.is_dir() {
-        bail!("the {what} in {shown} cannot be read: it is a directory");
+        bail!("cannot read the {what} in {shown}: it is a directory");
     }
     if about.is_file() {
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
@@ -50,19 +51,19 @@ pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Resu
     Ok(secret.to_vec())
 }
 
-/// Whether the file belongs to this user or root, and has none of the bits of `shared`.
+/// Checks that the file belongs to this user or root, and has none of the mode bits `shared`.
 fn check(file: &Path, about: &std::fs::Metadata, shared: u32) -> Result<()> {
     let shown = file.display();
     let own = rustix::process::geteuid().as_raw();
     let owner = about.uid();
     ensure!(
         owner == own || owner == 0,
-        "{shown} belongs to user {owner}, who can read and change it: run `chown {own} {shown}`"
+        "{shown} belongs to user {owner}, who can read and change it; run `chown {own} {shown}`"
     );
     let mode = about.mode() & 0o7777;
     ensure!(
         mode & shared == 0,
-        "{shown} has mode {mode:04o}, so others than its owner can use it: run `chmod 600 {shown}`"
+        "{shown} has mode {mode:04o}, which gives other users access; run `chmod 600 {shown}`"
     );
     Ok(())
 }
@@ -95,7 +96,7 @@ mod tests {
             assert!(error.contains(&format!("has mode {mode:04o}")), "{error}");
             assert!(error.contains(&format!("`chmod 600 {}`", shown.display())), "{error}");
         }
-        // By another name it is the same file.
+        // A link leads to the same file.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(file(dir.path(), SECRET, 0o644), &link).unwrap();
         assert!(read(&link, "token", 16, 1024).is_err());
@@ -106,7 +107,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = file(dir.path(), SECRET, 0o600);
         if std::os::unix::fs::chown(&file, Some(65_534), None).is_err() {
-            // Without the right to give files away, those of root are another user's.
+            // Without the right to change owners, root's files serve as another user's.
             assert!(!rustix::process::geteuid().is_root());
             return;
         }

@@ -33,7 +33,7 @@ fn keys(table: &str) -> Vec<String> {
         "volume" | "upload.principal" | "rtsp.principal" | "recording" | "class" | "channel" => {
             format!("[[{table}]]")
         }
-        // It lies in a table that needs two keys.
+        // This table requires two keys.
         "upload.principal.grant" => {
             "[[upload.principal]]\nname = \"a\"\ntoken_file = \"a\"\n[[upload.principal.grant]]"
                 .into()

@@ -1,8 +1,8 @@
-//! Which processors real-time threads of this host's servers sit on: one claim for each.
+//! Claims of processors by the real-time threads of this host's servers: one claim per processor.
 //!
-//! Promise: two servers that share a network namespace see each other's claims, whatever user they
-//! run as. A claim ends with its process, however that ends: it is an abstract Unix address, which
-//! the kernel releases. A claim is advice: nothing refuses to start for want of one.
+//! Promise: servers in one network namespace see each other's claims, whatever user they run as. A
+//! claim is an abstract Unix address, which the kernel releases when the process ends, however it
+//! ends. Claims are advisory: a server starts without one too.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,7 +14,7 @@ use crate::config::placement::{self, CorePlan};
 #[derive(Debug)]
 pub(super) struct Claim {
     cpu: u32,
-    /// Bound to the processor's address as long as the claim holds.
+    /// Bound to the address of the processor while the claim lasts.
     _address: UnixDatagram,
 }
 
@@ -22,7 +22,7 @@ impl Claim {
     /// Claims a processor.
     ///
     /// # Errors
-    /// `AddrInUse` when another server has it.
+    /// `AddrInUse` when another server has claimed it.
     fn take(cpu: u32) -> io::Result<Self> {
         let name = format!("tactus/core/{cpu}");
         let address = SocketAddr::from_abstract_name(name)?;
@@ -30,28 +30,28 @@ impl Claim {
     }
 }
 
-/// A placement and the claims of its processors.
+/// A placement with the claims of its processors.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) plan: Vec<CorePlan>,
     pub(super) claims: Vec<Claim>,
-    /// Processors that another server has claimed before: of the plan when there were no others.
+    /// Processors of the plan that another server has claimed, because none was free.
     pub(super) shared: Vec<u32>,
     /// Processors that were left to another server.
     pub(super) avoided: Vec<u32>,
 }
 
-/// Claims the processors of the operator's own plan.
+/// Claims the processors of a configured plan.
 pub(super) fn of_plan(plan: Vec<CorePlan>) -> Claimed {
     let (claims, shared) = claim(&plan);
     Claimed { plan, claims, shared, avoided: vec![] }
 }
 
-/// Plans for `cpus` and `volumes` by default, on processors that no other server has claimed. When
-/// all are claimed, the plan is the usual one, and shared.
+/// Plans `cpus` and `volumes` by default, on processors that no other server has claimed. If all
+/// are claimed, the usual plan is used and its processors are shared.
 pub(super) fn of_default(cpus: &[u32], volumes: u16) -> Claimed {
     let mut free = cpus.to_vec();
-    // Each round leaves out at least one processor.
+    // Each round removes at least one processor.
     while !free.is_empty() {
         let plan = placement::default_placement(&free, volumes);
         let (claims, taken) = claim(&plan);
@@ -64,7 +64,7 @@ pub(super) fn of_default(cpus: &[u32], volumes: u16) -> Claimed {
     of_plan(placement::default_placement(cpus, volumes))
 }
 
-/// The claims that could be had, and the processors that others have.
+/// The claims obtained, and the processors that other servers have claimed.
 fn claim(plan: &[CorePlan]) -> (Vec<Claim>, Vec<u32>) {
     let (mut claims, mut taken) = (vec![], vec![]);
     for core in plan {
@@ -78,20 +78,20 @@ fn claim(plan: &[CorePlan]) -> (Vec<Claim>, Vec<u32>) {
 }
 
 impl Claimed {
-    /// One line for each thing that the operator should know.
+    /// A warning about shared processors, if there are any.
     pub(super) fn notes(&self) -> Option<String> {
         if self.shared.is_empty() {
             return None;
         }
         let cores: Vec<_> = self.shared.iter().map(ToString::to_string).collect();
         Some(format!(
-            "core {} is used by another Tactus server as well: each may delay the other's streams; \
-             give each server its own cores by [cores] placement",
+            "core {} is also used by another Tactus server, and each may delay the other's streams; \
+             set [cores] placement so that each server has its own cores",
             cores.join(", ")
         ))
     }
 
-    /// Logs which processors were left to others.
+    /// Logs the processors that were left to other servers.
     pub(super) fn log_avoided(&self) {
         if self.avoided.is_empty() {
             return;
@@ -99,7 +99,7 @@ impl Claimed {
         let used: Vec<_> = self.claims.iter().map(|claim| claim.cpu).collect();
         tracing::warn!(
             taken = ?self.avoided, ?used,
-            "another Tactus server has the usual core: this one takes another"
+            "another Tactus server uses the default core, so this one uses another core"
         );
     }
 }
@@ -108,7 +108,7 @@ impl Claimed {
 mod tests {
     use super::*;
 
-    /// Numbers that no server of this host asks for. Each test has its own.
+    /// Processor numbers that no server of this host uses; each test has its own.
     fn cpus(first: u32, count: u32) -> Vec<u32> {
         (first..first + count).collect()
     }
@@ -123,7 +123,9 @@ mod tests {
         assert_eq!(second.avoided, [701]);
         let third = of_default(&all, 1);
         assert_eq!(third.plan[0].cpu, 701);
-        assert!(third.notes().is_some_and(|note| note.contains("core 701 is used by another")));
+        assert!(
+            third.notes().is_some_and(|note| note.contains("core 701 is also used by another"))
+        );
         drop(first);
         let again = of_default(&all, 1);
         assert_eq!((again.plan[0].cpu, again.notes()), (701, None), "a claim ends with its server");
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn s04_a_plan_of_the_operator_is_kept_and_sharing_is_told() {
+    fn s04_a_configured_plan_is_kept_and_sharing_is_reported() {
         let plan = placement::default_placement(&cpus(900, 2), 1);
         let first = of_plan(plan.clone());
         let second = of_plan(plan.clone());

@@ -1,9 +1,9 @@
-//! Stalls: times in which a real-time core did not run though work was due.
+//! Stalls: times in which a real-time core did not run although work was due.
 //!
-//! Promise: each stall of a core is counted with its length; one that is long enough for a viewer to
-//! notice is logged at once, with its cause as far as the kernel tells it, and shown in the status.
-//! The core itself only counts; everything here runs on the control side and reads counters and
-//! `/proc`.
+//! Promise: each stall of a core is counted with its length. A stall long enough for viewers to
+//! notice is logged at once, with its cause if the kernel's figures show it, and appears in the
+//! status. The core itself only counts; everything here runs on the control side and reads counters
+//! and `/proc`.
 
 mod evidence;
 
@@ -20,60 +20,60 @@ use tactus_sys::thread::ThreadId;
 use super::pulse::LOOK;
 use evidence::{Clues, Sample};
 
-/// What is known of stalls. Clones see the same.
+/// The record of stalls. Clones share it.
 #[derive(Clone, Default, Debug)]
 pub struct Stalls(Arc<Mutex<Summary>>);
 
 /// All stalls since the start.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Their lengths together.
+    /// Their total length.
     pub total: Nanos,
-    /// The longest.
+    /// The length of the longest.
     pub longest: Nanos,
     /// The last one that was logged.
     pub last: Option<Stall>,
-    /// Cores that stand still now.
+    /// Cores that are stalled now.
     pub standing: Vec<Standing>,
 }
 
-/// One stall, or several within a short time.
+/// A stall, or several in a short time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stall {
     /// The core; none when the whole machine was suspended.
     pub core: Option<u32>,
-    /// How many.
+    /// Number of stalls.
     pub count: u64,
-    /// Their lengths together.
+    /// Their total length.
     pub length: Nanos,
-    /// When it was seen.
+    /// When it was noticed.
     pub seen: MonoTime,
-    /// Streams whose clocks were moved by it.
+    /// Streams whose clocks it moved.
     pub streams: u64,
-    /// Why, as far as known.
+    /// The cause, as far as known.
     pub cause: String,
 }
 
-/// A core that stands still.
+/// A core that is stalled now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// The core.
     pub core: u32,
     /// Since when.
     pub since: MonoTime,
-    /// Why, as far as known.
+    /// The cause, as far as known.
     pub cause: String,
 }
 
 impl Stalls {
-    /// What is known now.
+    /// The current record.
     pub fn summary(&self) -> Summary {
         self.lock().clone()
     }
 
-    /// Sentences for the list of what is not as it should be: stalls of the last ten minutes.
+    /// Lines for the list of problems: stalls of the last ten minutes.
     pub fn degraded(&self, now: MonoTime) -> Vec<String> {
         let summary = self.lock();
         let standing = summary.standing.iter().map(|standing| {
@@ -89,7 +89,7 @@ impl Stalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Summary> {
-        // Each change is a single assignment that cannot be half done.
+        // Each change is a single assignment, so the value is valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,17 +97,17 @@ impl Stalls {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.core {
-            Some(core) => write!(f, "core {core} stood still for {}", Length(self.length))?,
-            None => write!(f, "the machine stood still for {}", Length(self.length))?,
+            Some(core) => write!(f, "core {core} was stalled for {}", Length(self.length))?,
+            None => write!(f, "the machine was stopped for {}", Length(self.length))?,
         }
         if self.count > 1 {
             write!(f, " ({} times)", self.count)?;
         }
-        write!(f, ": {}; {} streams are late by as much", self.cause, self.streams)
+        write!(f, ": {}; {} streams stay later by as much", self.cause, self.streams)
     }
 }
 
-/// A length of time for people, rounded down to milliseconds.
+/// A duration for people, rounded down to milliseconds.
 struct Length(Nanos);
 
 impl fmt::Display for Length {
@@ -120,15 +120,15 @@ impl fmt::Display for Length {
     }
 }
 
-/// A core that has not run for this long is reported while it still stands still.
+/// A core that has not run for this long is reported while the stall lasts.
 const STANDING: Nanos = Nanos::from_millis(250);
-/// Stalls from this length on are logged at once; shorter ones once a minute, together.
+/// Stalls of at least this length are logged at once; shorter ones are summed up.
 const LOGGED: Nanos = Nanos::from_millis(50);
-/// At most one line of a core in this time.
+/// At most one line per core in this time.
 const QUIET: Nanos = SECOND.times(5);
 /// How often short stalls are summed up in the log.
 const SUMMED_UP: Nanos = SECOND.times(60);
-/// How long a stall stays among what is not as it should be.
+/// How long a stall stays in the list of problems.
 const DEGRADED_FOR: Nanos = SECOND.times(600);
 
 /// The thread of one core.
@@ -137,11 +137,11 @@ pub(super) struct CoreThread {
     pub(super) thread: ThreadId,
 }
 
-/// Looks at the cores' counters.
+/// Reads the cores' counters.
 pub(super) struct Watch {
     cores: Vec<Core>,
     counters: Counters,
-    /// Moved clocks that have been told.
+    /// Moved clocks that have been reported.
     streams: u64,
     looked: MonoTime,
     suspended: Nanos,
@@ -153,7 +153,7 @@ struct Core {
     thread: ThreadId,
     counters: Arc<CoreCounters>,
     seen: Seen,
-    /// What the kernel said when the core was last well.
+    /// The kernel's figures when the core last ran in time.
     well: Option<Sample>,
     standing: Option<Clues>,
     pending: Pending,
@@ -165,7 +165,7 @@ struct Seen {
     stalled: u64,
 }
 
-/// Stalls that have not been logged yet.
+/// Stalls that are not logged yet.
 #[derive(Default)]
 struct Pending {
     count: u64,
@@ -176,7 +176,7 @@ struct Pending {
     logged: Option<MonoTime>,
 }
 
-/// What is to be logged now.
+/// What to log now.
 #[derive(PartialEq, Eq, Debug)]
 enum Log {
     Nothing,
@@ -268,7 +268,7 @@ impl Watch {
         }
     }
 
-    /// The monotonic clock stands still while the machine sleeps, so no core is late by itself.
+    /// Handles a suspension, during which the monotonic clock stands still: no core is late then.
     fn look_at_suspension(&mut self, now: MonoTime) {
         let suspended = clock::suspended();
         let length = suspended.saturating_sub(self.suspended);
@@ -289,7 +289,7 @@ impl Watch {
 }
 
 impl Core {
-    /// New stalls: how many, and how long together.
+    /// New stalls: their number and total length.
     fn look(&mut self, now: MonoTime, own_delay: Nanos) -> Option<(u64, Nanos)> {
         let CoreCounters { stalls, stalled, .. } = &*self.counters;
         let seen = Seen { stalls: stalls.value(), stalled: stalled.value() };
@@ -298,7 +298,7 @@ impl Core {
         if count > 0 {
             self.seen = seen;
             let clues = self.clues(own_delay);
-            // What was seen on the core while it stood still says more than what is there now.
+            // Threads seen on the core during the stall say more than those running now.
             let others = self.standing.take().map(|clues| clues.others);
             let clues = clues.with_others(others.unwrap_or_default());
             self.pending.add(now, count, length, clues.cause(length));
@@ -317,7 +317,7 @@ impl Core {
             self.standing = Some(clues);
         } else {
             self.standing = None;
-            // Not in the middle of a stall: what the kernel has told of its beginning would be lost.
+            // Not during a stall: the figures from its beginning would be lost.
             if self.overdue(now) <= CORE_STALL {
                 self.well = Sample::of(self.thread, self.cpu);
             }
@@ -345,7 +345,7 @@ impl Core {
         Some(Standing { core: self.cpu, since, cause: clues.cause(length) })
     }
 
-    /// The stall that is logged; nothing is pending afterwards.
+    /// Returns the stall to log; nothing is pending afterwards.
     fn tell(&mut self, now: MonoTime, streams: u64) -> Stall {
         let logged = Some(now);
         let Pending { count, length, cause, .. } =
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn s04_a_stall_is_in_the_status_with_its_length_and_for_ten_minutes_among_what_is_wrong() {
+    fn s04_a_stall_is_in_the_status_with_its_length_and_for_ten_minutes_among_the_problems() {
         for millis in [300, 5_000, 21_000] {
             let (mut watch, counters) = watch();
             let stalls = watch.stalls();
@@ -399,14 +399,14 @@ mod tests {
             assert_eq!((last.core, last.streams), (Some(0), 3));
             assert_eq!(last.length, Nanos::from_millis(millis));
             let said = stalls.degraded(now).join("\n");
-            assert!(said.contains("core 0 stood still for"), "{said}");
-            assert!(said.contains("3 streams are late by as much"), "{said}");
+            assert!(said.contains("core 0 was stalled for"), "{said}");
+            assert!(said.contains("3 streams stay later by as much"), "{said}");
             assert_eq!(stalls.degraded(now + DEGRADED_FOR), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn s04_a_core_that_stands_still_is_told_of_before_it_runs_again() {
+    fn s04_a_stalled_core_is_reported_before_it_runs_again() {
         let (mut watch, counters) = watch();
         let stalls = watch.stalls();
         let now = MonoTime(10 * SECOND.0);
@@ -431,7 +431,7 @@ mod tests {
         let mut lines = (0, 0);
         for looks in 0..480 {
             let now = begun + LOOK.times(looks);
-            // Long ones in the first minute, short ones in the second.
+            // Long stalls in the first minute, short ones in the second.
             let length = if looks < 240 { 80 } else { 20 };
             pending.add(now, 1, Nanos::from_millis(length), String::new());
             match pending.due(now) {

@@ -1,8 +1,8 @@
 //! The accept loop: who gets a connection, and when nobody does.
 //!
-//! Promise: a listener never has more connections than its bound, an address never more than its
-//! share, and open files are left for titles and the engine: when they get scarce, accepting pauses
-//! and the kernel's queue holds the others. Whoever is refused is told the limit by its name.
+//! Promise: a listener and an address never exceed their limits of connections. Open files are
+//! reserved for titles and the engine: when they run short, accepting pauses, and the kernel's
+//! queue holds further connections. A refused client is told the limit by its key.
 
 use std::io;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use super::{Site, connection};
 /// How long accepting pauses when the kernel is out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Refused connections of a listener that are kept for a moment, so that the answer arrives. Those beyond
-/// are closed behind it.
+/// Refused connections of a listener that are kept open briefly, so that the answer arrives. Beyond
+/// this number they are closed at once.
 const FAREWELLS_MAX: usize = 64;
 
-/// Serves `listener`, whose connections begin as `begins` says, until the site stops, and then until its
-/// last connection has ended. Dropping the future ends them at once.
+/// Serves `listener`, whose connections begin with `begins`. When the site stops, the last
+/// connections are completed. Dropping the future ends them at once.
 pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins) {
     let (mut connections, mut farewells) = (JoinSet::new(), JoinSet::new());
     let mut stop = site.stopping();
@@ -55,7 +55,7 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins
     while connections.join_next().await.is_some() {}
 }
 
-/// Begins to serve a connection, or gives it back with what it is told.
+/// Begins to serve a connection, or returns it with the refusal.
 fn welcome(
     connections: &mut JoinSet<()>,
     site: &Arc<Site>,
@@ -84,14 +84,14 @@ fn welcome(
     Ok(())
 }
 
-/// Best effort: a client that takes no short answer at once gets none.
+/// Best effort: a client that does not read a short answer at once gets none.
 fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: &Response) {
     site.counters.answered(answer.status());
     let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());
     bytes.extend_from_slice(answer.content());
-    // A request that nobody has read would make the kernel discard the answer.
-    let mut thrown_away = [0; 1024];
-    drop(socket.try_read(&mut thrown_away));
+    // Unread request bytes would make the kernel reset the connection and drop the answer.
+    let mut discarded = [0; 1024];
+    drop(socket.try_read(&mut discarded));
     let is_told = socket.try_write(&bytes).is_ok_and(|written| written == bytes.len());
     if is_told && farewells.len() < FAREWELLS_MAX {
         let site = Arc::clone(site);
@@ -99,7 +99,7 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
     }
 }
 
-/// A connection in the count of all that are open.
+/// An open connection, counted until it is dropped.
 struct Open(Arc<Site>);
 
 impl Open {
@@ -146,7 +146,7 @@ async fn pause_after(error: &io::Error, site: &Site) {
     }
     site.counters.accept_paused();
     if let Some(left_out) = site.throttle("accept", None) {
-        tracing::warn!(%error, left_out, "accepting connections pauses");
+        tracing::warn!(%error, left_out, "accepting of connections is paused");
     }
     tokio::time::sleep(PAUSE).await;
 }

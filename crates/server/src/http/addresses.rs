@@ -1,7 +1,7 @@
-//! Who is connected: connections, requests of clients behind proxies, and abuse, per address.
+//! Connections, requests behind proxies, and abuse scores by address.
 //!
-//! Promise: one address holds at most its share, and nothing at all for a while after its score of
-//! abuse is full. The book itself is bounded. It knows no sockets; time is handed in.
+//! Promise: an address holds at most its share, and nothing for a while after its abuse score is
+//! full. The table is bounded. There are no sockets here; the time is an argument.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ const IPV6_NETWORK_BITS: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressRules {
     pub(super) connections_max: usize,
-    /// Zero refuses nobody.
+    /// Zero: no address is refused.
     pub(super) score_max: u32,
     pub(super) refusal: Duration,
 }
@@ -28,7 +28,7 @@ pub(super) enum Welcome {
     Yes,
     /// The address has all its connections.
     Full,
-    /// The address is refused for its score, for so long.
+    /// The address is refused for its score, for this time.
     Refused(Duration),
 }
 
@@ -52,7 +52,8 @@ impl Addresses {
         Self { rules, book: HashMap::new() }
     }
 
-    /// Counts a new connection, or a request through a proxy, when it may stay; answered by [`Self::left`].
+    /// Counts a new connection, or a request through a proxy, if it may stay. [`Self::left`] is its
+    /// counterpart.
     pub(super) fn handle_connection(&mut self, now: Instant, address: IpAddr) -> Welcome {
         let key = network(address);
         let record = self.book.entry(key).or_insert_with(|| Record::new(now));
@@ -79,7 +80,8 @@ impl Addresses {
         }
     }
 
-    /// Adds to the score of an address; a full score refuses it for a while, and is told.
+    /// Adds to the score of an address. Returns true when the score has become full, which refuses
+    /// the address for a while.
     pub(super) fn handle_abuse(&mut self, now: Instant, address: IpAddr, points: u32) -> bool {
         let rules = self.rules;
         let record = self.book.entry(network(address)).or_insert_with(|| Record::new(now));
@@ -94,7 +96,7 @@ impl Addresses {
         is_full
     }
 
-    /// Keeps the book bounded: scores go before refusals.
+    /// Bounds the table: scores are dropped before refusals.
     fn forget_some(&mut self, now: Instant) {
         if self.book.len() > SCORES_MAX {
             self.book.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
@@ -117,7 +119,7 @@ impl Record {
         self.scored += Duration::from_secs(seconds);
     }
 
-    /// For how long it is still refused.
+    /// For how long the address is still refused.
     fn refused_for(&self, now: Instant) -> Option<Duration> {
         self.refused_until
             .and_then(|until| until.checked_duration_since(now))
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn w02_points_count_without_a_connection_and_nobody_is_refused_by_a_limit_of_zero() {
+    fn w02_points_count_without_a_connection_and_a_limit_of_zero_refuses_no_address() {
         let (mut book, now) = (book(), Instant::now());
         let address: IpAddr = "10.0.0.1".parse().unwrap();
         let full: Vec<_> = (0..6).map(|_| book.handle_abuse(now, address, 20)).collect();
@@ -199,7 +201,7 @@ mod tests {
         let other: IpAddr = "10.0.0.2".parse().unwrap();
         assert!(!(0..100).any(|_| book.handle_abuse(now, other, 20)));
         assert_eq!(book.handle_connection(now, other), Welcome::Yes);
-        // However many are refused, the book stays bounded.
+        // The table stays bounded, whatever the number of refused addresses.
         book.rules.score_max = 100;
         for bits in 0..100_000u32 {
             book.handle_abuse(now, IpAddr::V4(bits.into()), 100);

@@ -41,7 +41,7 @@ pub(super) struct Delivery {
     pub(super) title: Arc<OpenTitle>,
     /// How fast.
     pub(super) pace: Pace,
-    /// What part of everything its client may hold of streams like this.
+    /// The share of its client in the resources of such streams.
     pub(super) share: ClientShare,
     /// The parts, none empty, each with the words before it.
     pub(super) parts: Parts,

@@ -61,8 +61,8 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
     wanted.then_some(Change { store, uploads, path, query: query.as_deref() })
 }
 
-/// Whether an address for operators takes it: what changes recordings, channels, classes and the
-/// configuration. To look there needs no token.
+/// Whether the admin address accepts it: changes of recordings, channels, classes and the
+/// configuration. Reading there needs no token.
 fn is_for_operators(request: &Request, path: &RequestPath) -> bool {
     let is_look = matches!(request.method, Method::Get | Method::Head);
     let is_known = recordings::is_here(path)

@@ -96,8 +96,8 @@ fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The second since 1970 of `If-Unmodified-Since` for a change; none when the field does not count:
-/// beside `If-Match`, and when it is no date (section 13.1.4).
+/// The time of `If-Unmodified-Since` for a change, in seconds since 1970. None when the field is
+/// ignored: beside `If-Match`, and when it is no valid date (section 13.1.4).
 pub(super) fn unmodified_since(fields: &Fields) -> Option<i64> {
     if fields.one("if-match").is_some() {
         return None;

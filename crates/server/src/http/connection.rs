@@ -35,11 +35,11 @@ use super::{Site, Stopping, Store, route};
 use crate::broker::{Party, Viewer};
 use crate::config::ClientShare;
 
-/// What a connection begins with.
+/// How a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Begins {
     WithRequest,
-    /// The PROXY protocol, from a trusted proxy.
+    /// With a PROXY protocol header of a trusted proxy.
     WithProxyHeader,
 }
 
@@ -72,27 +72,27 @@ pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begi
 
 struct Connection {
     site: Arc<Site>,
-    /// Who has connected, to this server or to a proxy that says so by the PROXY protocol.
+    /// The other end of the connection, or the client that a PROXY protocol header names.
     peer: Client,
-    /// Who sent the request that is being answered.
+    /// The client of the current request.
     client: Client,
-    /// What its answer says to pages of other sites.
+    /// The CORS fields of the current answer.
     cors: Cors,
-    /// Whose share its streams are of, where that is a principal's.
+    /// The principal whose share the streams count in, if one is identified.
     party: Option<Box<Party>>,
-    /// Whether it is told paths below the public prefix.
+    /// Whether paths in the answer get the public prefix.
     prefix: bool,
     inbox: Inbox,
-    /// What the client may still send when the connection is closed.
+    /// How much the client may still send when the connection closes.
     to_come: ToCome,
 }
 
-/// What a client may still send after the last answer.
+/// How much a client may still send after the last answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToCome {
-    /// What was on its way.
+    /// Bytes that were already on their way.
     Little,
-    /// The rest of a body that was refused.
+    /// The rest of a refused body.
     Body,
 }
 
@@ -145,7 +145,7 @@ impl Connection {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
             };
-            // Of a client that came directly the connection has a place; its requests need none.
+            // A direct client holds a seat by its connection; its requests need none.
             let seat = match self.client == self.peer {
                 true => Ok(None),
                 false => Seat::take(&self.site, self.client),
@@ -222,8 +222,8 @@ impl Connection {
         }
     }
 
-    /// Reads what a proxy says of the connection. Gives the socket for requests, and its client's place; or
-    /// the socket, if it is still there, to be closed.
+    /// Reads the PROXY protocol header. Returns the socket for requests with the client's seat; or
+    /// the socket to close, unless the peer closed it.
     async fn proxied(
         &mut self,
         mut socket: TcpStream,
@@ -243,7 +243,7 @@ impl Connection {
             Err(None) => return (Err(None), None),
             Err(Some(fault)) => {
                 if let Some(left_out) = self.site.throttle("http.proxy_protocol", None) {
-                    tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; it is closed");
+                    tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; the connection is closed");
                 }
                 let exchange = Exchange::of_fault(self.peer.ip);
                 return (Err(Box::pin(self.refuse(socket, fault, exchange)).await), None);
@@ -262,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// The principal who sent a request, if it names one by a token that is right.
+    /// The principal of a request with a valid token.
     fn principal(&self, fields: &Fields) -> Option<Party> {
         let uploads = self.site.store.as_ref()?.uploads.as_ref()?;
         fields.one("authorization")?;
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// Finds out who sent a request with these fields.
+    /// Identifies the client of a request with these fields.
     fn know(&mut self, fields: Option<&Fields>) -> Result<Hop, Fault> {
         let limits = &self.site.limits;
         self.client = self.peer;
@@ -320,7 +320,7 @@ impl Connection {
         self.send(socket, response, manner, &mut exchange).await
     }
 
-    /// Writes an answer for its client: paths as it reaches them, and who may read it.
+    /// Completes an answer for its client: the public prefix, and the CORS fields.
     fn address(&self, response: &mut Response) {
         if self.prefix {
             response.lead_below(&self.site.limits.public.prefix);
@@ -361,7 +361,7 @@ impl Connection {
         sent.then_some(socket)
     }
 
-    /// Sends content while it is made, in chunks (RFC 9112 section 7.1).
+    /// Sends content in chunks while it is generated (RFC 9112 section 7.1).
     async fn send_parts(
         &self,
         mut socket: TcpStream,
@@ -384,7 +384,8 @@ impl Connection {
         let mut framed = false;
         while let Some(part) = next {
             let Ok(part) = part else {
-                // Without its last chunk, or with a reset, the answer is seen to be cut.
+                // The missing last chunk, or the reset, shows the client that the content was
+                // truncated.
                 socket.set_zero_linger().ok();
                 return None;
             };
@@ -392,7 +393,7 @@ impl Connection {
                 true => [format!("{:x}\r\n", part.len()).as_bytes(), &part, b"\r\n"].concat(),
                 false => part,
             };
-            // Who takes it too slowly would hold its memory for hours.
+            // A slow reader would hold the memory for hours.
             let time = self.site.limits.answer_time + PARTS_TIME * (sent / PARTS_PER_TIME) as u32;
             match timeout_at(begun + time, socket.write_all(&bytes)).await {
                 Ok(Ok(())) => {}
@@ -437,7 +438,7 @@ impl Connection {
         let viewer = Viewer {
             party: self.party.as_deref().cloned().unwrap_or_else(|| Party::of(self.client.ip)),
             client: self.client.to_string(),
-            // Of a proxy that names nobody, nobody knows how many clients it stands for.
+            // A proxy that names no client may stand for any number of clients.
             share: match self.site.limits.proxies.trusts(self.client.ip) && self.party.is_none() {
                 true => ClientShare::All,
                 false => delivery.share,
@@ -556,16 +557,16 @@ fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
     Ok(socket)
 }
 
-/// The answer when there is no memory for another long one.
+/// The answer when there is no memory for another long answer.
 fn busy() -> Response {
-    Response::text(503, "too many long answers are under way; try again shortly")
+    Response::text(503, "too many long answers are being sent; try again shortly")
         .with("Retry-After", "1")
 }
 
-/// What an answer of parts may hold: names of a directory, a part, and what is made of it.
+/// Memory of an answer in parts: names of a directory, a part, and its text.
 const PARTS_MEMORY: u32 = 2 << 20;
 
-/// With [`PARTS_PER_TIME`]: 32 KiB/s, less than what a listing brings on a modem.
+/// With [`PARTS_PER_TIME`], the slowest reader: 32 KiB/s.
 const PARTS_TIME: Duration = Duration::from_secs(1);
 /// See [`PARTS_TIME`].
 const PARTS_PER_TIME: usize = 32 * KIB as usize;
@@ -579,12 +580,13 @@ const NOT_SENT_MIN: u64 = 128 * KIB;
 /// More than this in the kernel, and a slow peer is seen late.
 const NOT_SENT_MAX: u64 = MIB;
 
-/// How long a new connection may still send its first request after the server was told to end. Its
-/// client could not know, and with a socket that outlives the server it would lose the request.
+/// How long a new connection may still send its first request after the server was told to stop.
+/// Its client cannot know of the stop, and when the listening socket outlives the server, the
+/// request would be lost.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
-/// Waits until no further request is taken: with the end of the server, and a moment later on a
-/// connection that has sent none yet.
+/// Waits until no further request is accepted: the stop of the server, and on a connection without
+/// a request yet, a moment later.
 async fn last_call(stop: &mut Stopping, wait: Wait) {
     stop.wait().await;
     if wait == Wait::First {

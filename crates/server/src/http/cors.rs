@@ -1,51 +1,51 @@
-//! Pages of other sites: what a browser lets them do here (the Fetch standard, section 3.2: CORS).
+//! Requests of pages of other sites (CORS; the Fetch standard, section 3.2).
 //!
-//! Promise: without `allowed_origins` nothing is said, and a browser keeps such pages out. A browser's own
-//! passwords are never allowed to be used by them (no `Access-Control-Allow-Credentials`): a page sends a
-//! token itself, or has none.
+//! Promise: without `allowed_origins` no CORS fields are sent, and browsers block such pages.
+//! Passwords stored in the browser are never available to other sites (no
+//! `Access-Control-Allow-Credentials`): a page must send a token itself.
 
 use super::fields::Fields;
 use super::response::Response;
 use crate::config::http::Origins;
 
-/// What of an answer such a page may read, beside what every page may.
+/// Fields of an answer that such a page may read, beside those that the standard always allows.
 const EXPOSED: &str = "Accept-Ranges, Content-Length, Content-Range, Content-Type, Date, ETag, Location, \
     Retry-After, Tactus-Rate, Tactus-Start, Tus-Checksum-Algorithm, Tus-Extension, Tus-Max-Size, \
     Tus-Resumable, Tus-Version, Upload-Concat, Upload-Defer-Length, Upload-Expires, Upload-Length, \
     Upload-Metadata, Upload-Offset, WWW-Authenticate";
 
-/// Every method that is served anywhere.
+/// All methods that the server supports.
 const METHODS: &str =
     "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
 
-/// What players and uploaders send, for a browser that does not name it.
+/// Fields of players and uploaders, for a browser that does not list the fields it wants to send.
 const FIELDS: &str = "Authorization, CMCD-Object, CMCD-Request, CMCD-Session, CMCD-Status, Content-Type, \
     Depth, Destination, If-Match, If-Modified-Since, If-None-Match, If-Range, If-Unmodified-Since, \
     Overwrite, Range, Tus-Resumable, Upload-Checksum, Upload-Concat, Upload-Defer-Length, \
     Upload-Length, Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, X-Requested-With";
 
-/// Longest list of fields that is answered as it was asked.
+/// Longest list of fields that is repeated in the answer.
 const ASKED_BYTES_MAX: usize = 2048;
 
-/// Seconds for which a browser need not ask again; Chromium keeps it no longer.
+/// Seconds for which browsers cache the answer to a preflight; Chromium's maximum.
 const MAX_AGE: &str = "7200";
 
-/// What answers to a request say to pages of other sites.
+/// The CORS fields of an answer.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) enum Cors {
-    /// Nothing: no page of another site may use this server.
+    /// None: CORS is off.
     #[default]
     Silent,
-    /// That it depends on the page's site.
+    /// Only `Vary: Origin`: this site is not allowed.
     Other,
-    /// That this site may.
+    /// This site is allowed.
     Allowed(String),
-    /// That all may.
+    /// All sites are allowed.
     All,
 }
 
 impl Cors {
-    /// By what the request says; nothing is known of it where it was not understood.
+    /// Decides by the request's fields; none when the request could not be parsed.
     pub(super) fn of(origins: &Origins, fields: Option<&Fields>) -> Self {
         match origins {
             Origins::Nobody => Self::Silent,
@@ -58,7 +58,7 @@ impl Cors {
         }
     }
 
-    /// Adds it to an answer.
+    /// Adds the fields to an answer.
     pub(super) fn put(&self, response: &mut Response) {
         let origin = match self {
             Self::Silent => return,
@@ -73,12 +73,12 @@ impl Cors {
             response.add("Access-Control-Allow-Origin", origin);
             response.add("Access-Control-Expose-Headers", EXPOSED);
             response.add("Timing-Allow-Origin", origin);
-            // A page with COEP embeds only what says so.
+            // A page with COEP embeds only resources with this field.
             response.add("Cross-Origin-Resource-Policy", "cross-origin");
         }
     }
 
-    /// The same to OPTIONS, where a browser asks before it sends (section 3.2.2).
+    /// Completes the answer to a preflight (section 3.2.2).
     pub(super) fn preflight(&self, fields: &Fields, mut response: Response) -> Response {
         let is_allowed = matches!(self, Self::Allowed(_) | Self::All);
         if !is_allowed || fields.one("access-control-request-method").is_none() {
@@ -87,7 +87,7 @@ impl Cors {
         response.add("Access-Control-Allow-Methods", METHODS);
         response.add("Access-Control-Allow-Headers", &asked(fields).unwrap_or(FIELDS.to_owned()));
         response.add("Access-Control-Max-Age", MAX_AGE);
-        // https://wicg.github.io/private-network-access: a page of the internet, a server of this network.
+        // https://wicg.github.io/private-network-access: a public page contacts a private server.
         if fields.one("access-control-request-private-network") == Some(b"true") {
             response.add("Access-Control-Allow-Private-Network", "true");
         }
@@ -96,8 +96,8 @@ impl Cors {
     }
 }
 
-/// The fields that a page wants to send, when they are names. None that is understood here gives it
-/// more than it has: what opens something is a token.
+/// The fields that a page wants to send, if they are valid names. All are allowed: rights come from
+/// tokens, not from other fields.
 fn asked(fields: &Fields) -> Option<String> {
     let mut names = Vec::new();
     let mut len = 0;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn w01_only_sites_that_are_allowed_are_told_that_they_may() {
+    fn w01_only_allowed_sites_get_cors_fields() {
         let these =
             Origins::These(vec!["https://app.example".into(), "http://localhost:5173".into()]);
         for (origin, allowed) in [
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn w01_a_browser_that_asks_first_is_told_what_may_be_sent() {
+    fn w01_a_preflight_lists_methods_and_fields() {
         let asked = "range,cmcd-request,authorization,tus-resumable,x-odd";
         let fields = [
             ("origin", "https://app.example"),
@@ -184,9 +184,9 @@ mod tests {
         let odd = [&fields[..2], &[("access-control-request-headers", "a b, c\u{7f}")]].concat();
         assert!(
             told(&Origins::Anybody, &odd).contains("CMCD-Request"),
-            "none is repeated as it came"
+            "an invalid list is not repeated"
         );
-        // Without the question about a method, OPTIONS is what it always was.
+        // Without `Access-Control-Request-Method`, OPTIONS is answered as usual.
         assert!(!told(&Origins::Anybody, &fields[..1]).contains("Allow-Methods"));
     }
 }

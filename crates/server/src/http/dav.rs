@@ -1,9 +1,10 @@
 //! What WebDAV clients ask and change beside titles: properties and collections (RFC 4918, class 1).
 //!
-//! Promise: nobody learns more by it than by the page of a directory, except who may change everything
-//! there anyway; an answer names all that is in a directory, or is seen to be cut. Its memory is bounded:
-//! by the bodies that are read ([`XML_BYTES_MAX`]), the properties that one may name, and the part of a
-//! listing that is held while it is sent. Properties are the file system's; none is stored, and nothing is locked.
+//! Promise: a client learns no more than from the page of the directory, unless it has the right to
+//! read everything there. An answer lists a whole directory, or is visibly truncated. Its memory is
+//! bounded: by the bodies that are read ([`XML_BYTES_MAX`]), the number of properties in a request,
+//! and the part of a listing that is held while it is sent. Properties are those of the file
+//! system; none is stored, and there are no locks.
 
 mod xml;
 
@@ -43,7 +44,7 @@ pub(super) async fn find(
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
     let fields = &request.fields;
-    // Who has the right to read sees all that is there.
+    // A principal with the right to read sees all names.
     let mut principal = None;
     let within = match &store.uploads {
         Some(uploads) if fields.one("authorization").is_some() => {
@@ -88,7 +89,7 @@ pub(super) async fn find(
     if within.is_none() && sight.own.kind == EntryKind::Directory {
         return Err(not_shown(store, fields));
     }
-    // A client that has a token sends it only when it is asked for it.
+    // A client with a token sends it only after a 401.
     if asks_for_room(&asked)
         && fields.one("authorization").is_none()
         && let Some(uploads) = &store.uploads
@@ -115,17 +116,17 @@ fn asks_for_room(asked: &Asked) -> bool {
     ["quota-available-bytes", "quota-used-bytes"].iter().any(|name| asked.names(ask::DAV, name))
 }
 
-/// What a principal may store below `path` (RFC 4331); none where nothing can be stored.
+/// How much a principal may store below `path` (RFC 4331); none where nothing can be stored.
 async fn room(store: &Store, path: &RequestPath, principal: &Principal) -> Option<Room> {
     let volume = store.catalogue.volume_at(path)?;
     let volumes = &store.uploads.as_ref()?.volumes;
     volumes.get(usize::from(volume.0))?.as_ref()?.room(principal).await.ok()
 }
 
-/// Names of properties are said again for each entry of a directory, however many there are.
+/// Longest property names of a request: they are repeated for each entry of a directory.
 const NAMES_BYTES_MAX: usize = 8 * tactus_core::units::KIB as usize;
 
-const TOO_LONG: &str = "the names of the properties are too long to be said for each entry";
+const TOO_LONG: &str = "the property names are too long: the answer repeats them for each entry";
 
 /// The refusal of a directory whose page is not shown either.
 fn not_shown(store: &Store, fields: &Fields) -> Refused {
@@ -145,15 +146,15 @@ fn endless() -> Response {
     Response::new(403, tell::XML, error)
 }
 
-/// Where a PROPPATCH sets something.
+/// The resource that a PROPPATCH changes.
 pub(super) struct Setting<'a> {
     pub(super) uploads: &'a Uploads,
     pub(super) store: &'a Store,
     pub(super) public: &'a PublicUrl,
 }
 
-/// PROPPATCH: sets when a title or a directory was modified. Nothing else can be set, and all that is
-/// asked for is set or none of it (RFC 4918 section 9.2).
+/// PROPPATCH: sets the modification time of a title or directory. Nothing else can be set, and
+/// either all changes are made or none (RFC 4918 section 9.2).
 pub(super) async fn set(
     setting: Setting<'_>,
     request: &Request,
@@ -199,14 +200,14 @@ pub(super) async fn set(
     Ok(Taken::Answer(tell::fates(prefix, path, &own, &fates)))
 }
 
-/// What a change of one property does.
+/// The effect of a change of one property.
 enum Effect {
     Modified(WallTime),
-    /// Nothing: it is so already, or nobody will miss it.
+    /// Nothing: the value is already so, or is not kept.
     Nothing,
 }
 
-/// What a change does; none when it cannot be done.
+/// The effect of a change; none when it cannot be made.
 fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
     let value = change.value.as_deref()?.trim();
     let property = &change.property;
@@ -214,10 +215,10 @@ fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
         (ask::DAV, "getlastmodified") | (tell::WINDOWS, "Win32LastModifiedTime") => {
             Some(Effect::Modified(date(value)?))
         }
-        // rclone, as ownCloud and Nextcloud take it.
+        // rclone; ownCloud and Nextcloud accept it too.
         (ask::DAV, "lastmodified") => Some(Effect::Modified(oc::seconds(value)?)),
-        // Windows sets all of its properties at once after it has stored a file, and takes a refusal of
-        // one for a failure of the copy. Of these the file system keeps none.
+        // After storing a file, Windows sets all of its properties at once, and treats the refusal
+        // of one as a failed copy. The file system keeps none of these.
         (tell::WINDOWS, "Win32CreationTime" | "Win32LastAccessTime") => {
             date(value).map(|_| Effect::Nothing)
         }
@@ -225,7 +226,7 @@ fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
             let is_hex = value.len() <= 8 && u32::from_str_radix(value, 16).is_ok();
             is_hex.then_some(Effect::Nothing)
         }
-        // rclone sends those that it knows along with a time.
+        // rclone sends the checksums it knows along with a time.
         (oc::NAMESPACE, "checksums") => {
             let known = own.digests.as_ref()?.text();
             let has = |sum: &str| known.split(' ').any(|one| one.eq_ignore_ascii_case(sum));
@@ -236,7 +237,7 @@ fn effect(change: &ask::Change, own: &Entry) -> Option<Effect> {
     }
 }
 
-/// A date of HTTP; dates before 1970 are as if from 1970.
+/// An HTTP date; dates before 1970 become 1970.
 fn date(value: &str) -> Option<WallTime> {
     let date = httpdate::parse_http_date(value).ok()?;
     let since = date.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! One request and its answer, as the access log has it.
+//! One request and its answer, for the access log.
 //!
-//! Promise: each request is logged once, however it ends: also when its connection breaks, or the
-//! server stops in the middle of it. Without an access log it costs nothing.
+//! Promise: each request is logged once, however it ends, also when its connection breaks or the
+//! server stops. When the access log is off, this costs nothing.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use super::target::Target;
 use crate::access::{self, Protocol, Record};
 use crate::broker::Delivered;
 
-/// What is known so far.
+/// The record so far; none when the log is off.
 pub(super) struct Exchange(Option<Box<Known>>);
 
 struct Known {
@@ -27,7 +27,7 @@ struct Known {
 }
 
 impl Exchange {
-    /// A request that was understood.
+    /// A parsed request.
     pub(super) fn of(site: &Site, request: &Request, peer: IpAddr) -> Self {
         if !access::is_on() {
             return Self(None);
@@ -62,7 +62,7 @@ impl Exchange {
         Self::begun(record)
     }
 
-    /// Something that is no request.
+    /// Input that is not a valid request.
     pub(super) fn of_fault(peer: IpAddr) -> Self {
         if !access::is_on() {
             return Self(None);
@@ -78,19 +78,19 @@ impl Exchange {
         self.change(|record| record.status = Some(status));
     }
 
-    /// Bytes of content that were sent from memory.
+    /// Counts content that was sent from memory.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.change(|record| record.sent_bytes += bytes as u64);
     }
 
-    /// The engine delivers at this pace.
+    /// Records the pace of a delivery by the engine.
     pub(super) fn paced(&mut self, pace: Pace) {
         if let Pace::Paced { rate, .. } = pace {
             self.change(|record| record.rate = Some(rate.0));
         }
     }
 
-    /// The engine has delivered something.
+    /// Records the result of a delivery by the engine.
     pub(super) fn delivered(&mut self, delivered: &Delivered) {
         self.change(|record| {
             record.sent_bytes += delivered.sent;
@@ -121,7 +121,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Who has sent this, where a token says it.
+/// The principal of the request's token, if it has one.
 fn principal(site: &Site, fields: &Fields) -> Option<String> {
     fields.one("authorization")?;
     let uploads = site.store.as_ref()?.uploads.as_ref()?;

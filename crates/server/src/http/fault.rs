@@ -58,11 +58,11 @@ pub(super) enum Fault {
     LargeBody,
     #[error("the request expects something else than `100-continue`")]
     Expectation,
-    #[error("the field `Forwarded` is not well formed (RFC 7239)")]
+    #[error("the field `Forwarded` is not well-formed (RFC 7239)")]
     BadForwarded,
-    #[error("this connection does not begin with a header of the PROXY protocol")]
+    #[error("the connection does not begin with a PROXY protocol header")]
     NoProxyHeader,
-    #[error("only trusted proxies are served at this address (http.trusted_proxies)")]
+    #[error("this address serves trusted proxies only (http.trusted_proxies)")]
     NoProxy,
 }
 

@@ -1,7 +1,7 @@
-//! Who a request comes from when a proxy hands it on: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//! The client of a request behind proxies: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
 //!
-//! Promise: only a trusted proxy is believed, and only about the next hop: the client is the rightmost
-//! address that is no trusted proxy, so what a client writes itself has no effect. It holds no state.
+//! Promise: only trusted proxies are believed. The client is the rightmost address that is no
+//! trusted proxy, so entries that a client writes itself have no effect. There is no state.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,17 +10,17 @@ use super::fault::Fault;
 use super::fields::Fields;
 use crate::config::http::{ForwardedField, Proxies};
 
-/// Somebody at the other end, directly or behind proxies.
+/// A client, directly connected or behind proxies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Client {
-    /// Its address; IPv4 is never written as IPv6.
+    /// Its address; never an IPv4 address mapped to IPv6.
     pub ip: IpAddr,
-    /// Its port, where a proxy says it.
+    /// Its port, if known.
     pub port: Option<u16>,
 }
 
 impl Client {
-    /// Without a port.
+    /// A client with an unknown port.
     #[must_use]
     pub fn of(ip: IpAddr) -> Self {
         Self { ip: ip.to_canonical(), port: None }
@@ -42,23 +42,23 @@ impl fmt::Display for Client {
     }
 }
 
-/// What a trusted proxy says of a request.
+/// The origin of a request, according to trusted proxies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Hop {
-    /// The client; the proxy itself where it names nobody.
+    /// The client; the proxy itself if it names none.
     pub(super) client: Client,
     /// The scheme that the client used.
     pub(super) scheme: Option<String>,
-    /// The host that the client asked for.
+    /// The host that the client requested.
     pub(super) host: Option<String>,
-    /// It came by the public URL, as far as is known.
+    /// Whether the request came by the public URL, as far as is known.
     pub(super) is_public: bool,
 }
 
-/// What `fields` say of a request that came from `peer`.
+/// Evaluates `fields` of a request that `peer` sent.
 ///
 /// # Errors
-/// When a trusted proxy sends a `Forwarded` that is not well formed. A client may have written part of it.
+/// When a trusted proxy sends a malformed `Forwarded`. A client may have written part of it.
 pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Hop, Fault> {
     let is_proxy = proxies.trusts(peer.ip);
     let is_public = is_proxy || proxies.trusted.is_empty();
@@ -91,7 +91,7 @@ pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Ho
     hop.scheme = hop.scheme.map(|scheme| scheme.to_ascii_lowercase());
     hop.scheme.take_if(|scheme| scheme != "http" && scheme != "https");
     for client in named.into_iter().rev() {
-        // A hop that is not named: whoever does not name it answers for it.
+        // The hop does not name its client, so the hop counts as the client.
         let Some(client) = client else { break };
         hop.client = client;
         if !proxies.trusts(client.ip) {
@@ -101,8 +101,8 @@ pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Ho
     Ok(hop)
 }
 
-/// An address as both fields write it, with a port or without (RFC 7239 section 6); none for `unknown` and
-/// names that hide one.
+/// Parses an address as in both fields, with or without a port (RFC 7239 section 6); none for
+/// `unknown` and obfuscated names.
 fn node(text: &[u8]) -> Option<Client> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -120,7 +120,7 @@ struct Element {
     host: Option<String>,
 }
 
-/// The elements of a value of `Forwarded` (RFC 7239 section 4); none when it is not well formed.
+/// The elements of a `Forwarded` value (RFC 7239 section 4); none when it is malformed.
 fn elements(value: &[u8]) -> Option<Vec<Element>> {
     let mut all = Vec::new();
     let mut element = Element::default();
@@ -158,7 +158,7 @@ fn elements(value: &[u8]) -> Option<Vec<Element>> {
     }
 }
 
-/// A token or a quoted string, and what is behind it.
+/// A token or a quoted string, and the bytes after it.
 fn parameter(text: &[u8]) -> Option<(String, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let end = text.iter().position(|byte| !is_token(*byte)).unwrap_or(text.len());
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(
                 of("192.0.2.99", &[(XFF, value)]),
                 "192.0.2.99",
-                "a stranger is not believed"
+                "an untrusted peer is not believed"
             );
         }
         let two = [(XFF, "203.0.113.1"), (XFF, "192.0.2.7")];
@@ -259,7 +259,7 @@ mod tests {
         ] {
             assert_eq!(of(value), meant, "{value}");
         }
-        // What a client wrote in front must not swallow what the proxy wrote behind it.
+        // Text that the client wrote must not swallow the entry of the proxy.
         for broken in [
             "for=\"x, for=192.0.2.7",
             "for=x;y=\", for=192.0.2.7",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client writes in front, the hop that the proxy has added decides.
+        /// Only the hop that the proxy appended counts, whatever the client wrote before it.
         #[test]
         fn w02_nothing_in_front_of_the_proxys_own_hop_has_an_effect(
             written in "[ -~]{0,60}",

@@ -1,26 +1,26 @@
 //! Which host a request is for (RFC 9112 section 3.2): one, well formed, and one of ours.
 //!
-//! Promise: unless every name is allowed, no page of another site can reach this server under a name
-//! that it made point here (DNS rebinding).
+//! Promise: unless every name is allowed, pages of other sites cannot reach this server through a
+//! name of their own that resolves to it (DNS rebinding).
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::fault::Fault;
 use super::framing::Version;
 
-/// The hosts that an address answers for.
+/// The host names that an address accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Hosts {
-    /// Whatever a request names.
+    /// Any.
     Any,
-    /// These names and addresses, whatever their port; an IPv6 address is written in brackets.
+    /// These names and addresses, with any port; IPv6 addresses are in brackets.
     Named(Vec<String>),
-    /// Those of this machine, and these names: where there is no password.
+    /// Names of this machine, and the given names: for addresses without a password.
     Local {
-        /// More names.
+        /// Further names.
         named: Vec<String>,
-        /// The address that is listened on. Where it is that of all interfaces, every address in numbers
-        /// is one of ours: no page can make it point elsewhere.
+        /// The address that is listened on. If it means all interfaces, every numeric address is
+        /// accepted: DNS rebinding needs a name.
         address: IpAddr,
     },
 }
@@ -44,13 +44,13 @@ impl Hosts {
     }
 }
 
-/// RFC 6761 section 6.3: these names never leave the machine.
+/// RFC 6761 section 6.3: these names always resolve to the local machine.
 fn is_localhost(name: &[u8]) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase();
     name == b"localhost" || name.ends_with(b".localhost")
 }
 
-/// The address that a host is written as.
+/// The address that a host is written as, if it is numeric.
 fn address_of(name: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(name).ok()?;
     match text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
@@ -59,8 +59,8 @@ fn address_of(name: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Checks the values of all `Host` fields, and the authority of an absolute target, which overrides
-/// them (section 3.2.2), against the `allowed` hosts.
+/// Checks all `Host` fields, and the authority of an absolute target, which overrides them (section
+/// 3.2.2), against the `allowed` hosts.
 pub(super) fn check<'a>(
     version: Version,
     mut hosts: impl Iterator<Item = &'a [u8]>,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn s05_without_a_password_only_names_of_this_machine_are_answered() {
+    fn s05_without_a_password_only_names_of_this_machine_are_accepted() {
         let at = |address: &str, named: &[&str], host: &str| {
             let named = named.iter().map(|&name| name.to_owned()).collect();
             let allowed = Hosts::Local { named, address: address.parse().unwrap() };

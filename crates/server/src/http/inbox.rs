@@ -106,11 +106,12 @@ impl Inbox {
         }
     }
 
-    /// Waits for what a proxy says of the connection, by the PROXY protocol: who has connected to it; none
-    /// when it speaks for itself.
+    /// Waits for the PROXY protocol header. Returns the client's address; none when the proxy
+    /// speaks for itself.
     ///
     /// # Errors
-    /// When it says something else, or nothing within a head's time; none when it has gone.
+    /// When the peer sends something else, or nothing within the time for a head; none when it has
+    /// closed the connection.
     pub(super) async fn proxied(
         &mut self,
         socket: &mut TcpStream,

@@ -5,8 +5,9 @@ use super::response::Response;
 
 /// Answers for paths that are no stored objects.
 pub trait Internal: Send + Sync {
-    /// The answer to a GET of `path`, decoded, with its slash; none when it is nobody's, so that a
-    /// stored object of this name is looked for; `accept` is what the client takes. It must not block.
+    /// The answer to a GET of `path`, decoded, with its slash. None if the path is not the server's
+    /// own, so that a stored object of that name is looked up. `accept` is the value of the
+    /// request's `Accept`. It must not block.
     fn answer(&self, path: &str, query: Option<&str>, accept: Option<&str>) -> Option<Response>;
 }
 

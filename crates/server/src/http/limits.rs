@@ -12,7 +12,7 @@ use crate::config::http::{Origins, Proxies, PublicUrl, StoredPages};
 pub struct Limits {
     /// Connections of one listener. One more gets 503 and is closed.
     pub connections_max: usize,
-    /// Connections of one address (an IPv6 network of 64 bits counts as one), or requests of one that comes
+    /// Connections of one address (an IPv6 network of 64 bits counts as one), or its requests
     /// through a trusted proxy. One more gets 429.
     pub connections_per_address_max: usize,
     /// Open files that are kept for titles, logs and the engine; without them accepting pauses.
@@ -43,25 +43,25 @@ pub struct Limits {
     pub linger_time: Duration,
     /// Bytes that are thrown away in that time.
     pub linger_bytes_max: u64,
-    /// The same time where the rest of a refused body may still come.
+    /// Longest time for which the rest of a refused body is read.
     pub linger_body_time: Duration,
-    /// Bytes of such a body that are thrown away.
+    /// Most bytes of such a body that are discarded.
     pub linger_body_bytes_max: u64,
-    /// Time without a byte of such a body after which no more is expected.
+    /// Silence after which such a body counts as ended.
     pub linger_body_silence: Duration,
-    /// Points of abuse at which an address is refused; one point is forgiven every second. Zero: never.
+    /// Abuse score at which an address is refused; one point is forgiven per second. Zero: never.
     pub abuse_score_max: u32,
     /// For how long it is refused.
     pub abuse_refusal: Duration,
-    /// Proxies that are believed about their clients.
+    /// Proxies whose statements about clients are believed.
     pub proxies: Proxies,
-    /// Where clients find this server.
+    /// The URL by which clients reach this server.
     pub public: PublicUrl,
-    /// Pages of other sites that may use this server.
+    /// Sites whose pages may use this server.
     pub origins: Origins,
-    /// What a browser may run of stored pages.
+    /// What stored pages may run in a browser.
     pub stored_pages: StoredPages,
-    /// Hosts that are answered for.
+    /// Accepted host names.
     pub hosts: Hosts,
 }
 
@@ -155,11 +155,13 @@ const ANSWERS_BYTES_MAX: usize = 64 * MIB as usize;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// What a client may have sent before it has seen the answer: a usual window.
 const LINGER_BYTES_MAX: u64 = 256 * KIB;
-/// Many clients (neon, so cadaver and davfs2) send all of a body before they read the answer. As nginx.
+/// Clients of the library neon (cadaver, davfs2) send all of a body before they read the answer.
+/// The value is nginx's.
 const LINGER_BODY_TIME: Duration = Duration::from_secs(30);
-/// What a line of 70 Mbit/s brings in that time. Who has more to send should ask first (`Expect`).
+/// As many bytes as arrive at 70 Mbit/s in that time. Clients with more to send should use
+/// `Expect`.
 const LINGER_BODY_BYTES_MAX: u64 = 256 * MIB;
-/// As nginx.
+/// The value of nginx.
 const LINGER_BODY_SILENCE: Duration = Duration::from_secs(5);
 /// Ten slow heads or five framing attacks.
 const ABUSE_SCORE_MAX: u32 = 100;
@@ -169,7 +171,7 @@ const ABUSE_REFUSAL: Duration = Duration::from_secs(60);
 /// The size of one read, and of a fresh buffer.
 pub(super) const READ_BYTES: usize = 4 * KIB as usize;
 
-/// The size of one read of what is thrown away.
+/// The size of one read of discarded bytes.
 pub(super) const DISCARD_BYTES: usize = 64 * KIB as usize;
 
 // Promise H01: a connection that has not finished its head holds at most 64 KiB.

@@ -1,7 +1,7 @@
-//! A directory as an answer: HTML for people, JSON for programs, a playlist for players.
+//! A directory as an answer: HTML for browsers, JSON for programs, M3U for players.
 //!
-//! Promise: it names all that can be asked for, however much that is, or is seen to be cut; what is held
-//! of it in memory is bounded.
+//! Promise: the answer lists everything that can be requested, or is visibly truncated. The memory
+//! that it holds is bounded.
 
 mod html;
 mod json;
@@ -16,8 +16,8 @@ use super::query;
 use super::response::{Cut, NextPart, Response, Source};
 use crate::catalogue::{Entry, OpenFault, Position, Scroll};
 
-/// The page runs the server's own scripts and nothing else, whatever a file is called; it asks this server
-/// only, and plays what it has got from it.
+/// The page runs the server's own scripts only, whatever a file is called, and connects to this
+/// server only. `blob:` is for media that its player has fetched.
 const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; \
                       style-src 'self'; media-src 'self' blob:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
@@ -29,8 +29,8 @@ const POLICY_NOTHING: &str = "default-src 'none'; style-src 'self'; base-uri 'no
 /// Where the page's scripts and styles are served.
 const ASSETS: &str = "/api/v1/";
 
-/// A script or style of the page; none when `path` is another. mpegts.js is that of npm, version 1.8.2,
-/// with its licence (Apache-2.0) beside it.
+/// A script or style of the page; none for other paths. mpegts.js is version 1.8.2 from npm, with
+/// its licence (Apache-2.0) beside it.
 pub(super) fn asset(path: &str) -> Option<Response> {
     let (media_type, content) = match path.strip_prefix(ASSETS)? {
         "page.css" => ("text/css; charset=utf-8", include_str!("listing/page.css")),
@@ -47,36 +47,36 @@ pub(super) fn asset(path: &str) -> Option<Response> {
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What a page says besides the entries.
+/// What a page shows besides the entries.
 pub(super) struct Page {
     /// The directory.
     pub(super) path: RequestPath,
-    /// What the client calls this server.
+    /// The server's host name in the request.
     pub(super) host: Option<String>,
-    /// The URL of this server, without a slash at its end, as far as the client has said it.
+    /// The URL of this server as the client sees it, without a slash at its end, if known.
     pub(super) base: Option<String>,
     pub(super) takes_uploads: bool,
 }
 
-/// One form of a listing, written entry by entry.
+/// A format of listings, written entry by entry.
 pub(super) trait Form: Send {
     /// Writes one entry.
     fn entry(&mut self, entry: &Entry, out: &mut String);
 
-    /// Writes what is behind the last one.
+    /// Writes the text after the last entry.
     fn end(&mut self, end: &End, out: &mut String);
 }
 
-/// What is said behind the last entry.
+/// What follows the last entry.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Names that cannot be listed.
+    /// Number of names that cannot be listed.
     pub(super) unlisted: u64,
-    /// Where the next page is.
+    /// The link of the next page.
     pub(super) next: Option<String>,
 }
 
-/// The answer for a directory, of which `from` makes the walk, in the form that is asked for.
+/// The answer for a directory in the requested format; `from` opens the walk.
 pub(super) async fn answer(
     page: Page,
     query: Option<&str>,
@@ -89,7 +89,7 @@ pub(super) async fn answer(
         (Kind::Json, Some(part)) => part,
         (Kind::Json, None) => {
             let text = format!(
-                "limit is a number from 1 to {PAGE_ENTRIES_MAX}, after a link of a listing"
+                "limit must be a number from 1 to {PAGE_ENTRIES_MAX}, and after a link from a listing"
             );
             return Response::text(400, text);
         }
@@ -130,7 +130,7 @@ fn described(response: Response, kind: Kind) -> Response {
     response.with("Vary", "Accept").with("Cache-Control", "no-cache")
 }
 
-/// Which entries are asked for.
+/// The requested range of entries.
 #[derive(Default)]
 struct Part {
     limit: Option<usize>,
@@ -138,7 +138,7 @@ struct Part {
 }
 
 impl Part {
-    /// What the query says; none when it says it wrongly.
+    /// Reads the query; none when it is invalid.
     fn asked(query: Option<&str>) -> Option<Self> {
         let limit = match query::values(query, "limit").next() {
             None => None,
@@ -155,10 +155,10 @@ impl Part {
     }
 }
 
-/// Entries of one page: as much as is held in memory for other answers.
+/// Most entries of a page, so that it needs no more memory than other answers.
 const PAGE_ENTRIES_MAX: usize = 10_000;
 
-/// The first `limit` entries of what is left, and where the next ones are.
+/// The next `limit` entries, and the link of the next page.
 async fn one_page(
     mut walk: Scroll,
     limit: usize,
@@ -174,7 +174,7 @@ async fn one_page(
         last = entries.last().map(json::link).or(last);
     }
     let last = last.filter(|_| !walk.is_over());
-    // In a query a link is encoded as it stands: no sign of it means anything there.
+    // A link is already encoded so that it can stand in a query.
     let next = last.map(|last| {
         let last = last.replace('&', "%26").replace('+', "%2B");
         format!("?format=json&limit={limit}&after={last}")
@@ -187,7 +187,8 @@ async fn one_page(
     })
 }
 
-/// All that is left of `walk` behind `text`: with its length when it is short, else made while it is sent.
+/// All remaining entries after `text`: with its length if it is short, else generated while it is
+/// sent.
 pub(super) async fn whole(
     status: u16,
     media_type: &str,
@@ -208,14 +209,14 @@ pub(super) async fn whole(
 /// Entries that are read at once.
 const PART_ENTRIES: usize = 256;
 
-/// Longer listings are sent while they are read.
+/// Longer listings are sent while they are generated.
 const HELD_BYTES_MAX: usize = 256 * KIB as usize;
 
-/// A listing on its way.
+/// A listing that is being sent.
 struct Listed {
     walk: Scroll,
     form: Box<dyn Form>,
-    /// What has been written and not been sent.
+    /// Text that is written and not yet sent.
     text: String,
     is_over: bool,
 }
@@ -238,7 +239,7 @@ impl Source for Listed {
         Box::pin(async {
             while self.text.is_empty() && !self.is_over {
                 if let Err(fault) = self.more().await {
-                    tracing::warn!(%fault, "a listing was cut: its directory cannot be read on");
+                    tracing::warn!(%fault, "a listing was truncated, because reading its directory failed");
                     return Some(Err(Cut));
                 }
             }
@@ -248,7 +249,7 @@ impl Source for Listed {
     }
 }
 
-/// Which form is asked for.
+/// The requested format.
 fn kind(query: Option<&str>, fields: &Fields) -> Kind {
     match query::values(query, "format").next().flatten().as_deref() {
         Some("json") => Kind::Json,
@@ -258,7 +259,7 @@ fn kind(query: Option<&str>, fields: &Fields) -> Kind {
     }
 }
 
-/// What stands for a 404 before people: `answer` itself to everybody who does not ask for a page.
+/// Replaces a 404 by a page for clients that accept HTML; others get `answer`.
 pub(super) fn not_found(path: &RequestPath, fields: &Fields, answer: Response) -> Response {
     let wants_page = fields.list("accept").any(|range| range.starts_with(b"text/html"));
     if !wants_page || preferred(fields) != Kind::Html {
@@ -272,7 +273,7 @@ pub(super) fn not_found(path: &RequestPath, fields: &Fields, answer: Response) -
         .with("Vary", "Accept")
 }
 
-/// What the client calls this server.
+/// The server's host name in the request.
 pub(super) fn host(fields: &Fields) -> Option<&str> {
     std::str::from_utf8(fields.one("host")?).ok().filter(|host| !host.is_empty())
 }

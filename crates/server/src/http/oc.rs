@@ -1,8 +1,8 @@
-//! What clients of ownCloud and Nextcloud say of a title besides its bytes: `X-OC-Mtime`, `OC-Checksum`.
-//! rclone says it with the vendors `owncloud` and `nextcloud`.
+//! Metadata from ownCloud and Nextcloud clients: `X-OC-Mtime`, `OC-Checksum`. rclone sends them
+//! with the vendors `owncloud` and `nextcloud`.
 //!
-//! Promise: what is kept was computed of the bytes that came; a body that has another is not
-//! stored. Algorithms that are not known are passed over, as neither side can compare them.
+//! Promise: stored checksums were computed from the received bytes; a body with a different
+//! checksum is not stored. Unknown algorithms are ignored, as neither side can compare them.
 
 use std::fmt::Write;
 
@@ -19,10 +19,10 @@ use crate::store::Described;
 /// The namespace of ownCloud's properties.
 pub(super) const NAMESPACE: &str = "http://owncloud.org/ns";
 
-/// What the fields say, while the body comes in.
+/// The metadata of a request, while its body is received.
 pub(super) struct Saying {
     modified: Option<WallTime>,
-    /// Each with what it is to be, where the client has said so.
+    /// Each checksum with the value that the client expects, if it has sent one.
     sums: Vec<(Summing, Option<String>)>,
 }
 
@@ -34,15 +34,15 @@ enum Summing {
     Adler32(Adler32),
 }
 
-/// What the fields of a request say.
+/// Reads the fields of a request.
 ///
 /// # Errors
-/// 400 when they say it wrongly.
+/// 400 when they are invalid.
 pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
     let mut sums = Vec::new();
     for field in fields.all("oc-checksum") {
         for one in field.split(|byte| b" ,".contains(byte)).filter(|one| !one.is_empty()) {
-            let wrong = || Response::text(400, "OC-Checksum is like SHA1:<hex>");
+            let wrong = || Response::text(400, "OC-Checksum must have the form SHA1:<hex>");
             let one = std::str::from_utf8(one).map_err(|_| wrong())?;
             let (name, value) = one.split_once(':').ok_or_else(wrong)?;
             let (summing, digits) = match name.to_ascii_uppercase().as_str() {
@@ -61,7 +61,7 @@ pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
         }
     }
     if !sums.is_empty() {
-        // Who compares trees later may know only the other one.
+        // Clients that compare trees later may support only one of these.
         for other in [Summing::Sha1(Sha1::new()), Summing::Md5(Md5::new())] {
             if !sums.iter().any(|(known, _)| known.name() == other.name()) {
                 sums.push((other, None));
@@ -71,18 +71,18 @@ pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
     Ok(Saying { modified: modified(fields)?, sums })
 }
 
-/// `X-OC-Mtime`: seconds since 1970, perhaps with a fraction. What is before is taken as 1970.
+/// `X-OC-Mtime`: seconds since 1970 with an optional fraction. Earlier times become 1970.
 ///
 /// # Errors
-/// 400 when it is no number, or a time that no file system holds.
+/// 400 when it is no number, or a time that file systems cannot store.
 pub(super) fn modified(fields: &Fields) -> Result<Option<WallTime>, Response> {
     let Some(value) = fields.one("x-oc-mtime") else { return Ok(None) };
     let time = std::str::from_utf8(value).ok().and_then(seconds);
-    let text = "X-OC-Mtime is seconds since 1970";
+    let text = "X-OC-Mtime must be seconds since 1970";
     time.map(Some).ok_or_else(|| Response::text(400, text))
 }
 
-/// Seconds since 1970, to the nanosecond. Digits behind the ninth of a fraction are cut.
+/// Seconds since 1970, to the nanosecond; further digits are dropped.
 pub(super) fn seconds(text: &str) -> Option<WallTime> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (negative, text) = match text.strip_prefix('-') {
@@ -93,7 +93,7 @@ pub(super) fn seconds(text: &str) -> Option<WallTime> {
     if !digits(whole) || !digits(fraction) {
         return None;
     }
-    // Ext4 holds times up to 2446; later ones would come back as others.
+    // Ext4 stores times up to 2446; later ones would wrap.
     let whole = whole.parse::<u64>().ok().filter(|&whole| whole < 1 << 33)?;
     let nanos: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let time = whole * SECOND.0 + nanos.parse::<u64>().ok()?;
@@ -101,12 +101,12 @@ pub(super) fn seconds(text: &str) -> Option<WallTime> {
 }
 
 impl Saying {
-    /// These bytes have come.
+    /// Adds received bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.sums.iter_mut().for_each(|(summing, _)| summing.add(bytes));
     }
 
-    /// All has come: what is to be kept beside it.
+    /// Ends the body, and returns the metadata to store beside it.
     ///
     /// # Errors
     /// 400 when the bytes have another checksum.
@@ -115,7 +115,8 @@ impl Saying {
         for (summing, expected) in self.sums {
             let (name, sum) = (summing.name(), summing.end());
             if expected.is_some_and(|expected| expected != sum) {
-                let text = format!("the body has another checksum ({name}:{sum}); send it again");
+                let text =
+                    format!("the checksum of the received body is {name}:{sum}; send it again");
                 return Err(Response::text(400, text));
             }
             let space = if text.is_empty() { "" } else { " " };
@@ -125,7 +126,7 @@ impl Saying {
     }
 }
 
-/// Says that the time was taken, where one was given.
+/// Confirms the time, if the request has set one.
 pub(super) fn accepted(response: Response, modified: Option<WallTime>) -> Response {
     match modified {
         Some(_) => response.with("X-OC-Mtime", "accepted"),
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w05_times_are_seconds_perhaps_with_a_fraction() {
+    fn w05_times_are_seconds_with_an_optional_fraction() {
         let nanos = |text: &str| seconds(text).map(|time| time.0);
         assert_eq!(nanos("1500000000"), Some(1_500_000_000_000_000_000));
         assert_eq!(nanos("1500000000.25"), Some(1_500_000_000_250_000_000));
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn w05_a_checksum_is_kept_when_the_bytes_have_it() {
+    fn w05_a_checksum_is_stored_when_it_matches_the_bytes() {
         let of = |field: &str, bytes: &[u8]| {
             let mut saying = said(&Fields::of(&[("oc-checksum", field)]))?;
             bytes.chunks(3).for_each(|part| saying.add(part));
@@ -233,7 +234,7 @@ mod tests {
         let both = format!("{sha1} {md5}");
         assert_eq!((status(&both), status(sha1)), (kept(&both), kept(&both)));
         assert_eq!(status(md5), kept(&format!("{md5} {sha1}")));
-        assert_eq!(status("SHA3:00"), Ok(None), "what is not known cannot be compared");
+        assert_eq!(status("SHA3:00"), Ok(None), "unknown algorithms are ignored");
         for bad in ["SHA1:00", "SHA1", "MD5:zz677286866aba38f8e9b660f5411814", "ADLER32:11e60399"] {
             assert_eq!(status(bad), Err(400), "{bad}");
         }

@@ -1,8 +1,8 @@
-//! Who may do more than read here: named principals, each known by a secret token.
+//! Principals: clients with further rights, each identified by a secret token.
 //!
-//! Promise: a token is compared by its digest, all of them for every request and none byte by byte,
-//! so time tells nothing about it; the token itself is neither kept nor printed. Nobody is somebody
-//! without one.
+//! Promise: a token is compared by its digest, with all digests for every request and in constant
+//! time, so that timing reveals nothing. The token itself is neither stored nor logged. A request
+//! without a token has no principal.
 
 use std::fmt;
 use std::path::Path;
@@ -27,7 +27,7 @@ struct Known {
 /// Who a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who<'a> {
-    /// The principal of this name, with its rights.
+    /// The principal with this name and its rights.
     Known(&'a str, &'a Rights),
     /// Somebody with credentials that are not right.
     Wrong,

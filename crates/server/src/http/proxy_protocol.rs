@@ -1,15 +1,16 @@
-//! The PROXY protocol, versions 1 and 2, as HAProxy's `proxy-protocol.txt` writes it: what a proxy says of a
-//! connection before anything else.
+//! The PROXY protocol, versions 1 and 2, by HAProxy's `proxy-protocol.txt`: a header with the
+//! client's address at the start of a connection.
 //!
-//! Promise: a header is understood in one way or refused; it is never longer than [`HEADER_BYTES_MAX`].
-//! It reads bytes that are there and waits for nothing; who may send one is decided elsewhere.
+//! Promise: a header has one interpretation or is refused; it is never longer than
+//! [`HEADER_BYTES_MAX`]. This parses available bytes and waits for nothing; who may send a header
+//! is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest header: in version 2 with what is said beside the addresses (certificates, names).
+/// Longest header: version 2 with further values (certificates, names).
 pub(super) const HEADER_BYTES_MAX: usize = 4096;
 
-/// The longest header of version 1, with its line end (section 2.1).
+/// Longest header of version 1, with its line end (section 2.1).
 const V1_BYTES_MAX: usize = 107;
 
 const V1: &[u8] = b"PROXY ";
@@ -17,20 +18,20 @@ const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family, length.
 const V2_HEAD: usize = 16;
 
-/// A header that is there.
+/// A complete header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     /// Its length.
     pub(super) len: usize,
-    /// Who has connected to the proxy; none when the proxy speaks for itself, or does not know.
+    /// The client of the proxy; none when the proxy speaks for itself, or does not know the client.
     pub(super) source: Option<SocketAddr>,
 }
 
-/// This is no header of the PROXY protocol.
+/// The bytes are no PROXY protocol header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// The header at the beginning of `bytes`; none when it is not all there.
+/// The header at the beginning of `bytes`; none when it is incomplete.
 ///
 /// # Errors
 /// When it is no header, whatever may follow.
@@ -44,7 +45,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     Err(Malformed)
 }
 
-/// Whether `bytes` are the beginning of what begins with `mark`.
+/// Whether `bytes` and `mark` agree as far as both reach.
 fn begins(bytes: &[u8], mark: &[u8]) -> bool {
     let len = bytes.len().min(mark.len());
     bytes[..len] == mark[..len]
@@ -57,7 +58,7 @@ fn version_1(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     };
     let text = std::str::from_utf8(&line[V1.len()..end]).map_err(|_| Malformed)?;
     let len = end + 2;
-    // Section 2.1: behind UNKNOWN all is passed over.
+    // Section 2.1: the rest after UNKNOWN is ignored.
     if text == "UNKNOWN" || text.starts_with("UNKNOWN ") {
         return Ok(Some(Header { len, source: None }));
     }
@@ -95,7 +96,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         0x21 => false,
         _ => return Err(Malformed),
     };
-    // Streams by IPv4 and IPv6, and those whose addresses are not said or mean nothing here.
+    // Streams over IPv4 and IPv6; families with unspecified or unusable addresses.
     let addresses = match family {
         0x11 => 12,
         0x21 => 36,
@@ -123,7 +124,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     Ok(Some(Header { len, source }))
 }
 
-/// Any bytes as a header: however they arrive, the same is understood.
+/// Parses any bytes as a header; the result must not depend on how they arrive.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(bytes: &[u8]) -> bool {
     let whole = header(bytes);

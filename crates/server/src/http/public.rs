@@ -1,14 +1,15 @@
-//! Where clients find this server, and what that means for URLs that they write and read.
+//! The public URL of this server, in URLs that clients send and receive.
 //!
-//! Promise: a path of this server is one, whether a client writes it with the public host and prefix or
-//! as the server itself has it; no URL of another server is taken for one of this.
+//! Promise: a path of this server has one meaning, whether a client writes it with the public host
+//! and prefix or in the server's own form. A URL of another server is never taken for one of this
+//! server.
 
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::request::Request;
 use crate::config::http::PublicUrl;
 
-/// What stands before each path that the sender of `request` is told.
+/// The prefix of paths in answers to `request`.
 pub(super) fn prefix<'a>(public: &'a PublicUrl, request: &Request) -> &'a str {
     match request.hop.as_ref().is_none_or(|hop| hop.is_public) {
         true => &public.prefix,
@@ -16,8 +17,8 @@ pub(super) fn prefix<'a>(public: &'a PublicUrl, request: &Request) -> &'a str {
     }
 }
 
-/// Whether a host, with its port if it is written, is this server, by the request itself, by the proxy that
-/// handed it on, or by the configuration.
+/// Whether `authority`, a host with an optional port, is this server, by the request itself, by the
+/// forwarding proxy, or by the configuration.
 pub(super) fn is_ours(public: &PublicUrl, request: &Request, authority: &[u8]) -> bool {
     let host = request.fields.one("host");
     let forwarded = forwarded_host(request).map(str::as_bytes);
@@ -31,8 +32,8 @@ pub(super) fn is_own_origin(public: &PublicUrl, request: &Request, origin: &[u8]
     host.is_some_and(|host| is_ours(public, request, host))
 }
 
-/// `path` as the server has it, without the prefix of the public URL; none when it has another one though
-/// its host is the public one.
+/// Converts a public `path` to the server's form by removing the public prefix; none when the host
+/// is the public one but the prefix differs.
 pub(super) fn without_prefix(
     public: &PublicUrl,
     request: &Request,
@@ -59,7 +60,7 @@ pub(super) fn without_prefix(
     RequestPath::parse(rest.as_bytes()).ok()
 }
 
-/// The host that the client asked a trusted proxy for.
+/// The host that the client requested from a trusted proxy.
 fn forwarded_host(request: &Request) -> Option<&str> {
     request.hop.as_ref().and_then(|hop| hop.host.as_deref())
 }
@@ -78,7 +79,7 @@ pub(super) fn base(public: &PublicUrl, request: &Request) -> String {
     format!("{scheme}://{host}{prefix}")
 }
 
-/// What may stand in a URL as host and port.
+/// Whether the characters of `host` may stand in a URL as host and port.
 fn is_plain(host: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     !host.is_empty() && host.bytes().all(plain)

@@ -212,7 +212,7 @@ pub(super) async fn record(
     }
 }
 
-/// A request that stores something, and who sent it.
+/// A request that stores something, and its sender.
 pub(super) struct Source<'a> {
     pub(super) request: &'a Request,
     pub(super) path: &'a RequestPath,
@@ -315,7 +315,8 @@ pub(super) async fn relocate(
     let to = destination(public, request)?;
     caller.check(Right::Delete, path.name())?;
     caller.check(Right::Publish, to.name())?;
-    // What has the name is replaced, and a directory deleted, by those only who may.
+    // Replacing a title needs the right to replace; moving a directory away needs the right to
+    // delete.
     let replaces = caller.rights.has(Right::Replace, to.name());
     let may = match (replaces, caller.rights.has(Right::Delete, to.name())) {
         (false, _) => Over::Nothing,
@@ -420,7 +421,7 @@ pub(super) async fn duplicate(
     let (precondition, principal) = (terms.precondition.clone(), caller.principal.clone());
     let put = Put { path: spot.path, len: Some(left), precondition, principal };
     let mut upload = spot.store.begin(put).await.map_err(|error| not_stored(&error))?;
-    // What was verified of the bytes holds for their copy.
+    // The checksums verified for the source hold for its copy.
     let read = Arc::clone(&title);
     let digests = tokio::task::spawn_blocking(move || Digests::of(&read.file)).await;
     upload.describe(Described { modified, digests: digests.ok().flatten() });
@@ -535,14 +536,14 @@ mod tests {
     }
 
     #[test]
-    fn w03_a_destination_is_read_without_the_public_host_and_prefix() {
+    fn w03_a_destination_loses_the_public_host_and_prefix() {
         let public = PublicUrl::parse("https://tv.example/media/").unwrap();
         let to = |to: &str| of(&public, &[("host", "127.0.0.1:8080"), ("destination", to)]);
         assert_eq!(to("https://tv.example/media/a/b%20c.ts"), Ok("a/b c.ts".into()));
         assert_eq!(to("https://TV.example/media/films/"), Ok("films".into()));
         assert_eq!(to("/media/a.ts"), Ok("a.ts".into()));
         assert_eq!(to("/other/a.ts"), Ok("other/a.ts".into()));
-        assert_eq!(to("https://tv.example/other/a.ts"), Err(502), "it is outside of the prefix");
+        assert_eq!(to("https://tv.example/other/a.ts"), Err(502), "outside of the prefix");
         assert_eq!(to("https://evil.example/media/a.ts"), Err(502));
         let prefix = PublicUrl::parse("/media").unwrap();
         let by_host = [("host", "tv"), ("destination", "http://tv/media/a.ts")];

@@ -78,7 +78,7 @@ pub(super) async fn answer(
     Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
 }
 
-/// Refuses whoever may not record titles of these names.
+/// Refuses a caller without the right to record titles of these names.
 fn check(caller: &Caller<'_>, titles: &Pattern) -> Result<(), Response> {
     caller.check(Right::Recordings, &titles.fixed())
 }

@@ -47,15 +47,15 @@ pub(super) struct Request {
     pub(super) expects_continue: bool,
     /// The client would send another request on this connection.
     pub(super) keeps_alive: bool,
-    /// Who sent it, as far as is known: by the connection, which looks at the fields.
+    /// The client, once the connection has evaluated the fields.
     pub(super) hop: Option<Box<Hop>>,
 }
 
-/// A head that is no request.
+/// A head that is not a valid request.
 #[derive(Debug)]
 pub(super) struct Rejected {
     pub(super) fault: Fault,
-    /// Its fields, where they could be told apart.
+    /// Its fields, if they could be parsed.
     pub(super) fields: Option<Fields>,
 }
 
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// All but its fields.
+    /// Parses everything but the fields.
     fn read(
         method: &str,
         target: &str,
@@ -120,7 +120,7 @@ impl Request {
 
 #[cfg(any(test, fuzzing))]
 impl Request {
-    /// One with these fields, which need not be right.
+    /// A request with these fields, which need not be valid.
     pub(super) fn with(fields: Fields) -> Self {
         let (target, body, hop) = (Target::Server, Body::None, None);
         let (method, version) = (Method::Move, Version::Http11);

@@ -1,7 +1,7 @@
-//! Answers: the head of every answer, whole answers that are short, and what long ones are made of.
+//! Answers: heads, short contents in memory, and sources of long contents.
 //!
-//! Promise: every answer says its length or where it ends, its date and that its type is not to be guessed; field
-//! values that come from names are encoded by whoever makes them.
+//! Promise: every answer states its length or its end, its date, and that its type must not be
+//! guessed. Field values that come from names are encoded by the caller.
 
 use std::fmt::Write;
 use std::future::Future;
@@ -30,21 +30,21 @@ enum Content {
     Announced(u64),
     /// Content up to the end of the connection (RFC 9112 section 6.3).
     Unbounded,
-    /// Content that is made while it is sent.
+    /// Content that is generated while it is sent.
     Parts(Parts),
 }
 
-/// Content that is made part by part, so that no answer has to be held as a whole.
+/// Generates content part by part, so that it is never in memory as a whole.
 pub(super) trait Source: Send {
     /// The next part; none at the end.
     fn next(&mut self) -> NextPart<'_>;
 }
 
-/// A part that is being made.
+/// A part that is being generated.
 pub(super) type NextPart<'a> =
     Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + 'a>>;
 
-/// The content cannot be made to its end: the client must not take it for the whole.
+/// Generating the content failed: the client must not take what it has for the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cut;
 
@@ -112,13 +112,13 @@ impl Response {
             .with("Content-Type", media_type)
     }
 
-    /// An answer whose content `source` makes while it is sent.
+    /// An answer whose content `source` generates while it is sent.
     pub(super) fn parts(status: u16, media_type: &str, source: Box<dyn Source>) -> Self {
         let content = Content::Parts(Parts(Arc::new(Mutex::new(Some(source)))));
         Self { status, fields: Vec::new(), content }.with("Content-Type", media_type)
     }
 
-    /// What makes the content, where it is made while it is sent; it can be taken once.
+    /// Takes the source of the content, if there is one; later calls return none.
     pub(super) fn source(&self) -> Option<Box<dyn Source>> {
         match &self.content {
             Content::Parts(Parts(parts)) => {
@@ -135,12 +135,12 @@ impl Response {
         self
     }
 
-    /// The same to one that is there already.
+    /// Adds a field to an existing answer.
     pub(super) fn add(&mut self, name: &'static str, value: &str) {
         self.fields.push((name, value.to_owned()));
     }
 
-    /// Writes what is a path of this server as clients reach it, below `prefix`.
+    /// Puts `prefix` before the paths of this server in the answer.
     pub(super) fn lead_below(&mut self, prefix: &str) {
         let fields = self.fields.iter_mut();
         for (_, value) in
@@ -193,7 +193,7 @@ impl Response {
         }
         let afterwards = match self.content {
             Content::Unbounded => Afterwards::Close,
-            // RFC 9112 section 6.1: the coding is not for HTTP/1.0, where the end is the connection's.
+            // RFC 9112 section 6.1: HTTP/1.0 has no chunks; the content ends with the connection.
             Content::Parts(_) if version == Version::Http10 => Afterwards::Close,
             _ => afterwards,
         };

@@ -1,39 +1,39 @@
-//! What the sender of a request may do, by its rights.
+//! The rights of a request's sender.
 //!
-//! Promise: a right is asked for before anything is changed, and by the path as it was decoded once. What
-//! is refused names the right, the path and the key. A title is stored under a condition that its rights
-//! allow, so no race between the look and the change gives more.
+//! Promise: rights are checked before any change, against the path as decoded once. A refusal names
+//! the right, the path and the key. A title is stored under a precondition that the rights allow,
+//! so a race between check and change grants nothing more.
 
 use crate::config::rights::{Right, Rights};
 use crate::store::{Precondition, Principal, UploadError};
 
 use super::response::Response;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Caller<'a> {
     pub(super) principal: Principal,
     pub(super) rights: &'a Rights,
 }
 
-/// How a title may be stored under a name.
+/// The condition under which a title may be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Terms {
-    /// What was asked for, as far as the rights go.
+    /// The requested precondition, narrowed to the rights.
     pub(super) precondition: Precondition,
-    /// The right whose absence has narrowed it.
+    /// The missing right that has narrowed it.
     lacks: Option<Right>,
 }
 
 impl Terms {
-    /// Those that were asked for, as nothing gets a name by it.
+    /// The requested precondition as it is, for requests that give no name to a title.
     pub(super) fn whatever(precondition: Precondition) -> Self {
         Self { precondition, lacks: None }
     }
 }
 
 impl Caller<'_> {
-    /// Refuses whoever lacks `right` at `path`.
+    /// Refuses a caller without `right` at `path`.
     pub(super) fn check(&self, right: Right, path: &str) -> Result<(), Response> {
         match self.rights.has(right, path) {
             true => Ok(()),
@@ -41,7 +41,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Refuses whoever has `right` nowhere.
+    /// Refuses a caller that has `right` for no path.
     pub(super) fn check_somewhere(&self, right: Right) -> Result<(), Response> {
         match self.rights.has_somewhere(right) {
             true => Ok(()),
@@ -49,12 +49,12 @@ impl Caller<'_> {
         }
     }
 
-    /// Refuses whoever may store nothing anywhere.
+    /// Refuses a caller that may not store any title.
     pub(super) fn check_stores(&self) -> Result<(), Response> {
         self.check_somewhere(Right::Publish).or_else(|_| self.check_somewhere(Right::Replace))
     }
 
-    /// How a title that was asked for under `wanted` may be stored at `path`.
+    /// The condition for storing at `path` a title that was requested under `wanted`.
     pub(super) fn terms(&self, path: &str, wanted: Precondition) -> Result<Terms, Response> {
         let publishes = self.rights.has(Right::Publish, path);
         let replaces = self.rights.has(Right::Replace, path);
@@ -74,7 +74,7 @@ impl Caller<'_> {
         Ok(Terms { precondition, lacks })
     }
 
-    /// The refusal, when an upload has failed only because `terms` are narrower than what was asked for.
+    /// The refusal, if an upload failed only because `terms` are narrower than requested.
     pub(super) fn narrowed(
         &self,
         terms: &Terms,
@@ -91,7 +91,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The refusal of who lacks `right`.
+    /// The refusal for lack of `right`.
     pub(super) fn lacks(&self, right: Right, path: Option<&str>) -> Response {
         let (name, right) = (self.principal.name(), right.name());
         let place = path.map(|path| format!(" at /{path}")).unwrap_or_default();

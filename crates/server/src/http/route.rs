@@ -137,20 +137,20 @@ async fn object(
             Answer::Short(redirect(&base, path, query))
         }
         Err(OpenFault::NotFound) if is_figure(&written) => {
-            let text = "metrics and status are at the address of [admin]; `on_http = true` there \
-                        serves them here, too";
+            let text = "metrics and status are served at the address of [admin]; set `on_http = true` there \
+                        to serve them here, too";
             Answer::Short(Response::text(404, text))
         }
         Err(fault) => Answer::Short(not_served(fault)),
     }
 }
 
-/// Whether somebody looks for what the server says about itself.
+/// Whether the path is one of the server's metrics and status.
 fn is_figure(path: &str) -> bool {
     path == "/metrics" || path.starts_with("/api/v1/")
 }
 
-/// The refusal of whoever may not read what is called `name`.
+/// The refusal for a client that may not read `name`.
 fn not_to_be_read(site: &Site, client: Client, request: &Request, name: &str) -> Option<Answer> {
     let uploads = site.store.as_ref()?.uploads.as_ref()?;
     let Refused { response, abuse } = uploads.check_reader(&request.fields, name).err()?;
@@ -180,8 +180,8 @@ async fn list(
     listing::answer(page, query, &request.fields, scroll).await
 }
 
-/// A directory has a slash at its end, so that the links of its listing lead into it.
-/// `base` is this server as the client knows it.
+/// Redirects a directory's path to one with a slash at its end, so that the relative links of its
+/// listing work. `base` is this server's URL as the client knows it.
 pub(super) fn redirect(base: &str, path: &RequestPath, query: Option<&str>) -> Response {
     let mut location = String::new();
     for segment in path.segments() {
@@ -197,8 +197,9 @@ pub(super) fn redirect(base: &str, path: &RequestPath, query: Option<&str>) -> R
     Response::text(301, text).with("Location", location)
 }
 
-/// Writes a query as it came, but for what has no place in one (RFC 3986 section 3.4), which is escaped.
-/// A quotation mark could end an attribute of a page that shows the link, so it is escaped, too.
+/// Writes a query unchanged, except for characters that a query may not contain (RFC 3986 section
+/// 3.4), which are escaped. Quotation marks are escaped too, because they could end an attribute in
+/// a page.
 fn encode_query(query: &str, out: &mut String) {
     for byte in query.bytes() {
         match byte {
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s09_a_redirect_escapes_what_has_no_place_in_a_query() {
+    fn s09_a_redirect_escapes_invalid_query_characters() {
         let path = RequestPath::parse(b"/a%20b").unwrap();
         let to = |query: &str| {
             let answer = redirect("http://h", &path, Some(query));

@@ -1,7 +1,9 @@
-//! Places of clients: a connection that comes directly has one, and a request that a trusted proxy hands on.
+//! Seats of clients: each direct connection holds one, and each request that a trusted proxy
+//! forwards.
 //!
-//! Promise: a trusted proxy needs none, however many clients it brings; who gets none is answered with
-//! the limit by its name and the time to wait, and the log has one line about it in a minute.
+//! Promise: a trusted proxy itself needs none, whatever the number of its clients. A client that
+//! gets none is told the limit's key and the time to wait, and the log has one line per minute
+//! about it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,17 +15,17 @@ use super::counters::Abuse;
 use super::forwarded::Client;
 use super::response::Response;
 
-/// A place in the book of one address, given back when dropped.
+/// A seat of one address, released when dropped.
 pub(super) struct Seat {
     site: Arc<Site>,
     ip: IpAddr,
 }
 
 impl Seat {
-    /// Takes a place for `client`; none where it needs none.
+    /// Takes a seat for `client`; none where it needs none.
     ///
     /// # Errors
-    /// The answer to a client that gets none.
+    /// The answer for a client that gets none.
     pub(super) fn take(site: &Arc<Site>, client: Client) -> Result<Option<Self>, Box<Response>> {
         let limits = &site.limits;
         if limits.proxies.trusts(client.ip) {
@@ -37,7 +39,7 @@ impl Seat {
                 site.warn("http.connections_per_address_max", client);
                 let max = limits.connections_per_address_max;
                 let text = format!(
-                    "{max} connections or requests of this address are under way, and no more are \
+                    "this address has {max} connections or requests, the most that are \
                      served at once (http.connections_per_address_max)"
                 );
                 Err(Box::new(Response::text(429, text).with("Retry-After", WHEN_FULL)))
@@ -57,16 +59,16 @@ impl Drop for Seat {
     }
 }
 
-/// The key that says when an address is refused.
+/// The key of the abuse score in messages.
 pub(super) const SCORE: &str = "http.abuse_score_max";
 
-/// Seconds. The next request of another page of the same household ends by then.
+/// Seconds, within which the next short request of the same address usually ends.
 const WHEN_FULL: &str = "5";
 
 fn for_score(left: Duration) -> Response {
     let seconds = left.as_secs_f64().ceil().max(1.0) as u64;
     let text = format!(
-        "too many wrong or broken requests came from this address; ask again in {seconds} s \
+        "too many invalid requests came from this address; try again in {seconds} s \
          (http.abuse_score_max, http.abuse_refusal)"
     );
     Response::text(429, text).with("Retry-After", seconds.to_string())

@@ -158,7 +158,7 @@ fn seconds(time: MediaTime) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }
 
-/// The title that `/api/v1/titles/PATH` asks about.
+/// The title in `/api/v1/titles/PATH`.
 pub(super) fn title_of(path: &RequestPath) -> Option<&str> {
     path.name().strip_prefix(TITLES)?.strip_prefix('/')
 }

@@ -115,7 +115,7 @@ pub(super) async fn answer(
     let head =
         match (store.uploads.is_some() && is_active(title.media_type), site.limits.stored_pages) {
             (true, StoredPages::Sandbox) => head.with("Content-Security-Policy", "sandbox"),
-            // Without `allow-same-origin`: its scripts are of no site.
+            // Without `allow-same-origin`, scripts run in an opaque origin.
             (true, StoredPages::Scripts) => head.with("Content-Security-Policy", SCRIPTS),
             (true, StoredPages::Trusted) | (false, _) => head,
         };
@@ -130,7 +130,7 @@ pub(super) async fn answer(
     }
 }
 
-/// What scripts of a stored page may: play, ask for full screen and open other pages.
+/// What scripts of a stored page may do: play, show full screen and open other pages.
 const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-presentation";
 
 /// Whether a browser runs what is written in it when it is opened.

@@ -82,12 +82,12 @@ pub(super) async fn answer(
     }
 }
 
-/// Where a new upload goes.
+/// The target of a new upload.
 struct Place<'a> {
     spot: Spot<'a>,
-    /// What is kept of its fields.
+    /// The stored part of its fields.
     kept: Kept,
-    /// Its title's path from the root; none for a part.
+    /// Its title's path from the root; none for a partial upload.
     at: Option<String>,
 }
 
@@ -252,7 +252,7 @@ impl Asked<'_> {
             return Err(Response::text(400, text).into());
         }
         let Place { spot, kept, at } = self.target(false)?;
-        let at = at.expect("a whole has a path");
+        let at = at.expect("a final upload has a path");
         let terms = self.caller.terms(&at, precondition(fields)?)?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
@@ -277,7 +277,7 @@ impl Asked<'_> {
         Ok(finished(response, &done))
     }
 
-    /// The path from the root of what is at `path` in a volume.
+    /// The path from the root of `path` in a volume.
     fn path_of(&self, volume: VolumeId, path: &str) -> String {
         match self.catalogue.mount_of(volume) {
             "" => path.to_owned(),
@@ -285,7 +285,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What it means that an upload to `at` is not stored under `terms`.
+    /// The answer when an upload to `at` is not stored under `terms`.
     fn not_stored(&self, terms: &Terms, at: Option<&str>, error: ResumeError) -> Refused {
         let narrowed = match (&error, at) {
             (ResumeError::Upload(error), Some(at)) => self.caller.narrowed(terms, at, error),
@@ -334,10 +334,11 @@ impl Asked<'_> {
             }
         };
         if terms.precondition != status.precondition {
-            let text = "your rights have changed since this upload began; begin it anew";
+            let text =
+                "the rights of this token have changed since the upload began; start a new upload";
             return Err(Response::text(403, text).into());
         }
-        // What was asked for at its beginning is not known any more: any refusal is for want of the right.
+        // The original precondition is no longer known: a refusal is blamed on the missing right.
         let terms = match &at {
             Some(at) => self.caller.terms(at, Precondition::Any)?,
             None => terms,

@@ -68,8 +68,8 @@ pub fn properties(bytes: &[u8]) -> bool {
     dav::understood(bytes)
 }
 
-/// What a proxy says before a request, and of it: a header of the PROXY protocol, or else `Forwarded` in the
-/// first line and `X-Forwarded-For` in the rest.
+/// Parses a PROXY protocol header; or else `Forwarded` from the first line and `X-Forwarded-For`
+/// from the rest.
 pub fn proxied(bytes: &[u8]) -> bool {
     let line = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let (first, rest) = (&bytes[..line], bytes.get(line + 1..).unwrap_or_default());
@@ -135,7 +135,7 @@ pub fn upload(bytes: &[u8]) -> bool {
         places.push((begin..begin + colon, (begin + colon + 1).min(end)..end));
     }
     let fields = Fields::new(head, places);
-    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "nobody has this token");
+    assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "no principal has this token");
     let request = Request::with(fields);
     let titles = put::understood(&request);
     tus::understood(&request.fields, Some(&query)) || titles

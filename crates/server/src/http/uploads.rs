@@ -45,7 +45,7 @@ pub struct Uploads {
     readers: Readers,
     /// The volumes, by their numbers; none where nothing is taken.
     pub volumes: Arc<[Option<Store>]>,
-    /// Why others take none though they are to.
+    /// The reason why a writable volume accepts no uploads.
     closed: Arc<[Option<Closed>]>,
     /// The largest title, in bytes.
     pub object_max: u64,
@@ -61,41 +61,41 @@ pub struct Uploads {
     pub reload: Option<Reload>,
 }
 
-/// Why a volume takes no uploads though it is to.
+/// Why a writable volume accepts no uploads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Closed {
-    /// Something has failed there and has not been checked since, or it is read-only.
+    /// A write failed and the volume has not been verified since, or it is read-only.
     Failed(String),
-    /// It is not the volume that belongs there.
+    /// Another volume is in its place.
     Lost(String),
 }
 
 impl Closed {
-    /// For the operator.
+    /// The reason for the operator.
     fn why(&self) -> &str {
         let (Self::Failed(why) | Self::Lost(why)) = self;
         why
     }
 
-    /// For clients, who need not know directories of the host.
+    /// The reason for clients, without paths of the host.
     fn told(&self) -> &'static str {
         match self {
             Self::Failed(_) => {
-                "something has failed on this volume, and nobody has checked it since; see the log"
+                "a write to this volume failed, and it has not been verified since; see the log"
             }
-            Self::Lost(_) => "the disk of this volume is not there; see the log",
+            Self::Lost(_) => "the disk of this volume is not mounted; see the log",
         }
     }
 }
 
-/// Remembers which volume is at `root`, so that another one in its place is noticed.
+/// Stores the identity of the volume at `root`, so that another volume in its place is detected.
 fn remember(known: &Remembered, root: &Path) {
     let remembered = Identity::made(root).and_then(|own| known.remember(root, own));
     if let Err(error) = remembered {
         let root = root.display();
         tracing::warn!(
-            "which volume is at {root} cannot be remembered: {error}; if its disk is not mounted at the next \
-             start, uploads go to the disk below it; set XDG_STATE_HOME, or StateDirectory= in the unit"
+            "cannot store the identity of the volume at {root}: {error}; if its disk is not mounted \
+             at the next start, uploads go to the disk below it; set XDG_STATE_HOME, or StateDirectory= in the unit"
         );
     }
 }
@@ -130,11 +130,12 @@ pub(super) const ALLOWED: &str =
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
 
 impl Uploads {
-    /// Opens the volumes of `config` that take uploads, for those who may and for recordings; where there
-    /// is neither, nothing. Principals may have rights that need no volume. What is written goes by `media`, by the volumes' numbers.
+    /// Opens the writable volumes of `config`, if there are principals or recordings that may use
+    /// them. Principals may have rights that need no volume. `media` has the write path of each
+    /// volume, by number.
     ///
     /// # Errors
-    /// When a token cannot be read, or a volume cannot take uploads.
+    /// When a token cannot be read, or a volume cannot accept uploads.
     pub async fn open(
         config: &Config,
         media: &[Option<Arc<dyn Medium>>],
@@ -230,7 +231,7 @@ impl Uploads {
         store.broken().map(str::to_owned)
     }
 
-    /// Whether a volume takes none because it was not the one that belongs there.
+    /// Whether a volume accepts no uploads because another volume was in its place.
     #[must_use]
     pub fn is_lost(&self, index: usize) -> bool {
         matches!(self.closed.get(index), Some(Some(Closed::Lost(_))))
@@ -267,24 +268,24 @@ impl Uploads {
 
     /// Who sends the request, when it may change something.
     pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refused> {
-        self.known(fields, "only who has a token may change something here")
+        self.known(fields, "changes need a token")
     }
 
-    /// Refuses whoever may not read `path`.
+    /// Refuses a caller that may not read `path`.
     pub(super) fn check_reader(&self, fields: &Fields, path: &str) -> Result<(), Refused> {
         if self.readers == Readers::Anyone {
             return Ok(());
         }
-        let caller = self.known(fields, "only who has a token may read here")?;
+        let caller = self.known(fields, "reading needs a token")?;
         Ok(caller.check(Right::Read, path)?)
     }
 
-    /// Whether only principals read.
+    /// Whether only principals may read.
     pub(super) fn is_closed(&self) -> bool {
         self.readers == Readers::Principals
     }
 
-    /// Who has sent `fields`; else a refusal with `text`.
+    /// The sender of `fields`; without a valid token, a refusal with `text`.
     fn known(&self, fields: &Fields, text: &'static str) -> Result<Caller<'_>, Refused> {
         let abuse = match self.principals.who(fields) {
             Who::Known(name, rights) => {
@@ -310,15 +311,15 @@ impl Uploads {
         self.new_place(catalogue, path)
     }
 
-    /// Where something that is to be called `path` belongs.
+    /// The place of a new object with the name `path`.
     pub(super) fn new_place(
         &self,
         catalogue: &Catalogue,
         path: &RequestPath,
     ) -> Result<Spot<'_>, Refused> {
         if is_api_path(path.name()) {
-            let text = "/metrics and what is below /api/v1/ is answered by the server itself, so \
-                        nobody could read it there; choose another name";
+            let text = "/metrics and everything below /api/v1/ are the server's own, so a title there \
+                        could not be read; choose another name";
             return Err(Response::text(403, text).into());
         }
         self.place(catalogue, path)
@@ -352,26 +353,27 @@ impl Uploads {
     }
 }
 
-/// Refuses what a browser sends for a page of another site, unless that site may use this server: the
-/// browser would send its own password along.
+/// Refuses requests that a browser sends for a page of another site, unless that site is allowed:
+/// the browser would add its stored password.
 pub(super) fn of_this_site(limits: &Limits, request: &Request) -> Result<(), Response> {
     match is_of_another_site(limits, request) {
         false => Ok(()),
         true => {
-            let text = "a page of another site may change nothing here; behind a proxy that hides the \
+            let text = "a page of another site may change nothing here; behind a proxy that rewrites the \
                         host, set http.public_url; for pages of other sites, http.allowed_origins";
             Err(Response::text(403, text))
         }
     }
 }
 
-/// The first field is sent over TLS and on this machine, the second otherwise; programs send neither.
+/// Browsers send `Sec-Fetch-Site` over TLS and to this machine, else `Origin`; programs send
+/// neither.
 fn is_of_another_site(limits: &Limits, request: &Request) -> bool {
     let fields = &request.fields;
     let origin = fields.one("origin");
     let is_known = match (&limits.origins, origin) {
         (Origins::These(these), Some(origin)) => these.iter().any(|one| one.as_bytes() == origin),
-        // A token that is no password comes from the page itself, never from the browser.
+        // A bearer token comes from the page itself; browsers add only passwords.
         (Origins::Anybody, Some(_)) => fields
             .one("authorization")
             .and_then(|value| value.get(..7))
@@ -415,7 +417,7 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
             Some(second) => Precondition::UnmodifiedSince(second),
             None => Precondition::Any,
         }),
-        // `If-Unmodified-Since` beside it adds nothing: what must not be there has no date.
+        // `If-Unmodified-Since` adds nothing here: the title must not exist.
         (None, Some(None)) => Ok(Precondition::CreateOnly),
         (Some(None), None) => Ok(Precondition::Exists),
         (Some(Some(tags)), None) => Ok(Precondition::Match(tags)),
@@ -447,10 +449,10 @@ pub(super) fn not_stored(error: &UploadError) -> Response {
     }
 }
 
-/// The answer when the kernel has no descriptor left for this process.
+/// The answer when the process has no file descriptor left.
 fn no_descriptors() -> Response {
-    let text = "the server has no file descriptors left; try again shortly. Whoever runs it can raise \
-                their limit (LimitNOFILE of its unit, or ulimit -n)";
+    let text = "the server has no file descriptors left; try again shortly. The operator can raise \
+                the limit (LimitNOFILE in the unit, or ulimit -n)";
     Response::text(503, text).with("Retry-After", "5")
 }
 
@@ -505,7 +507,7 @@ mod tests {
     use crate::http::forwarded::{self, Client};
     use crate::http::scan::HeadScan;
 
-    /// A request with these fields, by `hop` through a trusted proxy.
+    /// A request with these fields, from `hop` through a trusted proxy.
     fn other(limits: &Limits, all: &[(&str, &str)]) -> bool {
         let mut head = String::from("PUT /a HTTP/1.1\r\n");
         all.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
@@ -537,7 +539,7 @@ mod tests {
             );
         }
         let forwarded = [("host", "up"), ("origin", "http://tv"), ("x-forwarded-host", "tv")];
-        assert!(other(&forwarded), "nobody is believed who is not trusted");
+        assert!(other(&forwarded), "an untrusted peer is not believed");
     }
 
     #[test]
@@ -563,7 +565,7 @@ mod tests {
         };
         assert!(!of(Origins::These(vec!["https://app.example".into()]), &[]));
         assert!(of(Origins::These(vec!["https://other.example".into()]), &[]));
-        // Where all sites are allowed, a password that the browser adds by itself is no consent.
+        // If all sites are allowed, a password that the browser adds is no consent.
         assert!(of(Origins::Anybody, &[]));
         assert!(of(Origins::Anybody, &[("authorization", "Basic eDp5")]));
         assert!(!of(Origins::Anybody, &[("authorization", "Bearer abc")]));
@@ -591,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn s03_a_want_of_descriptors_is_named_and_passes() {
+    fn s03_running_out_of_descriptors_is_reported_and_temporary() {
         for errno in [libc::EMFILE, libc::ENFILE] {
             let error = || std::io::Error::from_raw_os_error(errno);
             for answer in [

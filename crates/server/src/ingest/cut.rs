@@ -90,7 +90,7 @@ impl Cutter {
         }
     }
 
-    /// Whether the title is due to end by time, or waits for a place to end at.
+    /// Whether the title's time is over, or it waits for a place to be cut.
     pub(super) fn is_due(&self, now: MonoTime) -> bool {
         self.due.is_some() || self.len > 0 && self.end.is_some_and(|end| now >= end)
     }

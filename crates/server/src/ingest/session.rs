@@ -57,8 +57,8 @@ const CLOCK_WAIT: Nanos = SECOND.times(10);
 const RETENTION_EVERY: Nanos = SECOND.times(600);
 /// Datagrams that are still taken at the end, when the kernel holds them already.
 const LAST_BATCHES: usize = 4096;
-/// When nothing has come for so long, a title that is due to end does not wait for a place to be cut at, and what was held
-/// back for that is stored.
+/// After this silence, a title whose time is over no longer waits for a place to be cut, and the
+/// packets held back for it are stored.
 const QUIET: Nanos = SECOND;
 /// PIDs whose gaps are told one by one.
 const PIDS_MAX: usize = 32;
@@ -168,7 +168,7 @@ struct Running {
     dropped_at: MonoTime,
     retention: Option<JoinHandle<u64>>,
     retention_at: MonoTime,
-    /// What had been counted when it was looked last why datagrams are dropped.
+    /// The counters of dropped datagrams at the last check.
     counted: Counts,
     counted_at: MonoTime,
 }
@@ -187,7 +187,7 @@ struct Flow {
     retry_at: Option<MonoTime>,
     has_begun: bool,
     number: u64,
-    /// When a packet came last.
+    /// When the last packet arrived.
     packet_at: MonoTime,
 }
 
@@ -311,12 +311,12 @@ impl Running {
             };
             self.board().raise(Alarm::Reserve, what);
         } else if self.flow.is_quiet(now) {
-            // The next title may have a rate again. What there is of this one need not wait for it.
+            // The next title may get a rate again. The rest of this one continues without.
             self.flow.titles.admit(Terms { rate: None });
         }
     }
 
-    /// Says why most of what has come since the last time is dropped, if it is.
+    /// Reports why most datagrams since the last check were dropped, if they were.
     fn watch_input(&mut self, now: MonoTime) {
         let counts = self.reception.counts();
         match dropped(&counts, &self.counted) {
@@ -523,7 +523,7 @@ impl Flow {
         if self.is_quiet(now) {
             self.release(now);
             let is_over = now.since(self.packet_at) >= self.session.recording.silence;
-            // While older ones are still being stored it stays open.
+            // The title stays open while older ones are still being stored.
             if (is_over || self.cutter.is_due(now)) && self.titles.may_cut() {
                 self.cutter.handle_loss();
                 let pushed = self.titles.close(false);
@@ -534,12 +534,12 @@ impl Flow {
         self.count(pushed);
     }
 
-    /// Whether the source has stopped, for all that can be known by now.
+    /// Whether the source has stopped, as far as can be known.
     fn is_quiet(&self, now: MonoTime) -> bool {
         now.since(self.packet_at) >= QUIET
     }
 
-    /// Hands on what the cut has held back.
+    /// Passes on the packets that were held back for the cut.
     fn release(&mut self, now: MonoTime) {
         let mut cutter = std::mem::replace(&mut self.cutter, Cutter::new(None));
         cutter.end(|step| self.handle_step(now, step));
@@ -667,14 +667,14 @@ impl Allowance {
     }
 }
 
-/// Why most of the datagrams that have come since `before` were dropped; none when they were not.
+/// Why most datagrams since `before` were dropped; none when they were not.
 fn dropped(counts: &Counts, before: &Counts) -> Option<String> {
     let came = counts.datagrams - before.datagrams;
     let causes = counts.dropped().into_iter().zip(before.dropped());
     let causes = causes.map(|((now, why), (before, _))| (now - before, why));
     let (count, why) = causes.max_by_key(|&(count, _)| count)?;
     (count > 0 && count * 2 >= came)
-        .then(|| format!("{count} of {came} datagrams that came are dropped: they {why}"))
+        .then(|| format!("{count} of {came} received datagrams were dropped: they {why}"))
 }
 
 /// Waits until the recording is to end; also when nobody is left who could say so.

@@ -125,12 +125,12 @@ impl Counts {
         came.into_iter().chain(self.rtp.named()).chain(self.ts.named()).chain(went)
     }
 
-    /// Datagrams that were dropped though they came from who may send, and why.
+    /// Dropped datagrams of permitted senders, by reason.
     pub(super) fn dropped(&self) -> [(u64, &'static str); 3] {
         [
-            (self.too_long, "are cut by the kernel"),
-            (self.not_ts, "hold no MPEG transport stream"),
-            (self.rtp_bad, "are no RTP of payload type 33 (RFC 2250)"),
+            (self.too_long, "were truncated by the kernel"),
+            (self.not_ts, "contain no MPEG transport stream"),
+            (self.rtp_bad, "are not RTP of payload type 33 (RFC 2250)"),
         ]
     }
 

@@ -126,7 +126,7 @@ const STALL_SECONDS: u64 = 10;
 const FINISHING_MAX: usize = 2;
 /// A title of which nothing comes for so long gives its place of the write share to others.
 const PARK_AFTER: Duration = Duration::from_millis(500);
-/// How often it is looked how much of a title to which nothing comes is durable.
+/// How often the durable length of a title that receives no data is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// A title that has ended hands its disk time on to one that begins within this time.
 const HEIR_WAIT: Duration = Duration::from_secs(1);

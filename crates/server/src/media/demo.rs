@@ -30,7 +30,7 @@ pub fn lay_down(dir: &Path) -> io::Result<Vec<DemoTitle>> {
     lay_down_lasting(dir, DURATION)
 }
 
-/// Whether `dir` holds all of them already.
+/// Whether `dir` holds all sample titles already.
 pub fn are_laid_down(dir: &Path) -> io::Result<bool> {
     for (name, sample) in titles(DURATION) {
         if !sample.is_at(&dir.join(name))? {

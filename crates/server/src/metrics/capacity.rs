@@ -25,7 +25,7 @@ struct Fits {
     volume: String,
     rate_bits_per_second: u64,
     streams: u32,
-    /// What the first stream beyond them would be refused for.
+    /// The resource that refuses the next stream.
     ends_with: String,
     /// Absent where nothing is taken.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -62,24 +62,24 @@ fn server(page: &mut Page, sources: &Sources) -> fmt::Result {
     let up = sources.started.elapsed().as_secs_f64();
     page.gauge("tactus_uptime", "Time since the start", Some(Unit::Seconds), [(vec![], up)])?;
     let degraded = sources.degraded().len() as f64;
-    let help = "Things that the host refused at the start, and stalls of the last ten minutes; \
-                the status names them";
+    let help = "Problems caused by the host at the start, and stalls of the last ten minutes; \
+                /api/v1/status lists them";
     page.gauge("tactus_degradations", help, None, [(vec![], degraded)])
 }
 
-/// Whether requests should be sent here, and what is lost of the access log.
+/// Readiness, and records lost by the access log.
 fn health(page: &mut Page, sources: &Sources) -> fmt::Result {
     let Health { ready, reasons, warnings } = Health::now(sources);
     let one = |value: f64| [(vec![], value)];
-    let help = "1 while the server can do what it is configured to do, as /readyz says";
+    let help = "1 while the server works as configured (/readyz)";
     page.gauge("tactus_ready", help, None, one(f64::from(u8::from(ready))))?;
-    let help = "Reasons and warnings of /readyz";
+    let help = "Reasons and warnings in /readyz";
     page.gauge("tactus_health_findings", help, None, one((reasons.len() + warnings.len()) as f64))?;
-    let help = "Records of the access log that found no room in its queue";
+    let help = "Records of the access log dropped because its queue was full";
     page.counter("tactus_access_log_dropped", help, None, [(vec![], access::dropped())])
 }
 
-/// Times in which a real-time core did not run though work was due.
+/// Stalls of real-time cores.
 fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let cores = || {
         let plans = sources.placement.iter().map(|plan| vec![("core", plan.cpu.to_string())]);
@@ -89,35 +89,36 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let each = cores().map(|(labels, core)| (labels, core.stalls.value()));
     page.counter("tactus_core_stalls", help, None, each)?;
     let unit = || Some(Unit::Seconds);
-    let help = "Time by which these turns were late";
+    let help = "Total lateness of these turns";
     let each = cores().map(|(labels, core)| (labels, seconds(core.stalled.value())));
     page.counter_of("tactus_core_stalled", help, unit(), each)?;
-    let help = "The latest of these turns";
+    let help = "Lateness of the latest of these turns";
     let each = cores().map(|(labels, core)| (labels, seconds(core.longest.value())));
     page.gauge("tactus_core_stall_max", help, unit(), each)?;
     let counters = &sources.counters;
     let moved = counters.link.stalled_streams.value() + counters.packets.stalled_streams.value();
-    let help = "Streams made later by a stall of more than 250 ms; each counts once for each stall";
+    let help =
+        "Streams delayed for good by a stall of more than 250 ms; each counts once per stall";
     page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
 }
 
-/// The process, under the names of Prometheus' own libraries.
+/// The process, with the names that Prometheus' own libraries use.
 fn process(page: &mut Page) -> fmt::Result {
     let Some(process) = Process::now() else { return Ok(()) };
     let one = |value: f64| [(vec![], value)];
     let (seconds, bytes) = (|| Some(Unit::Seconds), || Some(Unit::Bytes));
     let help = "User and system CPU time of the process";
     page.counter_of("process_cpu", help, seconds(), one(process.cpu_seconds))?;
-    let help = "When the process was started, since 1970";
+    let help = "Start time of the process since 1970";
     page.gauge("process_start_time", help, seconds(), one(process.start_seconds))?;
-    let help = "Memory of the process that is mapped";
+    let help = "Virtual memory of the process";
     page.gauge("process_virtual_memory", help, bytes(), one(process.virtual_bytes))?;
-    let help = "Memory of the process that is in use";
+    let help = "Resident memory of the process";
     page.gauge("process_resident_memory", help, bytes(), one(process.resident_bytes))?;
     page.gauge("process_threads", "Threads of the process", None, one(process.threads))?;
-    page.gauge("process_open_fds", "File descriptors in use", None, one(process.open_files))?;
+    page.gauge("process_open_fds", "Open file descriptors", None, one(process.open_files))?;
     let most = process.open_files_max.map(|most| (vec![], most));
-    page.gauge("process_max_fds", "File descriptors that may be in use", None, most)
+    page.gauge("process_max_fds", "Limit of open file descriptors", None, most)
 }
 
 fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
@@ -142,7 +143,7 @@ fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_sends", "Calls to send", None, one(link.sends.value()))?;
     let help = "Sends that a socket did not take whole: the client is slow";
     page.counter("tactus_sends_blocked", help, None, one(link.blocked.value()))?;
-    let help = "Sends that were not on time, as data was missing or the core stood still: a broken \
+    let help = "Sends that were not on time, as data was missing or the core was stalled: a broken \
                 promise";
     page.counter("tactus_underruns", help, None, one(sources.underruns()))?;
     let help = "Moments in which the machine stood still and all streams were moved";
@@ -232,7 +233,7 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_packets_refused", help, None, one(packets.refused.value()))?;
     let help = "Calls after which a socket was full: the link is slower than configured";
     page.counter("tactus_packet_calls_full", help, None, one(packets.full.value()))?;
-    let help = "Messages that were not on time, as bytes were missing or the core stood still: a \
+    let help = "Messages that were not on time, as bytes were missing or the core was stalled: a \
                 broken promise";
     page.counter("tactus_packet_underruns", help, None, one(sources.packet_underruns()))?;
     let help = "Moments in which the machine or an outlet stood still for a quarter of a second, and what it made late was moved";
@@ -536,13 +537,13 @@ fn streams(page: &mut Page, sources: &Sources) -> fmt::Result {
     let help = "Sends of this stream that were not on time";
     page.gauge("tactus_stream_underruns", help, None, each)?;
     let each = paced().map(|s| (labels(s), seconds(s.counters.stalled.value())));
-    let help = "By how much stalls have made this stream later for good";
+    let help = "Total delay of this stream by stalls, which lasts to its end";
     page.gauge("tactus_stream_stalled", help, Some(Unit::Seconds), each)?;
     let each = all.iter().map(|s| (labels(s), s.counters.bytes.value() as f64));
     page.gauge("tactus_stream_sent", "Payload of this stream", Some(Unit::Bytes), each)
 }
 
-/// A rate in the base unit of Prometheus.
+/// A rate in the base unit of Prometheus, bytes per second.
 fn bytes(bits: u64) -> f64 {
     bits as f64 / 8.0
 }
@@ -580,7 +581,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Counters of what is no whole number.
+    /// A counter with fractional values.
     fn counter_of(
         &mut self,
         name: &str,

@@ -1,14 +1,14 @@
-//! The two text formats of Prometheus, and which of them a scraper gets.
+//! The two text formats of Prometheus, and their negotiation.
 //!
-//! Promise: OpenMetrics 1.0 where it is asked for and not liked less, else the format 0.0.4, which
-//! every scraper reads. Both say the same.
+//! Promise: OpenMetrics 1.0 if the scraper accepts it with no lower preference, else format 0.0.4,
+//! which every scraper reads. The content is the same.
 
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
 pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// <https://github.com/prometheus/OpenMetrics>
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Whether `accept` (RFC 9110 section 12.5.1) asks for OpenMetrics.
+/// Whether `accept` (RFC 9110 section 12.5.1) prefers OpenMetrics.
 pub(super) fn wants_open_metrics(accept: Option<&str>) -> bool {
     let mut open_metrics = 0;
     let mut text = 0;
@@ -34,7 +34,7 @@ pub(super) fn wants_open_metrics(accept: Option<&str>) -> bool {
     open_metrics > 0 && open_metrics >= text
 }
 
-/// A weight of at most three decimals (RFC 9110 section 12.4.2); what makes no sense is no wish.
+/// A weight of at most three decimals (RFC 9110 section 12.4.2); an invalid one counts as zero.
 fn thousandths(text: &str) -> u32 {
     match text.parse::<f64>() {
         Ok(weight) if (0.0..=1.0).contains(&weight) => (weight * 1000.0).round() as u32,
@@ -42,8 +42,8 @@ fn thousandths(text: &str) -> u32 {
     }
 }
 
-/// A page of OpenMetrics in the format 0.0.4: there a counter's own name has the ending `_total`, and
-/// there are neither units nor a mark of the end.
+/// Converts a page of OpenMetrics to format 0.0.4: counters have `_total` in their metric names,
+/// and there are no units and no end mark.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut page = String::with_capacity(open_metrics.len());
     let mut help: Option<(&str, &str)> = None;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn w11_a_scraper_gets_the_format_that_it_asks_for() {
-        // As Prometheus 2 and 3 ask, curl, and browsers.
+        // The `Accept` fields of Prometheus 2 and 3, curl, and browsers.
         for (accept, wants) in [
             (None, false),
             (Some(""), false),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn w11_both_formats_say_the_same() {
+    fn w11_both_formats_have_the_same_content() {
         let open_metrics = "# HELP a_bytes Bytes.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\n\
                             a_bytes_total{x=\"# EOF\"} 1\n# HELP b How many.\n# TYPE b gauge\nb 2\n\
                             # TYPE c unknown\nc 3\n# EOF\n";

@@ -1,7 +1,7 @@
-//! Health: whether the server can do what it is configured to do (`/healthz`, `/readyz`, the status).
+//! Health: whether the server works as configured (`/healthz`, `/readyz`, the status).
 //!
-//! Promise: an answer waits for no disk: it is a view of conditions, counters and alarms that others
-//! keep. Liveness depends on nothing.
+//! Promise: an answer waits for no disk: it is a view of conditions, counters and alarms that
+//! others maintain. Liveness depends on nothing.
 
 use serde::Serialize;
 
@@ -10,14 +10,14 @@ use crate::conditions::Severity;
 use crate::http::Response;
 use crate::ingest::Recordings;
 
-/// What is not as it should be.
+/// The server's problems.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(super) struct Health {
-    /// Whether requests should be sent here.
+    /// Whether requests should be sent to this server.
     pub(super) ready: bool,
-    /// Why not.
+    /// Reasons why not.
     pub(super) reasons: Vec<String>,
-    /// What an operator should look at; where `strict` is set, it is among the reasons instead.
+    /// Problems for an operator; with `strict`, they count as reasons.
     pub(super) warnings: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ impl Health {
         let mut reasons = vec![];
         for (index, volume) in sources.volumes.iter().enumerate() {
             if !sources.pulse.is_up(index) {
-                reasons.push(format!("volume {}: its disk does not answer", volume.mount));
+                reasons.push(format!("volume {}: its disk does not respond", volume.mount));
             }
         }
         let mut warnings = sources.degraded_by_host();
@@ -51,7 +51,7 @@ impl Health {
         Self { ready: reasons.is_empty(), reasons, warnings }
     }
 
-    /// The answer of `/readyz`: for load balancers the status, for people a line for each reason.
+    /// The answer of `/readyz`: a status for load balancers, and one line per problem.
     pub(super) fn answer(&self) -> Response {
         let lines = |word: &str, all: &[String]| -> String {
             all.iter().map(|one| format!("\n{word}: {}", one.replace('\n', " "))).collect()
@@ -67,7 +67,7 @@ impl Health {
     }
 }
 
-/// The answer of `/healthz`: the program runs and answers.
+/// The answer of `/healthz`: the program runs and responds.
 pub(super) fn alive() -> Response {
     Response::text(200, "alive")
 }

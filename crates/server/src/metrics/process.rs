@@ -1,6 +1,7 @@
-//! The usual metrics of a process, under the names that Prometheus' own client libraries use.
+//! The usual metrics of a process, with the names of Prometheus' own client libraries.
 //!
-//! Promise: what `/proc` does not tell is left out. It reads four small files and one directory.
+//! Promise: figures that `/proc` does not provide are left out. It reads four small files and one
+//! directory.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ pub(super) struct Process {
     pub(super) resident_bytes: f64,
     pub(super) threads: f64,
     pub(super) open_files: f64,
-    /// None: without a limit.
+    /// None: unlimited.
     pub(super) open_files_max: Option<f64>,
 }
 
@@ -53,7 +54,7 @@ impl Process {
     }
 }
 
-/// Ticks of `/proc` in a second: `USER_HZ`, the same on every machine that this is built for.
+/// `USER_HZ`, the unit of times in `/proc`; the same on all supported machines.
 const TICKS: f64 = 100.0;
 
 #[cfg(test)]
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(process.cpu_seconds, 3.0);
         assert_eq!((process.threads, process.start_seconds), (9.0, 1_010.0));
         assert_eq!((process.virtual_bytes, process.resident_bytes), (4_096_000.0, 40_960.0));
-        let own = Process::now().expect("this host tells it");
+        let own = Process::now().expect("this host provides the figures");
         assert!(own.resident_bytes > 1e6 && own.threads >= 1.0 && own.open_files >= 3.0);
     }
 }

@@ -29,13 +29,13 @@ use crate::recording::{Figures, LossKind, Recorder};
 pub(super) struct Status {
     version: &'static str,
     uptime_seconds: u64,
-    /// What the host refused, with what it costs, and stalls of the last ten minutes; empty when all is as it should be.
+    /// Problems caused by the host, with their effect, and stalls of the last ten minutes.
     degraded: Vec<String>,
-    /// What of the titles and volumes is not as it should be, the gravest first.
+    /// Problems of titles and volumes, the most severe first.
     conditions: Vec<Condition>,
-    /// Whether requests should be sent here, as `/readyz` says.
+    /// Readiness, as in `/readyz`.
     health: Health,
-    /// Times in which a real-time core did not run though work was due.
+    /// Stalls of real-time cores.
     stalls: AllStalls,
     placement: Vec<Core>,
     volumes: Vec<OneVolume>,
@@ -124,7 +124,7 @@ struct AllStalls {
     count: u64,
     total_seconds: f64,
     longest_seconds: f64,
-    /// Cores that stand still now.
+    /// Cores that are stalled now.
     standing: Vec<StandingCore>,
     /// The last one that was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,11 +143,11 @@ struct LastStall {
     /// Absent when the whole machine was suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     core: Option<u32>,
-    /// How many stalls are told of together.
+    /// Number of stalls in this entry.
     count: u64,
     seconds: f64,
     seconds_ago: f64,
-    /// Streams that are later by it.
+    /// Streams that it delayed.
     streams: u64,
     cause: String,
 }
@@ -252,7 +252,7 @@ struct OneStream {
     deviation_ratio: f64,
     lateness_max_seconds: f64,
     underruns: u64,
-    /// Stalls that have made it later, and by how much together.
+    /// Number and total delay of its stalls.
     stalls: u64,
     stalled_seconds: f64,
     sent_bytes: u64,

@@ -128,7 +128,8 @@ fn every_metric_is_in_the_guide() {
     }
 }
 
-/// `promtool check metrics` reads the page as Prometheus does, and says which names break its rules.
+/// `promtool check metrics` parses the page as Prometheus does, and reports names that break its
+/// rules.
 #[test]
 fn w11_promtool_finds_nothing_wrong_in_either_format() {
     use std::io::Write as _;
@@ -151,7 +152,7 @@ fn w11_promtool_finds_nothing_wrong_in_either_format() {
 }
 
 #[test]
-fn w11_the_usual_format_has_help_for_everything_and_base_units() {
+fn w11_format_0_0_4_has_help_texts_and_base_units() {
     let stage = stage();
     let response = stage.figures.answer("/metrics", None, None);
     let page = text(response);
@@ -169,12 +170,12 @@ fn w11_the_usual_format_has_help_for_everything_and_base_units() {
 }
 
 #[test]
-fn n13_alive_and_ready_are_told_to_whoever_may_ask() {
+fn n13_liveness_and_readiness_have_answers() {
     let stage = stage();
     let answer = |path| stage.figures.answer(path, None, None);
     assert_eq!(text(answer("/healthz")), "alive\n");
     let ready = answer("/readyz").unwrap();
-    // A host of tests may refuse rights, which are warnings.
+    // A test host may deny rights, which is a warning.
     assert_eq!(ready.status(), 200);
     assert!(ready.content().starts_with(b"ready\n"));
 }

@@ -356,12 +356,12 @@ async fn however_slowly_it_comes_it_is_durable_after_seconds_and_stays_after_a_c
 
 /// The directory as a crash leaves it: the journal first, whose word is never ahead of the data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p06_what_has_come_is_durable_within_seconds_though_nothing_more_comes() {
+async fn p06_received_bytes_are_durable_within_seconds_without_further_bytes() {
     let stage = Stage::new().await;
     let mut recording = stage.begin("live.ts", 8_000_000).await.unwrap();
     let mut len = 0;
     for number in 0..500 {
-        // What is lost for its rate comes again.
+        // Packets refused by the rate limit are sent again.
         while recording.write(&packet(number)).unwrap() != Taken::All {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -193,7 +193,7 @@ struct Given {
 
 #[derive(Default)]
 struct Quality {
-    /// As it was written: that is what was hashed.
+    /// The text as written, which is what was hashed.
     word: String,
     count: String,
     own: String,
@@ -242,7 +242,7 @@ impl Given {
     }
 }
 
-/// Any text as credentials: whether it is understood. Nobody's are right.
+/// Parses any text as credentials; returns whether it is valid. No password matches.
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(text: &str) -> bool {
     let principal = Principal {
@@ -257,7 +257,7 @@ pub(super) fn understood(text: &str) -> bool {
     let nonce = Nonce { text: "a".into(), made: Instant::now() };
     let signed = Signed { verb: "PLAY", uri: "rtsp://h/a.ts" };
     let verdict = passwords.judge(text, signed, &nonce);
-    assert!(matches!(verdict, Verdict::Wrong), "nobody has this password");
+    assert!(matches!(verdict, Verdict::Wrong), "no principal has this password");
     Given::read(text).is_some_and(|given| !given.name.is_empty() && !given.response.is_empty())
 }
 

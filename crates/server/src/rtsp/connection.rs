@@ -97,7 +97,7 @@ pub(super) async fn serve(house: Arc<House>, mut socket: TcpStream, peer: Socket
         tracing::debug!(%peer, %error, "an RTSP connection ended");
     }
     connection.end_recording();
-    // Nobody but who has set it up can play what has never been played.
+    // A session that was never played ends with its connection: no other connection may play it.
     for id in std::mem::take(&mut connection.sessions) {
         if connection.house.sessions().is_unplayed(id) {
             connection.house.sessions().handle_over(id);
@@ -438,7 +438,7 @@ impl Connection {
         }
     }
 
-    /// Requests that only say that somebody is there are not logged.
+    /// Keep-alive requests are not logged.
     fn log(&self, request: &Request, status: Status, begun: Instant) {
         let says_nothing =
             matches!(request.method, Method::Options | Method::GetParameter | Method::SetParameter);
@@ -565,14 +565,14 @@ impl Connection {
         }
     }
 
-    /// Refuses a principal that may not play `path`, where only principals may play.
+    /// Refuses a principal without the right to play `path`, if only principals may play.
     fn check_reader(&self, principal: Option<&Principal>, path: &RequestPath) -> Result<(), Reply> {
         let is_open = self.house.config.readers == Readers::Anyone;
         if is_open || principal.is_some_and(|one| one.paths.cover(path.name())) {
             return Ok(());
         }
         self.house.counters.refuse(Reason::Forbidden);
-        let text = "you may not play this; see [[rtsp.principal]] paths";
+        let text = "this principal may not play this path; see `paths` of [[rtsp.principal]]";
         Err(Reply::said(Status::FORBIDDEN, text))
     }
 
@@ -649,8 +649,7 @@ impl Connection {
 const HTTP_NONE: &[u8] =
     b"HTTP/1.0 404 Not Found\r\nServer: tactus\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// A session as it is told.
-/// The path of a URL alone: a password may stand before it, and a token behind it.
+/// The path of a URL alone, without a password before it or a token after it.
 fn path_of(uri: &str) -> &str {
     let uri = uri.split(['?', '#']).next().unwrap_or_default();
     match uri.split_once("://") {
@@ -659,7 +658,7 @@ fn path_of(uri: &str) -> &str {
     }
 }
 
-/// Whoever has all of a session's name can end it.
+/// Log only this much of a session's name: whoever has all of it can end the session.
 const SESSION_SHOWN: usize = 8;
 
 fn session(id: SessionId) -> String {
@@ -687,7 +686,7 @@ fn target(uri: &str) -> Result<(RequestPath, String), Reply> {
     let rest = &uri[scheme.ok_or_else(bad)?.len()..];
     let slash = rest.find('/').ok_or_else(|| Reply::new(Status::NOT_FOUND))?;
     let (host, path) = rest.split_at(slash);
-    // A password is not told to whoever sees the answer.
+    // A password in the URL is not repeated in the answer.
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     // What stands behind a question mark chooses nothing here, but must not be lost on the way.
     let path = path.split('?').next().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! What is reserved for sessions that have been set up and not played yet: so much of the link for each address.
+//! Limits the link's rate that each address reserves by sessions that are set up and not yet
+//! played.
 //!
-//! Promise: whoever only sets up keeps others out by no more than [`PART`] of the link, or by one session. It counts rates
-//! and refuses nothing that is played.
+//! Promise: an address without a played session reserves at most [`PART`] of the link, or one
+//! session. Sessions that are played do not count here.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,8 +12,8 @@ use tactus_core::units::BitRate;
 
 use super::seats::network;
 
-/// One address may hold this part of the link by sessions that it does not play: players set up some tracks and titles, and
-/// play them at once.
+/// The part of the link that unplayed sessions of one address may reserve is one in this number.
+/// Players set up some tracks and titles and play them at once.
 const PART: u64 = 10;
 
 pub(super) struct Halves {
@@ -20,7 +21,7 @@ pub(super) struct Halves {
     held: Mutex<HashMap<IpAddr, u64>>,
 }
 
-/// What one session holds; given back when dropped.
+/// The reservation of one session; released when dropped.
 pub(super) struct Half {
     halves: Arc<Halves>,
     address: IpAddr,
@@ -28,12 +29,12 @@ pub(super) struct Half {
 }
 
 impl Halves {
-    /// Of a link of this rate.
+    /// Limits for a link of this rate.
     pub(super) fn new(link: BitRate) -> Arc<Self> {
         Arc::new(Self { max: BitRate(link.0 / PART), held: Mutex::default() })
     }
 
-    /// A session of `rate`, when the address may hold it: one it always may.
+    /// Takes a session of `rate`, if the address may reserve it; the first one always may.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr, rate: BitRate) -> Option<Half> {
         let address = network(address);
         let mut held = self.held();
@@ -78,7 +79,7 @@ mod tests {
         assert!(halves.take(one, rate).is_some() && halves.take(one, rate).is_some());
         drop(held);
         assert!(halves.held().is_empty());
-        // Whoever has an IPv6 network is one address.
+        // An IPv6 network counts as one address.
         let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
         let _held = halves.take(a, BitRate(100_000_000)).unwrap();
         assert!(halves.take(b, rate).is_none());

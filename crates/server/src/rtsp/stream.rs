@@ -52,12 +52,12 @@ pub(super) enum Order {
     Text(Box<[u8]>),
 }
 
-/// Why nothing is played.
+/// Why a PLAY failed.
 #[derive(Debug)]
 pub(super) enum Missed {
-    /// It is behind the end already.
+    /// Playback has already passed the end of the range.
     Behind,
-    /// What it had was given back before it was played, and there is no room now.
+    /// The reservation was released before it was played, and there is no room now.
     NoRoom(Refusal),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Handle {
     pub(super) principal: Option<String>,
     /// As it was answered.
     pub(super) transport: String,
-    /// In the delivery table; [`NOWHERE`] while nothing is reserved.
+    /// Index in the delivery table; [`NOWHERE`] while nothing is reserved.
     pub(super) place: Arc<AtomicU32>,
     /// Closed when nothing is sent any more and what was held is free; a connection knows that of its own.
     pub(super) left: Option<oneshot::Receiver<()>>,
@@ -103,9 +103,9 @@ pub(super) struct Stream {
     pub(super) programme: Arc<Programme>,
     /// None when it was not played for too long.
     pub(super) grant: Option<Grant>,
-    /// As others know it.
+    /// The index that others see.
     pub(super) place: Arc<AtomicU32>,
-    /// What counts against its address until it is played.
+    /// The reservation that counts against its address until it is played.
     pub(super) half: Option<Half>,
     pub(super) path: Path,
     pub(super) numbers: Numbers,
@@ -113,7 +113,7 @@ pub(super) struct Stream {
     pub(super) sent: Sent,
     /// Where continuity counters are.
     pub(super) counts: Vec<Count>,
-    /// Where versions of tables are.
+    /// The table versions so far.
     pub(super) tables: Vec<TableCount>,
     /// What left last is not what stands before the position.
     pub(super) is_elsewhere: bool,
@@ -193,8 +193,8 @@ impl Numbers {
 
 /// No place of the delivery table.
 pub(super) const NOWHERE: u32 = u32::MAX;
-/// What was reserved at SETUP is given back after this, unless it is played: players play at once, and who pauses first is
-/// admitted again when it plays.
+/// A reservation of SETUP is released after this time unless it is played. Players play at once; a
+/// later PLAY is admitted anew.
 const UNPLAYED_MAX: Duration = Duration::from_secs(5);
 /// Orders that may wait: a connection gives one at a time, and a session may have several.
 const ORDERS_MAX: usize = 4;
@@ -258,7 +258,7 @@ impl Stream {
         drop(done);
     }
 
-    /// Gives back what was reserved.
+    /// Releases the reservation.
     async fn release(&mut self) {
         self.half = None;
         self.place.store(NOWHERE, Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// Reserves what it needs to be played, unless that is so.
+    /// Reserves the resources to play, unless that is done.
     fn admit(&mut self, session: Session) -> Result<(), Refusal> {
         self.half = None;
         if self.grant.is_some() {
@@ -381,7 +381,7 @@ impl Stream {
         }
     }
 
-    /// Logs what was played from a PLAY to its end or to the next order.
+    /// Logs a playback, from PLAY to its end or the next order.
     fn log(&self, since: Instant, sent: u64, outcome: Outcome) {
         if !access::is_on() {
             return;

@@ -1,14 +1,13 @@
-//! What strangers send on a connection of RTSP and beside it, read without one: where fuzzing and its
-//! tests knock.
+//! Entry points of fuzzing and its tests for RTSP and RTCP; there is no connection.
 //!
-//! Promise: as all doors, see [`crate::untrusted`].
+//! Promise: as for all entry points, see [`crate::untrusted`].
 
 use tactus_core::assembly::tracks;
 use tactus_core::sdp::{Description, MEDIA_MAX};
 
 use super::{auth, reports};
 
-/// The session description of an ANNOUNCE.
+/// Parses the session description of an ANNOUNCE.
 pub fn description(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let Ok(description) = Description::read(text) else { return false };
@@ -17,15 +16,15 @@ pub fn description(bytes: &[u8]) -> bool {
     tracks.is_ok_and(|tracks| tracks.len() == description.media.len())
 }
 
-/// The value of `Authorization`.
+/// Parses a value of `Authorization`.
 pub fn credentials(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(auth::understood)
 }
 
-/// A datagram of RTCP.
+/// Parses an RTCP datagram.
 pub fn reports(bytes: &[u8]) -> bool {
     let Some(heard) = reports::read(bytes) else { return false };
-    // A reception has 24 bytes.
+    // A reception report block has 24 bytes.
     assert!(heard.receptions.len() * 24 <= bytes.len());
     true
 }

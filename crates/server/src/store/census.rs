@@ -1,9 +1,9 @@
 //! Counts what is stored: for the quotas, and to find checksums that belong to no title.
 //!
-//! Promise: what cannot be counted is never taken for nothing: no quota is held against a count with a hole
-//! in it. No checksums of a title are lost, whatever is renamed meanwhile: what seems to belong to
-//! nobody is only put aside, where its title still finds it, and goes when the next census has not
-//! found a title either.
+//! Promise: unreadable places never count as empty: no quota is applied to an incomplete count. No
+//! checksums of a title are lost, whatever is renamed meanwhile: checksums without a title are only
+//! put aside, where a title still finds them, and are removed if the next census finds no title
+//! either.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -29,9 +29,9 @@ use crate::catalogue::walk::{self, Ended, Place, Visitor};
 pub(super) struct Census {
     /// Bytes by owner.
     pub(super) stored: HashMap<Option<Principal>, u64>,
-    /// Bytes of titles that cannot be read, so that nobody knows whose they are.
+    /// Bytes of unreadable titles, whose owners are unknown.
     pub(super) unowned: u64,
-    /// What could not be looked into, the first of it: nobody knows how much lies there.
+    /// The first place that could not be read: the size of its contents is unknown.
     pub(super) uncounted: Option<String>,
     /// Checksums that some file names.
     named: HashSet<StoreId>,
@@ -52,7 +52,7 @@ pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch:
         Ok(Some(census)) => census,
         Ok(None) => return,
         Err(error) => {
-            tracing::error!(%error, "what is stored cannot be counted");
+            tracing::error!(%error, "cannot count the stored titles");
             Census { uncounted: Some("/".to_owned()), ..Census::default() }
         }
     };
@@ -62,19 +62,19 @@ pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch:
     ledger.add_unowned(census.unowned);
     if let Some(place) = &census.uncounted {
         let quotas = if hurry { "; uploads with a quota are refused" } else { "" };
-        tracing::error!("{place} cannot be counted{quotas}: let the server read it, and restart");
+        tracing::error!("cannot read {place}{quotas}; let the server read it, and restart");
         ledger.cannot_count(place.clone());
     }
     let is_whole = census.is_whole();
     counted.send_replace(true);
     if !is_whole {
-        // A title that nobody could look at may name any of the checksums.
+        // An unreadable title may refer to any of the checksums.
         return;
     }
     match blocking(move || census.put_aside(&names, begun)).await {
         Ok(0) => {}
         Ok(count) => tracing::info!(count, "checksums without a title were put aside"),
-        Err(error) => tracing::warn!(%error, "checksums cannot be looked through"),
+        Err(error) => tracing::warn!(%error, "cannot check for checksums without a title"),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn take(names: Arc<Names>, ledger: Arc<Ledger>, counted: watch:
 const PACE: Duration = Duration::from_millis(16);
 const BATCH: usize = 16;
 
-/// So often is a walk begun anew whose directories were moved meanwhile, by other programs.
+/// How often a walk is repeated when other programs move its directories.
 const WALKS_MAX: usize = 3;
 
 impl Census {
@@ -100,10 +100,10 @@ impl Census {
                 Ended::Moved => {}
             }
         }
-        Err(io::Error::other("directories are moved all the time"))
+        Err(io::Error::other("directories are moved during each walk"))
     }
 
-    /// Whether everything has been looked at.
+    /// Whether everything was read.
     fn is_whole(&self) -> bool {
         self.uncounted.is_none() && self.unowned == 0
     }
@@ -131,7 +131,7 @@ impl Census {
     }
 }
 
-/// Looks at what the walk finds.
+/// Counts what the walk finds.
 struct Walker<'a, S> {
     census: Census,
     pace: Duration,
@@ -155,7 +155,7 @@ impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
             return;
         }
         let path = place.shown();
-        tracing::debug!(path, %errno, "it cannot be counted");
+        tracing::debug!(path, %errno, "cannot read the place");
         self.census.uncounted.get_or_insert(format!("/{path}"));
     }
 
@@ -169,8 +169,8 @@ impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
     }
 }
 
-/// Whether it is the directory of root's where the check of a file system leaves what has lost its name: no
-/// title is stored in it, and it is in the top of each volume that is a whole file system.
+/// Whether it is root's `lost+found`, where fsck puts files without a name. It is at the top of
+/// each file system, and no title is stored in it.
 fn is_of_the_file_system(place: &Place<'_>, stat: Option<&Stat>) -> bool {
     let is_roots = stat.is_some_and(|stat| stat.st_uid == 0);
     let own = rustix::process::geteuid().is_root();

@@ -50,11 +50,11 @@ impl Store {
         self.change(move |names| names.make_directory(&name).map(Some)).await.map(drop)
     }
 
-    /// Gives the title or the directory `from` the name `to`, when the precondition holds. The directory
-    /// of the new name must be there. Goes on to its end also when nobody waits any more.
+    /// Renames the title or directory `from` to `to`, if the precondition holds. The directory of
+    /// the new name must exist. The operation completes even when the caller stops waiting.
     ///
     /// # Errors
-    /// When it has not, or not surely, the new name.
+    /// When it does not, or not certainly, have the new name.
     pub async fn rename(
         &self,
         from: &str,
@@ -66,11 +66,11 @@ impl Store {
         self.change(move |names| names.rename(&from, &source, &to, over)).await
     }
 
-    /// Sets when the title or the directory `path` was modified; its new entity tag. Goes on to its end
-    /// also when nobody waits any more.
+    /// Sets the modification time of the title or directory `path`; returns its new entity tag. The
+    /// operation completes even when the caller stops waiting.
     ///
     /// # Errors
-    /// When it has not, or not surely, the new time.
+    /// When it does not, or not certainly, have the new time.
     pub async fn set_modified(
         &self,
         path: &str,

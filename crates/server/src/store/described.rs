@@ -1,4 +1,4 @@
-//! What a client says of a title besides its bytes, and how it is kept beside them.
+//! Metadata that a client sends with a title, and how it is stored.
 //!
 //! Promise: it is written before the file is flushed, so it is as durable as the title.
 
@@ -10,23 +10,23 @@ use tactus_core::units::{SECOND, WallTime};
 
 use crate::catalogue::Digests;
 
-/// What a client says of a title besides its bytes.
+/// Metadata that a client sends with a title.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Described {
-    /// When it was modified; none: when it was stored.
+    /// Its modification time; none: the time of storing.
     pub modified: Option<WallTime>,
-    /// Checksums of the whole, which have been verified.
+    /// Verified checksums of the whole title.
     pub digests: Option<Digests>,
 }
 
 impl Described {
-    /// Writes it beside the bytes of `file`, which have all come.
+    /// Writes it to `file`, whose bytes are complete.
     pub(super) fn write(&self, file: &OwnedFd) -> Result<(), Errno> {
         if let Some(modified) = self.modified {
             rustix::fs::futimens(file, &modified_at(modified))?;
         }
         match &self.digests {
-            // Where other attributes take all the room there is, the title goes without.
+            // When other attributes take all the room, the title is stored without checksums.
             Some(digests) => match digests.keep(file) {
                 Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => Ok(()),
                 kept => kept,
@@ -36,7 +36,7 @@ impl Described {
     }
 }
 
-/// This modification time, and no other time changed.
+/// Times that change the modification time only.
 fn modified_at(modified: WallTime) -> Timestamps {
     let nanos = |nanos| Timespec { tv_sec: 0, tv_nsec: nanos };
     let last_modification = Timespec {

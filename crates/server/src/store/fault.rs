@@ -89,8 +89,10 @@ pub enum UploadError {
     /// The quota is used up.
     #[error("the quota has room for {0} bytes more; delete something, or ask for more")]
     QuotaExceeded(u64),
-    /// A part of the volume cannot be counted, so nobody knows what the quota has left.
-    #[error("the quota cannot be held: {0} cannot be counted; let the server read it, and restart")]
+    /// A part of the volume cannot be read, so the free quota is unknown.
+    #[error(
+        "cannot apply the quota, because {0} cannot be read; let the server read it, and restart"
+    )]
     Uncounted(String),
     /// The disk is full.
     #[error("the disk has no room for this; a reserve stays free")]

@@ -1,8 +1,8 @@
-//! Which volume lies in a directory: an identity of its own, and what was there before.
+//! The identity of a volume, and the identity that the host expects in a directory.
 //!
-//! Promise: a volume that takes uploads has a random identity in its own directory, and the host remembers
-//! it elsewhere. So an empty mount point, or another disk, is told from the volume that belongs there, and
-//! nothing is stored in it until somebody says that it may be. It stores no titles.
+//! Promise: a writable volume has a random identity in its own directory, and the host stores it
+//! elsewhere too. So an empty mount point or another disk is detected, and nothing is stored there
+//! until the operator accepts it. No titles are stored here.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,10 +17,10 @@ use crate::config::RESERVED;
 
 /// The file of a volume's identity, in its own directory.
 const FILE: &str = "volume";
-/// Longer files are none.
+/// Longest identity file that is read.
 const BYTES_MAX: u64 = 4096;
 
-/// Which volume it is.
+/// A volume's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity(StoreId);
 
@@ -31,15 +31,15 @@ impl fmt::Display for Identity {
 }
 
 impl Identity {
-    /// That of the volume at `root`; none where there is none.
+    /// Reads the identity of the volume at `root`; none if it has none.
     ///
     /// # Errors
-    /// When it cannot be read, or is none.
+    /// When it cannot be read, or is invalid.
     pub fn of(root: &Path) -> io::Result<Option<Self>> {
         read(&root.join(RESERVED).join(FILE))
     }
 
-    /// That of the volume at `root`, which gets one where it has none.
+    /// Reads the identity of the volume at `root`, or creates one.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -55,33 +55,33 @@ impl Identity {
     }
 }
 
-/// What the host remembers of volumes, in a directory of its own.
+/// The identities that the host stores, in a directory of its own.
 #[derive(Clone, Debug)]
 pub struct Remembered(PathBuf);
 
-/// Why a directory is not the volume that it was.
+/// Why a directory is not the expected volume.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Lost {
-    /// There is no volume at all.
+    /// There is no volume.
     #[error(
-        "{root} takes no uploads: the volume that was there is gone; mount its disk, or say \
+        "{root} accepts no uploads: its volume is missing; mount its disk, or run \
          `tactus adopt {root}` and restart"
     )]
     Gone {
         /// The directory.
         root: String,
     },
-    /// There is another one.
+    /// There is another volume.
     #[error(
-        "{root} takes no uploads: another volume than before is there; mount the right disk, or say \
+        "{root} accepts no uploads: it holds another volume than before; mount the right disk, or run \
          `tactus adopt {root}` and restart"
     )]
     Another {
         /// The directory.
         root: String,
     },
-    /// The host's table of file systems has one there that is not mounted.
-    #[error("{root} takes no uploads: /etc/fstab has a disk there, which is not mounted; mount it")]
+    /// /etc/fstab has a file system there that is not mounted.
+    #[error("{root} accepts no uploads: its disk in /etc/fstab is not mounted; mount it")]
     NotMounted {
         /// The directory.
         root: String,
@@ -89,13 +89,13 @@ pub enum Lost {
 }
 
 impl Remembered {
-    /// In the directory `state`.
+    /// The identities stored in the directory `state`.
     #[must_use]
     pub fn within(state: &Path) -> Self {
         Self(state.join("volumes"))
     }
 
-    /// Whether the volume at `root` is the one that was there before, as far as that is known.
+    /// Checks that the volume at `root` is the expected one, if one is stored.
     ///
     /// # Errors
     /// When it is not.
@@ -104,7 +104,7 @@ impl Remembered {
         let known = match read(&self.place(root)) {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(%error, "what is known of {} cannot be read", root.display());
+                tracing::warn!(%error, "cannot read the stored identity of {}", root.display());
                 None
             }
         };
@@ -119,10 +119,10 @@ impl Remembered {
         }
     }
 
-    /// Remembers which volume is at `root`.
+    /// Stores the identity of the volume at `root`.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// When it cannot be written.
     pub fn remember(&self, root: &Path, identity: Identity) -> io::Result<()> {
         let place = self.place(root);
         let text = format!("{identity}\n{}\n{}\n", root.display(), mount_of(root));
@@ -134,8 +134,8 @@ impl Remembered {
         write(&self.0, &name, &text)
     }
 
-    /// Whether the volume that was at `root` lay on the mount that is there now: then its disk is not
-    /// missing, and somebody has emptied the directory or made it anew.
+    /// Whether the volume that was at `root` lay on the current mount: then its disk is not
+    /// missing, and the directory was emptied or created anew.
     #[must_use]
     pub fn is_same_mount(&self, root: &Path) -> bool {
         let known = std::fs::read_to_string(self.place(root)).unwrap_or_default();
@@ -143,10 +143,11 @@ impl Remembered {
         !mount.is_empty() && known.lines().nth(2) == Some(&mount)
     }
 
-    /// Forgets which volume was at `root`: the next start takes what is there. Whether one was known.
+    /// Removes the stored identity of `root`, so that the next start accepts what is there; returns
+    /// whether there was one.
     ///
     /// # Errors
-    /// When it cannot be forgotten.
+    /// When it cannot be removed.
     pub fn forget(&self, root: &Path) -> io::Result<bool> {
         match std::fs::remove_file(self.place(root)) {
             Ok(()) => Ok(true),
@@ -155,7 +156,7 @@ impl Remembered {
         }
     }
 
-    /// By the path that the directory has without links.
+    /// The file for `root`, by its path without links.
     fn place(&self, root: &Path) -> PathBuf {
         let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let digest = Sha256::digest(real.as_os_str().as_encoded_bytes());
@@ -163,14 +164,14 @@ impl Remembered {
     }
 }
 
-/// Whether the host's table of file systems has one at `root` and none is mounted there.
+/// Whether /etc/fstab has a file system for `root` and none is mounted there.
 fn is_missing(root: &Path) -> bool {
     let Ok(real) = root.canonicalize() else { return false };
     let Ok(table) = std::fs::read_to_string("/etc/fstab") else { return false };
     is_in_table(&table, &real) && !is_mount_point(&real)
 }
 
-/// fstab(5): the second field of a line is where a file system is mounted.
+/// fstab(5): the second field of a line is the mount point.
 fn is_in_table(table: &str, root: &Path) -> bool {
     let lines = table.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     let mut points = lines.filter_map(|line| line.split_whitespace().nth(1));
@@ -183,8 +184,8 @@ fn is_mount_point(root: &Path) -> bool {
     points.any(|point| Path::new(&point.replace("\\040", " ")) == root)
 }
 
-/// The device and the mount point of the file system that `root` lies on (proc_pid_mountinfo(5)); empty
-/// where that cannot be found out.
+/// The device and the mount point of the file system of `root` (proc_pid_mountinfo(5)); empty when
+/// unknown.
 fn mount_of(root: &Path) -> String {
     let Ok(real) = root.canonicalize() else { return String::new() };
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -194,7 +195,7 @@ fn mount_of(root: &Path) -> String {
         let point = fields.next()?.replace("\\040", " ");
         real.starts_with(&point).then_some((point.len(), format!("{device} {top} {point}")))
     };
-    // Of several at one place the last one is what is seen.
+    // Of several mounts at one place, the last one is visible.
     let found = mounts.lines().filter_map(mount).max_by_key(|(len, _)| *len);
     found.map_or_else(String::new, |(_, mount)| mount)
 }
@@ -209,12 +210,15 @@ fn read(file: &Path) -> io::Result<Option<Identity>> {
     open.take(BYTES_MAX).read_to_string(&mut text)?;
     let id = text.lines().next().and_then(|line| line.trim().parse().ok());
     let id = id.ok_or_else(|| {
-        io::Error::new(ErrorKind::InvalidData, format!("{} names no volume", file.display()))
+        io::Error::new(
+            ErrorKind::InvalidData,
+            format!("{} holds no valid identity", file.display()),
+        )
     })?;
     Ok(Some(Identity(id)))
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file atomically.
 fn write(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     let new = directory.join(format!("{name}.new"));
     let mut file =
@@ -237,12 +241,12 @@ mod tests {
             std::fs::create_dir(path).unwrap();
         }
         let known = Remembered::within(&dir.path().join("state"));
-        assert_eq!(known.check(&root), Ok(()), "nothing is known of it");
+        assert_eq!(known.check(&root), Ok(()), "no identity is stored");
         let own = Identity::made(&root).unwrap();
         assert_eq!(Identity::made(&root).unwrap(), own, "it keeps it");
         known.remember(&root, own).unwrap();
         assert_eq!(known.check(&root), Ok(()));
-        // By another name it is the same.
+        // A link leads to the same directory.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&root, &link).unwrap();
         assert_eq!(known.check(&link), Ok(()));
@@ -254,7 +258,7 @@ mod tests {
         Identity::made(&root).unwrap();
         assert_eq!(known.check(&root), Err(Lost::Another { root: shown }));
         assert!(known.forget(&root).unwrap() && !known.forget(&root).unwrap());
-        assert_eq!(known.check(&root), Ok(()), "somebody has said so");
+        assert_eq!(known.check(&root), Ok(()), "it was accepted");
         assert_eq!(known.check(&other), Ok(()), "others are not concerned");
         known.remember(&other, Identity::made(&other).unwrap()).unwrap();
         assert!(known.is_same_mount(&other) && !known.is_same_mount(&root));

@@ -86,12 +86,13 @@ pub struct Account {
     pub uploads: u32,
 }
 
-/// What a principal may still store, and what has been taken of that (RFC 4331 section 3).
+/// The quota of a principal and its use (RFC 4331 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Room {
     /// Bytes that can still be stored.
     pub available: u64,
-    /// Bytes of its titles and open uploads where it has a quota; else what the file system holds.
+    /// Bytes of its titles and open uploads if it has a quota; else the used bytes of the file
+    /// system.
     pub used: u64,
 }
 
@@ -132,9 +133,9 @@ struct Books {
     numbers: u64,
     /// Promised, and not yet taken from the file system.
     unallocated: u64,
-    /// Bytes of titles that some principal has, and nobody knows which.
+    /// Bytes of titles whose principals are unknown.
     unowned: u64,
-    /// A part of the volume that could not be counted.
+    /// A place of the volume that could not be read.
     uncounted: Option<String>,
 }
 
@@ -222,19 +223,19 @@ impl Ledger {
         }
     }
 
-    /// Counts titles whose owners cannot be found out: for a quota they are everybody's.
+    /// Counts titles whose owners are unknown: they count against every quota.
     pub(super) fn add_unowned(&self, len: u64) {
         let mut books = self.books();
         books.all.stored += len;
         books.unowned += len;
     }
 
-    /// What is stored at `place` cannot be counted: no quota can be held any more.
+    /// Records that `place` cannot be read: no quota can be applied from now on.
     pub(super) fn cannot_count(&self, place: String) {
         self.books().uncounted.get_or_insert(place);
     }
 
-    /// What could not be counted.
+    /// The place that could not be read.
     pub(super) fn uncounted(&self) -> Option<String> {
         self.books().uncounted.clone()
     }
@@ -340,7 +341,7 @@ impl Claim {
             return Err(UploadError::Uncounted(place.clone()));
         }
         let [all, own] = books.accounts(&self.principal);
-        // In the sum of all they are counted already.
+        // The sum of all includes them already.
         let owned = [(&*own, unowned, principal_quota), (&*all, 0, volume_quota)];
         for (account, unowned, quota) in owned {
             let used = account.stored.saturating_add(account.reserved).saturating_add(unowned);

@@ -36,8 +36,8 @@ pub enum Precondition {
     Exists,
     /// The title with one of these strong entity tags, quotes included, has the name (`If-Match`).
     Match(Vec<String>),
-    /// What has the name was not modified after this second since 1970 (`If-Unmodified-Since`, RFC 9110
-    /// section 13.1.4); a name that nothing has is no obstacle.
+    /// The existing title was not modified after this second since 1970 (`If-Unmodified-Since`, RFC
+    /// 9110 section 13.1.4); a free name passes.
     UnmodifiedSince(i64),
 }
 
@@ -49,7 +49,7 @@ impl Precondition {
             (Self::Exists | Self::Match(_), None) => false,
             (Self::Match(tags), Some(stat)) => tags.contains(&FileVersion::of(stat).etag()),
             (Self::UnmodifiedSince(_), None) => true,
-            // Both are whole seconds, as the date of the answer was.
+            // Both are whole seconds, as is the date in the answer.
             (Self::UnmodifiedSince(second), Some(stat)) => stat.st_mtime <= *second,
         };
         if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
@@ -109,7 +109,7 @@ impl Thing {
         stat.st_ino
     }
 
-    /// A directory has a date, but no version that an entity tag could name.
+    /// A directory has a modification time, but no version for an entity tag.
     fn check(&self, condition: &Precondition) -> Result<(), UploadError> {
         match (self, condition) {
             (Self::Title(stat), condition)
@@ -380,7 +380,7 @@ impl Names {
         if is_title && to.directory && over != Over::Everything {
             return Err(NameFault::NoTitle.into());
         }
-        // RFC 4918 section 9.9.4: unlike by an upload, no directory is made.
+        // RFC 4918 section 9.9.4: unlike an upload, a move creates no directory.
         if !is_title {
             self.check_depth(&old_parent, old_last, from, to)?;
         }
@@ -452,9 +452,9 @@ impl Names {
         }
     }
 
-    /// Opens the name's directory, making what is missing of it where it may. Also tells the directories
-    /// above whose flush makes its own name durable, as far as that is not known: the first few are open,
-    /// the others are in the chain.
+    /// Opens the name's directory, creating missing directories if allowed. Also returns the
+    /// directories above it that must be flushed to make its own name durable: the first few are
+    /// open, the others are in the chain.
     fn parents(
         &self,
         name: &TitleName,
@@ -486,7 +486,7 @@ impl Names {
         Ok((directory, chain, flush))
     }
 
-    /// Makes a name durable, at a time at which nobody else does anything.
+    /// Makes a name durable while nothing else changes.
     pub(super) fn flush_name(&self, name: &TitleName) -> Result<(), UploadError> {
         let (parent, chain, mut above) = self.parents(name, Missing::Refuse)?;
         above.push(Arc::new(parent));

@@ -61,10 +61,11 @@ struct Manifest {
 /// Directories of one path that are open at a time.
 const OPENED_AT_ONCE: usize = 16;
 
-/// Paths whose directories are opened at a time, of one volume: with [`OPENED_AT_ONCE`], 64 descriptors.
+/// Paths of one volume whose directories are opened at a time: with [`OPENED_AT_ONCE`], 64
+/// descriptors.
 pub(super) const OPENING_MAX: usize = 4;
 
-/// Ten seconds: a shortage that lasts longer is one that somebody has to look at.
+/// Ten seconds: a longer shortage needs the operator.
 const SHORTAGE_TRIES_MAX: u32 = 100;
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -160,8 +161,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Opens a few directories of `chain`. What they are in has its name, so a shortage of descriptors is
-    /// waited for.
+    /// Opens a few directories of `chain`. The title already has its name, so a shortage of
+    /// descriptors is waited out.
     async fn opened(
         self: &Arc<Self>,
         chain: &Arc<Chain>,

@@ -361,8 +361,8 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     Ok(Names::new(open, own))
 }
 
-/// Whether the volume at `root` could take uploads, as far as can be found out without a change: another
-/// server may have it, and one that is read-only is served all the same.
+/// Whether the volume at `root` could accept uploads, as far as that can be checked without
+/// changes. A volume that another server uses, and a read-only one, pass.
 ///
 /// # Errors
 /// When it could not.
@@ -390,7 +390,7 @@ pub fn check(root: &Path) -> Result<(), OpenError> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let probe = match rustix::fs::openat(CWD, &top, flags, Mode::RUSR | Mode::WUSR) {
         Ok(probe) => probe,
-        // Without files that have no name, nothing is tried: a file with one would be seen.
+        // Without support for unnamed files nothing is tried, because a named one would be visible.
         Err(_) => return Ok(()),
     };
     match rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty()) {

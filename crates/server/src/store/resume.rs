@@ -62,7 +62,7 @@ pub struct Create {
 pub struct Status {
     /// The path it will have, or has; none for a part.
     pub path: Option<String>,
-    /// When it may have the name.
+    /// The precondition of its name.
     pub precondition: Precondition,
     /// Bytes that are durable.
     pub offset: u64,

@@ -145,7 +145,7 @@ impl Upload {
         self.feed.park();
     }
 
-    /// What the client says of the title besides; it is as durable as its bytes.
+    /// Metadata of the title from the client; it is as durable as the bytes.
     pub fn describe(&mut self, described: Described) {
         self.described = described;
     }

@@ -1,8 +1,8 @@
-//! What a door costs: the processor time of its thread, and the memory that it takes.
+//! The cost of an entry point: the processor time of its thread, and its memory.
 //!
-//! Promise: time is that of the thread, so that other load of the machine does not count; the least of
-//! several tries counts. The bounds grow with the input, so that a short input that costs as much as
-//! the longest one may is found, too.
+//! Promise: the time is the thread's own, so other load of the machine does not count; the lowest
+//! of several measurements counts. The limits grow with the input, so that a short input that costs
+//! as much as the longest may cost is found too.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Door, Thread};
 
-/// What one knock has cost.
+/// The cost of one run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cost {
-    /// Of the processor.
+    /// Processor time.
     pub time: Duration,
-    /// Most bytes that were held at once.
+    /// Most bytes allocated at one time.
     pub held: u64,
-    /// All bytes that were allocated.
+    /// Sum of all allocated bytes.
     pub allocated: u64,
 }
 
-/// The longest that anything that strangers send may keep a control thread: no stream is served by
-/// it, but every other client waits.
+/// Longest time that one input may keep a control thread: streams are not affected, but every other
+/// client waits.
 pub const CONTROL_TIME_MAX: Duration = Duration::from_millis(10);
-/// The same for a thread of its own.
+/// Longest time on a blocking thread.
 const BLOCKING_TIME_MAX: Duration = Duration::from_secs(1);
-/// Builds with checks and instruments, such as those of tests and fuzzing, may take so many times as
-/// long. A cost that grows with the square of the input takes hundreds of times as long.
+/// Builds with checks and instrumentation, as for tests and fuzzing, are slower by up to this
+/// factor. A cost that grows with the square of the input takes hundreds of times as long.
 const SLOW_BUILD: u32 = if cfg!(debug_assertions) { 40 } else { 1 };
-/// The part of the time that the shortest input may take: the clock is not read for nothing.
+/// The part of the time that the shortest input may take: reading the clock has a cost too.
 const FLOOR_PART: u32 = 10;
-/// Bytes that may be held for each byte of an input, and for none at all.
+/// Bytes held at one time, per byte of input and for an empty input.
 const HELD_PER_BYTE: u64 = 64;
 const HELD_FLOOR: u64 = 8 << 20;
-/// The same of all that is allocated.
+/// Bytes allocated in all, per byte of input and for an empty input.
 const ALLOCATED_PER_BYTE: u64 = 512;
 const ALLOCATED_FLOOR: u64 = 16 << 20;
-/// Tries before an input counts as slow.
+/// Measurements before an input counts as slow.
 const TRIES: u32 = 3;
 
-/// What `bytes` cost at `door`, the least of so many `tries`.
+/// The cost of `bytes` at `door`: the lowest of `tries` measurements.
 ///
 /// # Panics
-/// When the door does.
+/// When the entry point panics.
 pub fn of(door: &Door, bytes: &[u8], tries: u32) -> Cost {
     let once = || {
         let begun = thread_time();
@@ -56,10 +56,10 @@ pub fn of(door: &Door, bytes: &[u8], tries: u32) -> Cost {
     (0..tries).map(|_| once()).min().expect("at least one try")
 }
 
-/// Holds a door to its bounds.
+/// Checks an entry point against its limits.
 ///
 /// # Panics
-/// When the door does, or when it costs more than it may.
+/// When the entry point panics, or exceeds its limits.
 pub fn check(door: &Door, bytes: &[u8]) {
     let (most, len) = (most(door, bytes.len()), bytes.len());
     let mut cost = of(door, bytes, 1);
@@ -73,7 +73,7 @@ pub fn check(door: &Door, bytes: &[u8]) {
     assert!(allocated <= bound, "{name}: {len} bytes allocate {allocated} of {bound}");
 }
 
-/// The most that an input of `len` bytes may cost.
+/// Highest cost of an input of `len` bytes.
 fn most(door: &Door, len: usize) -> Cost {
     let all = match door.thread {
         Thread::Control => CONTROL_TIME_MAX,

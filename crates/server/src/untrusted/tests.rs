@@ -136,7 +136,7 @@ fn no_target_crashes_it() {
 }
 
 #[test]
-fn w02_nothing_that_proxies_say_crashes_it() {
+fn w02_no_proxy_header_crashes_it() {
     knock("proxied");
 }
 
@@ -215,10 +215,10 @@ fn no_credentials_crash_it() {
     knock("credentials");
 }
 
-/// The worst inputs of the largest size that is let in, at each door: none takes longer or more memory
-/// than it may.
+/// The worst inputs of the largest size at each entry point stay within the limits of time and
+/// memory.
 #[test]
-fn s01_the_worst_inputs_keep_every_door_within_its_bounds() {
+fn s01_the_worst_inputs_stay_within_the_limits_of_each_entry_point() {
     for door in &DOORS {
         let most = door.bytes_max.min(WORST_MAX);
         for input in worst::inputs(door, &seeds(door.name), most) {
@@ -228,7 +228,7 @@ fn s01_the_worst_inputs_keep_every_door_within_its_bounds() {
     }
 }
 
-/// Twice the input costs about twice as much: what grows faster is slow at some size.
+/// Twice the input costs about twice as much: a cost that grows faster is slow at some size.
 #[test]
 fn s01_no_cost_grows_faster_than_its_input() {
     for door in DOORS.iter().filter(|door| door.thread == Thread::Control) {
@@ -251,9 +251,9 @@ fn s01_no_cost_grows_faster_than_its_input() {
     }
 }
 
-/// Files are read in windows: some of them show what more would cost.
+/// Files are read in windows: several of them show the growth.
 const WORST_MAX: usize = 128 << 10;
-/// Below these no growth is judged.
+/// Growth below these amounts is not judged.
 const GRAIN_TIME: Duration = Duration::from_millis(4);
 const GRAIN_BYTES: u64 = 256 << 10;
 

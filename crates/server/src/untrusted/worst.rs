@@ -1,26 +1,26 @@
-//! The worst inputs of each door at a given size: what seeds are made of, repeated, and what attacks on
-//! such parsers are made of.
+//! The worst inputs of each entry point at a given size: repeated parts of seeds, and known attacks
+//! on such parsers.
 //!
-//! Promise: the same inputs everywhere, in the same order for every size, so that two sizes can be
+//! Promise: the inputs and their order are the same for every size, so that two sizes can be
 //! compared input by input.
 
 use super::Door;
 
-/// An input, and what it is made of.
+/// An input and its description.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// For people.
+    /// The description.
     pub name: String,
-    /// At most as long as was asked for.
+    /// The bytes, at most as many as requested.
     pub bytes: Vec<u8>,
 }
 
-/// Where seeds of texts are cut: what lies between two of these is repeated.
+/// Cut positions in text seeds: the parts between them are repeated.
 const CUTS: &[u8] = b"\r\n,;&=<>/ \"";
-/// Parts of one seed that are repeated, spread over all of it.
+/// Repeated parts per seed, spread over all of it.
 const PARTS_MAX: usize = 24;
 
-/// The worst inputs of about `len` bytes for `door`, of which these are seeds.
+/// The worst inputs of about `len` bytes for `door`, with its `seeds`.
 pub fn inputs(door: &Door, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input> {
     let mut inputs = Vec::new();
     for (name, seed) in seeds {
@@ -49,7 +49,7 @@ fn input(name: String, bytes: Vec<u8>) -> Input {
     Input { name, bytes }
 }
 
-/// Stretches of a seed: between cuts, and windows of a few lengths, as binary formats have them.
+/// Parts of a seed: between cuts, and windows of a few lengths, for binary formats.
 fn parts(seed: &[u8]) -> Vec<(usize, usize)> {
     let cuts = (0..seed.len()).filter(|&at| CUTS.contains(&seed[at]));
     let cuts: Vec<_> =
@@ -73,11 +73,10 @@ fn repeated(seed: &[u8], begin: usize, end: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is repeated, by its number.
+/// The repeated part, by its number.
 type Part = fn(usize) -> Vec<u8>;
 
-/// What is known to be slow in parsers of a door's kind: what stands in front, what is repeated, what stands
-/// behind.
+/// Known slow inputs of parsers: a beginning, a repeated part, and an end.
 fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
     let of =
         |what, before: &str, part: Part, after: &str| (what, before.into(), part, after.into());
@@ -94,7 +93,7 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 of("segments", "GET ", |_| (*b"/a").into(), " HTTP/1.1\r\nHost: h\r\n\r\n"),
                 of("keys", "GET /?", |_| (*b"%41=&").into(), " HTTP/1.1\r\nHost: h\r\n\r\n"),
                 of(
-                    "chunks of a byte",
+                    "chunks of one byte",
                     "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
                     |_| (*b"1\r\na\r\n").into(),
                     "0\r\n\r\n",
@@ -102,7 +101,7 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             ]
         }
         "chunked" => vec![
-            of("chunks of a byte", "", |_| (*b"1\r\na\r\n").into(), "0\r\n\r\n"),
+            of("chunks of one byte", "", |_| (*b"1\r\na\r\n").into(), "0\r\n\r\n"),
             of("trailers", "0\r\n", |_| (*b"a:\r\n").into(), "\r\n"),
         ],
         "range" => vec![
@@ -138,7 +137,7 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             let (open, close) = ("<propfind xmlns='DAV:'><prop>", "</prop></propfind>");
             vec![
                 of("elements", open, |_| (*b"<a/>").into(), close),
-                of("elements that do not end", open, |_| (*b"<a>").into(), ""),
+                of("elements without end tags", open, |_| (*b"<a>").into(), ""),
                 of("namespaces", open, |n| format!("<a xmlns:p{n:04}='u'/>").into(), close),
                 of("attributes", "<propfind", |n| format!(" a{n:04}=''").into(), "/>"),
                 of("declarations", "<propfind", |n| format!(" xmlns:a{n:04}='u'").into(), "/>"),
@@ -170,8 +169,8 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 |_| (*b",\"/a.ts\"").into(),
                 "]}",
             ),
-            of("lists in lists", "{\"name\":", |_| (*b"[").into(), ""),
-            of("objects in objects", "{\"name\":", |_| (*b"{\"a\":").into(), ""),
+            of("nested lists", "{\"name\":", |_| (*b"[").into(), ""),
+            of("nested objects", "{\"name\":", |_| (*b"{\"a\":").into(), ""),
             of("lines", "{\"name\":\"", |_| (*b"\\n").into(), "\"}"),
         ],
         "playlist" => vec![
@@ -240,7 +239,7 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             ]
         }
         "transport_stream" | "index" => {
-            // A packet of a table, one with a clock reference, and one that begins a picture.
+            // Packets with a table, with a PCR, and with the start of a picture.
             let packet = |head: [u8; 4], rest: &[u8]| {
                 let mut packet = vec![0xff; 188];
                 packet[..4].copy_from_slice(&head);
@@ -283,13 +282,13 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             vec![
                 ("boxes", head, empty, vec![]),
                 ("tracks", index.clone(), tracks, vec![]),
-                ("boxes in boxes", index, inner, vec![]),
+                ("nested boxes", index, inner, vec![]),
             ]
         }
         "configuration" | "disk_model" => vec![
             of("keys", "[http]\n", |n| format!("k{n:04} = 1\n").into(), ""),
             of("tables", "", |_| (*b"[[volume]]\n").into(), ""),
-            of("lists in lists", "a = ", |_| (*b"[").into(), ""),
+            of("nested lists", "a = ", |_| (*b"[").into(), ""),
             of("dotted keys", "a", |_| (*b".a").into(), " = 1\n"),
             of("open tables", "a = ", |_| (*b"{a=").into(), ""),
         ],
@@ -297,20 +296,19 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
     }
 }
 
-/// A field whose name is as long as a hundred of them can be, and differs from the others late.
+/// A field with a name of the greatest length for a hundred fields, which differs from the others
+/// at its end.
 fn twins(n: usize) -> Vec<u8> {
     format!("{}_{n:02}: \r\n", "a".repeat(310)).into()
 }
 
-/// Elements in each other, with ends: the shape that made a tree of XML slow.
+/// Nested elements with end tags, which are slow in parsers that build a tree.
 fn nested(len: usize) -> Vec<Input> {
     type Open = fn(usize) -> String;
     let shapes: [(&str, Open); 3] = [
-        ("elements in each other", |_| "<a>".to_owned()),
-        ("namespaces in each other", |n| {
-            format!("<a xmlns:p{n}='u' xmlns:q{n}='u' xmlns:r{n}='u'>")
-        }),
-        ("default namespaces in each other", |n| format!("<a xmlns='u{n}'>")),
+        ("nested elements", |_| "<a>".to_owned()),
+        ("nested namespaces", |n| format!("<a xmlns:p{n}='u' xmlns:q{n}='u' xmlns:r{n}='u'>")),
+        ("nested default namespaces", |n| format!("<a xmlns='u{n}'>")),
     ];
     let shapes = shapes.map(|(name, open)| {
         let (mut begins, mut count) = (String::from("<propfind xmlns='DAV:'><prop>"), 0);

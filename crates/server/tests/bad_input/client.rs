@@ -85,7 +85,7 @@ impl Client {
         Some(answer)
     }
 
-    /// One chunk of a body; false for the last.
+    /// Reads one chunk of a body; returns false for the last.
     fn chunk(&mut self, body: &mut Vec<u8>) -> bool {
         let len = usize::from_str_radix(&self.line().expect("a chunk"), 16).expect("its length");
         let at = body.len();

@@ -68,7 +68,7 @@ fn h20_ten_thousand_connections_from_one_address() {
     for refused in 1..=CONNECTIONS - 100 {
         let mut client = house.client();
         if refused % 1000 == 1 {
-            let answer = client.answer().expect("it is told why");
+            let answer = client.answer().expect("the refusal arrives");
             assert_eq!((answer.status, answer.field("retry-after")), (429, Some("5")));
             assert!(
                 answer.text().contains("http.connections_per_address_max"),
@@ -114,7 +114,7 @@ fn an_address_with_a_full_score_is_refused_for_a_while() {
         client.is_closed();
     }
     let mut client = house.client();
-    let answer = client.answer().expect("it is told why");
+    let answer = client.answer().expect("the refusal arrives");
     assert_eq!((answer.status, answer.text().contains("http.abuse_score_max")), (429, true));
     let wait: u64 = answer.field("retry-after").expect("when").parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
@@ -179,7 +179,7 @@ fn r06_a_thousand_seeks_at_once() {
     assert!(served.load(Ordering::Relaxed) > 0, "nobody was served");
 }
 
-/// One address takes all the downloads that it gets, and reads none of them.
+/// One address takes as many downloads as it gets, and reads none of them.
 #[test]
 fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
     let house = House::with(|plan| {
@@ -211,28 +211,32 @@ fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
             }
         }
     };
-    // Downloads: half of all places, and the refusal says why.
+    // Downloads: half of all places; the refusal names the share.
     let (downloads, said) = fill([0, 66], "/big.bin?rate=max", "");
     assert_eq!(downloads.len(), 4);
     assert!(said.contains("this address") && said.contains("client_share"), "{said}");
     assert_eq!(begin([0, 7], "/big.bin?rate=max", "").1.status, 200, "another address");
     let token = format!("Authorization: Bearer {TOKEN}\r\n");
-    assert_eq!(begin([0, 66], "/big.bin?rate=max", &token).1.status, 200, "a principal of its own");
-    // Whatever is full, short answers need no such place, and neither do pages.
+    assert_eq!(
+        begin([0, 66], "/big.bin?rate=max", &token).1.status,
+        200,
+        "a principal has its own share"
+    );
+    // Short answers and pages need no place of a download.
     for target in ["/dir/b.mp4?rate=max", "/dir/", "/dir/?format=json", "/empty.ts?rate=max"] {
         assert_eq!(begin([0, 8], target, "").1.status, 200, "{target}");
         assert_eq!(begin([0, 66], target, "").1.status, 200, "{target}");
     }
-    // Rates: half of the link, by many streams or by one.
+    // Rates: half of the link, with many streams or with one.
     let (streams, said) = fill([1, 66], "/big.bin?rate=10M", "");
-    // 90 Mbit/s may be promised, and half of it is one address's.
+    // 90 Mbit/s are reservable; one address gets half.
     assert_eq!(streams.len(), 4);
     assert!(said.contains("this address would hold"), "{said}");
-    assert_eq!(begin([1, 67], "/big.bin?rate=60M", "").1.status, 503, "also by one");
+    assert_eq!(begin([1, 67], "/big.bin?rate=60M", "").1.status, 503, "a single stream too");
     assert_eq!(begin([1, 7], "/big.bin?rate=10M", "").1.status, 200, "another address");
-    // What it gives back is there again.
+    // Released shares are free again.
     drop((downloads, streams));
-    house.wait_until("all are gone", |house| house.engine.broker.running().is_empty());
+    house.wait_until("all streams have ended", |house| house.engine.broker.running().is_empty());
     assert_eq!(begin([0, 66], "/big.bin?rate=max", "").1.status, 200);
 }
 

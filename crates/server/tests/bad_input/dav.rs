@@ -213,7 +213,7 @@ fn u23_a_listing_is_whole_or_none() {
     }
     assert_eq!(links(&find(&house, "/many/", "Depth: 1\r\n", "")).len(), 10_002);
     assert_eq!(links(&find(&house, "/many/", "Depth: 0\r\n", "")).len(), 1);
-    // What is asked for each entry is said again for each.
+    // The answer repeats the requested names for each entry.
     let names: String = (0..9).map(|n| format!("<a{n}{}/>", "a".repeat(1_000))).collect();
     let long = propfind(&format!("<D:prop>{names}</D:prop>"));
     assert_eq!(find(&house, "/many/", "Depth: 1\r\n", &long).status, 507);
@@ -328,8 +328,8 @@ fn u27_no_property_is_set() {
     assert_eq!(sent(&mut house.client(), "PROPPATCH", "/a.ts", "", body.as_bytes()).status, 401);
 }
 
-/// Bodies of XML at their largest, whose elements nest and declare namespaces without end: once they cost
-/// a control thread ten seconds each.
+/// The largest XML bodies with nested elements and namespace declarations. They once cost a control
+/// thread ten seconds each.
 #[test]
 fn s01_a_body_with_thousands_of_namespaces_is_refused_at_once() {
     let house = House::taking_uploads();
@@ -350,7 +350,7 @@ fn s01_a_body_with_thousands_of_namespaces_is_refused_at_once() {
         assert!(body.len() > 45_000, "{}", body.len());
         assert_eq!(dav(&house, method, "/a.ts", "Depth: 0\r\n", body.as_bytes()).status, status);
     }
-    // It takes milliseconds; a build without optimisation on a busy machine takes some more.
+    // Usually milliseconds; more in an unoptimised build on a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 

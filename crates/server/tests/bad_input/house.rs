@@ -41,7 +41,7 @@ pub(crate) struct House {
     pub(crate) engine: Engine,
     pub(crate) counters: Arc<Counters>,
     pub(crate) address: SocketAddr,
-    /// Where it is served by the PROXY protocol.
+    /// The address for the PROXY protocol.
     pub(crate) proxied: SocketAddr,
     store: Option<store::Store>,
     directory: TempDir,

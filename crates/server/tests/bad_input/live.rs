@@ -139,7 +139,7 @@ impl Sender {
         stream.chunks(SEVEN).map(|payload| self.wrapped(payload)).collect()
     }
 
-    /// Sends one after the other, as each has been looked at.
+    /// Sends datagrams one by one, each after the one before it was counted.
     pub(crate) fn send_paced(&self, live: &Live, datagrams: &[Vec<u8>]) {
         let before = live.count("datagrams");
         for (nth, some) in datagrams.chunks(8).enumerate() {

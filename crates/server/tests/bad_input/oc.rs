@@ -1,5 +1,4 @@
-//! What clients that compare trees need: times that they set, checksums that they read, and how much
-//! room there is.
+//! Metadata for clients that compare trees: modification times, checksums, and the free quota.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -40,7 +39,7 @@ const THEN: &str = "1500000000";
 const THEN_DATE: &str = "Fri, 14 Jul 2017 02:40:00 GMT";
 
 #[test]
-fn w05_the_time_that_a_client_gives_is_the_title_s() {
+fn w05_a_title_has_the_time_that_its_client_sends() {
     let house = House::taking_uploads();
     let field = format!("X-OC-Mtime: {THEN}\r\n");
     for (target, len) in [("/new.ts", 0), ("/new.ts", 10), ("/dir/large.ts", 3_000_001)] {
@@ -49,14 +48,14 @@ fn w05_the_time_that_a_client_gives_is_the_title_s() {
         assert_eq!(answer.field("x-oc-mtime"), Some("accepted"));
         let head = house.client().ask("HEAD", &format!("{target}?rate=max"), "");
         assert_eq!(head.field("last-modified"), Some(THEN_DATE));
-        assert_eq!(head.field("etag"), answer.field("etag"), "the tag is of the whole version");
+        assert_eq!(head.field("etag"), answer.field("etag"), "the tag includes the time");
         let found = find(&house, target, "<D:getlastmodified/>");
         assert!(found.contains(&format!("<D:getlastmodified>{THEN_DATE}<")), "{found}");
     }
     let answer = put(&house, "/part.ts", "X-OC-MTIME: 1500000000.25\r\n", b"x");
     assert_eq!(answer.status, 201);
     assert_eq!(modified(&house, "part.ts"), Duration::from_millis(1_500_000_000_250));
-    // Without the field it is the time of the upload.
+    // Without the field, the time is that of the upload.
     let answer = put(&house, "/new.ts", "", b"x");
     assert_eq!((answer.status, answer.field("x-oc-mtime")), (204, None));
     assert!(modified(&house, "new.ts").as_secs() > 1_600_000_000);
@@ -69,7 +68,7 @@ fn w05_the_time_that_a_client_gives_is_the_title_s() {
 }
 
 #[test]
-fn w05_times_are_taken_with_copies_renames_and_directories() {
+fn w05_times_are_set_on_copies_renames_and_directories() {
     let house = House::taking_uploads();
     let field = format!("X-OC-Mtime: {THEN}\r\n");
     for (method, target, more, made) in [
@@ -87,7 +86,7 @@ fn w05_times_are_taken_with_copies_renames_and_directories() {
             assert_eq!(head.field("etag"), Some(tag), "{method}");
         }
     }
-    // A rename alone changes no time.
+    // A rename alone keeps the time.
     let to = "Destination: /again.ts\r\n";
     assert_eq!(dav(&house, "MOVE", "/dir/moved.ts", to, "").status, 201);
     assert_eq!(modified(&house, "again.ts").as_secs(), 1_500_000_000);
@@ -122,7 +121,7 @@ fn w05_times_are_set_by_proppatch() {
         assert!(found.contains(">Thu, 06 Nov 2014 08:49:37 GMT</x:Win32LastModified"), "{found}");
     }
     assert!(house.client().get("/a.ts?rate=max", "").body == body);
-    // All are set, or none.
+    // All properties are set, or none.
     for other in [
         "<D:getetag>x</D:getetag>",
         "<oc:checksums><oc:checksum>SHA1:00</oc:checksum></oc:checksums>",
@@ -147,7 +146,7 @@ const SHA1_OF_ABC: &str = "SHA1:a9993e364706816aba3e25717850c26c9cd0d89d";
 const MD5_OF_ABC: &str = "MD5:900150983cd24fb0d6963f7d28e17f72";
 
 #[test]
-fn w05_checksums_are_verified_kept_and_told() {
+fn w05_checksums_are_verified_stored_and_listed() {
     let house = House::taking_uploads();
     let told = |target: &str| {
         let found = find(&house, target, "<oc:checksums/>");
@@ -157,11 +156,11 @@ fn w05_checksums_are_verified_kept_and_told() {
     for sums in [SHA1_OF_ABC.to_owned(), format!("{SHA1_OF_ABC} {MD5_OF_ABC}")] {
         let field = format!("OC-Checksum: {sums}\r\nX-OC-Mtime: {THEN}\r\n");
         assert!(matches!(put(&house, "/abc.ts", &field, b"abc").status, 201 | 204));
-        // The other one is computed for who compares later.
+        // The other algorithm is computed for clients that support only that one.
         assert_eq!(told("/abc.ts"), Some(format!("{SHA1_OF_ABC} {MD5_OF_ABC}")), "{sums}");
     }
     let both = told("/abc.ts");
-    // They go with the bytes, and stay when only the time changes.
+    // Copies have them too, and a new time keeps them.
     let to = |to: &str| format!("Destination: {to}\r\n");
     assert_eq!(dav(&house, "COPY", "/abc.ts", &to("/copy.ts"), "").status, 201);
     assert_eq!(dav(&house, "MOVE", "/abc.ts", &to("/moved.ts"), "").status, 201);
@@ -173,17 +172,17 @@ fn w05_checksums_are_verified_kept_and_told() {
     let text = patch(&house, "/moved.ts", "", &set).text();
     assert!(text.contains("200 OK") && !text.contains("403"), "{text}");
     assert_eq!(told("/moved.ts"), both);
-    // In a listing, too, and only for who asks.
+    // Listings contain them too, if they are requested.
     let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><checksums \
                 xmlns=\"http://owncloud.org/ns\"/></D:prop></D:propfind>";
     let listed = dav(&house, "PROPFIND", "/", "Depth: 1\r\n", body).text();
     assert_eq!(listed.matches(SHA1_OF_ABC).count(), 2, "{listed}");
     let all = dav(&house, "PROPFIND", "/", "Depth: 1\r\n", "").text();
     assert!(!all.contains("checksum"));
-    // What was changed by others has none.
+    // A change by another program invalidates them.
     fs::write(house.root().join("moved.ts"), b"abd").unwrap();
     assert_eq!(told("/moved.ts"), None);
-    // What is not what was summed up is not stored.
+    // A body with another checksum is not stored.
     for (field, status) in [
         ("SHA1:a9993e364706816aba3e25717850c26c9cd0d89e", 400),
         ("MD5:900150983cd24fb0d6963f7d28e17f73", 400),
@@ -205,7 +204,7 @@ fn w05_checksums_are_verified_kept_and_told() {
 }
 
 #[test]
-fn w05_quotas_are_told_to_those_who_may_store() {
+fn w05_quotas_are_listed_for_principals_that_may_store() {
     let of = |house: &House, target: &str, token: &str| -> Option<(u64, u64)> {
         let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-available-bytes/>\
                     <D:quota-used-bytes/></D:prop></D:propfind>";
@@ -230,15 +229,17 @@ fn w05_quotas_are_told_to_those_who_may_store() {
     assert_eq!(of(&house, "/", TOKEN), Some((700_000, 300_000)));
     assert_eq!(of(&house, "/dir/", TOKEN), Some((700_000, 300_000)));
     assert_eq!(of(&house, "/mine.ts", TOKEN), None);
-    // A client that has a token sends it only when it is asked for it (neon: davfs2, cadaver).
+    // Clients of neon (davfs2, cadaver) send a token only after a 401.
     let body = "<D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-used-bytes/></D:prop></D:propfind>";
     let answer = sent(&mut house.client(), "PROPFIND", "/", "Depth: 0\r\n", body.as_bytes());
     assert!(answer.status == 401 && answer.field("www-authenticate").is_some());
     let closed = House::new();
     let answer = sent(&mut closed.client(), "PROPFIND", "/", "Depth: 0\r\n", body.as_bytes());
-    assert_eq!(answer.status, 207, "where nobody may store there is no quota");
+    assert_eq!(answer.status, 207, "no quota where nothing can be stored");
     assert_eq!(dav(&house, "DELETE", "/mine.ts", "", "").status, 204);
-    house.wait_until("it counts no more", |house| of(house, "/", TOKEN) == Some((1_000_000, 0)));
+    house.wait_until("the title no longer counts", |house| {
+        of(house, "/", TOKEN) == Some((1_000_000, 0))
+    });
     // Without a quota the disk is the limit.
     let other = crate::house::OTHER_TOKEN;
     let (available, used) = of(&house, "/", other).unwrap();
@@ -246,7 +247,7 @@ fn w05_quotas_are_told_to_those_who_may_store() {
     let whole = disk.f_blocks * disk.f_frsize;
     assert!(available > 0 && available <= disk.f_bavail * disk.f_frsize, "{available}");
     assert!(used > 0 && used + available <= whole, "{used} {available} {whole}");
-    // They are no part of all properties.
+    // They are not included in allprop.
     let all = dav(&house, "PROPFIND", "/", "Depth: 0\r\n", "").text();
     assert!(!all.contains("quota"), "{all}");
 }

@@ -49,7 +49,7 @@ fn a01_paths_that_would_need_a_repair() {
     house.serves_others();
 }
 
-/// Names that look like a second encoding or like a path of Windows, and their links.
+/// Names that look like a second encoding or like a Windows path, and their links.
 const ODD_NAMES: [(&str, &str); 8] = [
     ("100%20.ts", "/dir/100%2520.ts"),
     ("a%2Fb.ts", "/dir/a%252Fb.ts"),
@@ -67,7 +67,7 @@ fn w04_names_are_decoded_exactly_once() {
     for (name, _) in ODD_NAMES {
         std::fs::write(house.root().join("dir").join(name), name).unwrap();
     }
-    // Others that a second decoding would confuse them with.
+    // Names that a second decoding would give.
     std::fs::write(house.root().join("dir/100 .ts"), b"other").unwrap();
     std::fs::write(house.root().join("dir/A.ts"), b"other").unwrap();
     let mut client = house.client();
@@ -87,7 +87,7 @@ fn w04_names_are_decoded_exactly_once() {
         assert!(found.contains(&format!("<D:href>{link}</D:href>")), "{link}");
     }
     assert_eq!(json["not_listed"], 0);
-    assert_eq!(house.count(Abuse::BadPath), 0, "none of them is a point towards a ban");
+    assert_eq!(house.count(Abuse::BadPath), 0, "none of them adds to the abuse score");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn w04_odd_names_are_stored_moved_copied_and_deleted() {
 }
 
 #[test]
-fn w04_names_that_cannot_be_asked_for_are_counted_and_said() {
+fn w04_names_that_no_path_can_express_are_counted_and_reported() {
     use std::os::unix::ffi::OsStrExt;
     let house = House::new();
     let root = house.root().join("dir");

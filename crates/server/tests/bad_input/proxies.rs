@@ -1,4 +1,4 @@
-//! Clients behind a trusted proxy: each is its own, and the proxy is nobody.
+//! Clients behind a trusted proxy: each client counts by itself, the proxy not at all.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tactus_core::units::{Bytes, MIB};
 use crate::client::Client;
 use crate::house::{A_LEN, House, Plan, TOKEN, content};
 
-/// 127.0.0.1 is a proxy; 127.1.0.0/16 are not.
+/// 127.0.0.1 is a proxy; addresses in 127.1.0.0/16 are not.
 fn behind_a_proxy(plan: &mut Plan) {
     plan.limits.proxies.trusted = vec![Net::parse("127.0.0.1").unwrap()];
     plan.limits.abuse_score_max = 100;
@@ -30,7 +30,7 @@ fn wrong_token(client: &str) -> String {
 }
 
 #[test]
-fn w02_one_client_of_a_proxy_shuts_out_nobody_else() {
+fn w02_one_client_of_a_proxy_shuts_out_no_other() {
     let house = House::with(behind_a_proxy);
     let mut proxy = house.client();
     for _ in 0..20 {
@@ -41,11 +41,11 @@ fn w02_one_client_of_a_proxy_shuts_out_nobody_else() {
     assert!(refused.text().contains("http.abuse_score_max"), "{}", refused.text());
     let wait: u64 = refused.field("retry-after").expect("when").parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
-    // The same connection goes on for everybody else, and so do new ones.
+    // The connection still serves other clients, and so do new ones.
     assert_eq!(proxy.get("/a.ts?rate=max", &of("192.0.2.7")).body, content(A_LEN));
     assert_eq!(house.client().get("/a.ts?rate=max", &of("192.0.2.7")).status, 200);
     assert_eq!(house.client().get("/a.ts?rate=max", "").status, 200, "the proxy itself");
-    // What the client writes in front of its own address does not help it, nor harm others.
+    // Entries that the client adds before its own address neither help it nor harm others.
     let forged = of("192.0.2.7, 192.0.2.66");
     assert_eq!(house.client().get("/a.ts?rate=max", &forged).status, 429);
     assert_eq!(house.count(Abuse::AbuseScore), 2);
@@ -61,7 +61,7 @@ fn w02_broken_requests_count_for_the_client_that_sent_them() {
         assert_eq!(proxy.answer().expect("an answer").status, 400);
     }
     assert_eq!(house.client().get("/dir/", &of("192.0.2.66")).status, 429);
-    // Nobody knows who sent what no proxy would have passed on: it counts for nobody.
+    // Requests without a parsable head have no known client, so they do not count.
     for _ in 0..30 {
         let mut proxy = house.client();
         proxy.send("GET / HTTP/1.1\r\nHost : h\r\n\r\n");
@@ -71,7 +71,7 @@ fn w02_broken_requests_count_for_the_client_that_sent_them() {
 }
 
 #[test]
-fn w02_who_is_no_trusted_proxy_is_not_believed() {
+fn w02_an_untrusted_proxy_is_not_believed() {
     let house = House::with(behind_a_proxy);
     for n in 0..20 {
         let mut stranger = house.client_from([0, 66]);
@@ -79,7 +79,7 @@ fn w02_who_is_no_trusted_proxy_is_not_believed() {
         assert_eq!(stranger.ask("DELETE", "/x", &fields).status, 401);
     }
     let mut stranger = house.client_from([0, 66]);
-    assert_eq!(stranger.answer().expect("it is told why").status, 429);
+    assert_eq!(stranger.answer().expect("the refusal arrives").status, 429);
     for n in 0..20 {
         assert_eq!(house.client().get("/dir/", &of(&format!("192.0.2.{n}"))).status, 200);
     }
@@ -100,15 +100,18 @@ fn w02_requests_at_once_are_limited_by_client_and_connections_of_the_proxy_are_n
     };
     let viewers: Vec<_> = (0..VIEWERS).map(|n| begin(&format!("192.0.2.{n}"))).collect();
     let statuses: Vec<_> = viewers.iter().map(|(_, head)| head.status).collect();
-    assert!(statuses.iter().all(|status| *status == 200), "each is another client: {statuses:?}");
+    assert!(
+        statuses.iter().all(|status| *status == 200),
+        "each one is a different client: {statuses:?}"
+    );
     let (second, head) = begin("192.0.2.0");
     assert_eq!(head.status, 200);
     let (_, head) = begin("192.0.2.0");
     assert_eq!((head.status, head.field("retry-after")), (429, Some("5")));
     assert_eq!(house.count(Abuse::PerIpLimit), 1);
-    // A request that is over gives its place back.
+    // A finished request releases its seat.
     drop((second, viewers));
-    house.wait_until("all are gone", |house| house.counters.connections_open() == 0);
+    house.wait_until("all connections are closed", |house| house.counters.connections_open() == 0);
     assert_eq!(begin("192.0.2.0").1.status, 200);
 }
 
@@ -140,7 +143,7 @@ fn w02_the_proxy_protocol_names_the_client_of_a_connection() {
     });
     let ask = |header: &[u8], method: &str, fields: &str| {
         let mut proxy = Client::connect(house.proxied);
-        // In pieces, as a network may bring it.
+        // In pieces, as a network may deliver it.
         for piece in header.chunks(7) {
             proxy.send(piece);
         }
@@ -152,17 +155,17 @@ fn w02_the_proxy_protocol_names_the_client_of_a_connection() {
         let token = "Authorization: Bearer this-is-no-token\r\n";
         (0..10).for_each(|_| assert_eq!(ask(header, "DELETE", token).1, 401));
     }
-    assert_eq!(ask(line, "GET", "").1, 429, "it has lost its score by both versions");
+    assert_eq!(ask(line, "GET", "").1, 429, "both versions count for its score");
     assert_eq!(ask(&version_2(0x21, [192, 0, 2, 7]), "GET", "").1, 200);
-    // For itself the proxy speaks as LOCAL or UNKNOWN, as often as it likes.
+    // The proxy itself speaks as LOCAL or UNKNOWN, without limit.
     let kept: Vec<_> = (0..5).map(|_| ask(&version_2(0x20, [192, 0, 2, 66]), "GET", "")).collect();
     assert!(kept.iter().all(|(_, status)| *status == 200));
     assert_eq!(
         ask(b"PROXY UNKNOWN\r\n", "GET", &of("192.0.2.66")).1,
         429,
-        "and names it by a field"
+        "and names the client in a field"
     );
-    // Connections of one client are counted as if they came directly.
+    // Connections of one client count as direct ones do.
     let header = version_2(0x21, [192, 0, 2, 8]);
     let kept: Vec<_> = (0..3).map(|_| ask(&header, "GET", "")).collect();
     assert!(kept.iter().all(|(_, status)| *status == 200));
@@ -170,33 +173,33 @@ fn w02_the_proxy_protocol_names_the_client_of_a_connection() {
 }
 
 #[test]
-fn w02_the_proxy_protocol_is_expected_only_where_it_is_configured_and_from_whom() {
+fn w02_the_proxy_protocol_is_accepted_only_at_configured_addresses_from_trusted_proxies() {
     let house = House::with(behind_a_proxy);
-    // Without the header, and with a broken one.
+    // Without the header, and with a malformed one.
     for start in [&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], b"PROXY TCP4 1.2.3 127.0.0.1 1 2\r\n"]
     {
         let mut proxy = Client::connect(house.proxied);
         proxy.send(start);
-        assert_eq!(proxy.answer().expect("it is told why").status, 400);
+        assert_eq!(proxy.answer().expect("the refusal arrives").status, 400);
         proxy.is_closed();
     }
-    // From somebody else.
+    // From an untrusted peer.
     let mut stranger = Client::connect_from(house.proxied, [127, 1, 0, 9].into(), None);
     stranger.send("PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n");
-    assert_eq!(stranger.answer().expect("it is told why").status, 403);
-    // Where nobody expects it.
+    assert_eq!(stranger.answer().expect("the refusal arrives").status, 403);
+    // At an address without the PROXY protocol.
     for header in [b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n".to_vec(), version_2(0x21, [1; 4])]
     {
         let mut proxy = house.client();
         proxy.send([&header[..], b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"].concat());
-        assert_eq!(proxy.answer().expect("it is told why").status, 400);
+        assert_eq!(proxy.answer().expect("the refusal arrives").status, 400);
     }
-    // Who says nothing is not waited for without end.
+    // A silent peer is disconnected after a while.
     house.serves_others();
 }
 
 #[test]
-fn w03_what_clients_are_told_has_the_public_prefix() {
+fn w03_paths_in_answers_have_the_public_prefix() {
     let house = House::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =
@@ -211,7 +214,7 @@ fn w03_what_clients_are_told_has_the_public_prefix() {
     assert_eq!((put.status, put.field("location")), (201, Some("/media/n.ts")));
     let tus = format!("{auth}Tus-Resumable: 1.0.0\r\nUpload-Length: 3\r\n");
     let made = proxy.ask("POST", "/api/v1/uploads?path=/t.ts", &tus);
-    let url = made.field("location").expect("where it goes on").to_owned();
+    let url = made.field("location").expect("the upload's URL").to_owned();
     assert!(url.starts_with("/media/api/v1/uploads/"), "{url}");
     let found = proxy.ask("PROPFIND", "/dir/", &format!("{}Depth: 1\r\n", of("192.0.2.7")));
     assert!(found.text().contains("<D:href>/media/dir/b.mp4</D:href>"), "{}", found.text());
@@ -223,7 +226,7 @@ fn w03_what_clients_are_told_has_the_public_prefix() {
     assert_eq!(proxy.ask("MOVE", "/m.ts", &to("https://evil.example/media/m2.ts")).status, 502);
     let page = format!("{auth}Origin: https://tv.example\r\nContent-Length: 0\r\n");
     assert_eq!(proxy.ask("PUT", "/p.ts", &page).status, 201);
-    // Who comes directly sees none of it.
+    // Direct clients get paths without the prefix.
     let direct = house.client_from([0, 9]).get("/dir", "");
     assert_eq!(direct.field("location"), Some("/dir/"));
 }
@@ -246,7 +249,7 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
                 let begun = Instant::now();
                 let mut next = begun;
                 while !is_over.load(Ordering::Relaxed) {
-                    // Ten a second each.
+                    // Each sends ten requests per second.
                     next += Duration::from_millis(100);
                     std::thread::sleep(next.saturating_duration_since(Instant::now()));
                     let status = proxy.ask("DELETE", "/x", &fields).status;
@@ -255,7 +258,7 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
                 }
             });
         }
-        // Attacked before the first viewer comes.
+        // The attack begins before the first viewer.
         house.wait_until("there are attacks", |_| sent.load(Ordering::Relaxed) >= 2 * ATTACKERS);
         let begun = Instant::now();
         let mut viewers: Vec<_> = (0..VIEWERS)
@@ -278,5 +281,5 @@ fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {
     });
     assert_eq!(late, 0, "streams are late");
     let (sent, refused) = (sent.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
-    assert!(refused > 0, "none of {sent} was refused for its score");
+    assert!(refused > 0, "none of {sent} requests was refused for its score");
 }

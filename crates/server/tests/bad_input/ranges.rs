@@ -39,7 +39,8 @@ fn r02_the_same_range_again_and_again() {
     house.serves_others();
 }
 
-/// RFC 9110 section 14.1.2: a last position behind the end means the end, and so does a long suffix.
+/// RFC 9110 section 14.1.2: a last position beyond the end means the end, and so does a long
+/// suffix.
 #[test]
 fn s12_numbers_larger_than_any_file_mean_the_end() {
     let house = House::new();

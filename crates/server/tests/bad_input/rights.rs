@@ -1,4 +1,4 @@
-//! Rights: what a principal may not do is refused at every door, and changes nothing.
+//! Rights: requests beyond a principal's rights are refused by every method, and change nothing.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::client::Answer;
 use crate::house::{House, OTHER_TOKEN, TOKEN, content};
 use crate::uploads::sent;
 
-/// A house where bob has `rights` below `paths`, and alice all of them.
+/// A server where bob has `rights` below `paths`, and alice has all rights.
 fn house(rights: &[Right], paths: &[&str]) -> House {
     let paths: Vec<_> = paths.iter().map(|&path| path.to_owned()).collect();
     let grant = Grant::new(rights, Paths::parse(&paths).expect("they are paths"));
@@ -24,14 +24,14 @@ fn bob(house: &House, method: &str, target: &str, fields: &str, body: &[u8]) -> 
     sent(&mut house.client(), method, target, &fields, body)
 }
 
-/// Fields of tus for the title `path`.
+/// tus fields for the title `path`.
 fn tus(path: &str, len: usize) -> String {
     let path = data_encoding::BASE64.encode(path.as_bytes());
     format!("Tus-Resumable: 1.0.0\r\nUpload-Length: {len}\r\nUpload-Metadata: path {path}\r\n")
 }
 
 #[test]
-fn s14_who_may_publish_only_replaces_and_deletes_nothing_at_any_door() {
+fn s14_a_publisher_cannot_replace_or_delete_by_any_method() {
     let house = house(&[Right::Publish], &["/"]);
     let kept = fs::read(house.root().join("a.ts")).unwrap();
     for (method, target, fields) in [
@@ -68,13 +68,13 @@ fn s14_who_may_publish_only_replaces_and_deletes_nothing_at_any_door() {
     }
     let created = bob(&house, "POST", "/api/v1/uploads", &tus("/a.ts", 1), b"");
     assert_eq!((created.status, created.text().contains("\"replace\"")), (403, true));
-    // It publishes by each of them.
+    // Each method publishes new titles.
     assert_eq!(bob(&house, "PUT", "/new.ts", "", b"new").status, 201);
     assert_eq!(bob(&house, "PUT", "/new.ts", "", b"newer").status, 403);
     assert_eq!(bob(&house, "MKCOL", "/made/", "", b"").status, 201);
     let created = bob(&house, "POST", "/api/v1/uploads", &tus("/made/t.ts", 1), b"");
     assert_eq!(created.status, 201, "{}", created.text());
-    // Somebody else has been faster.
+    // Another client stores the title first.
     let mut alice = house.client();
     let auth = format!("Authorization: Bearer {TOKEN}\r\n");
     assert_eq!(sent(&mut alice, "PUT", "/made/t.ts", &auth, b"mine").status, 201);
@@ -127,7 +127,7 @@ fn s14_rights_hold_below_their_paths_only() {
         let answer = recording(to);
         assert_eq!(answer.status, 403, "{to}: {}", answer.text());
     }
-    // A copy only takes what may be read.
+    // A copy needs the right to read its source.
     let copied = bob(&house, "COPY", "/a.ts", "Destination: /live/c.ts\r\n", b"");
     assert_eq!(copied.status, 201, "{}", copied.text());
     assert_eq!(bob(&house, "MOVE", "/live/c.ts", "Destination: /live/d.ts\r\n", b"").status, 201);
@@ -135,7 +135,7 @@ fn s14_rights_hold_below_their_paths_only() {
 }
 
 #[test]
-fn s14_a_move_replaces_and_a_directory_goes_by_those_only_who_may() {
+fn s14_a_move_needs_the_rights_to_replace_and_to_delete() {
     let house = house(&[Right::Publish, Right::Delete], &["/"]);
     assert_eq!(bob(&house, "PUT", "/b.ts", "", b"b").status, 201);
     for overwrite in ["", "Overwrite: T\r\n"] {
@@ -144,7 +144,7 @@ fn s14_a_move_replaces_and_a_directory_goes_by_those_only_who_may() {
         assert_eq!(answer.status, 403, "{}", answer.text());
     }
     let taken = bob(&house, "MOVE", "/b.ts", "Destination: /a.ts\r\nOverwrite: F\r\n", b"");
-    assert_eq!(taken.status, 412, "it was asked for so: {}", taken.text());
+    assert_eq!(taken.status, 412, "the request forbids overwriting: {}", taken.text());
     drop(house);
     let house = self::house(&[Right::Publish, Right::Delete, Right::Replace], &["/b/", "/a.ts"]);
     assert_eq!(bob(&house, "PUT", "/b/b.ts", "", b"b").status, 201);
@@ -153,7 +153,7 @@ fn s14_a_move_replaces_and_a_directory_goes_by_those_only_who_may() {
 }
 
 #[test]
-fn s14_where_only_principals_read_everything_that_is_read_needs_the_right() {
+fn s14_where_only_principals_read_each_read_needs_the_right() {
     let house = House::with(|plan| {
         plan.uploads = true;
         plan.config.http.readers = Readers::Principals;
@@ -176,7 +176,7 @@ fn s14_where_only_principals_read_everything_that_is_read_needs_the_right() {
         let fields = "Depth: 0\r\n";
         let nobody = house.client().ask(method, target, fields);
         assert_eq!(nobody.status, 401, "{method} {target}");
-        assert!(nobody.field("www-authenticate").is_some(), "a browser asks for the token");
+        assert!(nobody.field("www-authenticate").is_some(), "a browser prompts for the token");
         let bobs = format!("{fields}Authorization: Bearer {OTHER_TOKEN}\r\n");
         let there = target.starts_with("/dir/");
         let answer = house.client().ask(method, target, &bobs);
@@ -187,7 +187,7 @@ fn s14_where_only_principals_read_everything_that_is_read_needs_the_right() {
     assert_eq!((read.status, read.body), (200, content(5000)));
     let listed = house.client().ask("PROPFIND", "/dir/", &format!("{bobs}Depth: 1\r\n"));
     assert_eq!(listed.status, 207, "{}", listed.text());
-    // What may not be read is not copied to where it may.
+    // A title must not be copied to a readable place without the right to read it.
     let alice = format!("Authorization: Bearer {TOKEN}\r\n");
     assert_eq!(house.client().get("/a.ts?rate=max", &alice).status, 200);
     let taken = bob(&house, "COPY", "/a.ts", "Destination: /dir/a.ts\r\n", b"");

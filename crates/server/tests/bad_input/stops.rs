@@ -1,4 +1,5 @@
-//! Live inputs of the largest datagrams, and inputs that stop: what has come is stored without another packet.
+//! Live inputs with the largest datagrams, and inputs that stop: received bytes are stored without
+//! further packets.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::live::{Live, count, files, is_clean, stream};
 fn p01_datagrams_of_any_length_are_recorded_byte_by_byte() {
     let stream = stream(3);
     for (from, is_rtp) in [("udp://127.0.0.1:0", false), ("rtp://127.0.0.1:0", true)] {
-        // Jumbo frames, and what UDP carries at most: 348 packets.
+        // Jumbo frames, and the largest UDP payload: 348 packets.
         for packets in [8, 49, 50, 348] {
             let live = Live::begin(from, json!({ "rate": "40 Mbit/s" }));
             let mut sender = live.sender(is_rtp);
@@ -27,7 +28,7 @@ fn p01_datagrams_of_any_length_are_recorded_byte_by_byte() {
 }
 
 #[test]
-fn p01_the_alarm_says_why_what_comes_is_not_recorded() {
+fn p01_the_alarm_names_the_reason_for_dropped_datagrams() {
     let live = Live::begin("udp://127.0.0.1:0", json!({}));
     let sender = live.sender(false);
     let end = Instant::now() + Duration::from_secs(60);
@@ -35,8 +36,8 @@ fn p01_the_alarm_says_why_what_comes_is_not_recorded() {
         sender.send(&[7; 9400]);
         let status = live.status();
         if let Some(alarm) = status["alarms"]["input"].as_str() {
-            assert!(alarm.contains("hold no MPEG transport stream"), "{alarm}");
-            assert!(alarm.contains("datagrams that came are dropped"), "{alarm}");
+            assert!(alarm.contains("contain no MPEG transport stream"), "{alarm}");
+            assert!(alarm.contains("received datagrams were dropped"), "{alarm}");
             break;
         }
         assert!(Instant::now() < end, "{status}");
@@ -62,7 +63,7 @@ fn p06_a_title_whose_source_stops_ends_with_the_silence() {
             assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
             let stored = std::fs::read(&files(&live.house)[0]).unwrap();
             assert!(stored == stream, "{} of {}", stored.len(), stream.len());
-            // What comes later is another title.
+            // Later packets belong to the next title.
             let again = sender.all(&stream);
             sender.send_all(&live, &again);
             let (status, titles) = live.end();
@@ -79,7 +80,7 @@ fn p06_a_title_whose_source_stops_ends_at_its_boundary() {
     let mut sender = live.sender(false);
     let datagrams = sender.all(&stream);
     sender.send_all(&live, &datagrams);
-    live.until("its boundary has come", |status| status["title"].is_null());
+    live.until("its boundary is reached", |status| status["title"].is_null());
     live.until("all is stored", |status| count(status, "stored_bytes") == stream.len() as u64);
     let (status, titles) = live.end();
     is_clean(&status);
@@ -87,7 +88,7 @@ fn p06_a_title_whose_source_stops_ends_at_its_boundary() {
 }
 
 #[test]
-fn p06_what_has_come_is_durable_within_five_seconds_of_the_last_byte() {
+fn p06_received_bytes_are_durable_within_five_seconds_of_the_last_byte() {
     let stream = stream(2);
     for (from, is_rtp) in [("udp://127.0.0.1:0", false), ("rtp://127.0.0.1:0", true)] {
         let live = Live::begin(from, json!({ "rate": "40 Mbit/s", "silence": "1 h" }));

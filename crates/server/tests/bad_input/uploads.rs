@@ -845,9 +845,9 @@ fn what_a_browser_would_run_is_sent_to_a_sandbox() {
     assert_eq!(script.field("content-type"), Some("text/javascript; charset=utf-8"));
 }
 
-/// What is stored where the server itself answers could never be read.
+/// A title stored under one of the server's own paths could never be read.
 #[test]
-fn s09_nothing_is_stored_where_the_server_answers_itself() {
+fn s09_nothing_is_stored_under_the_server_s_own_paths() {
     let house = House::taking_uploads();
     for path in ["/api/v1/a.ts", "/api/v1/uploads/x/a.ts", "/api/v1", "/metrics", "/api"] {
         let named = format!("Upload-Length: 5\r\nUpload-Metadata: path {}\r\n", base64(path));

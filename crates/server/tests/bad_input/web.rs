@@ -1,5 +1,5 @@
-//! What clients of the web and of WebDAV expect beside the rows of U: conditions by date, directories of
-//! a destination, types of linked files, and answers that arrive while a body is still sent.
+//! Expectations of web and WebDAV clients beside the rows of U: conditions by date, directories of
+//! a destination, types of linked files, and answers that arrive while a body is still being sent.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ fn date(time: SystemTime) -> String {
 }
 
 #[test]
-fn w03_the_directory_of_a_destination_must_be_there() {
+fn w03_the_directory_of_a_destination_must_exist() {
     let house = House::taking_uploads();
     for (method, target, to) in [
         ("MOVE", "/a.ts", "/none/a.ts"),
@@ -46,7 +46,7 @@ fn w03_the_directory_of_a_destination_must_be_there() {
 }
 
 #[test]
-fn w06_a_linked_file_has_the_type_of_the_path_that_is_asked_for() {
+fn w06_a_linked_file_has_the_type_of_the_requested_path() {
     let house = House::new();
     let link = |from: &str, to: &str| {
         fs::hard_link(house.root().join(from), house.root().join(to)).unwrap();
@@ -76,10 +76,10 @@ fn w06_a_linked_file_has_the_type_of_the_path_that_is_asked_for() {
 }
 
 #[test]
-fn w06_a_linked_film_is_paced_whatever_name_was_asked_for_first() {
+fn w06_a_linked_film_is_paced_whatever_name_was_requested_first() {
     use tactus_core::units::SECOND;
     let house = House::new();
-    // Packets begin far behind the start: only the name says that they are to be looked for.
+    // The first packet lies far from the start: only the name suggests to search for it.
     let film = house.root().join("download.part");
     tactus::media::sample::write_ts(&film, SECOND).unwrap();
     let bytes = [vec![0; 8192], fs::read(&film).unwrap()].concat();
@@ -131,7 +131,7 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
             assert_eq!(dav(&house, method, target, &fields).status, 412, "{method} {date}");
             assert!(root.join(target.trim_matches('/')).exists(), "{method} {target}");
         }
-        // No date, several dates, or an entity tag beside it: the field does not count.
+        // An invalid date, several dates, or an entity tag beside it: the field is ignored.
         let version = dav(&house, "HEAD", target, "").field("etag").map(str::to_owned);
         let beside = version.map(|tag| format!("{earlier}\r\nIf-Match: {tag}"));
         let beside = beside.filter(|_| method == "COPY");
@@ -142,7 +142,7 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
         {
             prepare();
             let date = match date.contains("If-Match") {
-                // Of what is there now.
+                // The version that is stored now.
                 true => {
                     let head = dav(&house, "HEAD", target, "");
                     format!("{earlier}\r\nIf-Match: {}", head.field("etag").unwrap())
@@ -156,7 +156,7 @@ fn w07_if_unmodified_since_is_a_precondition_of_every_change() {
             fs::remove_dir_all(root.join("to")).ok();
         }
     }
-    // What is not there has no date.
+    // A missing title has no date.
     let field = format!("If-Unmodified-Since: {earlier}\r\n");
     assert_eq!(put(&house, "/new.ts", &field, b"x").status, 201);
     assert_eq!(dav(&house, "DELETE", "/none.ts", &field).status, 404);
@@ -190,13 +190,13 @@ fn w07_an_upload_in_parts_holds_the_date_until_its_end() {
     assert_eq!(answer.status, 412, "{}", answer.text());
 }
 
-/// Sends all of a body before it reads, as neon does: cadaver, davfs2, litmus.
+/// Sends all of a body before it reads, as clients of neon do: cadaver, davfs2, litmus.
 fn refused_while_sending(house: &House, head: &str, body: &[u8]) -> Answer {
     let mut client = house.client();
     client.send(head);
     for part in body.chunks(100_000) {
         use std::io::Write;
-        client.socket().write_all(part).expect("the body is taken to its end");
+        client.socket().write_all(part).expect("the whole body is read");
     }
     let answer = client.answer_to("PUT").expect("the answer arrives");
     assert!(answer.closes());
@@ -232,7 +232,7 @@ fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
             assert_eq!(answer.status, status, "{target} {fields}");
         }
     }
-    // The next one of the same client is taken.
+    // The client's next upload is accepted.
     assert_eq!(put(&house, "/new.ts", "", &body).status, 201);
     is_clean(&house);
     let closed = House::new();
@@ -243,7 +243,7 @@ fn w12_a_refusal_arrives_though_the_body_is_sent_first() {
 }
 
 #[test]
-fn w12_no_more_is_read_than_the_bounds_say() {
+fn w12_reading_a_refused_body_is_bounded() {
     let house = House::with(|plan| {
         plan.uploads = true;
         plan.limits.linger_body_bytes_max = 1 << 20;
@@ -256,9 +256,9 @@ fn w12_no_more_is_read_than_the_bounds_say() {
     let mut taken = 0_usize;
     while std::io::Write::write_all(&mut client.socket(), &part).is_ok() {
         taken += part.len();
-        assert!(taken < 100 << 20, "it reads on and on");
+        assert!(taken < 100 << 20, "the reading is unbounded");
     }
-    // One that says nothing more is not waited for.
+    // A client that stays silent is disconnected.
     let mut silent = house.client();
     silent.send(head);
     assert_eq!(silent.answer_to("PUT").map(|answer| answer.status), Some(401));
@@ -287,11 +287,15 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
     };
     let mut client = house.client();
     let answer = client.get("/many/?format=json", "");
-    assert_eq!(answer.field("transfer-encoding"), Some("chunked"), "it is sent while it is read");
+    assert_eq!(
+        answer.field("transfer-encoding"),
+        Some("chunked"),
+        "it is sent while the directory is read"
+    );
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert!(json["complete"] == true && json.get("next").is_none());
     assert!(names(&json) == expected);
-    // The connection goes on behind it, for HEAD as well.
+    // The connection stays usable after it, also for HEAD.
     assert_eq!(client.ask("HEAD", "/many/", "").status, 200);
     let page = client.get("/many/", "").text();
     assert_eq!(page.matches("<td><a href=").count(), expected.len() + 1);
@@ -326,7 +330,7 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
     for bad in ["limit=0", "limit=x", "limit=10001", "limit=", "after=%zz"] {
         assert_eq!(client.get(&format!("/many/?format=json&{bad}"), "").status, 400, "{bad}");
     }
-    // HTTP/1.0 has no chunks: the end of the connection is the end.
+    // HTTP/1.0 has no chunks: the content ends with the connection.
     let mut old = house.client();
     old.send(
         "GET /many/?format=json HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n",
@@ -338,7 +342,7 @@ fn w08_a_directory_of_any_size_is_listed_whole_sorted_and_in_pages() {
 }
 
 #[test]
-fn w08_pages_go_on_behind_names_of_all_signs() {
+fn w08_pages_continue_after_names_with_any_characters() {
     let house = House::new();
     let odd =
         ["a&b=c.ts", "a+b.ts", "a%26.ts", "a#?.ts", "a;b,c.ts", "ä ö.ts", "'\"<>.ts", "\\.ts"];

@@ -1,5 +1,5 @@
-//! Titles of other programmes one after the other, and what the channel refuses to send: a foreign parser of tables
-//! (dvb-si) sees each change of them counted.
+//! Channels with titles of different programs, and orders that are refused. An independent parser
+//! (dvb-si) counts the table versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use tactus::channels::OrderError;
 
 use super::*;
 
-/// The sum of a section (ISO/IEC 13818-1, annex A).
+/// Adds the CRC of a section (ISO/IEC 13818-1, annex A).
 fn sealed(mut section: Vec<u8>) -> Vec<u8> {
     let sum = section.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte) << 24, |sum, _| {
@@ -19,7 +19,8 @@ fn sealed(mut section: Vec<u8>) -> Vec<u8> {
     section
 }
 
-/// `title` with its programme called `number`, whose table comes on `pid`; the versions of both tables are 25.
+/// Gives the program of `title` the number `number` and its PMT the PID `pid`; both tables get
+/// version 25.
 fn renamed(title: &[u8], number: u16, pid: u16) -> Vec<u8> {
     const OWN: u8 = 0xc1 | 25 << 1;
     let mut title = title.to_vec();
@@ -52,13 +53,13 @@ fn renamed(title: &[u8], number: u16, pid: u16) -> Vec<u8> {
     title
 }
 
-/// What a foreign parser has seen of the tables of each PID.
+/// The tables of each PID as an independent parser sees them.
 pub(crate) struct Watch {
     demux: SiDemux,
     last: BTreeMap<u16, (u8, Vec<u8>)>,
-    /// Changes of each.
+    /// Number of changes per PID.
     pub(crate) changes: BTreeMap<u16, u32>,
-    /// Programmes that tables were of.
+    /// Program numbers of the tables.
     pub(crate) numbers: BTreeSet<u16>,
 }
 
@@ -69,8 +70,8 @@ impl Watch {
         Self { demux, last, changes, numbers }
     }
 
-    /// Takes packets. Each table that says something else than the one before it on its PID has the next version, and each
-    /// that says the same has the same.
+    /// Parses packets. A table that differs from the one before it on its PID must have the next
+    /// version, an equal one the same version.
     pub(crate) fn take(&mut self, packets: &[u8]) {
         let Self { demux, last, changes, numbers } = self;
         for packet in packets.chunks(PACKET) {
@@ -78,7 +79,7 @@ impl Watch {
                 assert!(event.crc_ok());
                 let (pid, version) = (event.pid().value(), event.version().expect("it has one"));
                 let mut says = event.bytes()[..event.bytes().len() - 4].to_vec();
-                assert_eq!(says[5] & 1, 1, "it is in force");
+                assert_eq!(says[5] & 1, 1, "the table is in force");
                 says[5] = 0;
                 if event.table_id() == 2 {
                     numbers.insert(u16::from_be_bytes([says[3], says[4]]));
@@ -103,7 +104,7 @@ async fn p02_over_twenty_titles_of_other_programmes_each_change_of_tables_counts
         let name = format!("t{nth}.ts");
         let own = renamed(&title, 100 + nth, 0x1000 + nth % 3);
         let half = own.len() / 2 / PACKET * PACKET;
-        // One of them changes in its middle, and says nothing of it.
+        // One title changes in its middle, without a new version.
         let own = match nth {
             7 => [&own[..half], &renamed(&title, 300, 0x1001)[half..]].concat(),
             _ => own,
@@ -115,7 +116,7 @@ async fn p02_over_twenty_titles_of_other_programmes_each_change_of_tables_counts
     let to = heard.address().expect("bound");
     let stage = stage(dir.path(), Sendfile::Off, "");
     let channels = Channels::begin(&stage.config, &stage.catalogue, &stage.engine.broker);
-    // A second of each lasts an eighth of it.
+    // A second of a title takes an eighth of a second.
     let text = format!(
         "name = \"x\"\nto = \"udp://{to}\"\nrate = \"30 Mbit/s\"\nplaylist = [{}]\n",
         names.join(", ")
@@ -131,14 +132,14 @@ async fn p02_over_twenty_titles_of_other_programmes_each_change_of_tables_counts
         watch
     });
     let watch = watch.await.expect("all have come");
-    // At twenty-two seams and within one title; over the wrap, as all begin with 25.
+    // At twenty-two joins and within one title; the version wraps, because it begins at 25.
     assert!(watch.changes[&0] >= 22, "{:?}", watch.changes);
     assert!(watch.changes.values().sum::<u32>() >= 40, "{:?}", watch.changes);
     channels.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n12_what_cannot_be_sent_is_refused_before_anything_changes() {
+async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     marked(dir.path(), "a.ts", 6, 1);
     marked(dir.path(), "b.ts", 6, 2);

@@ -1,5 +1,5 @@
-// Uses the page of a directory as somebody would: node browse.mjs CHROMIUM URL TOKEN FILE SCREENSHOT
-// What it prints is judged by the test; complaints of the browser go to standard error.
+// Uses the page of a directory like a visitor: node browse.mjs CHROMIUM URL TOKEN FILE SCREENSHOT.
+// The test checks what it prints; browser errors go to standard error.
 import { chromium } from "playwright-core";
 import { readFile } from "node:fs/promises";
 
@@ -28,7 +28,7 @@ await page.waitForFunction(
 tell("rates", "all");
 tell("listed", await names());
 
-// Sorting, by the keyboard as well.
+// Sorting, by keyboard too.
 const head = (nth) => page.locator("th button").nth(nth);
 await head(1).click();
 tell("by size", await names());
@@ -43,7 +43,7 @@ tell("count", await page.textContent("#count"));
 await page.fill("#filter", "");
 if (screenshot) await page.screenshot({ path: screenshot });
 
-// A file is dropped somewhere on the page, which stays and shows it. The token came with the link.
+// Drops a file on the page. The page stays and lists the file. The token came with the link.
 const bytes = [...(await readFile(file))];
 const transfer = await page.evaluateHandle((bytes) => {
   const transfer = new DataTransfer();
@@ -58,7 +58,7 @@ tell("after the drop", await names());
 await page.reload();
 tell("kept", (await page.inputValue("input[name=token]")) === token);
 
-// Pictures, not only a clock that runs.
+// Checks for video frames, not only for a running clock.
 const watch = async (name) => {
   await page.locator("tr", { hasText: name }).locator(".play").click();
   const seen = await page.waitForFunction(
@@ -86,7 +86,7 @@ const watch = async (name) => {
 await watch("tactus-demo.mp4");
 await watch("tactus-demo.ts");
 
-// Where nothing is there is a way back.
+// A missing page has links back.
 const answer = await page.goto(new URL("nowhere/at/all.ts", url).href);
 tell("nothing", answer.status() + " " + (await page.title()));
 await page.click("text=The top");

@@ -1,5 +1,5 @@
-// Plays HLS with hls.js on a page of another site: node hls.mjs CHROMIUM PLAYLIST. Says as JSON how far it
-// came, what went wrong, and what its requests for segments said.
+// Plays HLS with hls.js on a page of another site: node hls.mjs CHROMIUM PLAYLIST. Prints as JSON
+// the position, the errors, and the CMCD data of its segment requests.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use super::server::{Said, Server, directory, program, tactus, text};
 
 #[test]
-fn n14_put_sends_the_others_when_one_is_there_already_and_names_it() {
+fn n14_put_reports_a_file_that_exists_and_sends_the_others() {
     let server = Server::with_uploads();
     let (a, b) = (server.file("a.ts", b"first"), server.file("b.ts", b"second"));
     let missing = server.dir.path().join("missing.ts");
@@ -19,7 +19,7 @@ fn n14_put_sends_the_others_when_one_is_there_already_and_names_it() {
     let there = line("a.ts: ").expect("the file is named");
     assert!(there.contains("--force"), "{there}");
     assert!(line("missing.ts: ").is_some_and(|line| line.contains("cannot be read")), "{said:?}");
-    // Alone it is named as well.
+    // A single file is reported in the same way.
     let said = server.tactus(&["put", text(&a), &url]);
     assert_eq!(said.code, 1);
     assert!(said.err.contains("a.ts: "), "{said:?}");
@@ -28,14 +28,14 @@ fn n14_put_sends_the_others_when_one_is_there_already_and_names_it() {
 }
 
 #[test]
-fn n14_what_is_wrong_with_all_files_is_said_once() {
+fn n14_an_error_of_all_files_is_printed_once() {
     let server = Server::with_uploads();
     let (a, b) = (server.file("a.ts", b"first"), server.file("b.ts", b"second"));
     let args = ["put", text(&a), text(&b), &server.url("/")];
     let said = Said::of(tactus(&args).env("TACTUS_TOKEN", "wrong-token-of-enough-letters"));
     assert_eq!(said.code, 2, "{said:?}");
     assert_eq!(said.err.matches("does not know this token").count(), 1, "{said:?}");
-    assert!(said.err.contains("1 more are not sent"), "{said:?}");
+    assert!(said.err.contains("1 more files were not sent"), "{said:?}");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn n13_put_sends_directories_with_names_of_all_kinds() {
         let stored = server.stored(&format!("new/{name}"));
         assert_eq!(stored.as_deref(), Some(name.as_bytes()), "{name}");
     }
-    assert!(!said.err.contains('\u{1b}'), "no escapes to what is no terminal");
+    assert!(!said.err.contains('\u{1b}'), "no escapes without a terminal");
 }
 
 #[test]
-fn n13_progress_sends_no_escapes_where_they_are_not_welcome() {
+fn n13_progress_sends_no_escapes_to_dumb_terminals_or_with_no_color() {
     let server = Server::with_uploads();
     let file = server.file("a.ts", &vec![7; 3 << 20]);
     let command = format!(
@@ -68,7 +68,7 @@ fn n13_progress_sends_no_escapes_where_they_are_not_welcome() {
         text(&file),
         server.url("/")
     );
-    // `script` gives it a terminal.
+    // `script` provides a terminal.
     let shown = |environment: [(&str, &str); 2]| {
         let mut script = program("script");
         script.args(["-qec", &command, "/dev/null"]).env("TACTUS_TOKEN", server.token());
@@ -82,7 +82,7 @@ fn n13_progress_sends_no_escapes_where_they_are_not_welcome() {
     assert!(!shown([("TERM", "dumb"), ("NO_COLOR", "")]));
 }
 
-/// A server that answers each connection with the next of `answers`, and then is gone.
+/// A server that answers each connection with the next of `answers`, and then closes its port.
 fn answering(answers: Vec<Vec<u8>>) -> (u16, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -93,7 +93,7 @@ fn answering(answers: Vec<Vec<u8>>) -> (u16, std::thread::JoinHandle<Vec<String>
             let mut head = [0; 4096];
             let read = stream.read(&mut head).expect("a request");
             heads.push(String::from_utf8_lossy(&head[..read]).to_ascii_lowercase());
-            // The other side may have heard enough.
+            // The client may have closed the connection by now.
             drop(stream.write_all(&answer));
         }
         heads
@@ -106,7 +106,7 @@ fn answer(head: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn s09_get_goes_on_after_cuts_and_while_the_server_has_no_room() {
+fn s09_get_resumes_after_interruptions_and_waits_for_room() {
     let bytes: Vec<u8> = (0..200_000u32).map(|n| (n * 7) as u8).collect();
     let whole = "200 OK\r\nETag: \"v1\"\r\nContent-Length: 200000";
     let part = |from: usize| {
@@ -134,7 +134,7 @@ fn s09_get_goes_on_after_cuts_and_while_the_server_has_no_room() {
     let said = Said::of(&mut tactus(&["get", &url, "-o", text(&file)]));
     assert_eq!(said.code, 0, "{said:?}");
     assert!(std::fs::read(&file).expect("the file") == bytes, "bytes differ");
-    assert!(said.err.contains("trying again"), "{said:?}");
+    assert!(said.err.contains("retrying"), "{said:?}");
     let heads = server.join().expect("no panic");
     assert!(heads[4].contains("range: bytes=50000-\r\nif-range: \"v1\"\r\n"), "{}", heads[4]);
     // To standard output, too.
@@ -145,7 +145,7 @@ fn s09_get_goes_on_after_cuts_and_while_the_server_has_no_room() {
 }
 
 #[test]
-fn s09_get_ends_when_nothing_helps() {
+fn s09_get_ends_when_retries_cannot_help() {
     let dir = directory();
     let file = dir.path().join("a");
     for (answers, code, word) in [
@@ -163,14 +163,14 @@ fn s09_get_ends_when_nothing_helps() {
 }
 
 #[test]
-fn s09_channels_are_shown_to_whom_they_are_listed() {
+fn s09_channel_show_needs_the_same_rights_as_channel_list() {
     let server = Server::with_uploads();
     server.file("titles/a.ts", &[0; 188]);
     let base = server.url("/");
     let add = ["channel", "add", &base, "one", "--to", "udp://127.0.0.1:9", "/a.ts"];
     let said = server.tactus(&add);
     assert_eq!(said.code, 0, "{said:?}");
-    // What the server lets see without a token, or with a wrong one, is the same for both.
+    // Both commands give the same result without a token, with a wrong one, and with the right one.
     for token in [None, Some("wrong-token-of-enough-letters"), Some(&*server.token())] {
         let run = |args: &[&str]| {
             let mut command = tactus(args);

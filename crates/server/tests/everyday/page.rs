@@ -26,12 +26,12 @@ fn demo() -> (Server, String, String) {
     ];
     let server = Server::start(dir, &args, "Ctrl-C");
     let link = server.said.iter().find_map(|line| line.trim().split_once("#token="));
-    let (page, token) = link.expect("the page is named with the token");
+    let (page, token) = link.expect("the output has the link with the token");
     let (page, token) = (page.to_owned(), token.to_owned());
     (server, page, token)
 }
 
-/// What the driver has told, by name.
+/// The output of the driver, by name.
 fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
     let driver = target.join("tools/clients/browse.mjs");
@@ -43,11 +43,11 @@ fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
     let file = server.file("to-drop.bin", &[7; 300_000]);
     let mut node = program("node");
     node.args([text(&driver), text(&chromium), page, token, text(&file)]);
-    // Where to, when the picture in the README is to be made anew.
+    // The file for a new screenshot for the README, if wanted.
     node.args(std::env::var("TACTUS_SCREENSHOT").ok());
     let said = Said::of(&mut node);
     assert_eq!(said.code, 0, "{said:?}");
-    // A 404 is what was asked for; browsers complain all the same.
+    // The 404 is intended, but browsers log it as an error.
     let complaints: Vec<_> = said.err.lines().filter(|line| !line.contains("404")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
     let pair = |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into()));
@@ -85,7 +85,7 @@ fn n02_w09_the_page_sorts_filters_takes_dropped_files_and_plays_mp4_and_ts() {
 }
 
 #[test]
-fn n01_the_demo_shows_all_that_it_has_and_takes_its_addresses() {
+fn n01_the_demo_shows_its_titles_and_uses_the_given_addresses() {
     let (server, page, token) = demo();
     let said = server.said.join("\n");
     for word in ["tactus-demo.mp4", "ffplay rtsp://127.0.0.1:", "/metrics", "curl", "vlc"] {
@@ -95,7 +95,7 @@ fn n01_the_demo_shows_all_that_it_has_and_takes_its_addresses() {
     let log = std::fs::read_to_string(server.dir.path().join("log")).expect("a log");
     assert!(log.contains("Laying down"), "{log}");
     assert!(!log.contains(&token));
-    // Rates and lengths are there before anybody has played anything.
+    // Rates and durations are listed before any title was played.
     for _ in 0..2000 {
         let html = server.ask("/", "Accept: text/html\r\n");
         if html.contains("Mbit/s<td data-v=600000>10:00") {
@@ -107,11 +107,11 @@ fn n01_the_demo_shows_all_that_it_has_and_takes_its_addresses() {
 }
 
 #[test]
-fn n04_the_demo_sends_at_once_what_ffmpeg_looks_at_before_it_shows_anything() {
+fn n04_the_demo_sends_at_once_what_ffmpeg_analyses_before_playback() {
     let (server, page, _) = demo();
     let said = server.said.join("\n");
     assert!(said.contains("tactus-demo.ts"), "{said}");
-    // Five seconds of media. By a burst of one second they would take four, on any machine.
+    // Five seconds of media. With a start burst of one second they would take four seconds.
     let bytes = 3_750_000 / 8 * 5;
     let address = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let mut stream = TcpStream::connect(&address).expect("a connection");
@@ -122,7 +122,7 @@ fn n04_the_demo_sends_at_once_what_ffmpeg_looks_at_before_it_shows_anything() {
     stream.read_exact(&mut got).expect("the beginning of the title");
     let taken = begun.elapsed();
     assert!(taken.as_millis() < 3500, "five seconds of media took {taken:?}");
-    // And the program that people meet it with.
+    // The same with ffprobe.
     let mut ffprobe = program("ffprobe");
     ffprobe.args(["-v", "error", "-show_entries", "stream=codec_name", "-of", "csv=p=0"]);
     let said = Said::of(ffprobe.arg(format!("{page}tactus-demo.ts")));
@@ -130,7 +130,7 @@ fn n04_the_demo_sends_at_once_what_ffmpeg_looks_at_before_it_shows_anything() {
 }
 
 #[test]
-fn n09_the_start_says_what_has_named_the_address_and_the_volume_by_its_whole_path() {
+fn n09_the_start_shows_the_source_of_the_address_and_the_whole_path_of_the_volume() {
     let dir = directory();
     let config = "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n\
                   [[volume]]\npath = \"films\"\n";
@@ -146,7 +146,7 @@ fn n09_the_start_says_what_has_named_the_address_and_the_volume_by_its_whole_pat
     );
     let films = server.dir.path().join("films");
     assert!(said.contains(&format!("Serving {} at", text(&films))), "{said}");
-    // Browsers get a page where nothing is, programs a line.
+    // For a missing title, browsers get a page, programs a line.
     let page = server.ask("/nothing.ts", "Accept: text/html,*/*;q=0.8\r\n");
     assert!(page.starts_with("HTTP/1.1 404") && page.contains("<a href=\"./\">"), "{page}");
     let line = server.ask("/nothing.ts", "Accept: */*\r\n");

@@ -1,4 +1,4 @@
-//! A server of the tests' own, and programs that are run against it.
+//! A server for each test, and programs that run against it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Enough for a slow machine; what hangs ends here.
+/// Enough for a slow machine; hanging programs are ended then.
 const SECONDS_MAX: &str = "60";
 
-/// `tactus` with some arguments, on ports of its own. One at a time: it pins its cores.
+/// `tactus` on ports of its own. One server at a time, as it pins its cores.
 pub(crate) struct Server {
     child: Child,
     pub(crate) said: Vec<String>,
@@ -28,7 +28,7 @@ impl Server {
         Self::start(dir, &args, "Uploads with")
     }
 
-    /// Starts it, and reads what it says up to the line that begins with `last`.
+    /// Starts the server, and reads its output up to the line that begins with `last`.
     pub(crate) fn start(dir: tempfile::TempDir, args: &[&str], last: &str) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,16 +43,16 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let mut said: Vec<String> = Vec::new();
         while !said.last().is_some_and(|line| line.trim_start().starts_with(last)) {
-            said.push(lines.next().expect("it says where it is").expect("a line"));
+            said.push(lines.next().expect("it prints its addresses").expect("a line"));
         }
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, said, dir, _turn: turn }
     }
 
-    /// Where it serves HTTP, without a slash at the end.
+    /// The HTTP address, without a slash at the end.
     pub(crate) fn base(&self) -> &str {
         let line = self.said.iter().find(|line| line.starts_with("Serving"));
-        let at = line.and_then(|line| line.split_once(" at ")).expect("it says where").1;
+        let at = line.and_then(|line| line.split_once(" at ")).expect("it prints its address").1;
         at.split_whitespace().next().expect("a URL").trim_end_matches('/')
     }
 
@@ -69,7 +69,7 @@ impl Server {
         std::fs::read(self.dir.path().join("titles").join(name)).ok()
     }
 
-    /// A file outside of what is served.
+    /// A file outside of the volume.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
@@ -77,7 +77,7 @@ impl Server {
         path
     }
 
-    /// The command with this server's token.
+    /// Runs the command with this server's token.
     pub(crate) fn tactus<S: AsRef<OsStr>>(&self, args: &[S]) -> Said {
         Said::of(tactus(args).env("TACTUS_TOKEN", self.token()))
     }
@@ -103,7 +103,7 @@ impl Drop for Server {
     }
 }
 
-/// What a program has said, and how it has ended.
+/// The output and exit code of a program.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -119,21 +119,21 @@ impl Said {
     }
 }
 
-/// `tactus ARGS`, which ends by force when it hangs.
+/// `tactus ARGS`, ended by force if it hangs.
 pub(crate) fn tactus<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = program(env!("CARGO_BIN_EXE_tactus"));
     command.args(args);
     command
 }
 
-/// A program that must be there.
+/// A program that must be installed.
 pub(crate) fn program(name: &str) -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
     assert!(installed || Path::new(name).is_file(), "{name} is missing: cargo xtask setup");
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS_MAX, name]).stdin(Stdio::null());
-    // What the user of the tests has set must not matter.
+    // Variables of the user must not influence the tests.
     for name in ["NO_COLOR", "TACTUS_TOKEN", "http_proxy", "https_proxy", "HTTPS_PROXY"] {
         command.env_remove(name);
     }
@@ -144,7 +144,7 @@ pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk")
 }
 
-/// A port that is free now; ports are given out in turn, so nobody else takes it soon.
+/// A port that is free now; the kernel assigns ports in turn, so it stays free for a while.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
 }

@@ -1,10 +1,10 @@
-//! The commands through a proxy that speaks TLS, as the guide recommends one: nginx.
+//! The commands through nginx with TLS, as in the guide.
 
 use std::process::{Child, Command, Stdio};
 
 use super::server::{Said, Server, free_port, program, tactus, text};
 
-/// nginx in front of a server: `https` with a certificate of its own, and `http` that leads there.
+/// nginx before a server: `https` with its own certificate, and `http` that redirects to it.
 struct Front {
     nginx: Child,
     port: u16,
@@ -13,7 +13,8 @@ struct Front {
 }
 
 impl Front {
-    /// With a certificate that signs itself, for `names`, of an authority or not.
+    /// With a self-signed certificate for `names`; `constraints` tells whether it is an
+    /// authority's.
     fn new(server: &Server, names: &str, constraints: &str) -> Self {
         let dir = server.dir.path();
         let (key, certificate) = (dir.join("key.pem"), dir.join("cert.pem"));
@@ -119,7 +120,7 @@ fn n13_every_command_speaks_https_through_a_proxy() {
     run(&["rm", &front.url("/films/c.bin")]);
     assert_eq!(server.stored("films/c.bin"), None);
     run(&["channel", "list", &front.url("/")]);
-    // By the plain address, which leads there.
+    // The plain address redirects to it.
     let plain = format!("http://127.0.0.1:{}", front.plain);
     run(&["put", text(&file), &format!("{plain}/again/")]);
     assert!(server.stored("again/a b.bin").is_some_and(|stored| stored == bytes));
@@ -128,13 +129,13 @@ fn n13_every_command_speaks_https_through_a_proxy() {
 }
 
 #[test]
-fn n13_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do() {
+fn n13_an_untrusted_certificate_is_refused_with_advice() {
     let server = Server::with_uploads();
     let front = Front::new(&server, HERE, "CA:TRUE");
     let said = server.tactus(&["ls", &front.url("/")]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("SSL_CERT_FILE"), "{said:?}");
-    // As openssl makes them by itself; trusted by its user, it is taken.
+    // A self-signed certificate as openssl creates it is accepted if the user trusts it.
     let said = front.tactus(&server, &["ls", &front.url("/")]);
     assert_eq!(said.code, 0, "{said:?}");
     drop(front);
@@ -143,7 +144,7 @@ fn n13_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do() {
         let said = front.tactus(&server, &["ls", &front.url("/")]);
         assert!(said.code == 1 && said.err.contains("not valid for name"), "{said:?}");
     }
-    // What speaks no TLS is told apart from what is not there.
+    // A server without TLS gives another error than an unreachable one.
     let said = server.tactus(&["ls", &server.url("/").replace("http:", "https:")]);
     assert!(said.code == 1 && said.err.contains("TLS"), "{said:?}");
 }

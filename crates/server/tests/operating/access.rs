@@ -1,4 +1,4 @@
-//! Who was served, how, and how late: one line for each end of something.
+//! The access log: one line for each request, stream or session that ends.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::stage::{Server, ask, get, line};
 
 #[test]
-fn n11_a_server_in_use_says_who_was_served_by_default() {
+fn n11_requests_are_logged_by_default() {
     let server = Server::new("");
     let fields = "Range: bytes=0-99999\r\nUser-Agent: VLC/3.0 \"x\"\r\n";
     assert_eq!(get(&server.http, "/film.ts?rate=8M&token=secret", fields).status, 206);
@@ -42,7 +42,7 @@ fn n11_a_server_in_use_says_who_was_served_by_default() {
 }
 
 #[test]
-fn n11_records_are_json_in_a_file_that_is_opened_again_at_sighup() {
+fn n11_records_are_json_in_a_file_that_is_reopened_at_sighup() {
     let log = "[log]\naccess = \"json\"\naccess_to = \"access.log\"\nformat = \"json\"\n";
     let mut server = Server::new(log);
     let path = server.dir.path().join("access.log");
@@ -62,12 +62,12 @@ fn n11_records_are_json_in_a_file_that_is_opened_again_at_sighup() {
     get(&server.http, "/", "");
     server.wait_for(|_| line(&read(&path), "\"path\":\"/\""));
     assert_eq!(line(&read(&moved), "\"path\":\"/\""), None);
-    // The other lines of the log are objects, too.
+    // The other log lines are JSON too.
     server.signal(Signal::USR1);
     let said = server.wait_for(|server| line(&server.err(), "SIGUSR1"));
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(said["level"], "WARN");
-    // What is under way when the server ends is logged, too.
+    // A request that the server's end interrupts is logged, too.
     let mut viewer = TcpStream::connect(&server.http).expect("a connection");
     write!(viewer, "GET /film.ts?rate=1M HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request");
     viewer.read_exact(&mut [0; 100]).expect("it has begun");
@@ -96,7 +96,7 @@ fn n11_sessions_of_rtsp_are_logged_without_their_passwords() {
 }
 
 #[test]
-fn n11_uploads_are_logged_with_who_sent_them() {
+fn n11_uploads_are_logged_with_their_principal() {
     let server = Server::with(&["--uploads"], "");
     let file = server.dir.path().join("media/.tactus/upload-token");
     let token = fs::read_to_string(file).expect("it is made at the start");
@@ -111,7 +111,7 @@ fn n11_uploads_are_logged_with_who_sent_them() {
     {
         assert!(said.contains(part), "{part} is not in {said}");
     }
-    // It is shown once, when it is made, and never in a record.
+    // It is printed once, when it is created, and never in a record.
     let records =
         server.out().lines().filter(|line| line.contains("protocol=")).collect::<String>();
     assert!(!records.contains(token), "{records}");

@@ -1,4 +1,4 @@
-//! Sockets that a supervisor keeps: connections wait while the server is started again.
+//! Socket activation: connections wait while the server restarts.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::{get, line, prepared};
 
-/// As systemd does with a socket unit: the sockets stay, and the server is started again when it ends.
+/// As systemd does with a socket unit: the sockets stay open, and the server is restarted when it
+/// ends.
 const SUPERVISOR: &str = r#"
 import fcntl, os, socket, sys
 listeners = []
@@ -86,13 +87,13 @@ impl Drop for Supervised {
 }
 
 #[test]
-fn n14_a_restart_behind_sockets_of_a_supervisor_refuses_nobody() {
+fn n14_a_restart_with_passed_sockets_refuses_no_connection() {
     let supervised = Supervised::new();
     let ports = supervised.wait_for(|all| line(&all.read("ports"), " "));
     let (http, admin) = ports.split_once(' ').expect("two ports");
     let addresses = [http, admin].map(|port| format!("127.0.0.1:{port}"));
     let fields = "Range: bytes=0-99\r\n";
-    // A connection is taken before the server is there, and answered when it is.
+    // A connection is accepted before the server runs, and answered later.
     assert_eq!(get(&addresses[0], "/film.ts?rate=max", fields).status, 206);
     assert_eq!(get(&addresses[1], "/readyz", "").status, 200);
     let said = supervised.wait_for(|all| line(&all.read("out"), "Serving "));

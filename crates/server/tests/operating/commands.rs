@@ -1,4 +1,4 @@
-//! The commands that operators ask with.
+//! The commands for operators.
 
 use std::process::{Command, Output};
 
@@ -14,7 +14,7 @@ fn out(output: &Output) -> String {
 }
 
 #[test]
-fn n06_operators_ask_for_status_capacity_and_sessions_in_tables_and_json() {
+fn n06_status_capacity_and_sessions_print_tables_and_json() {
     let server = Server::new("");
     let admin = format!("http://{}/", server.admin);
     let shown = tactus(&["status", &admin]);
@@ -30,7 +30,7 @@ fn n06_operators_ask_for_status_capacity_and_sessions_in_tables_and_json() {
         let value: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
         assert!(value.is_object(), "{command}");
     }
-    // A public address tells nobody, and the command says where to ask.
+    // A public address has no status, and the command names the admin address.
     let wrong = tactus(&["status", &format!("http://{}/", server.http)]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("admin address"), "{wrong:?}");
@@ -38,7 +38,7 @@ fn n06_operators_ask_for_status_capacity_and_sessions_in_tables_and_json() {
 }
 
 #[test]
-fn n06_recordings_are_listed_ended_and_begun_again_at_the_admin_address() {
+fn n06_recordings_are_listed_stopped_and_restarted_at_the_admin_address() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let port = port.local_addr().expect("bound").port();
     let recording = format!(
@@ -57,14 +57,14 @@ fn n06_recordings_are_listed_ended_and_begun_again_at_the_admin_address() {
     let all: serde_json::Value = serde_json::from_str(&out(&json)).expect("JSON");
     assert_eq!(all[0]["name"], "studio");
     let refused = tactus(&["recording", "stop", &admin, "studio"]);
-    assert_ne!(refused.status.code(), Some(0), "to change something needs a token");
+    assert_ne!(refused.status.code(), Some(0), "a change needs a token");
     let change = |verb| tactus(&["recording", verb, &admin, "studio", "--token-file", token]);
     for (verb, state) in [("stop", "stopped"), ("stop", "stopped"), ("start", "")] {
         let done = change(verb);
         assert!(done.status.success(), "{verb}: {done:?}");
         assert!(out(&done).starts_with("studio: ") && out(&done).contains(state), "{done:?}");
     }
-    // A source that says nothing is told (n08).
+    // A silent source is a warning (n08).
     let warned = server.wait_for(|server| {
         let health = &server.status()["health"];
         health["warnings"].to_string().contains("recording studio").then(|| health.to_string())

@@ -1,4 +1,4 @@
-//! Whether requests should be sent here: for load balancers, supervisors and people.
+//! Health checks for load balancers, supervisors and people.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::stage::{Server, get, line, prepared};
 
 #[test]
-fn n13_liveness_is_told_everywhere_and_readiness_at_the_admin_address() {
+fn n13_liveness_is_served_everywhere_and_readiness_at_the_admin_address() {
     let server = Server::new("");
     for address in [&server.http, &server.admin] {
         let alive = get(address, "/healthz", "");
@@ -16,22 +16,26 @@ fn n13_liveness_is_told_everywhere_and_readiness_at_the_admin_address() {
     let ready = get(&server.admin, "/readyz", "");
     assert_eq!(ready.status, 200, "{}", ready.body);
     assert!(ready.body.starts_with("ready\n"), "{}", ready.body);
-    assert_eq!(get(&server.http, "/readyz", "").status, 404, "reasons name directories");
+    assert_eq!(
+        get(&server.http, "/readyz", "").status,
+        404,
+        "its reasons contain paths of the host"
+    );
     assert_eq!(server.status()["health"]["ready"], true);
 }
 
 #[test]
-fn n13_recordings_are_shown_without_a_token_at_the_admin_address_alone() {
+fn n13_recordings_are_listed_without_a_token_at_the_admin_address_only() {
     let server = Server::with(&["--uploads"], "");
     let shown = get(&server.admin, "/api/v1/recordings", "");
     assert_eq!((shown.status, &*shown.body), (200, "[]"));
     assert_eq!(get(&server.http, "/api/v1/recordings", "").status, 401);
-    // To change something needs a token there, too.
+    // Changes need a token there, too.
     let text = "POST /api/v1/recordings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                 Content-Length: 2\r\n\r\n{}";
     assert_eq!(crate::stage::ask(&server.admin, text).status, 401);
     let put = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
-    assert_eq!(crate::stage::ask(&server.admin, put).status, 405, "titles are not taken there");
+    assert_eq!(crate::stage::ask(&server.admin, put).status, 405, "uploads are not accepted there");
     assert_eq!(get(&server.admin, "/film.ts", "").status, 404, "nor served");
 }
 
@@ -44,19 +48,19 @@ fn n08_a_directory_that_goes_away_makes_the_server_unready_with_a_reason() {
     let said = server.wait_for(|_| Some(ready()).filter(|ready| ready.status == 503));
     assert!(said.body.contains("\nreason: /: "), "{}", said.body);
     assert_eq!(server.status()["health"]["ready"], false);
-    assert_eq!(get(&server.admin, "/healthz", "").status, 200, "it is alive all the same");
+    assert_eq!(get(&server.admin, "/healthz", "").status, 200, "it is still alive");
     fs::rename(server.dir.path().join("elsewhere"), &media).expect("it is there");
     server.wait_for(|_| (ready().status == 200).then_some(()));
 }
 
-/// A title without a byte: a warning, and where it is strict a reason.
+/// An empty title is a warning, and with `strict` a reason.
 #[test]
-fn n08_empty_titles_are_told_and_fail_the_readiness_of_a_strict_server() {
+fn n08_empty_titles_are_reported_and_fail_the_readiness_of_a_strict_server() {
     let config = "[[volume]]\npath = \"media\"\n[server]\nstrict = true\n";
     for (text, is_strict) in [("", false), (config, true)] {
         let (dir, mut command) = prepared(&[], text);
         fs::write(dir.path().join("media/empty.ts"), b"").expect("a title");
-        // Rights that this host refuses would fail the start of a strict server, as they should.
+        // A strict server does not start on a host that denies rights.
         if is_strict && !grants_all() {
             let status = command.status().expect("it ends");
             assert_eq!(status.code(), Some(1));
@@ -80,8 +84,8 @@ fn grants_all() -> bool {
 }
 
 #[test]
-fn n08_a_strict_server_does_not_start_with_less_and_says_why() {
-    // Few files may be open: a plain server starts, and says so in one line (n14).
+fn n08_a_strict_server_refuses_a_degraded_start_with_the_reason() {
+    // With a low limit of open files a plain server starts, with one line of warning (n14).
     for (more, starts) in [(&[][..], true), (&["--strict"], false)] {
         let (dir, command) = prepared(more, "");
         let mut limited = Command::new("sh");
@@ -90,7 +94,7 @@ fn n08_a_strict_server_does_not_start_with_less_and_says_why() {
         limited.args(serve);
         limited.stdout(fs::File::create(dir.path().join("out")).expect("a file"));
         limited.stderr(fs::File::create(dir.path().join("err")).expect("a file"));
-        let part = "only 400 files may be open";
+        let part = "the limit of open files is 400";
         if starts {
             let server = Server::start(dir, limited);
             let said = server.err();
@@ -116,6 +120,6 @@ fn n14_the_shortage_of_open_files_is_one_line_at_the_start() {
     limited.stderr(fs::File::create(dir.path().join("err")).expect("a file"));
     let server = Server::start(dir, limited);
     let said = server.err();
-    let about = said.lines().filter(|line| line.contains("only 500 files may be open"));
+    let about = said.lines().filter(|line| line.contains("the limit of open files is 500"));
     assert_eq!(about.count(), 1, "{said}");
 }

@@ -1,4 +1,4 @@
-//! Signals that mean nothing end nothing.
+//! Signals without a meaning for the server do not end it.
 
 use std::process::Command;
 
@@ -7,18 +7,18 @@ use rustix::process::Signal;
 use crate::stage::{Server, get, line, prepared};
 
 #[test]
-fn n10_sighup_without_a_configuration_file_ends_nothing_and_is_told() {
+fn n10_sighup_without_a_configuration_file_is_logged_and_ignored() {
     let mut server = Server::without_file();
     server.signal(Signal::HUP);
     let said = server.wait_for(|server| line(&server.err(), "SIGHUP"));
-    assert!(said.contains("no configuration file") && said.contains("nothing changes"), "{said}");
+    assert!(said.contains("SIGHUP has no effect") && said.contains("--config"), "{said}");
     assert!(server.is_running());
     assert_eq!(get(&server.http, "/film.ts?rate=max", "Range: bytes=0-99\r\n").status, 206);
     assert!(server.end().success());
 }
 
 #[test]
-fn n10_other_signals_end_nothing() {
+fn n10_other_signals_are_ignored() {
     let mut server = Server::new("");
     for (signal, name) in [
         (Signal::USR1, "SIGUSR1"),
@@ -38,9 +38,9 @@ fn n10_other_signals_end_nothing() {
     assert!(server.end().success());
 }
 
-/// The signal comes as soon as the program can be known to have begun.
+/// The signal is sent as soon as the program is known to have begun.
 #[test]
-fn n10_sighup_before_the_configuration_is_loaded_ends_nothing() {
+fn n10_sighup_before_the_configuration_is_loaded_is_ignored() {
     let (dir, command) = prepared(&[], "");
     let fifo = dir.path().join("late.toml");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).expect("a pipe with a name");
@@ -50,7 +50,7 @@ fn n10_sighup_before_the_configuration_is_loaded_ends_nothing() {
     let errors = std::fs::File::create(dir.path().join("err")).expect("a file");
     let output = std::fs::File::create(dir.path().join("out")).expect("a file");
     let child = late.stdout(output).stderr(errors).spawn().expect("it starts");
-    // Opened when the program waits for its configuration.
+    // Opening succeeds when the program waits for its configuration.
     let pipe = std::fs::OpenOptions::new().write(true).open(&fifo).expect("it is read");
     let pid = rustix::process::Pid::from_child(&child);
     for _ in 0..3 {
@@ -60,7 +60,7 @@ fn n10_sighup_before_the_configuration_is_loaded_ends_nothing() {
     std::io::Write::write_all(&mut &pipe, text.as_bytes()).expect("it is read");
     drop(pipe);
     let mut server = Server::of(dir, child);
-    // It is read again at once; the file is a pipe, so another writer must be there.
+    // The reload reads the pipe again, so it needs another writer.
     let again = std::fs::OpenOptions::new().write(true).open(&fifo);
     drop(again.map(|mut again| std::io::Write::write_all(&mut again, text.as_bytes())));
     assert!(server.is_running());

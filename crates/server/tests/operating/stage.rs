@@ -1,4 +1,4 @@
-//! A server with its output in files, its admin address on a free port, and a client.
+//! A server with its output in files and its admin address on a free port, and a client.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// One at a time: each pins its cores.
+/// One at a time: each server pins its cores.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Server {
@@ -29,7 +29,7 @@ pub(crate) struct Response {
 }
 
 impl Server {
-    /// With `config` behind the stage's own keys, and a title `film.ts` of 2 MB.
+    /// A server with `config` after the test's own keys, and a title `film.ts` of 2 MB.
     pub(crate) fn new(config: &str) -> Self {
         Self::with(&[], config)
     }
@@ -41,13 +41,13 @@ impl Server {
         server
     }
 
-    /// Without waiting for another server's end.
+    /// Starts while other servers may run.
     pub(crate) fn beside_others(more: &[&str], config: &str) -> Self {
         let (dir, command) = prepared(more, config);
         Self::start(dir, command)
     }
 
-    /// Of a directory alone, without a configuration file.
+    /// Serves a directory, without a configuration file.
     pub(crate) fn without_file() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (dir, _) = prepared(&[], "");
@@ -67,7 +67,7 @@ impl Server {
         Self::of(dir, child)
     }
 
-    /// A server that was started otherwise, with its output in the usual files.
+    /// A server that was started by other means, with its output in the usual files.
     pub(crate) fn of(dir: tempfile::TempDir, child: Child) -> Self {
         let (http, admin) = (String::new(), String::new());
         let mut server = Self { child, dir, http, admin, _turn: None };
@@ -88,7 +88,7 @@ impl Server {
         read(self.dir.path().join("err"))
     }
 
-    /// What `look` finds, once it does.
+    /// Waits for the result of `look`.
     pub(crate) fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -110,7 +110,7 @@ impl Server {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Ends it by SIGTERM.
+    /// Ends the server with SIGTERM.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.child.wait().expect("it ends")
@@ -125,7 +125,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already, as it should in tests of its end.
+        // It may have ended already, as in tests of its end.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -156,7 +156,7 @@ fn read(path: PathBuf) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// The first line with `part`, once it is whole.
+/// The first line that contains `part`, once it is complete.
 pub(crate) fn line(text: &str, part: &str) -> Option<String> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find(|line| line.contains(part)).map(|line| line.trim_end().to_owned())

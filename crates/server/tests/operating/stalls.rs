@@ -1,4 +1,5 @@
-//! Another program takes the delivery core: nobody must have to guess why streams are late.
+//! Another program occupies the delivery core: the log and the status must give the cause of late
+//! streams.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +9,7 @@ use tactus_sys::thread;
 
 use crate::stage::{Server, get, line, prepared};
 
-/// Takes `core` with the highest real-time priority for so long.
+/// Occupies `core` with the highest real-time priority for this time.
 fn take_core(core: u32, span: Duration) {
     std::thread::spawn(move || {
         thread::pin(core).expect("the core exists");
@@ -46,8 +47,8 @@ fn s04_a_real_time_program_that_takes_the_core_is_logged_counted_and_shown() {
     }
     take_core(core, Duration::from_millis(1300));
 
-    let said = server.wait_for(|server| line(&server.err(), &format!("core {core} stood still")));
-    assert!(said.contains("2 streams are late by as much"), "{said}");
+    let said = server.wait_for(|server| line(&server.err(), &format!("core {core} was stalled")));
+    assert!(said.contains("2 streams stay later by as much"), "{said}");
     assert!(said.contains("waited 1.") || said.contains("waited 9"), "{said}");
     assert!(said.contains("involuntary context switches"), "{said}");
     let status = server.status();
@@ -57,7 +58,7 @@ fn s04_a_real_time_program_that_takes_the_core_is_logged_counted_and_shown() {
     assert_eq!(stalls["last"]["core"], core, "{stalls}");
     assert!(stalls["last"]["streams"].as_u64() >= Some(2), "{stalls}");
     let degraded = status["degraded"].to_string();
-    assert!(degraded.contains(&format!("core {core} stood still for")), "{degraded}");
+    assert!(degraded.contains(&format!("core {core} was stalled for")), "{degraded}");
     assert!(status["totals"]["underruns"].as_u64() >= Some(2), "{}", status["totals"]);
     for stream in status["streams"].as_array().expect("a list") {
         assert!(stream["underruns"].as_u64() >= Some(1), "{stream}");
@@ -85,25 +86,25 @@ fn s04_two_servers_on_one_host_do_not_share_a_core_while_another_is_free() {
     let free = thread::allowed_cores().expect("this thread's cores").len();
     let (said, status) = (second.err(), second.status()["degraded"].to_string());
     if one == other {
-        // Servers of other tests may have them all.
-        assert!(free < 2 || said.contains("is used by another Tactus server"), "{said}");
-        assert!(status.contains("is used by another Tactus server"), "{status}");
+        // Servers of other tests may use all cores.
+        assert!(free < 2 || said.contains("is also used by another Tactus server"), "{said}");
+        assert!(status.contains("is also used by another Tactus server"), "{status}");
     } else {
-        assert!(said.contains("another Tactus server has the usual core"), "{said}");
+        assert!(said.contains("another Tactus server uses the default core"), "{said}");
     }
 }
 
 #[test]
-fn s04_a_configured_core_that_another_server_has_is_warned_of_in_one_line() {
+fn s04_a_configured_core_of_another_server_gives_one_warning() {
     let first = Server::new("");
     let core = core_of(&first);
     let servers = "[\"disk\", \"block\", \"delivery\", \"link\", \"packets\"]";
     let config = format!("[cores]\nplacement = [{{ cpu = {core}, servers = {servers} }}]\n");
     let second = Server::beside_others(&[], &config);
-    assert_eq!(core_of(&second), core, "what the operator says holds");
+    assert_eq!(core_of(&second), core, "the configured placement is kept");
     let said = second.err();
-    let lines = said.lines().filter(|line| line.contains("is used by another Tactus server"));
+    let lines = said.lines().filter(|line| line.contains("is also used by another Tactus server"));
     assert_eq!(lines.count(), 1, "{said}");
     let (_dir, mut check) = prepared(&["--check-config"], &config);
-    assert!(check.status().expect("it ends").success(), "to check takes no core");
+    assert!(check.status().expect("it ends").success(), "a check claims no core");
 }

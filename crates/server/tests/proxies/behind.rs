@@ -1,4 +1,5 @@
-//! Behind each proxy of the guide: everything works as it does directly, and each client is its own.
+//! Behind each proxy of the guide, everything works as with direct clients, and each client counts
+//! by itself.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::chain::{Proxy, Server, TOKEN, ask, begin, content, free_port};
 use crate::guide::{self, Shown};
 
-/// Clients of the proxy, which itself comes from 127.0.0.1.
+/// Clients of the proxy; the proxy itself has 127.0.0.1.
 const VIEWER: &str = "127.0.0.2";
 const ATTACKER: &str = "127.0.0.66";
 
 struct Chain {
     server: Server,
     port: u16,
-    /// What the proxy takes away.
+    /// The prefix that the proxy removes.
     prefix: &'static str,
     _proxy: Proxy,
 }
@@ -32,7 +33,7 @@ impl Chain {
         format!("http://tv.example:{}{}{path}", self.port, self.prefix)
     }
 
-    /// Asks as somebody who may upload.
+    /// Sends a request with the token for uploads.
     fn ask(&self, args: &[&str], path: &str) -> crate::chain::Answer {
         let token = format!("Authorization: Bearer {TOKEN}");
         ask(VIEWER, self.port, &[&["-H", &token], args].concat(), &self.url(path))
@@ -43,7 +44,7 @@ impl Chain {
         let part = self.ask(&["-r", "100000-299999"], "/a.bin?rate=max");
         assert_eq!((part.status, &part.body[..]), (206, &bytes[100_000..300_000]));
         assert_eq!(part.field("content-range"), Some("bytes 100000-299999/1200000"));
-        // Uploads: in one request, by tus, and as the page of a directory would.
+        // Uploads: in one request, by tus, and as the page of a directory sends them.
         let file = self.server.file("file", &bytes);
         let put = self.ask(&["-T", &file], "/films/put.ts");
         assert_eq!(put.status, 201, "{}", put.text());
@@ -59,7 +60,7 @@ impl Chain {
         let length = format!("Upload-Length: {}", bytes.len());
         let tus = ["-X", "POST", "-H", "Tus-Resumable: 1.0.0", "-H", &length];
         let made = self.ask(&tus, "/api/v1/uploads?path=/films/tus.bin");
-        let place = made.field("location").expect("where it goes on").to_owned();
+        let place = made.field("location").expect("the upload's URL").to_owned();
         let below = format!("{}/api/v1/uploads/", self.prefix);
         let path = place.find(&below).map(|at| &place[at + self.prefix.len()..]);
         let data = format!("@{file}");
@@ -100,7 +101,7 @@ impl Chain {
         assert!(list.contains(&format!("\n{}\n", self.url("/films/put.ts"))), "{list}");
     }
 
-    /// One client that guesses tokens is shut out, and nobody else.
+    /// A client that guesses tokens is refused, and no other client.
     fn clients_are_their_own(&self) {
         let url = self.url("/x");
         let mut curl = begin(ATTACKER, self.port);
@@ -118,7 +119,7 @@ impl Chain {
         assert_eq!(ask(VIEWER, self.port, &[], &self.url("/films/")).status, 200);
         let log = self.server.log();
         let warnings: Vec<_> =
-            log.lines().filter(|line| line.contains("of this address are refused")).collect();
+            log.lines().filter(|line| line.contains("from this address are refused")).collect();
         assert!(warnings.len() == 1 && warnings[0].contains(ATTACKER), "{log}");
     }
 

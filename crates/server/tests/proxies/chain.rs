@@ -1,4 +1,4 @@
-//! A server, and a proxy in front of it, as processes of their own.
+//! A server and a proxy before it, as processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use crate::guide::Shown;
 
-/// What hangs ends here.
+/// Hanging programs are ended after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who may upload.
+/// The token for uploads.
 pub(crate) const TOKEN: &str = "a-test-may-change-this-house";
 
-/// A quick disk, written down, so that no test waits for measurements.
+/// A fixed model of a fast disk, so that no test waits for measurements.
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
     sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
 
-/// `tactus serve`. One at a time: it pins its cores.
+/// `tactus serve`. One server at a time, as it pins its cores.
 pub(crate) struct Server {
     process: Child,
-    /// Where it serves titles, those behind proxies by the PROXY protocol, and figures.
+    /// The addresses of titles, of the PROXY protocol, and of metrics.
     pub(crate) http: String,
     pub(crate) proxied: Option<String>,
     admin: String,
@@ -32,7 +32,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// As the guide says, on ports that are free, with titles and somebody who may upload.
+    /// Serves titles with a configuration of the guide, on free ports and with a token for uploads.
     pub(crate) fn start(shown: &str) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Server {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (mut http, mut proxied) = (None, None);
         let admin = loop {
-            let line = lines.next().expect("it says where it is").unwrap();
+            let line = lines.next().expect("it prints its addresses").unwrap();
             let place = line.split_once("http://").map(|(_, rest)| rest);
             let place = place.and_then(|rest| rest.split('/').next()).map(str::to_owned);
             match line.split(' ').next() {
@@ -102,7 +102,7 @@ impl Server {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// What it says about itself.
+    /// The server's status.
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -119,19 +119,20 @@ impl Drop for Server {
     }
 }
 
-/// A proxy in front of a server.
+/// A proxy before a server.
 pub(crate) struct Proxy {
     process: Child,
     _dir: tempfile::TempDir,
 }
 
-/// A port that is free now; ports are given out in turn, so nobody else takes it soon.
+/// A port that is free now; the kernel assigns ports in turn, so it stays free for a while.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap().port()
 }
 
 impl Proxy {
-    /// Starts it as the guide says, but on `port`, and with the ports that `server` has.
+    /// Starts the proxy with a configuration of the guide, but on `port`, and with the addresses of
+    /// `server`.
     pub(crate) fn start(shown: &Shown, server: &Server, port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut text = shown.proxy.replace("127.0.0.1:8080", &server.http);
@@ -153,7 +154,7 @@ impl Proxy {
                 (text, args.map(str::to_owned).to_vec())
             }
         };
-        assert!(text.contains(&port.to_string()), "it listens elsewhere:\n{text}");
+        assert!(text.contains(&port.to_string()), "it listens on another port:\n{text}");
         let file = dir.path().join("configuration");
         fs::write(&file, &text).unwrap();
         let log = fs::File::create(dir.path().join("log")).unwrap();
@@ -180,7 +181,7 @@ impl Proxy {
     }
 }
 
-/// A `server` of nginx needs the rest of a configuration around it.
+/// Completes nginx's `server` block to a configuration.
 fn nginx(server: &str, at: &str, port: u16) -> (String, Vec<String>) {
     let server = server.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
@@ -200,12 +201,12 @@ impl Drop for Proxy {
 }
 
 fn end(process: &mut Child) {
-    // It may have ended.
+    // It may have ended already.
     process.kill().ok();
     process.wait().ok();
 }
 
-/// What curl was answered.
+/// An answer that curl received.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -224,7 +225,7 @@ impl Answer {
     }
 }
 
-/// Asks a proxy on `port` as the client `from`, an address of this host.
+/// Sends a request to a proxy on `port` from `from`, an address of this host.
 pub(crate) fn ask(from: &str, port: u16, args: &[&str], url: &str) -> Answer {
     let mut curl = begin(from, port);
     let output = curl.args(["--max-time", "60", "-i"]).args(args).arg(url).output();
@@ -243,7 +244,7 @@ pub(crate) fn ask(from: &str, port: u16, args: &[&str], url: &str) -> Answer {
     }
 }
 
-/// curl, which finds `tv.example` at the proxy.
+/// curl, with `tv.example` resolved to the proxy.
 pub(crate) fn begin(from: &str, port: u16) -> Command {
     let mut curl = Command::new("curl");
     let name = format!("tv.example:{port}:127.0.0.1");
@@ -251,12 +252,12 @@ pub(crate) fn begin(from: &str, port: u16) -> Command {
     curl
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ between positions.
 pub(crate) fn content(len: u32) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Where foreign clients and our scripts for them are.
+/// The directory of installed clients, with our scripts for them.
 pub(crate) fn script(name: &str) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a build directory");
     let place = target.join("tools/clients").join(name);

@@ -1,18 +1,18 @@
-//! What the guide shows: pairs of a proxy's configuration and the server's.
+//! The configurations that the guide shows: pairs for a proxy and the server.
 
 const PAGE: &str = include_str!("../../../../docs/guide/proxies.md");
 
-/// One proxy as the guide shows it.
+/// The configurations for one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     /// `nginx`, `haproxy` or `caddy`.
     pub(crate) program: &'static str,
     pub(crate) proxy: String,
-    /// What the server is told.
+    /// The server's configuration.
     pub(crate) server: String,
 }
 
-/// Every proxy of the page, in its order: a block of the proxy, and the next of the server.
+/// All proxies of the page, in order: a block of the proxy, and the next block of the server.
 pub(crate) fn all() -> Vec<Shown> {
     let mut shown = Vec::new();
     let mut proxy = None;
@@ -25,10 +25,10 @@ pub(crate) fn all() -> Vec<Shown> {
                     shown.push(Shown { program, proxy, server: text });
                 }
             }
-            _ => panic!("a block of {language:?} is not tried"),
+            _ => panic!("no test for blocks of {language:?}"),
         }
     }
-    assert!(proxy.is_none(), "a proxy is shown without the server's part");
+    assert!(proxy.is_none(), "a proxy's block has no block of the server");
     shown
 }
 

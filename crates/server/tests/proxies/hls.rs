@@ -30,12 +30,12 @@ fn play(server: &Server) -> Value {
 
 #[test]
 fn w01_hls_js_plays_on_a_page_of_another_site_that_is_allowed() {
-    // The page of this test has a port of its own.
+    // The page of this test has its own port.
     let shown = guide::other_sites().replace("\"https://app.example\"", "\"*\"");
     let told = play(&Server::start(&shown));
     assert_eq!(told["errors"], serde_json::json!([]), "{told}");
     assert!(told["time"].as_f64().is_some_and(|time| time > 1.0), "{told}");
-    // CMCD in fields makes the browser ask first, for each segment.
+    // CMCD fields make the browser send a preflight for each segment.
     let asked = told["asked"].as_array().expect("requests of segments");
     let with_data = |one: &Value| one.as_str().is_some_and(|text| text.contains("d="));
     assert!(!asked.is_empty() && asked.iter().all(with_data), "{told}");

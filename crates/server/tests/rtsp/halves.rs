@@ -1,4 +1,4 @@
-//! What sessions reserve: those that are played, and those that are set up and never played.
+//! Reservations of sessions: played ones, and those that are set up and never played.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn p07_what_was_never_played_ends_with_its_connection() {
+fn p07_an_unplayed_session_ends_with_its_connection() {
     let stage = Stage::new(SECOND.times(6), "");
     let mut keeper = stage.connect();
     let receiver = Receiver::new();
@@ -27,17 +27,17 @@ fn p07_what_was_never_played_ends_with_its_connection() {
         assert!(stage.engine.broker.streams() >= 3);
     }
     until("both are over", || stage.rtsp.len() == 1);
-    // The title had several viewers, so it may be held in memory, which counts as a stream.
+    // The title had several viewers, so it may be pinned in memory, which counts as a stream.
     let streams = || stage.engine.broker.streams() - stage.engine.broker.held_titles() as u32;
     until("both have given back their rate", || streams() == 1);
-    // Who has played may come back on another connection.
+    // A client that has played may return on another connection.
     drop(keeper);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((stage.rtsp.len(), stage.rtsp.all()[0].state), (1, "playing"));
 }
 
 #[test]
-fn p07_what_is_not_played_for_seconds_is_reserved_anew_when_it_is() {
+fn p07_an_unplayed_reservation_is_released_and_renewed_by_play() {
     let stage = Stage::new(SECOND.times(6), "");
     for tcp in [false, true] {
         let (mut client, mut receiver) = (stage.connect(), Receiver::new());
@@ -50,8 +50,8 @@ fn p07_what_is_not_played_for_seconds_is_reserved_anew_when_it_is() {
         };
         let session = set.session();
         assert_eq!(stage.engine.broker.streams(), 1);
-        // Whatever else it says, its rate is others' after five seconds.
-        until("it is given back", || {
+        // Keep-alives do not hold the reservation: it is released after five seconds.
+        until("the reservation is released", || {
             std::thread::sleep(Duration::from_millis(200));
             stage.engine.broker.streams() == 0
         });
@@ -68,8 +68,8 @@ fn p07_what_is_not_played_for_seconds_is_reserved_anew_when_it_is() {
 }
 
 #[test]
-fn p07_connections_that_only_set_up_keep_nobody_else_out() {
-    // The title has 3.76 Mbit/s: two of it are a tenth of the link, and 20 fill it.
+fn p07_connections_that_only_set_up_keep_no_other_client_out() {
+    // The title has 3.76 Mbit/s: two streams are a tenth of the link, and 20 fill it.
     let more = "[link]\nrate = \"80 Mbit/s\"\n[rtsp]\nconnections_per_address_max = 1000\n";
     let stage = Stage::new(SECOND.times(6), more);
     let mut halves = vec![];
@@ -85,7 +85,7 @@ fn p07_connections_that_only_set_up_keep_nobody_else_out() {
         }
     }
     assert!(stage.engine.broker.streams() <= 2);
-    // Each that goes makes room for another one.
+    // Each closed session makes room for another one.
     assert!((2..100).contains(&set_up), "{set_up}");
     let viewers: Vec<_> = (0..8)
         .map(|nth| {
@@ -102,10 +102,10 @@ fn p07_connections_that_only_set_up_keep_nobody_else_out() {
 }
 
 #[test]
-fn what_does_not_fit_is_453_and_names_what_is_short() {
+fn a_session_without_room_gets_453_with_the_short_resource() {
     let stage = Stage::new(SECOND.times(2), "[link]\nrate = \"9 Mbit/s\"\nbudget = \"100 %\"\n");
     let mut client = stage.connect();
-    // Both play: of sessions that do not, an address holds no more than one on so narrow a link.
+    // Both play: of unplayed sessions, an address may hold only one on such a narrow link.
     let [_, two] = [40_000, 40_002].map(|port| {
         let set = client.set_up(port);
         assert_eq!((set.status, client.play(&set.session(), "").status), (200, 200), "{set:?}");
@@ -115,7 +115,7 @@ fn what_does_not_fit_is_453_and_names_what_is_short() {
     assert_eq!(three.status, 453, "{three:?}");
     assert!(three.body.contains("the link"), "{}", three.body);
     assert!(three.field("Retry-After").parse::<u32>().is_ok());
-    // What has ended has given back what it had when that is answered.
+    // An ended session has released its reservation before TEARDOWN is answered.
     let mut last = two.session();
     for round in 0..100 {
         if round % 2 == 0 {

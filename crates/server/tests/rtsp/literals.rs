@@ -1,11 +1,11 @@
-//! What clients write in other letters, ports that are odd, and passwords in URLs.
+//! Requests in other letter case, odd ports, and passwords in URLs.
 
 use std::net::Ipv4Addr;
 
 use super::*;
 use tactus_sys::inlet::{Datagrams, Wanted};
 
-/// A receiver at an odd port, whose reports would come to the next one.
+/// A receiver at an odd RTP port, with RTCP at the next port.
 fn odd() -> (Datagrams, UdpSocket, u16) {
     loop {
         let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
@@ -39,7 +39,11 @@ fn p04_requests_in_other_letters_are_played_to_odd_ports() {
         assert_eq!(set.parameter("Transport", "client_port"), format!("{port}-{}", port + 1));
         let session = set.session();
         let fields = format!("session: {session}\r\nrange: NPT=1-Now\r\n");
-        assert_eq!(client.ask_in(version, "PLAY", &url, &fields).status, 457, "it ends nowhere");
+        assert_eq!(
+            client.ask_in(version, "PLAY", &url, &fields).status,
+            457,
+            "the range has no end"
+        );
         let fields = format!("session: {session}\r\nrange: NPT=0-4\r\n");
         let played = client.ask_in(version, "PLAY", &url, &fields);
         assert_eq!(played.status, 200, "{played:?}");

@@ -1,11 +1,11 @@
-//! Below which paths principals may play.
+//! Paths of principals for playing.
 
 use tactus_core::units::SECOND;
 
 use super::Stage;
 
 #[test]
-fn s14_who_may_play_below_a_path_plays_nothing_else() {
+fn s14_a_principal_plays_only_below_its_paths() {
     for (paths, status) in [("[\"/elsewhere/\"]", 403), ("[\"/\"]", 200)] {
         let config = format!(
             "[rtsp]\nreaders = \"principals\"\n[[rtsp.principal]]\nname = \"anna\"\n\

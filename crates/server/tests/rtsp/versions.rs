@@ -1,11 +1,11 @@
-//! Tables of a title that change on the way: a foreign parser (dvb-si) sees each change of a session counted, wherever it
-//! jumps and at whatever scale.
+//! A title whose tables change: an independent parser (dvb-si) sees each change of a session with a
+//! new version, for any seek and scale.
 
 use super::*;
 use dvb_si::demux::SiDemux;
 use tactus_core::ts::PACKET;
 
-/// `title` in whose second half the programme has a number more, with the same versions.
+/// Adds one to the program number in the second half of `title`, without new versions.
 fn changed(title: &[u8]) -> Vec<u8> {
     let mut title = title.to_vec();
     let half = title.len() / 2 / PACKET;
@@ -43,7 +43,7 @@ fn p02_a_session_that_jumps_between_tables_counts_each_change() {
     let mut last: std::collections::BTreeMap<u8, (u8, Vec<u8>)> = Default::default();
     let (mut changes, mut packets) = ([0; 3], vec![]);
     let mut expected = 0;
-    // Each of them goes to the other half, or to tables with fewer streams, or back.
+    // Each step moves to the other half, to tables with fewer streams, or back.
     let steps = [
         ("npt=1-", ""),
         ("npt=8-", ""),
@@ -58,7 +58,7 @@ fn p02_a_session_that_jumps_between_tables_counts_each_change() {
         let url = client.url.clone();
         let played = client.ask("PLAY", &url, &fields);
         assert_eq!(played.status, 200, "{played:?}");
-        // Until tables of this place have come.
+        // Until the tables of this position have arrived.
         expected += 1;
         let end = Instant::now() + PATIENCE;
         while last.len() < 2 || changes[2] + 1 < expected {
@@ -80,7 +80,7 @@ fn p02_a_session_that_jumps_between_tables_counts_each_change() {
             }
         }
     }
-    // The PAT of trick play is that of its place.
+    // The PAT of trick play is that of its position.
     assert_eq!((changes[2], changes[0]), (5, 4));
     assert_eq!(client.order("TEARDOWN", &session).status, 200);
 }

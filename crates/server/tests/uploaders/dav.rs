@@ -1,4 +1,4 @@
-//! Clients of WebDAV that compare trees, mount them, or ask how much room there is: rclone, davfs2, cadaver.
+//! WebDAV clients that compare trees, mount them, or query the free space: rclone, davfs2, cadaver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Stage, begin, ended_well, rclone, text};
 
-/// Names that clients and servers have got wrong before.
+/// Names that have caused errors in clients and servers.
 const ODD: [&str; 24] = [
     "a b",
     "100%20",
@@ -35,7 +35,7 @@ const ODD: [&str; 24] = [
     "{curly}",
 ];
 
-/// The files of a tree with their content.
+/// The files of a tree with their contents.
 fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut left = vec![root.to_owned()];
@@ -54,7 +54,7 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Writes other bytes of the same length into some fifty files, a minute later than before.
+/// Changes the bytes of about fifty files, with the same length and times a minute later.
 fn change_fifty(root: &Path, salt: u8) -> usize {
     let mut changed = 0;
     for (name, mut bytes) in tree(root).into_iter().step_by((names() / 50).max(1)) {
@@ -69,12 +69,12 @@ fn change_fifty(root: &Path, salt: u8) -> usize {
     changed
 }
 
-/// The files that rclone says it has copied.
+/// Number of files that rclone reports as copied.
 fn copied(said: &str) -> usize {
     said.lines().filter(|line| line.contains(": Copied (")).count()
 }
 
-/// So many names; `TACTUS_SYNC_NAMES` says another number.
+/// Number of names; `TACTUS_SYNC_NAMES` overrides it.
 fn names() -> usize {
     let wanted = std::env::var("TACTUS_SYNC_NAMES").ok().and_then(|names| names.parse().ok());
     wanted.unwrap_or(240)
@@ -105,14 +105,14 @@ fn sync_both_ways(vendor: &str) {
     };
     let (remote, local) = (":webdav:there", text(&here));
     let there = stage.dir.path().join("titles/there");
-    // Up: all, then nothing, then the changed ones, though their sizes are the same.
+    // Up: all files, then none, then the changed ones, although their sizes are the same.
     assert_eq!(sync(local, remote), names());
     assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the first sync");
     assert_eq!(sync(local, remote), 0, "{vendor}");
     let changed = change_fifty(&here, 0x55);
     assert_eq!(sync(local, remote), changed, "{vendor}");
     assert!(tree(&here) == tree(&there), "{vendor}: the trees differ after the changes");
-    // Down, into another tree; then what the first has changed meanwhile.
+    // Down, into another tree; then the files that changed meanwhile.
     let copy = stage.dir.path().join("copy");
     let second = text(&copy);
     assert_eq!(sync(remote, second), names());
@@ -121,7 +121,7 @@ fn sync_both_ways(vendor: &str) {
     assert_eq!(sync(local, remote), changed, "{vendor}");
     assert_eq!(sync(remote, second), changed, "{vendor}");
     assert!(tree(&here) == tree(&copy), "{vendor}: the trees differ after both ways");
-    // By checksums, without a byte of content.
+    // By checksums, without reading content.
     let ended = rclone(&stage, &["check", local, remote, "--webdav-vendor", vendor]).output();
     let ended = ended.expect("it ends");
     let checked = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -140,7 +140,7 @@ fn w05_rclone_syncs_odd_names_both_ways_and_sends_only_changes_as_nextcloud() {
 }
 
 #[test]
-fn w05_rclone_about_says_what_the_disk_has() {
+fn w05_rclone_about_shows_the_free_space() {
     let stage = Stage::new();
     for vendor in ["other", "owncloud", "nextcloud"] {
         let about = ["about", "--json", ":webdav:", "--webdav-vendor", vendor];
@@ -161,14 +161,14 @@ fn w08_rclone_lists_and_copies_all_of_a_large_directory_by_http_and_webdav() {
     for number in 0..20_300 {
         fs::File::create(many.join(format!("{number} %20.ts"))).expect("a file");
     }
-    // Without a request for each title rclone takes the last part of a path for a file.
+    // Without a request per title, rclone takes the last segment of a path for a file.
     let http = ["--http-url", &stage.url("/many/"), "--http-no-head"];
     for (remote, more) in [(":http:", &http[..]), (":webdav:many", &[])] {
         let args = [&["lsf", "--files-only", remote][..], more].concat();
         let listed = ended_well(rclone(&stage, &args).output().expect("it ends"));
         assert_eq!(listed.lines().count(), 20_300, "{remote}");
     }
-    // Of a part of them the content as well.
+    // Copies some of them with their content.
     let some = stage.dir.path().join("titles/some");
     fs::create_dir(&some).expect("a directory");
     for number in 0..150 {
@@ -188,7 +188,7 @@ fn w12_cadaver_stores_three_megabytes_though_it_sends_them_before_the_token() {
     let netrc = stage.dir.path().join(".netrc");
     fs::write(&netrc, login).expect("a file");
     for name in ["1.ts", "2.ts", "3.ts"] {
-        // Each its own run: the first PUT of each comes without the token.
+        // Each in a run of its own: the first PUT of a run comes without the token.
         let said = cadaver(&stage, &format!("put {} {name}\nquit\n", text(&file)));
         assert!(said.contains("succeeded"), "{said}");
         stage.has(name, &bytes);
@@ -220,7 +220,7 @@ fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
         let private = fs::Permissions::from_mode(0o600);
         fs::set_permissions(place(name), private).expect("its mode is set");
     }
-    // In a mount namespace of its own, with a cache of its own; all goes with its last process.
+    // In a mount namespace and with a cache of its own, which end with its last process.
     // `umount` would look for the end of the daemon every three seconds.
     let script = format!(
         "set -e\n\
@@ -240,7 +240,7 @@ fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
 }
 
 #[test]
-fn w05_davfs2_mounts_stores_and_says_how_much_room_there_is() {
+fn w05_davfs2_mounts_stores_and_shows_the_free_space() {
     let stage = Stage::new();
     let said = within_davfs2(&stage, "use_locks 0", "df -B1 --output=avail,used $mnt | tail -1");
     let mut room = said.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());

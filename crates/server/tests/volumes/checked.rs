@@ -1,4 +1,5 @@
-//! `--check-config` opens what `serve` opens, and says so with rc 2, file, line and key.
+//! `--check-config` opens what `serve` opens, and reports errors with exit code 2, file, line and
+//! key.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +9,7 @@ use crate::stage::Stage;
 const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
 const UPLOADS: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\nuploads = true\n";
 
-/// Both the check and the start end with exit code 2, and with a line that has all of `said`.
+/// Both the check and the start end with exit code 2 and a line that contains all of `said`.
 fn refused(stage: &Stage, more: &str, said: &[&str]) {
     stage.configure(more);
     let (code, error) = stage.checked();
@@ -19,7 +20,7 @@ fn refused(stage: &Stage, more: &str, said: &[&str]) {
     let line = said[0];
     let text = fs::read_to_string(stage.path("tactus.toml")).unwrap();
     let at = text.lines().position(|written| written.trim_start().starts_with(line));
-    let at = at.unwrap_or_else(|| panic!("{line} is not written"));
+    let at = at.unwrap_or_else(|| panic!("no line {line}"));
     assert!(error.starts_with(&format!("tactus: tactus.toml:{}:", at + 1)), "{error}");
     let started = stage.tactus(&["serve", "--config", "tactus.toml"]);
     assert_eq!(started.status.code(), Some(2), "{more}");
@@ -27,7 +28,7 @@ fn refused(stage: &Stage, more: &str, said: &[&str]) {
 }
 
 #[test]
-fn s07_what_serve_cannot_open_is_found_by_the_check_with_its_place() {
+fn s07_the_check_finds_what_serve_cannot_open_with_its_place() {
     let stage = Stage::new();
     stage.configure(VOLUME);
     assert_eq!(stage.checked(), (Some(0), String::new()));
@@ -43,26 +44,26 @@ fn s07_what_serve_cannot_open_is_found_by_the_check_with_its_place() {
     fs::write(stage.path("bad-model"), "version = 9\n").unwrap();
     fs::create_dir(stage.path("directory")).unwrap();
     for (more, said) in [
-        (principal("missing"), &["token_file", "cannot be read", "missing"][..]),
+        (principal("missing"), &["token_file", "cannot read", "missing"][..]),
         (principal("short"), &["token_file", "16 or more", "short"]),
         (principal("words"), &["token_file", "without spaces"]),
         (principal("directory"), &["token_file", "is a directory"]),
-        (player("missing"), &["password_file", "cannot be read", "missing"]),
+        (player("missing"), &["password_file", "cannot read", "missing"]),
         (player("pass"), &["password_file", "8 or more"]),
         (
             "[[volume]]\npath = \"media\"\nmodel = \"bad-model\"\n".into(),
             &["model", "tactus measure"],
         ),
-        ("[[volume]]\npath = \"media\"\nmodel = \"no-model\"\n".into(), &["model", "is not there"]),
         (
-            "[[volume]]\npath = \"media\"\nmodel = \"directory\"\n".into(),
-            &["model", "cannot be read"],
+            "[[volume]]\npath = \"media\"\nmodel = \"no-model\"\n".into(),
+            &["model", "does not exist"],
         ),
+        ("[[volume]]\npath = \"media\"\nmodel = \"directory\"\n".into(), &["model", "cannot read"]),
         (format!("{VOLUME}[[class]]\nname = \"a\"\nguaranteed = \"90 Gbit/s\"\n"), &["[[class]]"]),
     ] {
         refused(&stage, &more, said);
     }
-    // Beside the others, each at its own place.
+    // Two principals: each error has its own place.
     let two = format!(
         "{UPLOADS}[[upload.principal]]\nname = \"a\"\ntoken_file = \"token\"\n\
          [[upload.principal]]\nname = \"b\"\n  token_file = \"missing\"\n"
@@ -73,7 +74,7 @@ fn s07_what_serve_cannot_open_is_found_by_the_check_with_its_place() {
 }
 
 #[test]
-fn s07_memory_that_is_not_there_is_named_by_its_key() {
+fn s07_missing_memory_is_reported_with_its_key() {
     let stage = Stage::new();
     let text = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n[memory]\narena = \"900 GiB\"\n";
     let written = format!("[http]\naddress = \"127.0.0.1:0\"\n{text}");
@@ -86,7 +87,7 @@ fn s07_memory_that_is_not_there_is_named_by_its_key() {
 }
 
 #[test]
-fn s07_addresses_of_other_hosts_and_ports_of_root_are_refused_and_taken_ones_are_not() {
+fn s07_foreign_addresses_and_privileged_ports_are_refused_and_used_ones_are_not() {
     let stage = Stage::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let check = |address: &str| {
@@ -101,16 +102,16 @@ fn s07_addresses_of_other_hosts_and_ports_of_root_are_refused_and_taken_ones_are
         "{error}"
     );
     let (code, error) = check(&taken.local_addr().unwrap().to_string());
-    assert_eq!(code, Some(0), "a server that runs has it: {error}");
+    assert_eq!(code, Some(0), "a running server uses it: {error}");
 }
 
 #[test]
-fn n07_a_port_of_root_is_refused_with_the_capability_that_it_needs() {
+fn n07_a_privileged_port_is_refused_with_the_capability_that_it_needs() {
     let stage = Stage::new();
     stage.give("media");
     let text = format!("[http]\naddress = \"0.0.0.0:80\"\n[admin]\naddress = \"off\"\n{VOLUME}");
     fs::write(stage.path("tactus.toml"), text).unwrap();
-    // In a network of its own, where no other setting of the host counts.
+    // In its own network namespace, where no setting of the host counts.
     let said = Command::new("unshare")
         .args(["--net", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
@@ -141,7 +142,7 @@ fn s08_secrets_that_others_can_use_are_refused_by_check_start_and_clients() {
     stage.secret("token", crate::stage::TOKEN, 0o600);
     stage.give("token");
     refused(&stage, &uploads, &["token_file", "belongs to user 65534", "chown 0"]);
-    // The one that --uploads makes is private, and stays so.
+    // The token that --uploads creates is private, and stays so.
     fs::create_dir_all(stage.path("media/.tactus")).unwrap();
     stage.secret("media/.tactus/upload-token", crate::stage::TOKEN, 0o644);
     let said = stage.tactus(&["serve", "media", "--uploads", "--check-config"]);
@@ -192,7 +193,7 @@ fn s06_volumes_inside_each_other_are_refused_through_links_and_bind_mounts() {
     stage.configure(&two(("media", true), ("bound", true)));
     let (code, error) = within("mount --bind media/films bound");
     assert!(code == Some(2) && error.contains("lies inside"), "{error}");
-    // Another disk that is mounted there is another place.
+    // A disk that is mounted there is another location.
     stage.configure(&two(("media", true), ("media/films", true)));
     let (code, error) = within("mount -t tmpfs none media/films");
     assert_eq!(code, Some(0), "{error}");
@@ -211,7 +212,7 @@ fn s14_a_manager_needs_no_volume_that_takes_uploads() {
     assert_eq!(server.change("PUT", "/api/v1/channels/lobby", "", channel).0, 201);
     assert_eq!(server.change("DELETE", "/api/v1/channels/lobby", "", b"").0, 204);
     assert_eq!(server.change("POST", "/api/v1/reload", "", b"").0, 200);
-    assert_eq!(server.put("/a.ts", b"a").0, 403, "it may not, and no volume takes it");
+    assert_eq!(server.put("/a.ts", b"a").0, 403, "no right, and no writable volume");
     assert_eq!(server.ask("PUT", "/api/v1/channels/lobby", "", channel).0, 401);
     server.stop();
     for rights in ["", "rights = [\"publish\"]\n", "rights = [\"manage\", \"delete\"]\n"] {
@@ -220,5 +221,5 @@ fn s14_a_manager_needs_no_volume_that_takes_uploads() {
         assert!(code == Some(2) && error.contains("no volume takes uploads"), "{error}");
     }
     stage.configure(&config("rights = [\"fly\"]\n"));
-    assert_eq!(stage.checked().0, Some(2), "there is no such right");
+    assert_eq!(stage.checked().0, Some(2), "the right does not exist");
 }

@@ -1,4 +1,4 @@
-//! Disks that are not there at the start, that come later, or that others take the place of.
+//! Disks that are missing at the start, mounted later, or replaced by others.
 
 use std::fs;
 
@@ -7,17 +7,18 @@ use crate::stage::{Server, Stage, is_there};
 const SERVE: &str = "--config tactus.toml";
 const MOUNT: &str = "mount -t tmpfs none media";
 
-/// A volume on a disk of its own that has been served once: the disk, and what it held, go with the server.
+/// A volume on its own disk that has been served once. The disk and its contents end with the
+/// server.
 fn served_once(stage: &Stage) {
     stage.configure_uploads("");
     let server = stage.serve_after(MOUNT, SERVE);
     assert_eq!(server.put("/a.ts", b"title").0, 201);
     server.stop();
-    assert!(!is_there(&stage.path("media/.tactus")), "the disk has gone with its mount");
+    assert!(!is_there(&stage.path("media/.tactus")), "the disk ended with its mount");
 }
 
 #[test]
-fn s13_an_empty_mount_point_takes_no_uploads_by_any_door_until_it_is_adopted() {
+fn s13_an_empty_mount_point_accepts_no_uploads_by_any_method_until_it_is_adopted() {
     let stage = Stage::new();
     served_once(&stage);
     fs::write(stage.path("media/below.ts"), "below").unwrap();
@@ -40,9 +41,9 @@ fn s13_an_empty_mount_point_takes_no_uploads_by_any_door_until_it_is_adopted() {
         let tus = "Tus-Resumable: 1.0.0\r\nUpload-Length: 1\r\nUpload-Metadata: path L2EudHM=\r\n";
         let (status, _) = server.change("POST", "/api/v1/uploads", tus, b"");
         assert!(matches!(status, 401 | 405 | 503), "{status}");
-        assert_eq!(server.get("/below.ts"), (200, "below".into()), "it is served all the same");
+        assert_eq!(server.get("/below.ts"), (200, "below".into()), "its files are still served");
         let told = server.wait_until("the condition", |server| server.condition("uploads_refused"));
-        assert!(told.contains("tactus adopt") && told.contains("gone"), "{told}");
+        assert!(told.contains("tactus adopt") && told.contains("missing"), "{told}");
         assert!(!server.status()["degraded"].as_array().unwrap().is_empty());
         if !uploads {
             let lines: Vec<_> = server
@@ -64,7 +65,7 @@ fn s13_an_empty_mount_point_takes_no_uploads_by_any_door_until_it_is_adopted() {
 }
 
 #[test]
-fn s13_a_directory_that_was_made_anew_where_it_was_is_taken_by_the_command_line_alone() {
+fn s13_a_recreated_directory_is_accepted_on_the_command_line_only() {
     let stage = Stage::new();
     let how = "media --http 127.0.0.1:0 --admin 127.0.0.1:0 --uploads";
     let put = |server: &Server| {
@@ -84,13 +85,13 @@ fn s13_a_directory_that_was_made_anew_where_it_was_is_taken_by_the_command_line_
     assert_eq!(
         server.put("/a.ts", b"title").0,
         503,
-        "what is configured is as it was, or is refused"
+        "a configured directory is the expected volume or is refused"
     );
     server.stop();
 }
 
 #[test]
-fn s13_another_disk_in_the_place_of_the_one_that_was_there_takes_no_uploads() {
+fn s13_another_disk_in_place_of_the_expected_one_accepts_no_uploads() {
     let stage = Stage::new();
     served_once(&stage);
     let other = format!(
@@ -116,7 +117,7 @@ fn s13_n13_a_disk_that_is_mounted_later_is_served_without_a_restart() {
     );
     server.wait_until("the disk", |server| (server.get("/film.ts").0 == 200).then_some(()));
     assert_eq!(server.get("/film.ts").1, "film\n");
-    assert_eq!(server.get("/below.ts").0, 404, "it is hidden by the mount");
+    assert_eq!(server.get("/below.ts").0, 404, "the mount hides it");
     let (_, page) = server.ask("GET", "/", "Accept: application/json\r\n", b"");
     assert!(page.contains("film.ts") && !page.contains("below.ts"), "{page}");
     server.stop();
@@ -127,22 +128,22 @@ fn s13_nothing_is_stored_below_a_disk_that_is_mounted_over_the_volume() {
     let stage = Stage::new();
     stage.configure_uploads("");
     let server = stage.serve_after("true", SERVE);
-    assert_eq!(server.put("/a.ts", b"title").0, 201, "nobody knows of a disk");
+    assert_eq!(server.put("/a.ts", b"title").0, 201, "no disk is expected");
     let media = stage.path("media").display().to_string();
     server.shell(&format!("mount -t tmpfs none {media}"));
     let told = server.wait_until("the condition", |server| server.condition("uploads_refused"));
     assert!(told.contains("mounted over"), "{told}");
     assert_eq!(server.put("/b.ts", b"title").0, 503);
     assert!(server.condition("volume_missing").is_some());
-    assert_eq!(server.get("/a.ts").0, 200, "what is open is served on");
+    assert_eq!(server.get("/a.ts").0, 200, "the open volume is still served");
     server.stop();
 }
 
 #[test]
-fn s13_the_right_disk_that_comes_late_is_served_and_says_what_its_uploads_need() {
+fn s13_the_expected_disk_mounted_late_is_served_and_its_uploads_need_a_restart() {
     let stage = Stage::new();
     stage.configure_uploads("");
-    // A disk that outlives the server: a directory that is mounted elsewhere.
+    // A disk that outlives the server: a directory that is bind-mounted.
     fs::create_dir(stage.path("disk")).unwrap();
     let bind = "mount --bind disk media";
     let server = stage.serve_after(bind, SERVE);

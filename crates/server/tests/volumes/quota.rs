@@ -1,4 +1,5 @@
-//! Quotas are exact, or uploads are refused: whatever lies in the volume, and whatever happens to it.
+//! Quotas are exact, or uploads are refused, whatever the volume contains and whatever happens to
+//! it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ fn body(len: usize) -> Vec<u8> {
     vec![7; len]
 }
 
-/// Bytes that the principal has stored by the books, when they are open.
+/// Bytes that the principal has stored by the server's count, once it is complete.
 fn stored(server: &crate::stage::Server) -> u64 {
     let (status, told) = server.change("GET", "/api/v1/uploads", "", b"");
     assert_eq!(status, 200, "{told}");
@@ -22,7 +23,7 @@ fn stored(server: &crate::stage::Server) -> u64 {
 }
 
 #[test]
-fn s02_a_directory_that_may_not_be_read_ends_no_quota() {
+fn s02_an_unreadable_directory_does_not_lift_the_quota() {
     let stage = Stage::new();
     stage.configure_uploads(QUOTA);
     for name in ["media", "token"] {
@@ -31,7 +32,7 @@ fn s02_a_directory_that_may_not_be_read_ends_no_quota() {
     let server = stage.serve_as_nobody();
     assert_eq!(server.put("/open/a.ts", &body(60_000)).0, 201, "{}", server.log());
     server.stop();
-    // What the check of a file system leaves in every volume of its own: no title was stored there.
+    // The directory of fsck, which is in every file system: no title was stored there.
     fs::create_dir(stage.path("media/lost+found")).unwrap();
     let private = fs::Permissions::from_mode(0o700);
     fs::set_permissions(stage.path("media/lost+found"), private.clone()).unwrap();
@@ -39,7 +40,8 @@ fn s02_a_directory_that_may_not_be_read_ends_no_quota() {
     assert_eq!(server.put("/b.ts", &body(60_000)).0, 413, "the count is exact");
     assert_eq!((server.put("/b.ts", &body(30_000)).0, stored(&server)), (201, 90_000));
     server.stop();
-    // Another one may hold anything: what has a quota is refused until it can be read.
+    // Another unreadable directory may contain anything: uploads with a quota are refused until it
+    // can be read.
     let hidden = stage.path("media/open/hidden");
     fs::create_dir(&hidden).unwrap();
     fs::set_permissions(&hidden, private.clone()).unwrap();
@@ -49,23 +51,27 @@ fn s02_a_directory_that_may_not_be_read_ends_no_quota() {
     assert!(text.contains("/open/hidden") && text.contains("quota"), "{text}");
     let told = server.wait_until("the condition", |server| server.condition("quota_unknown"));
     assert!(told.contains("/open/hidden"), "{told}");
-    assert_eq!(server.change("DELETE", "/b.ts", "", b"").0, 204, "deleting goes on");
+    assert_eq!(server.change("DELETE", "/b.ts", "", b"").0, 204, "deleting is still allowed");
     server.stop();
     stage.give("media/open/hidden");
     let server = stage.serve_as_nobody();
     assert_eq!((server.put("/c.ts", &body(10)).0, stored(&server)), (201, 60_010));
     server.stop();
-    // A title that may not be read has a length, and perhaps any owner.
+    // An unreadable title has a known length and an unknown owner.
     fs::write(stage.path("media/private.ts"), body(35_000)).unwrap();
     fs::set_permissions(stage.path("media/private.ts"), fs::Permissions::from_mode(0o600)).unwrap();
     let server = stage.serve_as_nobody();
-    assert_eq!(server.put("/d.ts", &body(10_000)).0, 413, "it may be of this principal");
-    assert_eq!(server.put("/d.ts", &body(1_000)).0, 201, "there is room in any case");
+    assert_eq!(
+        server.put("/d.ts", &body(10_000)).0,
+        413,
+        "the unreadable title may be this principal's"
+    );
+    assert_eq!(server.put("/d.ts", &body(1_000)).0, 201, "there is room for any owner");
     server.stop();
 }
 
 #[test]
-fn s02_without_quotas_nothing_is_refused_for_what_cannot_be_counted() {
+fn s02_without_quotas_unreadable_places_refuse_no_upload() {
     let stage = Stage::new();
     stage.configure_uploads("");
     for name in ["media", "token"] {
@@ -80,7 +86,7 @@ fn s02_without_quotas_nothing_is_refused_for_what_cannot_be_counted() {
 }
 
 #[test]
-fn s02_no_way_in_makes_a_path_that_is_too_long_and_the_quota_holds_after_a_restart() {
+fn s02_no_method_creates_too_long_a_path_and_the_quota_holds_after_a_restart() {
     let stage = Stage::new();
     stage.configure_uploads(QUOTA);
     let server = stage.serve();
@@ -113,11 +119,11 @@ fn s02_no_way_in_makes_a_path_that_is_too_long_and_the_quota_holds_after_a_resta
         let (status, text) = server.change(method, &path, &fields, b"");
         assert!(matches!(status, 400 | 414), "{method}: {status} {text}");
     }
-    // A move that makes nothing too long is done.
+    // A move that makes no path too long succeeds.
     let shorter = server.change("MOVE", "/b/", "Destination: /longer-name/\r\n", b"");
     assert_eq!(shorter.0, 201, "{}", shorter.1);
     server.stop();
-    // Other programs have no such bound: their paths are counted at every depth.
+    // Other programs may create longer paths: their files count at any depth.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut below = rustix::fs::open(stage.path("media/c"), flags, Mode::empty()).unwrap();
     let name = "f".repeat(250);
@@ -141,7 +147,7 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
     let mount = "mount --bind disk media";
     let server = stage.serve_after(mount, "--config tactus.toml");
     assert_eq!(server.put("/a.ts", &body(60_000)).0, 201);
-    // As a file system makes itself when its device fails: the name leads to one that is read-only.
+    // As when a device fails: the file system becomes read-only.
     let media = stage.path("media").display().to_string();
     server.shell(&format!("mount --bind {media} {media}; mount -o remount,bind,ro {media}"));
     let told = server.wait_until("the condition", |server| server.condition("read_only"));
@@ -149,7 +155,7 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
     let degraded = server.status()["degraded"].to_string();
     assert!(degraded.contains("read-only"), "{degraded}");
     server.stop();
-    // A start on one that is read-only serves it, and says so.
+    // A server that starts on a read-only file system serves it and reports it.
     let server = stage
         .serve_after(&format!("{mount}; mount -o remount,bind,ro media"), "--config tactus.toml");
     assert_eq!(server.put("/b.ts", &body(10)).0, 503);

@@ -1,4 +1,5 @@
-//! What lies in a volume and cannot be served is said: by the answer, by one line, by the status.
+//! Files of a volume that cannot be served are reported: by the answer, by one log line, by the
+//! status.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +9,7 @@ use crate::stage::Stage;
 const VOLUME: &str = "[[volume]]\npath = \"media\"\nmodel = \"model\"\n";
 
 #[test]
-fn n07_what_may_not_be_read_is_403_with_one_warning_and_ends_when_it_may() {
+fn n07_an_unreadable_file_gets_403_and_one_warning_until_it_is_readable() {
     let stage = Stage::new();
     stage.configure(VOLUME);
     stage.give("media");
@@ -35,7 +36,7 @@ fn n07_what_may_not_be_read_is_403_with_one_warning_and_ends_when_it_may() {
     let single = warned.filter(|line| line.contains("subject=\"/private.ts\"")).count();
     assert_eq!(single, 1, "{log}");
     let told = server.wait_until("the survey", |server| {
-        server.condition("unreadable").filter(|told| told.contains("may not read: "))
+        server.condition("unreadable").filter(|told| told.contains("without read permission: "))
     });
     assert!(told.contains("private.ts") || told.contains("dir"), "{told}");
     set("private.ts", 0o644);
@@ -48,7 +49,7 @@ fn n07_what_may_not_be_read_is_403_with_one_warning_and_ends_when_it_may() {
 }
 
 #[test]
-fn n07_a_volume_that_may_not_be_read_is_named() {
+fn n07_an_unreadable_volume_is_reported_with_its_path() {
     let stage = Stage::new();
     stage.configure(VOLUME);
     fs::set_permissions(stage.path("media"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -60,11 +61,11 @@ fn n07_a_volume_that_may_not_be_read_is_named() {
         .unwrap();
     let error = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(2), "{error}");
-    assert!(error.contains("media cannot be read") && error.contains("tactus.toml:"), "{error}");
+    assert!(error.contains("cannot read the volume") && error.contains("tactus.toml:"), "{error}");
 }
 
 #[test]
-fn n08_n13_empty_titles_and_links_are_told_in_log_and_status() {
+fn n08_n13_empty_titles_and_links_are_in_log_and_status() {
     let stage = Stage::new();
     stage.configure(VOLUME);
     fs::write(stage.path("media/empty.ts"), "").unwrap();
@@ -82,7 +83,7 @@ fn n08_n13_empty_titles_and_links_are_told_in_log_and_status() {
     assert!(degraded.contains("bytes") && !degraded.contains("symbolic"), "{degraded}");
     let told = |what: &str| server.log().lines().filter(|line| line.contains(what)).count();
     assert_eq!((told("symbolic links"), told("empty.ts")), (1, 1), "once: {}", server.log());
-    // One that becomes empty is told when it is asked for, and not any more when it is stored again.
+    // A title that becomes empty is reported at its next request, until it is stored again.
     fs::write(stage.path("media/good.ts"), "").unwrap();
     assert_eq!(server.get("/good.ts").0, 200);
     let all = || server.status()["conditions"].to_string();

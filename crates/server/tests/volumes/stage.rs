@@ -1,4 +1,4 @@
-//! A server by its program, and a client of a few lines.
+//! The server as a program, and a small client.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,17 +12,17 @@ use tempfile::TempDir;
 
 pub(crate) const TOKEN: &str = "a-token-of-these-volumes";
 
-/// As a user without rights: nobody.
+/// A user without rights.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// A quick disk, written down, so that no case waits for measurements.
+/// A fixed model of a fast disk, so that no case waits for measurements.
 const MODEL: &str = "version = 1\nmeasured = \"for the cases\"\ndevice = \"none\"\n[model]\n\
                      visit = \"30 us\"\nsweep = \"0 ns\"\nread_mib = \"600 us\"\nwrite_mib = \"600 us\"\ndepth = 16\n";
 
-/// Directories of a case.
+/// The directories of a case.
 pub(crate) struct Stage(TempDir);
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Server {
     child: Child,
     pub(crate) http: SocketAddr,
@@ -31,7 +31,7 @@ pub(crate) struct Server {
 }
 
 impl Stage {
-    /// With a directory `media`, a token and a disk model, which another user may see, too.
+    /// With a directory `media`, a token and a disk model, which other users may list.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -51,7 +51,7 @@ impl Stage {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Writes `tactus.toml`, small and for a free port, with `more` behind it.
+    /// Writes `tactus.toml`: small limits, a free port, then `more`.
     pub(crate) fn configure(&self, more: &str) {
         let text = format!(
             "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[memory]\nstreams_max = \
@@ -61,7 +61,7 @@ impl Stage {
         fs::write(self.path("tactus.toml"), text).unwrap();
     }
 
-    /// A volume at `media` that takes uploads, of one principal with these keys.
+    /// A volume at `media` that accepts uploads of one principal with these keys.
     pub(crate) fn configure_uploads(&self, keys: &str) {
         self.configure(&format!(
             "[[volume]]\npath = \"media\"\nmodel = \"model\"\nwrite_share = \"8 MiB\"\nuploads = true\n\
@@ -69,13 +69,13 @@ impl Stage {
         ));
     }
 
-    /// What `tactus` says with these words.
+    /// Runs `tactus` with these arguments.
     pub(crate) fn tactus(&self, words: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
         self.within(command.args(words)).output().unwrap()
     }
 
-    /// What the check of the configuration says, and its exit code.
+    /// The output and the exit code of the configuration check.
     pub(crate) fn checked(&self) -> (Option<i32>, String) {
         let said = self.tactus(&["serve", "--config", "tactus.toml", "--check-config"]);
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
@@ -85,7 +85,7 @@ impl Stage {
         command.current_dir(self.0.path()).env("XDG_STATE_HOME", self.path("state"))
     }
 
-    /// Starts the server in a name space of its own, after `before` has been done there by a shell.
+    /// Starts the server in its own mount namespace, after the shell commands `before` there.
     pub(crate) fn serve_after(&self, before: &str, words: &str) -> Server {
         let program = env!("CARGO_BIN_EXE_tactus");
         let script = format!("set -e; {before}\nexec {program} serve {words}");
@@ -125,14 +125,14 @@ impl Stage {
                     return rest.trim_end_matches(behind).parse().unwrap();
                 }
             }
-            panic!("it does not start: {}", fs::read_to_string(&log).unwrap());
+            panic!("the server does not start: {}", fs::read_to_string(&log).unwrap());
         };
         let http = address(" at http://", "/");
         let admin = address("Metrics and status at http://", "/metrics");
         Server { child, http, admin, log }
     }
 
-    /// Gives `path` and what is in it to nobody.
+    /// Gives `path` and its contents to the user without rights.
     pub(crate) fn give(&self, path: &str) {
         let owner = format!("{NOBODY}:{NOBODY}");
         let gave = Command::new("chown").args(["-R", &owner]).arg(self.path(path)).status();
@@ -145,7 +145,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Runs a shell's words where the server's mounts are.
+    /// Runs shell commands in the server's mount namespace.
     pub(crate) fn shell(&self, words: &str) {
         let pid = self.pid().to_string();
         let done = Command::new("nsenter")
@@ -164,7 +164,7 @@ impl Server {
         self.ask("GET", path, "", b"")
     }
 
-    /// The same as the principal.
+    /// Like [`Self::ask`], with the principal's token.
     pub(crate) fn change(
         &self,
         method: &str,
@@ -186,7 +186,7 @@ impl Server {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// The message of a condition, when one of this kind stands.
+    /// The message of the current condition of this kind.
     pub(crate) fn condition(&self, kind: &str) -> Option<String> {
         let status = self.status();
         let conditions = status["conditions"].as_array().unwrap();
@@ -194,7 +194,7 @@ impl Server {
         Some(format!("{}: {}", found["subject"], found["message"].as_str().unwrap()))
     }
 
-    /// Waits for what is looked at every two seconds.
+    /// Waits for a change that the server notices within seconds.
     pub(crate) fn wait_until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         for _ in 0..400 {
             if let Some(found) = look(self) {
@@ -202,14 +202,14 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("waited in vain for {what}: {}\n{}", self.status()["conditions"], self.log());
+        panic!("{what} did not happen: {}\n{}", self.status()["conditions"], self.log());
     }
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Ends it by a signal, as an operator does.
+    /// Ends the server by a signal, as an operator does.
     pub(crate) fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(&pid).status().unwrap().success());
@@ -233,7 +233,7 @@ fn ask(to: SocketAddr, method: &str, path: &str, fields: &str, body: &[u8]) -> (
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}Content-Length: {len}\r\n\r\n"
     );
-    // A refusal may come before the whole body has gone.
+    // A refusal may arrive before the whole body was sent.
     stream.write_all(&[head.as_bytes(), body].concat()).ok();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok();
@@ -244,7 +244,7 @@ fn ask(to: SocketAddr, method: &str, path: &str, fields: &str, body: &[u8]) -> (
     (status, body.unwrap_or_default())
 }
 
-/// Whether a path is there.
+/// Whether a path exists.
 pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }

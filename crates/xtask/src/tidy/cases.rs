@@ -1,7 +1,7 @@
-//! Every case from the field has its tests.
+//! Every case from the field has tests.
 //!
-//! Promise: `docs/field-cases.md` has one row for each id of its four tables, each row names at least
-//! one test, and each name is that of a test in the tree. Whether the tests pass is the gate's to say.
+//! Promise: `docs/field-cases.md` has one row per id of its four tables, each row names at least
+//! one test, and each name is that of a test in the tree. The gate runs the tests.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,8 +11,8 @@ use super::source::{Source, numbered, words};
 
 const DOCUMENT: &str = "docs/field-cases.md";
 
-/// Tables by their letter, with the number of their rows: packets and recordings, security and
-/// faults, web and WebDAV, everyday use.
+/// The tables by letter, with their number of rows: packets and recordings, security and faults,
+/// web and WebDAV, everyday use.
 const TABLES: [(char, u32); 4] = [('P', 9), ('S', 14), ('W', 13), ('N', 14)];
 
 /// Checks the document against the tests of the tree.
@@ -29,7 +29,11 @@ pub(super) fn check(texts: &[Text], sources: &[Source]) -> Vec<Finding> {
     for (number, line) in numbered(&document.text) {
         let Some((id, named)) = row(line) else { continue };
         if !missing.remove(id) {
-            findings.push(Finding::at(DOCUMENT, number, format!("{id} is no id, or stands twice")));
+            findings.push(Finding::at(
+                DOCUMENT,
+                number,
+                format!("{id} is not an id, or is there twice"),
+            ));
         }
         if named.is_empty() {
             findings.push(Finding::at(DOCUMENT, number, format!("{id} names no test")));
@@ -50,12 +54,12 @@ fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     let is_id = TABLES.iter().any(|table| table.0 == letter)
         && !digits.is_empty()
         && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // Names stand between backticks: every second piece.
+    // Names are between backticks: every second piece.
     let names = cells.last()?.split('`').skip(1).step_by(2).collect();
     is_id.then_some((id, names))
 }
 
-/// The names of the functions with a test attribute, and of those inside `proptest!`.
+/// The names of functions with a test attribute, and of those inside `proptest!`.
 fn test_names(code: &str) -> impl Iterator<Item = &str> {
     code.match_indices("#[").filter_map(|(at, _)| {
         let attribute = code[at..].split(']').next()?;
@@ -72,7 +76,7 @@ mod tests {
     const SOURCE: &str = "#[test]\nfn a_door_is_shut() {}\nfn no_test() {}\n\
         #[tokio::test(flavor = \"x\")]\n#[should_panic]\nasync fn a_window_is_shut() {}";
 
-    /// All rows with a right test, but for what `change` makes of the row of W7.
+    /// All rows with a valid test; `change` replaces the row of W7.
     fn findings(change: &str) -> Vec<String> {
         let rows = TABLES.iter().flat_map(|&(letter, count)| {
             (1..=count).map(move |row| format!("| {letter}{row} | a promise | `a_door_is_shut` |"))
@@ -96,7 +100,7 @@ mod tests {
         assert!(findings("| W7 | x | |")[0].ends_with("W7 names no test"));
         assert!(findings("| W7 | x | `no_test` |")[0].ends_with("W7: no test is called no_test"));
         let twice = findings("| W6 | x | `a_door_is_shut` |");
-        assert!(twice[0].ends_with("W6 is no id, or stands twice"), "{twice:?}");
+        assert!(twice[0].ends_with("W6 is not an id, or is there twice"), "{twice:?}");
         assert!(twice[1].ends_with("W7 has no row"), "{twice:?}");
     }
 }

@@ -248,7 +248,7 @@ impl<'a, 'b> Load<'a, 'b> {
         let version = self.holds.remove(&from).context("nothing to move")?;
         let act = self.recorder.begin_move(&from, to, version)?;
         if let Some((folder, _)) = to.rsplit_once('/') {
-            // Often there already; what has no such method makes folders by itself.
+            // The folder often exists already. Protocols without MKCOL create folders themselves.
             self.client.ask("MKCOL", &format!("/{folder}/"), "", &[])?;
         }
         let fields = format!("Destination: /{to}\r\n");

@@ -34,14 +34,14 @@ pub(super) struct Point {
     pub(super) time: u64,
 }
 
-/// How a stamp follows the one before it.
+/// How a PCR follows the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Join {
-    /// Nothing is known: what lies far off is a jump.
+    /// Unknown: a difference beyond [`GAP_MAX`] is a jump.
     None,
-    /// The stream says that its clock is another.
+    /// The stream has announced a discontinuity.
     Announced,
-    /// It is the same clock, however long no stamp has come.
+    /// The clock went on while no PCR was sent.
     Gap,
 }
 
@@ -106,7 +106,7 @@ impl Default for Drawing {
 }
 
 impl Drawing {
-    /// Takes the next stamp of the clock.
+    /// Handles the next PCR of the clock.
     pub(super) fn handle_stamp(&mut self, stamp: Stamp, join: Join) {
         let announced = join == Join::Announced;
         let Some((last, pcr)) = self.last else {

@@ -1,21 +1,21 @@
-//! Whether time goes on where the clock says nothing: what the time stamps of pictures and sound tell of it.
+//! Tells a jump of the clock from a stretch without PCRs, by the decoding times of video and audio.
 //!
-//! Promise: a clock that jumps is not taken for one that was only silent: the time stamps must have gone on, without a
-//! jump of their own, for as long as the clock says that has passed. At most [`STREAMS`] streams are watched.
+//! Promise: a jump is never taken for a gap. A gap requires that the decoding times advanced by the
+//! same span, without a jump of their own. At most [`STREAMS`] streams are followed.
 
 use alloc::vec::Vec;
 
 use super::super::{Packet, Pid, Pts, pes_times};
 use crate::units::MediaTime;
 
-/// Streams of a programme whose times are watched: one that goes on is enough.
+/// Streams of a program that are followed: one that advances is enough.
 const STREAMS: usize = 8;
-/// Times of neighbouring frames are no further apart.
+/// Most time between decoding times of neighbouring frames.
 const STEP_MAX: MediaTime = MediaTime(2 * 27_000_000);
-/// What is shown goes on as long as the clock does, but for what a decoder holds more or less than before.
+/// How much the advance may differ from the clock's: decoder buffering varies.
 const OFF_MAX: u64 = 27_000_000;
 
-/// Times since the last stamp of the clock.
+/// The decoding times since the last PCR.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Passing {
     streams: Vec<Stream>,
@@ -24,10 +24,10 @@ pub(super) struct Passing {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     pid: Pid,
-    /// What came last before the clock's last stamp.
+    /// The last decoding time before the last PCR.
     before: Option<Pts>,
     last: Pts,
-    /// It has jumped since.
+    /// The times have jumped since the last PCR.
     is_broken: bool,
 }
 
@@ -55,14 +55,14 @@ impl Passing {
         }
     }
 
-    /// A stamp of the clock has come.
+    /// Records that a PCR has come.
     pub(super) fn handle_stamp(&mut self) {
         for stream in &mut self.streams {
             (stream.before, stream.is_broken) = (Some(stream.last), false);
         }
     }
 
-    /// Whether what is shown has gone on since the last stamp, by which `span` has passed.
+    /// Whether decoding times have advanced by about `span` since the last PCR.
     pub(super) fn goes_on(&self, span: MediaTime) -> bool {
         self.streams.iter().filter(|stream| !stream.is_broken).any(|stream| {
             let passed = |before: Pts| stream.last.as_pcr().since(before.as_pcr()).0;

@@ -180,7 +180,7 @@ impl Watched {
         self.programmes.iter().find(|(programme, _)| goes_by(programme))
     }
 
-    /// The same where `packet` has made these the tables that count.
+    /// Like [`Self::keep`], where `packet` completed the tables in force.
     pub(super) fn keep_with(&mut self, at: u64, packet: &Packet<'_>, clock: Option<Pid>) {
         self.keep(at, clock);
         let is_table = |tables: &Tables| tables.pmt_pid == packet.pid();
@@ -277,7 +277,7 @@ fn programme_of(table: Pid, section: &[u8]) -> Option<Programme> {
     Some(Programme { number, table, clock: pid_of(clock_high, clock_low), streams })
 }
 
-/// Whose clock the programme of a table goes by; none when it names no clock.
+/// The PCR PID that a PMT names; none when it names none.
 pub(super) fn clock_of(pmt: &[u8]) -> Option<Pid> {
     let &[high, low] = pmt.get(8..10)?.first_chunk()?;
     Some(pid_of(high, low)).filter(|&clock| clock != Pid::NULL)

@@ -309,7 +309,7 @@ fn more_accesses_than_are_kept_are_thinned() {
     assert!(indexer.accesses.windows(2).all(|pair| pair[0].at < pair[1].at));
 }
 
-/// A PMT of the version, with the clock on a PID of its own, sound or pictures.
+/// A PMT whose PCR PID is `clock`: a PID of its own, or that of audio or video.
 fn pmt_by(version: u8, clock: u16) -> Vec<u8> {
     let mut section = pmt(version);
     section.truncate(section.len() - 4);
@@ -317,8 +317,8 @@ fn pmt_by(version: u8, clock: u16) -> Vec<u8> {
     sealed(&section)
 }
 
-/// Packets of [`title`], whose stamps come on `clock` and whose tables say so from packet `from` on; `marks` is whether the
-/// first stamp there is marked.
+/// Packets of [`title`] whose PCRs and PMTs move to PID `clock` at packet `from`. `marks`: the
+/// first PCR there has the discontinuity indicator.
 fn moved_clock(base: u64, packets: u64, (from, clock): (u64, u16), marks: bool) -> Vec<u8> {
     let mut bytes = title(base, packets);
     let mut count = 0;
@@ -334,7 +334,7 @@ fn moved_clock(base: u64, packets: u64, (from, clock): (u64, u16), marks: bool) 
             section_packets(&pmt_by(1, clock), Pid(TABLE), count, 188, &mut other);
             packet.copy_from_slice(&other);
         } else if let Some(pcr) = read.pcr().filter(|_| !read.starts_unit()) {
-            // The packet becomes one of that PID; the counter of pictures has a gap there.
+            // The packet moves to that PID, which leaves a gap in the video's continuity counter.
             *packet = super::super::clock_packet(Pid(clock), pcr);
             if !core::mem::replace(&mut is_marked, true) {
                 super::super::mark_discontinuous(packet);
@@ -350,7 +350,7 @@ fn moved_clock(base: u64, packets: u64, (from, clock): (u64, u16), marks: bool) 
 
 #[test]
 fn p03_a_clock_that_a_table_moves_is_the_same_clock() {
-    // A table comes each 50 packets, so there is one right at the place or soon behind it.
+    // A PMT comes each 50 packets: at the place itself or soon after it.
     for (from, marks) in [(2001, false), (2001, true), (1957, false), (2330, true)] {
         let bytes = moved_clock(77, 5000, (from, 0x1ff), marks);
         let (index, plain) = (index(&bytes).unwrap(), index(&title(77, 5000)).unwrap());
@@ -392,7 +392,7 @@ fn p03_a_clock_that_says_nothing_for_seconds_has_not_jumped() {
         assert!(own.shown.0.abs_diff(other.shown.0) <= 300, "{own:?} {other:?}");
     }
     assert!(gap.duration().0.abs_diff(plain.duration().0) <= 30);
-    // A recording of a live input says the same of it.
+    // A live recording judges it in the same way.
     let mut sieve = super::super::Sieve::default();
     sieve.handle(&bytes, |_, _| {});
     assert_eq!(sieve.counts().clock_jumps, 0);

@@ -25,7 +25,7 @@ pub struct Film {
 }
 
 impl Film {
-    /// Makes the versions of its tables follow those that have left, which `before` has.
+    /// Makes the versions of these tables follow those that were sent, which `before` lists.
     #[must_use]
     pub fn behind(mut self, before: &mut Vec<TableCount>) -> Self {
         let Self { pmt_pid, pat, pmt, sdt, .. } = &mut self;

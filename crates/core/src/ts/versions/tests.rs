@@ -1,4 +1,4 @@
-//! Streams that are joined, as a receiver of their sections sees them.
+//! Joined streams, as a receiver of their sections sees them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ fn pat(version: u8, programmes: &[(u16, u16)]) -> Vec<u8> {
     sealed(&section)
 }
 
-/// A table with `info` as one descriptor after the other.
+/// A PMT whose only descriptors hold `info`.
 fn pmt(version: u8, number: u16, info: &[u8]) -> Vec<u8> {
     let [high, low] = number.to_be_bytes();
     let mut section = vec![2, 0xb0, 0, high, low, 0xc1 | version << 1, 0, 0, 0xe1, 0];
@@ -39,7 +39,7 @@ fn packets(section: &[u8], pid: u16) -> Vec<[u8; PACKET]> {
     bytes.as_chunks().0.to_vec()
 }
 
-/// Versions and contents of sections as they come.
+/// The versions and contents of received sections.
 #[derive(Default)]
 struct Receiver {
     sections: Sections,
@@ -92,7 +92,7 @@ impl Stage {
 #[test]
 fn p02_each_change_counts_over_the_wrap_and_what_stays_the_same_does_not() {
     let mut stage = Stage::new();
-    // Forty titles of other programmes, all of which call their tables version 0.
+    // Forty titles of different programs, all with tables of version 0.
     for nth in 0..40u16 {
         for _ in 0..3 {
             stage.title(0, (nth + 1, 0x1000), &nth.to_be_bytes());
@@ -102,7 +102,7 @@ fn p02_each_change_counts_over_the_wrap_and_what_stays_the_same_does_not() {
     let expected: Vec<u8> = (0..40u8).flat_map(|nth| [nth % 32; 3]).collect();
     assert_eq!(stage.receiver.versions(0), expected);
     assert_eq!(stage.receiver.versions(0x1000), expected);
-    // The last one once more, whatever it calls its versions.
+    // The last title once more, with other versions of its own.
     stage.title(9, (40, 0x1000), &39u16.to_be_bytes());
     assert_eq!(stage.receiver.versions(0).last(), Some(&(39 % 32)));
     assert_eq!(stage.receiver.versions(0x1000).last(), Some(&(39 % 32)));
@@ -152,7 +152,7 @@ fn p02_a_programme_that_takes_another_ones_place_within_a_title_counts() {
     stage.title(25, (300, 0x1001), b"a");
     stage.title(25, (300, 0x1001), b"a");
     assert_eq!(stage.receiver.versions(0x1001), [25, 25, 26, 26]);
-    // By the end of the title it is as if it had been another one.
+    // At the end of the title the tables are as after a join.
     stage.stamper.join(None);
     stage.title(25, (100 + 0x1001, 0x1001), b"a");
     assert_eq!(stage.receiver.versions(0x1001).last(), Some(&27));
@@ -211,7 +211,7 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
             assert_eq!(stage.receiver.versions(0x1000).last(), Some(&expected));
         }
     }
-    // Of what nothing is known it is better to say too much.
+    // Without a hash the version increases, to be safe.
     stage.stamper.join(None);
     stage.title(0, (1, 0x1000), &long);
     assert_eq!(stage.receiver.versions(0x1000).last(), Some(&3));
@@ -246,7 +246,7 @@ fn p02_a_session_counts_over_seeks_between_programmes_and_what_is_built() {
         stage.title(0, (number, 0x1000), info);
         let mut tables: Vec<_> = stage.stamper.tables().collect();
         if nth % 2 == 1 {
-            // Fewer streams of the first one are shown faster.
+            // Trick play of the first one has fewer streams.
             let sdt = [0x42, 0xf0, 0, 0, 1, 0xc1, 0, 0, 0, 1, 0xff];
             let [mut pat, mut pmt, mut sdt] =
                 [pat(1, &[(1, 0x1000)]), pmt(1, 1, b"few"), sealed(&sdt)];
@@ -303,12 +303,12 @@ proptest! {
             stage.stamper.join(Ahead::of(Pid(0x1000), &pmt(0, number, &all[0])));
             let mut own = version;
             for (nth, info) in all.iter().enumerate() {
-                // What is longer than a packet is known by what its title calls it.
+                // A table longer than a packet is identified by the title's own version.
                 own += u8::from(nth > 0 && all[nth - 1] != *info);
                 stage.title(own % 32, (number, 0x1000), info);
             }
             if is_restored {
-                // Another stream of the session goes on with what was kept.
+                // Another stream of the session continues from the stored counts.
                 let counts: Vec<_> = stage.stamper.counts().collect();
                 let tables: Vec<_> = stage.stamper.tables().collect();
                 stage.stamper = Stamper::behind(&counts, &tables);

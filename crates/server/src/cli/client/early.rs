@@ -1,8 +1,8 @@
-//! Answers that come before the request's body has been taken: a server that refuses an upload answers, and
-//! then stops reading.
+//! Early answers: a server that refuses an upload answers and then stops reading.
 //!
-//! Promise: when a send fails because the other side has stopped reading, the rest of the body is thrown away
-//! and the answer is read; when there is none, the read fails. Everything else is passed on.
+//! Promise: when sending fails because the server has stopped reading, the rest of the body is
+//! dropped and the answer is read. If there is no answer, the read fails. Other errors are passed
+//! on.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 
 use super::Sent;
 
-/// Whether the other side has stopped reading. One for each request.
+/// Whether the server has stopped reading. One for each request.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Early(Arc<AtomicBool>);
 
-/// A connection that outlives the end of its sending side.
+/// A connection that stays readable after a failed send.
 #[derive(Debug)]
 pub(super) struct Watched<T> {
     inner: T,
     stopped: Early,
 }
 
-/// A body that ends soon when nobody takes it.
+/// The request's body. It ends at once when the server has stopped reading.
 pub(super) struct Reading<'a, 'b> {
     body: &'a mut Sent<'b>,
     left: Option<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Reading<'a, 'b> {
 }
 
 impl Early {
-    /// The bytes of `body`, counted as they are taken.
+    /// A reader of `body` that counts the bytes left.
     pub(super) fn reading<'a, 'b>(&self, body: &'a mut Sent<'b>) -> Reading<'a, 'b> {
         Reading { left: body.len, body, stopped: self.clone() }
     }
@@ -97,7 +97,8 @@ impl Read for Reading<'_, '_> {
             None => into.len(),
         };
         if self.stopped.is_set() {
-            // Of known length: the library insists on it. Nothing of this is sent.
+            // A body of known length must be filled up, as the library requires it. None of this is
+            // sent.
             let count = self.left.map_or(0, |_| most);
             into[..count].fill(0);
             self.left = self.left.map(|left| left - count as u64);
@@ -105,7 +106,7 @@ impl Read for Reading<'_, '_> {
         }
         let read = self.body.from.read(&mut into[..most])?;
         if read == 0 && self.left.is_some_and(|left| left > 0) {
-            let message = "the file has become shorter";
+            let message = "the file became shorter while it was sent";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
         }
         self.left = self.left.map(|left| left - read as u64);

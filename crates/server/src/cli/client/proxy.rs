@@ -1,18 +1,18 @@
-//! The proxy for a URL, from the environment, by the names and rules that curl and wget know.
+//! The proxy for a URL, by the environment variables and rules of curl and wget.
 //!
-//! Promise: a server on this machine is never asked for through a proxy.
+//! Promise: a server on this machine is always addressed directly.
 
 use std::net::IpAddr;
 
 use super::Url;
 
-/// The proxy that the environment names for `url`.
+/// The proxy that the environment sets for `url`.
 pub(super) fn of(url: &Url) -> Option<String> {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     choose(url, get)
 }
 
-/// Capitals count too, except in `HTTP_PROXY`: to a CGI program that is a request's header field.
+/// Upper-case names count too, except `HTTP_PROXY`: in a CGI program a request header can set it.
 fn choose(url: &Url, get: impl Fn(&str) -> Option<String>) -> Option<String> {
     let names = match url.secure {
         true => ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
@@ -30,7 +30,7 @@ fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// `example.org` and `.example.org` are that name and all below it; `*` is everything.
+/// `example.org` and `.example.org` match that name and its subdomains; `*` matches everything.
 fn matches(entry: &str, host: &str) -> bool {
     let (entry, host) = (entry.to_ascii_lowercase(), host.to_ascii_lowercase());
     let entry = entry.trim_start_matches('.');

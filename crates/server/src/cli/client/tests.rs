@@ -1,4 +1,4 @@
-//! Answers of all kinds, from servers that say just one thing.
+//! Answers of all kinds, from servers with one fixed answer each.
 
 use super::*;
 use std::io::Write;
@@ -70,7 +70,7 @@ fn a_whole_answer_is_read_and_interim_ones_are_passed_over() {
 fn a_body_that_ends_early_is_an_error() {
     let url = answering("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello");
     let error = fetch("GET", &url, &[]).unwrap().into_text(1000).unwrap_err();
-    assert_eq!(error.to_string(), "the connection broke: it ended early");
+    assert_eq!(error.to_string(), "the connection broke: the body ended early");
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn n13_chunked_bodies_and_those_that_end_with_the_connection_are_read() {
     assert!(fetch("GET", &answering(long), &[]).unwrap().into_text(4).is_err());
 }
 
-/// Answers with `first`, which may name `{other}`, and there with what it has heard.
+/// Answers with `first`, in which `{other}` is a second server's address; the second server returns
+/// what it received.
 fn redirecting(first: &'static str) -> (Url, std::sync::mpsc::Receiver<String>) {
     let (told, heard) = std::sync::mpsc::channel();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,9 +1,9 @@
-//! TLS of the client: `rustls` with the certificates that the system trusts, or those that `SSL_CERT_FILE` and
-//! `SSL_CERT_DIR` name.
+//! TLS of the client: `rustls` with the system's certificate authorities, or those of
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 //!
-//! Promise: a server is who it says it is: its certificate is vouched for by a trusted authority, or is itself
-//! the one that is trusted (as `openssl req -x509` makes them, which marks it as an authority's, too). Name
-//! and times must be right in both cases.
+//! Promise: the server's certificate is signed by a trusted authority, or is itself a trusted
+//! certificate (`openssl req -x509` makes such certificates and marks them as an authority's). Name
+//! and validity are checked in both cases.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -23,11 +23,11 @@ use ureq::unversioned::transport::{
     TransportAdapter,
 };
 
-/// Puts TLS over a connection where the URL wants it.
+/// Adds TLS to connections of https URLs.
 #[derive(Debug)]
 pub(super) struct Tls;
 
-/// A connection by TLS.
+/// A TLS connection.
 pub(super) struct Secured {
     buffers: LazyBuffers,
     stream: StreamOwned<ClientConnection, TransportAdapter>,
@@ -47,7 +47,8 @@ impl<In: Transport> Connector<In> for Tls {
         }
         let host = details.uri.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|_| Error::Tls("its name is none"))?;
+        let name = ServerName::try_from(host)
+            .map_err(|_| Error::Tls("the host is no valid server name"))?;
         let mut conn = ClientConnection::new(config()?, name).map_err(wrapped)?;
         let mut sock = TransportAdapter::new(transport.boxed(), details.current_time.clone());
         sock.set_timeout(details.timeout);
@@ -95,7 +96,7 @@ fn wrapped(error: rustls::Error) -> Error {
     Error::Io(std::io::Error::other(error))
 }
 
-/// Made once: reading the system's certificates takes a while.
+/// Built once, because reading the system's certificates is slow.
 fn config() -> Result<Arc<ClientConfig>, Error> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
@@ -107,7 +108,7 @@ fn config() -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     let chain = chain.build().map_err(|_| {
-        Error::Tls("this machine trusts no certificate authority (install ca-certificates)")
+        Error::Tls("no certificate authority is installed; install ca-certificates")
     })?;
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().map_err(wrapped)?;
@@ -116,7 +117,7 @@ fn config() -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::clone(CONFIG.get_or_init(|| Arc::new(config.with_no_client_auth()))))
 }
 
-/// Judges a server's certificate.
+/// Verifies a server's certificate.
 #[derive(Debug)]
 struct Verifier {
     chain: Arc<WebPkiServerVerifier>,
@@ -134,7 +135,8 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let judged = self.chain.verify_server_cert(server, intermediates, name, ocsp, now);
         match judged {
-            // An authority's own certificate is refused for that alone, after its times were looked at.
+            // rustls checks the times first; this error then only means that the certificate is an
+            // authority's.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
                 if self.trusted.iter().any(|trusted| **trusted == **server) =>
             {

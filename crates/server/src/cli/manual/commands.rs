@@ -1,13 +1,13 @@
-//! A page for each command, of what `--help` says.
+//! One page for each command, from its `--help`.
 //!
-//! Promise: what the help has, the page has: options with their values and defaults, examples, exit codes.
+//! Promise: the page has all of the help: options with values and defaults, examples, exit codes.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::Page;
 use super::roff::{Roff, bold, escaped, italic};
 
-/// The pages of `command` and of all below it.
+/// The pages of `command` and its subcommands.
 pub(super) fn pages(mut command: Command) -> Vec<Page> {
     command.build();
     let mut pages = Vec::new();
@@ -71,12 +71,12 @@ fn page(command: &Command, words: &[&str]) -> Page {
     Page { file: format!("{name}.1"), text: page.finish() }
 }
 
-/// `channel-add` of `tactus channel` and `add`.
+/// The subcommand in the page's name: `channel-add` of `tactus channel` and `add`.
 fn rest(words: &[&str], below: &str) -> String {
     words[1..].iter().copied().chain([below]).collect::<Vec<_>>().join("-")
 }
 
-/// One line for the command with each option and its value.
+/// The synopsis: the command with each option and its value.
 fn synopsis(command: &Command, words: &[&str], page: &mut Roff) {
     let mut line = bold(&words.join(" "));
     for option in visible(command).filter(|arg| !arg.is_positional()) {
@@ -84,7 +84,7 @@ fn synopsis(command: &Command, words: &[&str], page: &mut Roff) {
         let written = if option.is_required_set() { written } else { format!("[{written}]") };
         line += &format!(" {written}");
     }
-    // Some say it better than their arguments do.
+    // A usage line of the command's own replaces the generated one.
     let usage = command.clone().render_usage().to_string();
     let overridden = usage.rsplit_once("[OPTIONS] ").map(|(_, operands)| operands.to_owned());
     match overridden {
@@ -173,7 +173,7 @@ fn options(command: &Command, page: &mut Roff) {
     }
 }
 
-/// What each code means; where the help of a command says nothing, what holds for all.
+/// The exit codes; the general ones if the command's help has none.
 fn exit_status(help: &Help, page: &mut Roff) {
     page.section("EXIT STATUS");
     let codes = help.codes.as_deref().unwrap_or("0 done; 1 failed; 2 wrong arguments");
@@ -197,26 +197,26 @@ fn see_also(words: &[&str], commands: &[&Command], page: &mut Roff) {
 }
 
 const ENVIRONMENT: [(&str, &str); 5] = [
-    ("TACTUS_LOG", "How much is logged to standard error: warn, info or debug."),
-    ("TACTUS_TOKEN", "The token for commands that change something, without --token-file."),
-    ("SSL_CERT_FILE", "Certificate authorities that are trusted instead of those of the system."),
+    ("TACTUS_LOG", "The log level on standard error: warn, info or debug."),
+    ("TACTUS_TOKEN", "The token for commands that change something; --token-file overrides it."),
+    ("SSL_CERT_FILE", "Certificate authorities to trust instead of the system's."),
     (
         "http_proxy, https_proxy, all_proxy, no_proxy",
-        "Proxies for the commands that speak to a server, as curl knows them.",
+        "Proxies for the commands that contact a server, as for curl.",
     ),
-    ("NO_COLOR", "Nothing but plain text is written, when it is set to something."),
+    ("NO_COLOR", "When set and not empty, output is plain text."),
 ];
 
 const FILES: [(&str, &str); 3] = [
-    ("/etc/tactus.toml", "The usual place of the configuration; no file is read by itself."),
-    ("DIR/.tactus", "What the server keeps in each directory that it serves; it is never served."),
+    ("/etc/tactus.toml", "The usual place of the configuration; it is read only with --config."),
+    ("DIR/.tactus", "The server's own files in each served directory; they are never served."),
     (
         "$XDG_STATE_HOME/tactus/uploads",
-        "Uploads that go on when put is run again; by default below ~/.local/state.",
+        "Unfinished uploads, which put resumes; by default below ~/.local/state.",
     ),
 ];
 
-/// A help's text behind the options, by what it says.
+/// The text after the options, by section.
 #[derive(Default)]
 struct Help {
     description: Vec<String>,
@@ -243,7 +243,7 @@ impl Help {
     }
 }
 
-/// A name's line goes on from a dash.
+/// The name line continues after a dash, in lower case.
 fn lowered(about: &str) -> String {
     let mut letters = about.chars();
     match letters.next() {

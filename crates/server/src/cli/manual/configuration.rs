@@ -1,14 +1,14 @@
-//! tactus.toml(5), of the sample file: its tables, keys, defaults and comments.
+//! tactus.toml(5), generated from the sample file: its tables, keys, defaults and comments.
 //!
-//! Promise: each key of the sample is there with what is said of it. The sample is checked by the tests of
-//! the configuration, so the page says what holds.
+//! Promise: each key of the sample is in the page with its comment. Tests of the configuration
+//! check the sample.
 
 use super::Page;
 use super::roff::{Roff, bold, italic};
 
 const SAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tactus.sample.toml"));
 
-/// The page.
+/// The page of tactus.toml.
 pub(super) fn page() -> Page {
     let mut page = Roff::new("tactus.toml", 5);
     page.section("NAME");
@@ -20,7 +20,7 @@ pub(super) fn page() -> Page {
     sample(SAMPLE, &mut page);
     page.section("FILES");
     page.item(&italic("/etc/tactus.toml"));
-    page.text("The usual place. No file is read by itself: it is named with --config.");
+    page.text("The usual place. The file is read only with --config.");
     page.section("EXAMPLES");
     page.example(
         "[http]\naddress = \"0.0.0.0:8080\"\n\n[[volume]]\npath = \"/srv/media\"\nuploads = true",
@@ -34,7 +34,7 @@ pub(super) fn page() -> Page {
 enum Line<'a> {
     Empty,
     Comment(&'a str),
-    /// A table's heading; whether it is commented out.
+    /// A table's heading, commented out or not.
     Table(&'a str),
     Key(&'a str, &'a str),
 }
@@ -65,7 +65,7 @@ fn sample(text: &str, page: &mut Roff) {
     flush(&mut comment, page);
 }
 
-/// Comments that belong to no key: indented lines of them are examples.
+/// Comments that belong to no key; indented lines in them are examples.
 fn flush(comment: &mut Vec<&str>, page: &mut Roff) {
     if comment.is_empty() {
         return;
@@ -84,7 +84,7 @@ fn flush(comment: &mut Vec<&str>, page: &mut Roff) {
     }
 }
 
-/// Tables that are left out by default are commented out as a whole, with `# ` before each line.
+/// Optional tables are commented out as a whole, with `# ` before each line.
 fn read(line: &str) -> Line<'_> {
     let (body, is_comment) = match line.strip_prefix('#') {
         Some(rest) => (rest.strip_prefix(' ').unwrap_or(rest), true),

@@ -1,8 +1,9 @@
-//! A manual page in the making: the macros of man(7) that our pages need.
+//! Writes manual pages with the macros of man(7).
 //!
-//! Promise: text is text; nothing in it is taken for a request or an escape.
+//! Promise: text is escaped; no part of it acts as a request or an escape.
 
-/// When the pages last changed as a whole; man-pages(7) wants a date, and the same tree gives the same page.
+/// The date of the pages, which man-pages(7) requires. It is fixed, so that a tree always gives the
+/// same pages.
 const DATE: &str = "2026-11-25";
 
 /// A page.
@@ -23,7 +24,7 @@ impl Roff {
         self.0 += &format!(".SH {}\n", quoted(name));
     }
 
-    /// Begins a part of a section.
+    /// Begins a subsection.
     pub(super) fn part(&mut self, name: &str) {
         self.0 += &format!(".SS {}\n", quoted(name));
     }
@@ -31,13 +32,13 @@ impl Roff {
     /// Begins a paragraph.
     pub(super) fn paragraph(&mut self) {
         let last = self.0.lines().last().unwrap_or_default();
-        // A heading begins one by itself.
+        // A heading begins a paragraph.
         if !last.starts_with(".SH") && !last.starts_with(".SS") {
             self.0 += ".PP\n";
         }
     }
 
-    /// An item of a list: its tag, already with fonts, and then text.
+    /// Begins a list item with `tag`, which may contain fonts.
     pub(super) fn item(&mut self, tag: &str) {
         self.0 += &format!(".TP\n{tag}\n");
     }
@@ -50,13 +51,13 @@ impl Roff {
         }
     }
 
-    /// A line that already has fonts.
+    /// Writes a line that may contain fonts.
     pub(super) fn line(&mut self, line: &str) {
         self.0 += &guarded(line);
         self.0.push('\n');
     }
 
-    /// Lines as they are written.
+    /// Writes lines verbatim.
     pub(super) fn example(&mut self, text: &str) {
         self.paragraph();
         self.0 += ".RS 4\n.nf\n";
@@ -72,12 +73,12 @@ impl Roff {
     }
 }
 
-/// What is typed as it stands.
+/// Text to type literally.
 pub(super) fn bold(text: &str) -> String {
     format!("\\fB{}\\fR", escaped(text))
 }
 
-/// What stands for something else.
+/// A placeholder.
 pub(super) fn italic(text: &str) -> String {
     format!("\\fI{}\\fR", escaped(text))
 }
@@ -98,7 +99,7 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// A line that begins with a full stop would be a request.
+/// A line that begins with a full stop or an apostrophe would be a request.
 fn guarded(line: &str) -> String {
     if line.starts_with('.') { format!("\\&{line}") } else { line.to_owned() }
 }

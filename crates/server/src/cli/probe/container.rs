@@ -1,7 +1,8 @@
-//! What `probe` says of files that are no transport streams: MP4 with its tracks, and the names of others.
+//! `probe` for files that are no transport streams: MP4 with its tracks, and the names of other
+//! containers.
 //!
-//! Promise: it reads the index of a movie and the first bytes of everything else, in bounded memory, and
-//! says what is known and what is not; it never guesses a rate.
+//! Promise: it reads an MP4's index, or the first bytes of other files, in bounded memory. It
+//! states what it found and never guesses a rate.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,44 +13,44 @@ use tactus_core::units::{Bytes, MIB};
 use crate::media::MediaFacts;
 use crate::media::probe::probe;
 
-/// A file by its container.
+/// A file's container.
 pub(super) struct Container {
-    /// For programs: `mp4`, `matroska`, ...
+    /// The name for programs: `mp4`, `matroska`, ...
     name: &'static str,
-    /// For people.
+    /// The name for people.
     title: &'static str,
     len: u64,
     facts: Option<MediaFacts>,
     movie: Option<Movie>,
 }
 
-/// What the index of an MP4 says.
+/// The index of an MP4.
 #[derive(Default)]
 struct Movie {
     tracks: Vec<Track>,
-    /// Where the index begins.
+    /// The offset of the index.
     at: u64,
-    /// Whether media comes before it.
+    /// Whether media data precedes it.
     index_last: bool,
     fragmented: bool,
 }
 
 struct Track {
     kind: [u8; 4],
-    /// Its first sample entry.
+    /// The type of its first sample entry.
     codec: [u8; 4],
     language: String,
 }
 
-/// Longest index that is read: that of a day of film has about 40 MiB.
+/// Longest index that is read: the index of a day of film has about 40 MiB.
 const INDEX_MAX: u64 = 128 * MIB;
-/// Boxes at the top that are looked at.
+/// Top-level boxes that are read.
 const BOXES_MAX: usize = 64;
-/// Tracks that are told.
+/// Tracks that are listed.
 const TRACKS_MAX: usize = 64;
 
 impl Container {
-    /// Reads what `file` is; none when its first bytes say nothing.
+    /// Identifies `file`; none when its first bytes are unknown.
     pub(super) fn read(file: &File, name: &str) -> Option<Self> {
         let len = file.metadata().ok()?.len();
         let mut head = vec![0; len.min(4096) as usize];
@@ -60,7 +61,7 @@ impl Container {
         Some(Self { name: name_, title, len, facts, movie })
     }
 
-    /// For people.
+    /// The text for people.
     pub(super) fn described(&self) -> String {
         let mut first = format!("  {}, {:.1}", self.title, Bytes(self.len));
         if let Some(facts) = &self.facts {
@@ -69,20 +70,22 @@ impl Container {
         let mut lines = vec![first];
         match &self.facts {
             Some(facts) => lines.push(format!(
-                "  mean rate {} bit/s; played without a wait at {}",
+                "  mean rate {} bit/s; plays without interruption at {}",
                 facts.mean.0, facts.rate.0
             )),
             None => lines.push(
-                "  no rate is found in it: it is sent at ?rate=, at the rate that the player names, \
+                "  it has no rate of its own: it is sent at ?rate=, at the rate that the player requests, \
                  or as a download"
                     .into(),
             ),
         }
         if let Some(movie) = &self.movie {
             let place = match (movie.fragmented, movie.index_last) {
-                (true, _) => "fragmented: each fragment has an index of its own",
-                (_, true) => "the index is behind the media: a player asks for the end first",
-                (_, false) => "the index is in front: it plays while it is loaded",
+                (true, _) => "fragmented: each fragment has its own index",
+                (_, true) => "the index is at the end: a player must request the end first",
+                (_, false) => {
+                    "the index is at the beginning: playback can begin during the download"
+                }
             };
             lines.push(format!("  {place}"));
             for (nth, track) in movie.tracks.iter().enumerate() {
@@ -93,7 +96,7 @@ impl Container {
         lines.join("\n")
     }
 
-    /// For programs.
+    /// The JSON for programs.
     pub(super) fn json(&self) -> Value {
         let mut value = json!({ "container": self.name, "bytes": self.len });
         if let Some(facts) = &self.facts {
@@ -111,7 +114,7 @@ impl Container {
     }
 }
 
-/// The container that begins so.
+/// The container that `head` begins.
 fn told(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let at = |offset: usize, text: &[u8]| head.get(offset..).is_some_and(|h| h.starts_with(text));
     let is_box = |kind: &&[u8; 4]| at(4, *kind);
@@ -187,7 +190,7 @@ impl Track {
         let stsd = child(child(child(mdia, b"minf")?, b"stbl")?, b"stsd")?;
         let codec = stsd.get(12..16)?.try_into().ok()?;
         let mdhd = child(mdia, b"mdhd")?;
-        // ISO 639-2, three letters of five bits; before it times of 32 or 64 bits.
+        // ISO 639-2: three letters of five bits each, after times of 32 or 64 bits.
         let at = if mdhd.first() == Some(&1) { 32 } else { 20 };
         let word = u16::from_be_bytes(mdhd.get(at..at + 2)?.try_into().ok()?);
         let letter = |shift: u16| char::from(0x60 + (word >> shift & 31) as u8);
@@ -234,7 +237,8 @@ impl Track {
     }
 }
 
-/// Kind, size and length of the header of the box at the beginning of `bytes`, of which `left` are there.
+/// The type, size and header length of the box at the start of `bytes`, of which `left` remain in
+/// the file.
 fn header_of(bytes: &[u8], left: u64) -> Option<([u8; 4], u64, u64)> {
     let size = u64::from(u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?));
     let kind = bytes.get(4..8)?.try_into().ok()?;
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!(json["tracks"][1]["kind"], "audio");
         assert_eq!(json["rate_bits_per_second"], found.facts.unwrap().rate.0);
         assert!(found.described().contains("track 2: audio, AAC (mp4a)"), "{}", found.described());
-        // Cut anywhere, it says less, and does not fail.
+        // A file cut anywhere gives fewer facts and no failure.
         for cut in (0..clip.len().min(20_000)).step_by(97) {
             read("clip.mp4", &clip[..cut]);
         }

@@ -1,7 +1,7 @@
-//! What `put` sends, and where each file goes: the files that are named, and those of the directories.
+//! The files that `put` sends, and their URLs: the named files, and those of named directories.
 //!
-//! Promise: every file is sent, or named with the reason why not; a link to a directory is never followed,
-//! so that there is no circle. Names are percent-encoded once, whatever is in them.
+//! Promise: every file is sent, or reported with the reason. A link to a directory is never
+//! followed, so there are no cycles. Names are percent-encoded once, whatever they contain.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,18 @@ use crate::catalogue::is_reserved;
 /// Files with their URLs, in order.
 pub(super) struct Plan {
     pub(super) uploads: Vec<(PathBuf, Url)>,
-    /// How many are not sent; each has been named.
+    /// Number of files that are not sent; each has been reported.
     pub(super) left_out: usize,
-    /// One file was named and nothing else.
+    /// A single file was named.
     pub(super) is_one_file: bool,
 }
 
-/// Directories within each other; the server's paths are not deeper.
+/// Depth of nested directories, which is the limit of the server's paths.
 const DEPTH_MAX: usize = 64;
 
 impl Plan {
-    /// Of what is named, to `url`: a directory when it ends with a slash.
+    /// Lists the files of `named` for upload to `url`, which is a directory if it ends with a
+    /// slash.
     ///
     /// # Errors
     /// When a directory would get the name of a file.
@@ -32,7 +33,7 @@ impl Plan {
         for path in named {
             if path.is_dir() {
                 if !recursive {
-                    plan.leave_out(path, "it is a directory; send it with --recursive");
+                    plan.leave_out(path, "it is a directory; add --recursive");
                     continue;
                 }
                 if !url.path.ends_with('/') {
@@ -41,7 +42,7 @@ impl Plan {
                         path.display()
                     )));
                 }
-                // As by `cp -r`: the directory itself, but of `.` and `..` what is in them.
+                // As `cp -r`: the directory itself, but only the contents of `.` and `..`.
                 match path.file_name() {
                     Some(name) => plan.add(path, name.to_str(), url, true),
                     None => plan.add_all(path, url, 0),
@@ -58,10 +59,10 @@ impl Plan {
 
     fn add(&mut self, path: &Path, name: Option<&str>, into: &Url, is_dir: bool) {
         let Some(name) = name else {
-            return self.leave_out(path, "its name is not UTF-8, as names of titles are");
+            return self.leave_out(path, "its name is not UTF-8, which names of titles must be");
         };
         if is_reserved(name) {
-            return self.leave_out(path, "this name is the server's own");
+            return self.leave_out(path, "this name is reserved by the server");
         }
         let mut to = into.clone();
         to.path.push_str(&escaped(name));
@@ -76,7 +77,7 @@ impl Plan {
 
     fn add_all(&mut self, directory: &Path, into: &Url, depth: usize) {
         if depth > DEPTH_MAX {
-            return self.leave_out(directory, "it lies too deep");
+            return self.leave_out(directory, "its directory is nested too deep");
         }
         let entries = directory.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = match entries {
@@ -94,9 +95,9 @@ impl Plan {
                 }
                 Ok(_) if path.is_file() => self.add(&path, name.to_str(), into, false),
                 Ok(kind) if kind.is_symlink() => {
-                    self.leave_out(&path, "it is a link to nothing that can be read");
+                    self.leave_out(&path, "its link target cannot be read");
                 }
-                Ok(_) => self.leave_out(&path, "it is no file"),
+                Ok(_) => self.leave_out(&path, "it is no regular file"),
                 Err(error) => self.leave_out(&path, &error.to_string()),
             }
         }
@@ -142,8 +143,8 @@ mod tests {
                 "/x/films/link.ts",
             ]
         );
-        assert_eq!(plan.left_out, 4, "the link to a directory, the dangling one, ours, Latin-1");
-        // What is in it, as by `cp -r films/. x/`.
+        assert_eq!(plan.left_out, 4, "two links, a reserved name, a name in Latin-1");
+        // Only its contents, as `cp -r films/. x/` does.
         let plan = Plan::of(&[at("films/größe 1/..")], &url, true).unwrap();
         assert!(plan.uploads.iter().any(|(_, to)| to.path == "/x/link.ts"));
         let plan = Plan::of(&[at("films"), at("films/a%20b.ts")], &url, false).unwrap();

@@ -1,4 +1,4 @@
-//! `[http]`: where to listen, who is believed and let in, and the limits of requests.
+//! `[http]`: addresses, trusted proxies, access, and limits of requests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
         written => {
             let (list, span) = addresses_of(written)?;
             if list.is_empty() {
-                return Err(Mistake::at(span, "no address is left; write at least one"));
+                return Err(Mistake::at(span, "the list is empty; write at least one address"));
             }
             list
         }
@@ -34,15 +34,16 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
         let net =
             Net::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))?;
         match net.bits {
-            0 => {
-                Err(Mistake::at(text.span(), "this trusts everybody; name the proxies' addresses"))
-            }
+            0 => Err(Mistake::at(
+                text.span(),
+                "this trusts every client; write the addresses of the proxies only",
+            )),
             _ => Ok(net),
         }
     });
     let trusted = trusted.collect::<Checked<Vec<_>>>()?;
     if !proxy_protocol.is_empty() && trusted.is_empty() {
-        let message = "nobody may connect here; name the proxies in `trusted_proxies`";
+        let message = "only trusted proxies may connect here, and there are none; add them to `trusted_proxies`";
         return Err(Mistake::at(span, message));
     }
     let public = match raw.public_url {
@@ -92,7 +93,7 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
     })
 }
 
-/// What is written, and where.
+/// The addresses, and where they are written.
 fn addresses_of(written: Placed<OneOrMore>) -> Checked<(Vec<SocketAddr>, Range<usize>)> {
     let Some(list) = written else { return Ok((vec![], 0..0)) };
     let span = list.span();

@@ -1,4 +1,4 @@
-//! `[upload]`: from what was written to principals, their tokens and their rights.
+//! `[upload]`: checks principals, their tokens and their rights.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
         let span = written.name.span();
         let next = principal(written, base)?;
         if principals.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another principal {:?}; name each once", next.name);
+            let message =
+                format!("two principals have the name {:?}; names must be unique", next.name);
             return Err(Mistake::at(span, message));
         }
         principals.push(next);
@@ -45,7 +46,8 @@ fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
             Mistake::at(digest.span(), "write the 64 hexadecimal digits that `sha256sum` prints")
         })?),
         _ => {
-            let message = "a principal has either a `token_file` or a `token_sha256`; write one";
+            let message =
+                "a principal needs a `token_file` or a `token_sha256`; write exactly one of them";
             return Err(Mistake::at(span, message));
         }
     };
@@ -55,8 +57,7 @@ fn principal(raw: raw::Principal, base: &Path) -> Checked<Principal> {
     Ok(Principal { name, token, quota, rights })
 }
 
-/// Without `rights` a principal has all of them: below its `paths`, where some are written, those that
-/// have to do with paths.
+/// Without `rights` a principal has all rights; if it has `paths`, all rights that apply to paths.
 fn rights(
     rights: Placed<Vec<Right>>,
     below: Placed<Vec<String>>,
@@ -67,7 +68,7 @@ fn rights(
         (Some(rights), below) => granted.push(Grant::new(rights.get_ref(), paths(below)?)),
         (None, below @ Some(_)) => granted.push(Grant::new(&Right::OF_PATHS, paths(below)?)),
         (None, None) if grants.is_empty() => return Ok(Rights::all()),
-        // What is granted below some paths would mean nothing beside all rights everywhere.
+        // With all rights everywhere, further grants add nothing.
         (None, None) => {}
     }
     for grant in grants {
@@ -76,13 +77,13 @@ fn rights(
     Ok(Rights::new(granted))
 }
 
-/// Paths below which something holds; everywhere, where none are written.
+/// The paths where a right holds; everywhere if none are written.
 pub(super) fn paths(written: Placed<Vec<String>>) -> Checked<Paths> {
     let Some(written) = written else { return Ok(Paths::everywhere()) };
     Paths::parse(written.get_ref()).map_err(|message| Mistake::at(written.span(), message))
 }
 
-/// Where no volume takes uploads, nobody may have a right that needs one.
+/// When no volume takes uploads, rights that need one are an error.
 pub(super) fn check_useful(principals: &[raw::Principal]) -> Checked<()> {
     const TITLES: [Right; 4] = [Right::Publish, Right::Replace, Right::Delete, Right::Recordings];
     for principal in principals {
@@ -91,21 +92,22 @@ pub(super) fn check_useful(principals: &[raw::Principal]) -> Checked<()> {
         let mut named = own.into_iter().chain(grants).peekable();
         let has_all = named.peek().is_none();
         if has_all || named.flatten().any(|right| TITLES.contains(right)) {
-            let message = "no volume takes uploads; write `uploads = true` below a [[volume]], or \
-                           `rights` that need none, like [\"channels\", \"manage\"]";
+            let message = "no volume takes uploads; set `uploads = true` in a [[volume]], or write \
+                           `rights` that need no volume, like [\"channels\", \"manage\"]";
             return Err(Mistake::at(principal.name.span(), message));
         }
     }
     Ok(())
 }
 
-/// Where only principals read, there is one that may.
+/// When only principals may read, at least one must have the right.
 pub(super) fn check_readers(readers: &Placed<Readers>, upload: &raw::Upload) -> Checked<()> {
     match readers {
         Some(readers)
             if *readers.get_ref() == Readers::Principals && upload.principal.is_empty() =>
         {
-            let message = "nobody could read: add an [[upload.principal]] with the right \"read\"";
+            let message =
+                "no principal may read; add an [[upload.principal]] with the right \"read\"";
             Err(Mistake::at(readers.span(), message))
         }
         _ => Ok(()),

@@ -1,8 +1,8 @@
-//! What the kernel tells about a core that stood still.
+//! The kernel's figures about a stalled core.
 //!
-//! Promise: it names a cause only when figures of the kernel account for at least half of the stall,
-//! and gives the figures beside it. It reads `/proc`, with bounds, and never fails: what cannot be
-//! read is unknown.
+//! Promise: a cause is named only if figures of the kernel account for at least half of the stall;
+//! the figures are given with it. `/proc` is read within bounds and never fails the caller:
+//! unreadable figures are unknown.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,16 +12,16 @@ use tactus_sys::thread::ThreadId;
 
 use super::Length;
 
-/// Figures of a core's thread and processor at one time. All only grow.
+/// Figures of a core's thread and processor at one time. All of them only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Sample {
     /// Time that the thread has run.
     ran: Nanos,
-    /// Time that it was ready and others ran (`/proc/PID/task/TID/schedstat`).
+    /// Time that it was runnable while others ran (`/proc/PID/task/TID/schedstat`).
     waited: Nanos,
-    /// Times that it was taken off the core.
+    /// Involuntary context switches.
     involuntary: u64,
-    /// Time that the hypervisor ran others on this processor.
+    /// Time that the hypervisor gave this processor to others.
     stolen: Nanos,
 }
 
@@ -59,12 +59,12 @@ fn stolen(stat: &str, cpu: u32) -> Option<Nanos> {
     Some(Nanos::from_millis(ticks.saturating_mul(10)))
 }
 
-/// What happened between two samples.
+/// The difference between two samples.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Clues {
     /// The difference; none when `/proc` cannot be read.
     passed: Option<Sample>,
-    /// By how much the thread that looks was late itself.
+    /// By how much the observing thread was late itself.
     own_delay: Nanos,
     /// Real-time programs that were seen on the core.
     pub(super) others: Vec<String>,
@@ -88,19 +88,19 @@ impl Clues {
     /// The cause of a stall of this length, in words.
     pub(super) fn cause(&self, length: Nanos) -> String {
         let half = Nanos(length.0 / 2);
-        let Some(passed) = &self.passed else { return "the cause is not known".to_owned() };
+        let Some(passed) = &self.passed else { return "the cause is unknown".to_owned() };
         let cause = if passed.stolen >= half {
             "the hypervisor gave the processor to others"
         } else if !self.others.is_empty() {
-            "real-time programs have the core"
+            "real-time programs use the core"
         } else if passed.waited >= half {
-            "another program had the core"
+            "another program used the core"
         } else if self.own_delay >= half {
-            "the whole server stood still: it was stopped, or the machine was paused"
+            "the whole server was stopped, or the machine was paused"
         } else if passed.ran >= half {
             "the server's own thread or interrupts took this long"
         } else {
-            "the cause is not known"
+            "the cause is unknown"
         };
         let mut text = cause.to_owned();
         if !self.others.is_empty() {
@@ -118,7 +118,7 @@ impl Clues {
     }
 }
 
-/// Runnable real-time threads of other programs on a processor, at most three of them.
+/// Runnable real-time threads of other programs on a processor, at most three.
 pub(super) fn real_time_on(cpu: u32) -> Vec<String> {
     let own = std::process::id();
     let numbers = |path: &str| {
@@ -135,10 +135,10 @@ pub(super) fn real_time_on(cpu: u32) -> Vec<String> {
     found.take(3).collect()
 }
 
-/// More tasks than this are not looked at: 40 ms.
+/// Tasks that are read at most: 40 ms.
 const TASKS_MAX: usize = 4096;
 
-/// What one line of `/proc/PID/stat` says of a thread (proc_pid_stat(5)).
+/// One line of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(PartialEq, Eq, Debug)]
 struct Task {
     id: u32,
@@ -151,11 +151,11 @@ struct Task {
 
 impl Task {
     fn of(stat: &str) -> Option<Self> {
-        // A name may hold anything, brackets too.
+        // A name may contain anything, parentheses too.
         let (id, rest) = stat.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-        // The first of them is the third of the manual.
+        // The first of these fields is the third one of the manual.
         let field = |number: usize| fields.get(number - 3)?.parse().ok();
         Some(Self {
             id: id.parse().ok()?,
@@ -204,12 +204,12 @@ mod tests {
         let none = Sample::default();
         let length = SECONDS(5);
         for (clues, said) in [
-            (clues(Sample { waited: SECONDS(5), ..none }, SECONDS(0)), "another program had"),
+            (clues(Sample { waited: SECONDS(5), ..none }, SECONDS(0)), "another program used"),
             (clues(Sample { stolen: SECONDS(4), ..none }, SECONDS(5)), "the hypervisor"),
-            (clues(none, SECONDS(5)), "the whole server stood still"),
+            (clues(none, SECONDS(5)), "the whole server was stopped"),
             (clues(Sample { ran: SECONDS(5), ..none }, SECONDS(0)), "the server's own thread"),
-            (clues(Sample { waited: SECONDS(1), ..none }, SECONDS(1)), "the cause is not known"),
-            (Clues::default(), "the cause is not known"),
+            (clues(Sample { waited: SECONDS(1), ..none }, SECONDS(1)), "the cause is unknown"),
+            (Clues::default(), "the cause is unknown"),
         ] {
             let cause = clues.cause(length);
             assert!(cause.starts_with(said), "{cause}");
@@ -246,6 +246,6 @@ mod tests {
     #[test]
     fn s04_a_thread_of_this_process_can_be_sampled() {
         let sample = Sample::of(tactus_sys::thread::current(), 0);
-        assert!(sample.is_some(), "this kernel tells it");
+        assert!(sample.is_some(), "this kernel provides the figures");
     }
 }

@@ -1,7 +1,7 @@
 //! The bodies of PROPFIND and PROPPATCH (RFC 4918 sections 14.19 and 14.20).
 //!
-//! Promise: what comes out are names, at most [`PROPERTIES_MAX`]; the work is bounded as [`xml`](super::xml)
-//! says.
+//! Promise: the result has at most [`PROPERTIES_MAX`] names; the work is bounded as in
+//! [`xml`](super::xml).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// Whether a property is asked for by its name.
+    /// Whether the request lists a property by name.
     pub(super) fn names(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::All(named) | Self::These(named) => {
@@ -29,7 +29,7 @@ impl Asked {
         }
     }
 
-    /// Bytes of the names of properties.
+    /// Total length of the property names.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::All(named) | Self::These(named) => {
@@ -97,7 +97,7 @@ pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
                 match name {
                     Some("allprop") => Asked::All(Vec::new()),
                     Some("propname") => Asked::Names,
-                    // RFC 4918 section 17: what is not known is passed over.
+                    // RFC 4918 section 17: unknown elements are ignored.
                     _ => continue,
                 }
             }
@@ -114,11 +114,11 @@ pub(super) fn propfind(body: &[u8]) -> Result<Asked, BadBody> {
     }
 }
 
-/// One property that a PROPPATCH would set or remove.
+/// A property that a PROPPATCH sets or removes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Change {
     pub(super) property: Property,
-    /// The text of its new value; none when it is to be removed.
+    /// The text of its new value; none removes it.
     pub(super) value: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Change>, BadBody> {
     if all.is_empty() { Err(BadBody::Unclear) } else { Ok(all) }
 }
 
-/// The body as XML, within its root element, which must have this name.
+/// The body as XML, inside its root element, which must have this name.
 fn opened<'a>(body: &'a [u8], name: &str) -> Result<Xml<'a>, BadBody> {
     let text = std::str::from_utf8(body).map_err(|_| BadBody::NotUtf8)?;
     let mut xml = Xml::new(text)?;
@@ -160,7 +160,7 @@ fn dav_name(name: &Name) -> Option<&str> {
     (*name.namespace == *DAV).then_some(&name.local)
 }
 
-/// Adds what is below a `prop` that sets or removes, and closes it.
+/// Adds the properties in a `prop` to set or remove, and closes it.
 fn changes(xml: &mut Xml<'_>, sets: bool, all: &mut Vec<Change>) -> Result<(), BadBody> {
     while let Some(Name { namespace, local: name }) = xml.child()? {
         if all.len() == PROPERTIES_MAX {
@@ -173,7 +173,7 @@ fn changes(xml: &mut Xml<'_>, sets: bool, all: &mut Vec<Change>) -> Result<(), B
     Ok(())
 }
 
-/// Adds the names below a `prop` or an `include`, and closes it.
+/// Adds the names in a `prop` or an `include`, and closes it.
 fn properties(xml: &mut Xml<'_>, mut known: Vec<Property>) -> Result<Vec<Property>, BadBody> {
     while let Some(Name { namespace, local: name }) = xml.child()? {
         if known.len() == PROPERTIES_MAX {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(proppatch(patch.as_bytes()), Ok(vec![x, y]));
     }
 
-    /// Bodies that real programs send, shortened by nothing.
+    /// Bodies as real programs send them, in full.
     #[test]
     fn s01_the_bodies_of_known_clients_are_understood() {
         let dav = |names: &[&str]| -> Vec<Property> { names.iter().map(|n| of(DAV, n)).collect() };
@@ -260,7 +260,7 @@ mod tests {
         ] {
             assert_eq!(propfind(body.as_bytes()), Ok(Asked::These(names)), "{client}");
         }
-        // Windows sets times, litmus values with markup in them.
+        // Windows sets times; litmus sends values with markup.
         let windows = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><D:propertyupdate \
                        xmlns:D=\"DAV:\" xmlns:Z=\"urn:schemas-microsoft-com:\"><D:set><D:prop>\
                        <Z:Win32CreationTime>Mon, 01 Jan 2024 00:00:00 GMT</Z:Win32CreationTime>\

@@ -31,8 +31,8 @@ const KNOWN: [&str; 7] = [
     "creationdate",
 ];
 
-/// The answer to a PROPFIND: what is asked of a thing, and of what is in it. `at` is its path as the client
-/// names it, without a slash at its end.
+/// The answer to a PROPFIND: the requested properties of a resource and of its members. `at` is its
+/// path in the client's form, without a slash at its end.
 pub(super) async fn multistatus(
     at: String,
     sight: Sight,
@@ -52,12 +52,12 @@ pub(super) async fn multistatus(
     Ok(answer.with("Cache-Control", "no-cache"))
 }
 
-/// What is told of a directory.
+/// The resource that the answer describes.
 struct Told {
     /// Its path, without a slash at its end.
     at: String,
     asked: Asked,
-    /// What can be stored in the directory itself.
+    /// How much can be stored in the directory.
     room: Option<Room>,
 }
 
@@ -86,7 +86,7 @@ impl Form for Told {
             add(
                 xml,
                 format_args!(
-                    "<D:responsedescription>{} names are not listed: no path can say them\
+                    "<D:responsedescription>{} names are not listed, as no URL path can express them\
                      </D:responsedescription>\n",
                     end.unlisted
                 ),
@@ -96,14 +96,14 @@ impl Form for Told {
     }
 }
 
-/// What became of the properties of a PROPPATCH, and of each by itself.
+/// The result of a PROPPATCH for one property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It is set, as all of them are.
+    /// Set, like all others.
     Set,
-    /// It would have been, but for the others.
+    /// Not set, because another one failed.
     Depends,
-    /// It cannot be set.
+    /// Not set: it is read-only.
     Refused,
 }
 
@@ -117,7 +117,7 @@ impl Fate {
     }
 }
 
-/// The answer to a PROPPATCH (RFC 4918 section 9.2.1): all are set, or none.
+/// The answer to a PROPPATCH (RFC 4918 section 9.2.1): all properties are set, or none.
 pub(super) fn fates(
     prefix: &str,
     path: &RequestPath,
@@ -217,16 +217,16 @@ fn value(entry: &Entry, name: &str) -> Option<String> {
     }
 }
 
-/// A link within XML. It is ASCII and holds nothing that would have to be escaped but this.
+/// A link within XML. It is ASCII, and only `&` needs escaping.
 fn written(href: &str) -> String {
     if href.is_empty() { "/".to_owned() } else { href.replace('&', "&amp;") }
 }
 
-/// A property that is told only to who asks for it by its name, as an element.
+/// An element for a property that is sent only when the request names it.
 fn other(entry: &Entry, property: &Property, room: Option<Room>) -> Option<String> {
     let Property { namespace, name } = property;
     match (&**namespace, name.as_str()) {
-        // RFC 4331 section 3: not among all properties, as they cost more.
+        // RFC 4331 section 3: not included in allprop, because of its cost.
         (DAV, "quota-available-bytes") => Some(format!("<D:{name}>{}</D:{name}>", room?.available)),
         (DAV, "quota-used-bytes") => Some(format!("<D:{name}>{}</D:{name}>", room?.used)),
         (oc::NAMESPACE, "checksums") => {
@@ -243,7 +243,7 @@ fn other(entry: &Entry, property: &Property, room: Option<Room>) -> Option<Strin
     }
 }
 
-/// The namespace of what Windows sets.
+/// The namespace of the properties that Windows sets.
 pub(super) const WINDOWS: &str = "urn:schemas-microsoft-com:";
 
 fn http_date(time: WallTime) -> String {
@@ -312,7 +312,7 @@ pub(super) fn check(asked: &Asked) {
     }
 }
 
-/// How many properties an answer about one thing names, with a value or without.
+/// The number of properties in an answer about one resource, found or not.
 #[cfg(any(test, fuzzing))]
 fn named(text: &str) -> Result<usize, super::xml::BadXml> {
     let mut xml = super::xml::Xml::new(text)?;

@@ -1,38 +1,36 @@
-//! XML that strangers send, read once from its beginning to its end, element by element, with the
-//! names resolved (XML 1.0, Namespaces in XML 1.0).
+//! A pull parser for XML from clients, with namespaces resolved (XML 1.0, Namespaces in XML 1.0).
 //!
-//! Promise: time and memory are linear in the body. Everything that is searched for each element or
-//! attribute is bounded by a constant below. A document type is refused, and so is every entity that
-//! it could have declared; nothing is expanded and nothing fetched (RFC 4918 section 20.6). Only
-//! well-formed names come out. Text and values are checked and passed over.
+//! Promise: time and memory are linear in the body. Every search per element or attribute is
+//! bounded by a constant below. Document type declarations, and with them all custom entities, are
+//! refused; nothing is expanded or fetched (RFC 4918 section 20.6). All names in the result are
+//! well-formed. Text and attribute values are checked and skipped.
 
 use std::rc::Rc;
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
-/// Open elements at once. Bodies of WebDAV are four deep, values of properties a few more.
+/// Nesting depth. WebDAV bodies have four levels, property values a few more.
 pub(super) const DEPTH_MAX: usize = 32;
 
-/// Elements and attributes of one body: 64 properties need at most a few each.
+/// Elements and attributes of a body: 64 properties need a few each.
 pub(super) const NODES_MAX: usize = 2048;
 
-/// Namespaces in scope at once, `xml` not counted. Clients declare three. Each name is searched
-/// among them, so this times [`NODES_MAX`] bounds the work.
+/// Namespaces in scope at once, without `xml`. Clients declare up to three. Each name is looked up
+/// in this list, so the product with [`NODES_MAX`] bounds the work.
 pub(super) const NAMESPACES_MAX: usize = 64;
 
-/// Attributes of one element. Each is compared with those before it.
+/// Attributes of an element. Each is compared with those before it.
 pub(super) const ATTRIBUTES_MAX: usize = 64;
 
-/// The longest name, prefix or name of a namespace, in bytes. An answer repeats the names that were
-/// asked for.
+/// Longest name, prefix or namespace name, in bytes. An answer repeats the names of the request.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
 
-/// Bound once and for all (Namespaces in XML 1.0, section 3).
+/// Predefined bindings (Namespaces in XML 1.0, section 3).
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 const XMLNS_NAMESPACE: &str = "http://www.w3.org/2000/xmlns/";
 
-/// Where a body is wrong, and how.
+/// An error in the body, and its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{why}, at byte {at}")]
 pub(super) struct BadXml {
@@ -43,7 +41,7 @@ pub(super) struct BadXml {
 /// The name of an element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Name {
-    /// Empty when it is in none.
+    /// Empty if the name has no namespace.
     pub(super) namespace: Rc<str>,
     pub(super) local: String,
 }
@@ -51,27 +49,27 @@ pub(super) struct Name {
 /// A document that is being read.
 pub(super) struct Xml<'a> {
     reader: Reader<&'a [u8]>,
-    /// What is declared, the innermost last.
+    /// Namespace declarations, the innermost last.
     bindings: Vec<Binding>,
-    /// For each open element the number of bindings that are in scope outside of it.
+    /// For each open element, the number of bindings outside of it.
     open: Vec<usize>,
     nodes: usize,
-    /// What has been read of a text that is wanted.
+    /// The text read so far, if the caller wants text.
     text: Option<String>,
     /// The root element has begun.
     rooted: bool,
-    /// Something has been read: no XML declaration can follow.
+    /// The document has begun, so an XML declaration may no longer follow.
     begun: bool,
 }
 
 struct Binding {
     /// Empty for the default namespace.
     prefix: String,
-    /// Empty when the default namespace is taken back.
+    /// Empty when the default namespace is undeclared.
     namespace: Rc<str>,
 }
 
-/// What follows in a document.
+/// The next item of a document.
 enum Piece {
     Start(Name),
     End,
@@ -79,11 +77,11 @@ enum Piece {
 }
 
 impl<'a> Xml<'a> {
-    /// A reader of `text`, at its beginning.
+    /// A parser at the start of `text`.
     pub(super) fn new(text: &'a str) -> Result<Self, BadXml> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if let Some((at, _)) = text.char_indices().find(|(_, c)| !is_char(*c)) {
-            return Err(BadXml { at: at as u64, why: "a character that XML cannot hold" });
+            return Err(BadXml { at: at as u64, why: "a character that is not allowed in XML" });
         }
         let mut reader = Reader::from_str(text);
         let config = reader.config_mut();
@@ -93,7 +91,7 @@ impl<'a> Xml<'a> {
         Ok(Self { reader, bindings, open, nodes, text, rooted: false, begun: false })
     }
 
-    /// The root element, which is open then.
+    /// Opens the root element.
     pub(super) fn root(&mut self) -> Result<Name, BadXml> {
         match self.piece()? {
             Piece::Start(name) => Ok(name),
@@ -101,16 +99,16 @@ impl<'a> Xml<'a> {
         }
     }
 
-    /// The next element within the one that is open, which is open then; none when that one ends.
+    /// Opens the next child of the open element; none when that element ends.
     pub(super) fn child(&mut self) -> Result<Option<Name>, BadXml> {
         match self.piece()? {
             Piece::Start(name) => Ok(Some(name)),
             Piece::End => Ok(None),
-            Piece::Over => Err(self.bad("the end is missing")),
+            Piece::Over => Err(self.bad("the document ends too early")),
         }
     }
 
-    /// Passes over the rest of the element that is open, and closes it.
+    /// Skips the rest of the open element and closes it.
     pub(super) fn skip(&mut self) -> Result<(), BadXml> {
         let outside = self.open.len().saturating_sub(1);
         while self.open.len() > outside {
@@ -119,54 +117,60 @@ impl<'a> Xml<'a> {
         Ok(())
     }
 
-    /// The text of the element that is open and of those within it, and closes it.
+    /// The text of the open element and its descendants; closes the element.
     pub(super) fn text(&mut self) -> Result<String, BadXml> {
         self.text = Some(String::new());
         self.skip()?;
         Ok(self.text.take().unwrap_or_default())
     }
 
-    /// Reads what follows the root element, where nothing may be but comments.
+    /// Reads to the end of the document: only comments may follow the root element.
     pub(super) fn end(mut self) -> Result<(), BadXml> {
         match self.piece()? {
             Piece::Over => Ok(()),
-            Piece::Start(_) | Piece::End => Err(self.bad("more than one element")),
+            Piece::Start(_) | Piece::End => Err(self.bad("more than one root element")),
         }
     }
 
     fn piece(&mut self) -> Result<Piece, BadXml> {
         loop {
             let event = self.reader.read_event();
-            let event = event.map_err(|_| BadXml {
-                at: self.reader.error_position(),
-                why: "it is not well formed",
-            })?;
+            let event = event
+                .map_err(|_| BadXml { at: self.reader.error_position(), why: "not well-formed" })?;
             let begun = std::mem::replace(&mut self.begun, true);
             let within = !self.open.is_empty();
             match event {
                 Event::Start(start) => return self.start(&start).map(Piece::Start),
                 Event::End(_) => {
-                    let outside = self.open.pop().ok_or_else(|| self.bad("an end too many"))?;
+                    let outside = self
+                        .open
+                        .pop()
+                        .ok_or_else(|| self.bad("an end tag without a start tag"))?;
                     self.bindings.truncate(outside);
                     return Ok(Piece::End);
                 }
-                Event::Eof if within => return Err(self.bad("the end is missing")),
+                Event::Eof if within => return Err(self.bad("the document ends too early")),
                 Event::Eof => return Ok(Piece::Over),
                 Event::Decl(_) if !begun => {}
-                Event::Decl(_) => return Err(self.bad("an XML declaration that is not in front")),
-                Event::DocType(_) => return Err(self.bad("a document type")),
+                Event::Decl(_) => {
+                    return Err(self.bad("an XML declaration that is not at the start"));
+                }
+                Event::DocType(_) => {
+                    return Err(self.bad("a document type declaration, which is not allowed"));
+                }
                 Event::Comment(_) | Event::PI(_) => {}
                 Event::Text(text) if within => self.read(&text.into_inner()),
                 Event::Text(text) => {
                     if !text.into_inner().as_bytes().trim_ascii().is_empty() {
-                        return Err(self.bad("text outside of the element"));
+                        return Err(self.bad("text outside of the root element"));
                     }
                 }
                 Event::CData(_) | Event::GeneralRef(_) if !within => {
-                    return Err(self.bad("text outside of the element"));
+                    return Err(self.bad("text outside of the root element"));
                 }
                 Event::CData(data) => self.read(&data.into_inner()),
-                // No value that is understood here has one: in the text it is left out.
+                // No value that the server uses contains a reference; references are left out of
+                // the text.
                 Event::GeneralRef(reference) => self.check(&reference)?,
                 Event::Empty(_) => unreachable!("empty elements come as a start and an end"),
             }
@@ -175,10 +179,10 @@ impl<'a> Xml<'a> {
 
     fn start(&mut self, start: &BytesStart<'_>) -> Result<Name, BadXml> {
         if self.open.is_empty() && std::mem::replace(&mut self.rooted, true) {
-            return Err(self.bad("more than one element"));
+            return Err(self.bad("more than one root element"));
         }
         if self.open.len() == DEPTH_MAX {
-            return Err(self.bad("elements too deep in each other"));
+            return Err(self.bad("elements that are nested too deep"));
         }
         self.open.push(self.bindings.len());
         self.count()?;
@@ -188,14 +192,15 @@ impl<'a> Xml<'a> {
             if index == ATTRIBUTES_MAX {
                 return Err(self.bad("an element with too many attributes"));
             }
-            let attribute = attribute.map_err(|_| self.bad("an attribute is not well formed"))?;
+            let attribute =
+                attribute.map_err(|_| self.bad("an attribute that is not well-formed"))?;
             if attribute.value.contains('<') {
                 return Err(self.bad("a `<` in the value of an attribute"));
             }
             let value = quick_xml::escape::unescape(&attribute.value);
-            let value = value.map_err(|_| self.bad("an entity that is not known"))?;
+            let value = value.map_err(|_| self.bad("an unknown entity"))?;
             if !value.chars().all(is_char) {
-                return Err(self.bad("a character that XML cannot hold"));
+                return Err(self.bad("a character that is not allowed in XML"));
             }
             let (prefix, local) = self.split(attribute.key.into_inner())?;
             match (prefix, local) {
@@ -223,20 +228,20 @@ impl<'a> Xml<'a> {
     }
 
     fn bind(&mut self, prefix: &str, namespace: &str) -> Result<(), BadXml> {
-        // Section 3: these two are bound already, and to nothing else; section 2.2: only the default
-        // namespace can be taken back.
+        // Section 3: these two prefixes are predefined and cannot be bound to other namespaces.
+        // Section 2.2: only the default namespace can be undeclared.
         let is_xml = prefix == "xml" && namespace == XML_NAMESPACE;
         let reserved = [XML_NAMESPACE, XMLNS_NAMESPACE].contains(&namespace);
         match prefix {
             _ if is_xml => return Ok(()),
-            "xml" | "xmlns" => return Err(self.bad("a prefix that is not to be declared")),
-            _ if reserved => return Err(self.bad("a namespace that is not to be declared")),
+            "xml" | "xmlns" => return Err(self.bad("a declaration of a reserved prefix")),
+            _ if reserved => return Err(self.bad("a declaration of a reserved namespace")),
             "" => {}
             _ if namespace.is_empty() => return Err(self.bad("a prefix without a namespace")),
             _ => {}
         }
         if namespace.len() > NAME_BYTES_MAX {
-            return Err(self.bad("a namespace with a name that is too long"));
+            return Err(self.bad("a namespace name that is too long"));
         }
         if self.bindings.len() == NAMESPACES_MAX {
             return Err(self.bad("too many namespaces"));
@@ -253,27 +258,27 @@ impl<'a> Xml<'a> {
         match self.bindings.iter().rev().find(|binding| binding.prefix == prefix) {
             Some(binding) => Ok(Rc::clone(&binding.namespace)),
             None if prefix.is_empty() => Ok(Rc::from("")),
-            None => Err(self.bad("a prefix that is not declared")),
+            None => Err(self.bad("an undeclared prefix")),
         }
     }
 
-    /// The prefix, empty when there is none, and the local part of a name.
+    /// The prefix (empty if there is none) and the local part of a name.
     fn split<'n>(&self, name: &'n str) -> Result<(&'n str, &'n str), BadXml> {
         if name.len() > NAME_BYTES_MAX {
             return Err(self.bad("a name that is too long"));
         }
         let (prefix, local) = match name.split_once(':') {
             Some((prefix, local)) if is_name(prefix) => (prefix, local),
-            Some(_) => return Err(self.bad("what should be a name is none")),
+            Some(_) => return Err(self.bad("an invalid name")),
             None => ("", name),
         };
         match is_name(local) {
             true => Ok((prefix, local)),
-            false => Err(self.bad("what should be a name is none")),
+            false => Err(self.bad("an invalid name")),
         }
     }
 
-    /// A reference in a text is to a character, or to one of the five entities of every document.
+    /// A reference must be to a character, or to one of the five predefined entities.
     fn check(&self, reference: &BytesRef<'_>) -> Result<(), BadXml> {
         let known = match reference.resolve_char_ref() {
             Ok(Some(c)) => is_char(c),
@@ -283,7 +288,7 @@ impl<'a> Xml<'a> {
             }
             Err(_) => false,
         };
-        if known { Ok(()) } else { Err(self.bad("an entity that is not known")) }
+        if known { Ok(()) } else { Err(self.bad("an unknown entity")) }
     }
 
     fn read(&mut self, text: &str) {
@@ -326,7 +331,7 @@ fn is_name_start(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// The names of all elements, in braces what each is in, with their ends; or what is wrong.
+    /// The names of all elements with their namespaces in braces, and their ends; or the error.
     fn read(text: &str) -> Result<String, BadXml> {
         let mut xml = Xml::new(text)?;
         let root = xml.root()?;
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_resolved_where_they_stand() {
+    fn names_are_resolved_in_their_scope() {
         let text = "\u{feff}<?xml version='1.0' encoding='utf-8'?><!-- a -->\n<?p x?>\
                     <a xmlns='u:1' xmlns:p='u:2'><b xmlns='u:3'/><p:c p:x='&lt;&#65;'>&amp;t</p:c>\
                     <d xmlns=''><xml:e xml:lang='de'/></d><![CDATA[<x>]]><b/></a ><!-- z -->";
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn s01_what_is_not_well_formed_is_refused() {
+    fn s01_a_body_that_is_not_well_formed_is_refused() {
         for bad in [
             "",
             " ",
@@ -437,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn s01_what_goes_out_of_scope_does_not_count() {
+    fn s01_bindings_out_of_scope_do_not_count() {
         let one = |n: usize| format!("<b xmlns:p{n}='u:{n}'><p{n}:c/></b>");
         let text: String = (0..4 * NAMESPACES_MAX).map(one).collect();
         assert!(read(&format!("<a>{text}</a>")).is_ok());

@@ -1,8 +1,8 @@
-//! A listing for people: one page, readable by day and by night. Without its scripts it is a plain list of
-//! links; with them it sorts, filters, plays and takes uploads.
+//! A listing for browsers: one page with a light and a dark style. Without scripts it is a plain
+//! list of links; with them it sorts, filters, plays and uploads.
 //!
-//! Promise: nothing on it acts by a name: names are text, and scripts and styles are the server's own files.
-//! All links are relative, so that the page works below any prefix.
+//! Promise: a name is always text, never markup or script; scripts and styles are the server's own
+//! files. All links are relative, so that the page works below any prefix.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::{End, Form, Page};
 use crate::calendar::to_the_minute;
 use crate::catalogue::{Entry, EntryKind};
 
-/// The page of one directory, behind its beginning.
+/// The rows of the page.
 pub(super) struct Rows;
 
 impl Form for Rows {
@@ -25,16 +25,23 @@ impl Form for Rows {
         page.push_str("</tbody></table>\n");
         match end.unlisted {
             0 => {}
-            1 => page.push_str("<p>One name cannot be shown here; the log says which.\n"),
+            1 => page.push_str(
+                "<p>One name cannot be shown, as no URL path can express it; see the log.\n",
+            ),
             many => {
-                add(page, format_args!("<p>{many} names cannot be shown here; see the log.\n"));
+                add(
+                    page,
+                    format_args!(
+                        "<p>{many} names cannot be shown, as no URL path can express them; see the log.\n"
+                    ),
+                );
             }
         }
         page.push_str(CLOSING);
     }
 }
 
-/// All that stands above the rows.
+/// The page up to its first row.
 pub(super) fn opening(page: &Page) -> String {
     let (path, up) = (&page.path, up(&page.path));
     let assets = format!("{up}{}", super::ASSETS.trim_start_matches('/'));
@@ -85,7 +92,7 @@ fn upload_form(path: &RequestPath, page: &mut String) {
     );
 }
 
-/// From a directory to the top.
+/// The link from a directory to the root.
 fn up(path: &RequestPath) -> String {
     match path.segments().count() {
         0 => "./".to_owned(),
@@ -108,7 +115,8 @@ fn trail(path: &RequestPath) -> String {
     trail
 }
 
-/// Each figure is there twice: for people, and exactly (bytes, bit/s, ms, seconds since 1970), to sort by.
+/// Each figure appears twice: readable, and exact (bytes, bit/s, ms, seconds since 1970) for
+/// sorting.
 fn row(entry: &Entry, page: &mut String) {
     let mut link = String::new();
     encode_segment(&entry.name, &mut link);
@@ -140,7 +148,7 @@ fn row(entry: &Entry, page: &mut String) {
     );
 }
 
-/// By what the script plays a media type, as far as a browser may know it.
+/// The method by which the script plays a media type, if browsers may support it.
 fn player(media_type: &str) -> Option<&'static str> {
     match media_type {
         "video/mp2t" => Some("ts"),
@@ -153,9 +161,9 @@ fn player(media_type: &str) -> Option<&'static str> {
     }
 }
 
-/// What a browser shows where nothing is: a page with ways back.
+/// The page for a 404 in a browser, with links back.
 pub(super) fn nothing(path: &RequestPath, host: Option<&str>, said: &str) -> String {
-    // The path may be one of a title: what is relative to it begins in the directory above.
+    // The path may be a title's: its relative links begin in the directory above.
     let depth = path.segments().count().saturating_sub(usize::from(!path.is_directory()));
     let up = match depth {
         0 => "./".to_owned(),
@@ -165,7 +173,7 @@ pub(super) fn nothing(path: &RequestPath, host: Option<&str>, said: &str) -> Str
     let above = if path.is_directory() { "../" } else { "./" };
     format!(
         "{OPENING}<title>Not found – {}</title>\n<link rel=stylesheet href=\"{assets}page.css\">\n\
-         <h1>Nothing is here</h1>\n<p>{}: <b>/{}</b>\n\
+         <h1>Not found</h1>\n<p>{}: <b>/{}</b>\n\
          <p><a href=\"{above}\">The directory above</a> · <a href=\"{up}\">The top</a>\n",
         escaped(host.unwrap_or("Tactus")),
         escaped(said),
@@ -207,7 +215,7 @@ const OPENING: &str = "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
     <meta name=viewport content=\"width=device-width\">\n\
     <meta name=color-scheme content=\"light dark\">\n";
 
-/// Shown by the script, which makes them work.
+/// Hidden without the script, which makes them work.
 const TOOLS: &str = "<div id=tools hidden><label for=filter>Filter</label> \
     <input id=filter type=search autocomplete=off spellcheck=false aria-keyshortcuts=\"/\"> \
     <span id=count role=status></span></div>\n<p id=said role=status></p>\n";

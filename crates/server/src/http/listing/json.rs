@@ -34,7 +34,7 @@ struct Line<'a> {
 }
 
 impl Document {
-    /// The document and its beginning: the directory is decoded, with slashes at both ends.
+    /// The document and its beginning. The directory is decoded, with slashes at both ends.
     pub(super) fn begin(path: &RequestPath) -> (Self, String) {
         let name = path.name();
         let path = if name.is_empty() { "/".to_owned() } else { format!("/{name}/") };

@@ -1,4 +1,4 @@
-// The page of a directory: sorting, filtering, playing, and lists for players. The table comes from the server;
+// The page of a directory: sorting, filtering, playing, and playlists. The server sends the table;
 // without this script it is a plain list of links.
 "use strict";
 
@@ -10,10 +10,10 @@ const said = document.getElementById("said");
 const player = document.getElementById("player");
 const here = new URL(document.currentScript.src);
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
-const ASK_AGAIN = [1500, 4000, 10000]; // ms; titles that are new are looked at meanwhile
+const ASK_AGAIN = [1500, 4000, 10000]; // ms; the server inspects new titles meanwhile
 let order = { column: -1, down: false };
 
-/** Says something to everybody, those who do not see the page too. */
+/** Shows a message, which screen readers announce. */
 function say(text) {
   said.textContent = text;
 }
@@ -22,7 +22,7 @@ function rows() {
   return [...table.tBodies[0].rows].filter((row) => !row.dataset.up);
 }
 
-/** What a column is sorted by: the exact figure, or the name. */
+/** The sort key of a column: the exact figure, or the name. */
 function key(row, column) {
   const cell = row.cells[column];
   if (column === 0) return cell.querySelector("a").textContent;
@@ -39,12 +39,12 @@ function sort() {
   if (column < 0) return;
   const all = rows().map((row) => ({ row, key: key(row, column) }));
   all.sort((a, b) => {
-    // What is not known comes last, whichever way.
+    // Unknown values come last in both directions.
     if (a.key === null || b.key === null) return (a.key === null) - (b.key === null);
     const by = compare(a.key, b.key, column);
     return down ? -by : by;
   });
-  // By a fragment: a directory may have more rows than a call has room for arguments.
+  // A fragment, because a call's number of arguments is limited.
   const sorted = document.createDocumentFragment();
   for (const { row } of all) sorted.append(row);
   table.tBodies[0].append(sorted);
@@ -62,7 +62,7 @@ function narrow() {
   count.textContent = words.length ? shown + " of " + all.length : String(all.length);
 }
 
-/** Buttons for what a browser can play. */
+/** Adds buttons to titles that browsers can play. */
 function dress() {
   for (const row of rows()) {
     if (!row.dataset.play || row.querySelector(".play")) continue;
@@ -80,12 +80,12 @@ table.addEventListener("click", (event) => {
   if (button) play(button.closest("tr"));
 });
 
-/** Whether the server has not looked at some titles yet. */
+/** Whether figures of some titles are still missing. */
 function isMissing() {
   return rows().some((row) => ["ts", "file"].includes(row.dataset.play) && !row.cells[2].dataset.v);
 }
 
-/** Takes the table anew from the server; the page stays as it is. */
+/** Reloads the table; the rest of the page stays. */
 async function refresh() {
   const answer = await fetch(location.pathname + location.search, {
     headers: { Accept: "text/html" },
@@ -115,7 +115,7 @@ for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {
   button.textContent = head.textContent;
   head.replaceChildren(button);
   button.addEventListener("click", () => {
-    // Names begin with the first, figures with the largest.
+    // Names sort upwards first, figures downwards.
     const down = order.column === column ? !order.down : column !== 0;
     order = { column, down };
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
@@ -159,20 +159,20 @@ function file(url) {
 
 function playlist(url) {
   if (video.canPlayType("application/vnd.apple.mpegurl")) return file(url);
-  note.textContent = "This browser plays no HLS: open the list in a player.";
+  note.textContent = "This browser does not support HLS. Open the list in a player.";
 }
 
-/** A transport stream, by Media Source Extensions; sound that the browser does not know is left out. */
+/** Plays a transport stream through Media Source Extensions, without audio if its codec is unsupported. */
 async function transportStream(url, duration, sound) {
   try {
     await load("mpegts.js");
   } catch {
-    note.textContent = "The player of transport streams cannot be loaded.";
+    note.textContent = "The transport stream player could not be loaded.";
     return;
   }
   if (!player.open) return;
   if (!window.mpegts.isSupported()) {
-    note.textContent = "This browser plays no transport streams: open it in a player.";
+    note.textContent = "This browser cannot play transport streams. Open the title in a player.";
     return;
   }
   window.mpegts.LoggingControl.enableAll = false;
@@ -183,10 +183,10 @@ async function transportStream(url, duration, sound) {
     const isMedia = kind === window.mpegts.ErrorTypes.MEDIA_ERROR;
     if (isMedia && sound && video.currentTime === 0) {
       close();
-      note.textContent = "Without sound: this browser does not know its kind.";
+      note.textContent = "No sound: this browser does not support the audio codec.";
       transportStream(url, duration, false);
     } else {
-      note.textContent = "It cannot be played here (" + detail + "): open it in a player.";
+      note.textContent = "Playback failed (" + detail + "). Open the title in a player.";
     }
   });
   stream.attachMediaElement(video);
@@ -224,13 +224,13 @@ function close() {
 
 video.addEventListener("error", () => {
   if (!stream && video.getAttribute("src")) {
-    note.textContent = "This browser cannot play it: open it in a player.";
+    note.textContent = "This browser cannot play the title. Open it in a player.";
   }
 });
 player.addEventListener("close", close);
 player.querySelector("button").addEventListener("click", () => player.close());
 
-/** A list with one title, which players open. */
+/** Offers a playlist with one title, for players. */
 function offer(link, name, url, row) {
   URL.revokeObjectURL(link.href);
   const seconds = Math.round((Number(row.cells[3].dataset.v) || -1000) / 1000);
@@ -245,11 +245,11 @@ dress();
 narrow();
 untilKnown();
 
-// A file that misses its place must not replace the page.
+// A file dropped outside the form must not replace the page.
 if (!document.getElementById("upload")) {
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();
-    say("This server takes no uploads.");
+    say("This server accepts no uploads.");
   });
 }

@@ -1,7 +1,8 @@
-//! A listing for players: M3U with what can be played, in the order of the page.
+//! A listing for players: an M3U playlist of all titles that can be played, in the order of the
+//! page.
 //!
-//! Promise: URLs are whole where the client has said what it calls this server, since players open such a
-//! list from a file.
+//! Promise: URLs are absolute if the request names the host, because players open the list from a
+//! file.
 
 use tactus_core::path::encode_segment;
 
@@ -10,7 +11,7 @@ use crate::catalogue::{Entry, EntryKind};
 
 /// The playlist of a directory.
 pub(super) struct List {
-    /// What is before each name.
+    /// The URL before each name.
     base: String,
 }
 

@@ -117,13 +117,13 @@ fn c02_the_page_runs_the_server_s_scripts_only() {
     assert_eq!(page.matches("<script").count(), 2);
     assert!(page.contains("<script src=\"../api/v1/upload.js\" defer></script>"), "{page}");
     assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" onclick="));
-    // Nothing can be uploaded where nothing is taken.
+    // The form is missing where uploads are not accepted.
     let (_, page) = shown("/a/", None, "", &[]);
     assert!(!page.contains("upload.js") && !page.contains("<form"), "{page}");
 }
 
 #[test]
-fn n02_what_can_be_played_is_marked_and_figures_can_be_sorted_by() {
+fn n02_playable_titles_are_marked_and_figures_are_sortable() {
     let names = ["a.ts", "b.mp4", "c.m3u8", "d.txt", "e.flac", "f.m3u"];
     let (_, page) = shown("/films/", None, "", &names);
     for (name, by) in [("a.ts", "ts"), ("b.mp4", "file"), ("c.m3u8", "hls"), ("e.flac", "file")] {
@@ -146,7 +146,7 @@ fn n09_the_title_names_the_directory_and_the_server() {
 }
 
 #[test]
-fn n02_players_get_a_list_of_whole_urls() {
+fn n02_players_get_absolute_urls() {
     let names = ["a b.ts", "notes.txt", "x\ny.mp3"];
     let (head, list) = shown("/new%20films/", Some("format=m3u"), "", &names);
     assert!(head.contains("audio/x-mpegurl"), "{head}");
@@ -158,7 +158,7 @@ fn n02_players_get_a_list_of_whole_urls() {
 }
 
 #[test]
-fn n09_only_browsers_get_a_page_where_nothing_is() {
+fn n09_only_browsers_get_a_page_for_a_404() {
     let path = RequestPath::parse(b"/films/%3Cb%3E.ts").unwrap();
     let nothing = |accept| {
         let plain = Response::text(404, "nothing is stored under this name");

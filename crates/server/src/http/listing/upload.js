@@ -1,7 +1,7 @@
-// Uploads from the page of a directory: tus 1.0 by plain means of the browser.
-// A file goes in one request; after a cut it goes on at the byte that the server names. Which upload
-// a file belongs to is kept until it is done, so that it goes on after the page was closed, too.
-// The token is kept for the session of the tab, and nowhere else.
+// Uploads from the page of a directory, by tus 1.0 and the browser's own means. A file is sent in
+// one request; after an interruption it continues at the offset that the server returns. The upload
+// of each file is stored until it is done, so that it can continue after the page was closed. The
+// token is stored for the session of the tab only.
 "use strict";
 
 const form = document.getElementById("upload");
@@ -10,11 +10,11 @@ const UPLOADS = new URL("uploads", document.currentScript.src).pathname;
 const PAUSE_MAX = 30; // seconds between two tries
 const TRIES = 20; // without a byte more
 const KEY = "tactus-token";
-const waiting = []; // what was dropped before there was a token
+const waiting = []; // files dropped before a token was entered
 
 form.hidden = false;
 const token = form.elements.token;
-// Who was given a link with the token need not type it. It is taken off the address at once.
+// A link may contain the token. It is removed from the address at once.
 const given = /^#token=([\x21-\x7e]+)$/.exec(location.hash);
 if (given) {
   sessionStorage.setItem(KEY, decodeURIComponent(given[1]));

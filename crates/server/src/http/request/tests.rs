@@ -12,7 +12,7 @@ fn request(head: &str) -> Result<Request, Fault> {
 }
 
 #[test]
-fn w02_the_sender_of_what_is_no_request_is_known_by_its_fields() {
+fn w02_an_invalid_request_keeps_the_fields_that_name_its_client() {
     let limits = Limits::default();
     for start in
         ["GET /%00 HTTP/1.1", "GET /a HTTP/1.1\r\nHost: h", "GET /a HTTP/1.1\r\nContent-Length: x"]
@@ -20,7 +20,7 @@ fn w02_the_sender_of_what_is_no_request_is_known_by_its_fields() {
         let head = format!("{start}\r\nHost: h\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n");
         let end = HeadScan::default().advance(head.as_bytes(), &limits).unwrap().unwrap();
         let rejected = Request::parse(head.into_bytes(), end, &limits).unwrap_err();
-        let fields = rejected.fields.expect("they can be told apart");
+        let fields = rejected.fields.expect("the fields can be parsed");
         assert_eq!(fields.one("x-forwarded-for"), Some(&b"192.0.2.7"[..]), "{start}");
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn metadata(fields: &Fields) -> Result<Metadata, Wrong> {
     }
     if let Some(name) = &metadata.filename {
         check_name(name).map_err(|_| Wrong::FileName)?;
-        // Some browsers send the path that a file had on Windows.
+        // Some browsers send a file's Windows path.
         if name.contains('\\') {
             return Err(Wrong::FileName);
         }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(target(&pair("path", "/a/b.ts"), None).unwrap(), "a/b.ts");
         assert_eq!(target("is_confidential", None), Err(Wrong::Nowhere));
         for path in ["a\\b", "a%41", "100%20.ts", "%2f"] {
-            assert_eq!(target(&pair("path", path), None).unwrap(), path, "as people write it");
+            assert_eq!(target(&pair("path", path), None).unwrap(), path, "unescaped");
         }
         for path in ["/../a", "a//b", "/a/./b", "..\\b", "a/%2e%2e", ".", "a/\u{202e}b"] {
             let target = target(&pair("path", path), None);

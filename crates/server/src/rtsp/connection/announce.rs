@@ -90,7 +90,7 @@ impl Connection {
         }
         if principal.is_some_and(|one| !one.paths.cover(path.name())) {
             house.counters.refuse(Reason::Forbidden);
-            let text = "you may not record here; see [[rtsp.principal]] paths";
+            let text = "this principal may not record here; see `paths` of [[rtsp.principal]]";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
         if is_api_path(path.name()) {

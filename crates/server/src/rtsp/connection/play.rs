@@ -15,13 +15,13 @@ struct Told<'a> {
     base: &'a str,
 }
 
-/// A request that comes too soon after others of its session waits for so long at most.
+/// Longest wait of a request that follows too soon after others of its session.
 const TURN_WAIT: Duration = Duration::from_secs(2);
-/// How often it is looked whether its turn has come.
+/// How often a waiting request checks whether it may proceed.
 const TURN_LOOK: Duration = Duration::from_millis(20);
 
 impl Connection {
-    /// Takes a step of a session when its turn has come.
+    /// Takes a step of a session as soon as the session's rate limit allows it.
     async fn in_turn<T>(
         &self,
         mut step: impl FnMut(MonoTime) -> Result<T, Refused>,
@@ -75,7 +75,10 @@ impl Connection {
         let (begun, hear) = oneshot::channel();
         give.send(Order::Play { part, begun, teller }).await.map_err(|_| gone())?;
         let begun = hear.await.map_err(|_| gone())?.map_err(|missed| match missed {
-            Missed::Behind => Reply::said(Status::INVALID_RANGE, "it is behind this already"),
+            Missed::Behind => Reply::said(
+                Status::INVALID_RANGE,
+                "playback has already passed the end of this range",
+            ),
             Missed::NoRoom(refusal) => house.no_room(&refusal),
         })?;
         let mut reply = told.playing(&begun);

@@ -1,7 +1,7 @@
-//! The directories on the path of something that gets a name, as far as their own names may not be durable.
+//! The directories on the path of a new name whose own names may not be durable yet.
 //!
-//! Promise: however many there are, few of them are open at a time: the others are opened again when they
-//! are to be flushed, and flushed only while they are the ones that were seen.
+//! Promise: only a few of them are open at a time. The others are opened again to be flushed, and
+//! only if they are still the same directories.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -12,18 +12,17 @@ use rustix::fs::OFlags;
 use super::{NameFault, Names, failed, open_beneath, path_fault};
 use crate::store::fault::UploadError;
 
-/// Directories that stay open from the moment they are seen until they are flushed: more are hardly made by
-/// one upload.
+/// Directories that stay open until they are flushed: one upload rarely creates more.
 const KEPT_OPEN_MAX: usize = 4;
 
-/// Directories on a path, to be remembered when their own names are durable.
+/// Directories on a path, to be marked durable once their names are flushed.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Chain {
-    /// Of the innermost one.
+    /// The path of the innermost one.
     path: String,
-    /// Where the path of each ends in `path`, and its inode.
+    /// For each directory, the length of its path within `path`, and its inode.
     pub(super) found: Vec<(usize, u64)>,
-    /// The directories that those are in, from where on none was kept open: in the same form.
+    /// The parents that were not kept open, in the same form.
     behind: Vec<(usize, u64)>,
     /// See [`super::Durable`].
     pub(super) losses: u64,
@@ -35,12 +34,12 @@ impl Chain {
         Self { path, found: Vec::new(), behind: Vec::new(), losses }
     }
 
-    /// One whose name may not be durable: its path ends at `end`.
+    /// Adds a directory whose name may not be durable; its path ends at `end`.
     pub(super) fn add(&mut self, end: usize, inode: u64) {
         self.found.push((end, inode));
     }
 
-    /// One that was made in the innermost one.
+    /// Adds a directory that was created in the innermost one.
     pub(super) fn extend(&mut self, name: &str, inode: u64) {
         if !self.path.is_empty() {
             self.path.push('/');
@@ -49,8 +48,8 @@ impl Chain {
         self.add(self.path.len(), inode);
     }
 
-    /// The directory `above` it, whose path ends at `end`, is to be flushed: into `open`, or to be opened
-    /// later.
+    /// Schedules the flush of `above`, whose path ends at `end`: keeps it in `open`, or notes it
+    /// for later.
     pub(super) fn flush(
         &mut self,
         above: OwnedFd,
@@ -66,19 +65,19 @@ impl Chain {
         Ok(())
     }
 
-    /// How many directories are to be opened again and flushed.
+    /// Number of directories that must be opened again and flushed.
     pub(in crate::store) fn behind(&self) -> usize {
         self.behind.len()
     }
 
-    /// The paths of all that were found, with their inodes.
+    /// The paths of all directories, with their inodes.
     pub(super) fn paths(&self) -> impl Iterator<Item = (&str, u64)> {
         self.found.iter().map(|(end, inode)| (&self.path[..*end], *inode))
     }
 }
 
 impl Names {
-    /// Opens some of the directories of `chain` that are to be flushed.
+    /// Opens some of the directories of `chain` that must be flushed.
     pub(in crate::store) fn open_behind(
         &self,
         chain: &Chain,
@@ -87,7 +86,7 @@ impl Names {
         let open = |(end, inode): &(usize, u64)| {
             let path = &chain.path[..*end];
             let opened = match open_beneath(&self.root, path, OFlags::DIRECTORY) {
-                // Somebody has moved it, and it is not there under this name.
+                // It was moved, so this name is gone.
                 Err(rustix::io::Errno::NOENT) => return Err(NameFault::NoDirectory.into()),
                 opened => opened.map_err(path_fault)?,
             };

@@ -42,8 +42,8 @@ struct Longest {
     entries: usize,
 }
 
-/// Entries that are looked at before a move: half a second of work, in which no other name changes. Beyond
-/// them lies a tree so wide that its depth is trusted; what is stored is counted at any depth.
+/// Entries that are read before a move: half a second of work, in which no other name changes. The
+/// depth of a larger tree is not checked; the census counts files at any depth.
 const LOOKED_AT_MAX: usize = 100_000;
 
 impl Longest {
@@ -96,7 +96,7 @@ impl Names {
         Ok(Changed { etag: None, created: true, flush, replaced: None, chain })
     }
 
-    /// Sets when something was modified; none when nothing has the name.
+    /// Sets a modification time; returns none when the name is free.
     pub(in crate::store) fn set_modified(
         &self,
         name: &AnyName,
@@ -117,7 +117,7 @@ impl Names {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(path_fault(errno)),
         };
-        // They are of the same bytes, and bound to the time.
+        // The checksums hold for the same bytes, but are bound to the time.
         let digests = Digests::of(&file);
         let described = Described { modified: Some(modified), digests };
         described.write(&file).map_err(failed)?;
@@ -152,7 +152,7 @@ impl Names {
         Ok(Some(Changed { etag: None, created: false, flush, replaced, chain }))
     }
 
-    /// Refuses a move that would make a path below the directory longer than any that can be asked for.
+    /// Refuses a move that would make a path below the directory longer than requests allow.
     pub(super) fn check_depth(
         &self,
         parent: &OwnedFd,
@@ -160,7 +160,7 @@ impl Names {
         from: &AnyName,
         to: &AnyName,
     ) -> Result<(), UploadError> {
-        // No path below it is too long now.
+        // Paths do not become longer.
         if to.name.path().len() <= from.name.path().len() {
             return Ok(());
         }

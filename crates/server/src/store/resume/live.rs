@@ -30,7 +30,7 @@ pub struct Left {
 /// What comes too slowly to fill a place is written after so long though it does not fill it.
 const ROUNDED_AFTER: Duration = Duration::from_secs(4);
 
-/// The same when nothing has come for so long: nothing need be written twice for that.
+/// The interval when no data has come for this long: an unchanged state is not written twice.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How often it is looked what is to be done.

@@ -41,7 +41,7 @@ pub(super) struct Reel {
     /// How much of it the journal knows, or will.
     pub(super) told_len: u64,
     pub(super) looked: Option<Instant>,
-    /// How much there was when it was looked, and since when it has been no more.
+    /// The length at the last check, and since when it has not grown.
     pub(super) seen: (u64, Instant),
 }
 

@@ -131,7 +131,7 @@ async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
     volume.close().await;
 }
 
-/// Plain files, and how many descriptors of the volume are open while something is flushed.
+/// Counts how many descriptors of the volume are open during flushes; else plain files.
 struct Watched {
     plain: PlainMedium,
     root: PathBuf,
@@ -178,14 +178,15 @@ async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
     });
     let opening = Store::open(house.0.path(), Arc::clone(&medium) as Arc<dyn Medium>, options());
     let volume = opening.await.unwrap().0;
-    // The path may have 4096 bytes.
+    // A path may have 4096 bytes.
     for depth in [1, 4, 5, 40, 1_900] {
         lock(&medium.flushed).clear();
         let above = format!("{depth}{}", "/d".repeat(depth));
         store(&volume, put(&format!("{above}/t"), None), b"hello").await.unwrap();
         let most = medium.most.load(std::sync::atomic::Ordering::Relaxed);
         assert!(most <= 64, "{most} descriptors for {depth} directories");
-        // Each directory is in one that was flushed after it was made, the last one with the title in it.
+        // Each directory must be in one that was flushed after it was created; the last one holds
+        // the title.
         let mut at =
             rustix::fs::open(house.0.path(), DIRECTORY, rustix::fs::Mode::empty()).unwrap();
         for segment in above.split('/') {
@@ -194,7 +195,7 @@ async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
             at = rustix::fs::openat(&at, segment, DIRECTORY, rustix::fs::Mode::empty()).unwrap();
         }
         assert!(lock(&medium.flushed).contains(&rustix::fs::fstat(&at).unwrap().st_ino));
-        // What is known to be durable is not flushed again.
+        // Names that are durable are not flushed again.
         lock(&medium.flushed).clear();
         store(&volume, put(&format!("{above}/u"), None), b"hello").await.unwrap();
         assert!(lock(&medium.flushed).len() <= 2, "{depth}: {:?}", lock(&medium.flushed).len());
