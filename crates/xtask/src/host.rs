@@ -119,7 +119,7 @@ const FOR_TESTS: &[Need] = &[
     Need {
         probe: &["nginx", "-v"],
         packages: &["nginx-light"],
-        why: "proxy of the tests, in front of the server",
+        why: "proxy of the tests, with and without TLS",
     },
     Need {
         probe: &["haproxy", "-v"],
@@ -156,11 +156,6 @@ const FOR_TESTS: &[Need] = &[
         probe: &["chromium", "--version"],
         packages: &["chromium"],
         why: "browser of the tests: uploads through the page",
-    },
-    Need {
-        probe: &["nginx", "-v"],
-        packages: &["nginx-light"],
-        why: "proxy with TLS in front of the server",
     },
     Need {
         probe: &["openssl", "version"],

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::api::{self, Kind, Which};
-use super::status::{self, ADMIN, rate, text};
-use super::token::Credentials;
+use super::status::{self, Query, rate, text};
 use super::{Failure, console};
 
 /// Lists, stops and restarts recordings
@@ -21,21 +20,15 @@ recording begins with `tactus record`.
 Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
 pub(super) struct Recording {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum What {
+enum Action {
     /// Lists all recordings
     List {
-        /// The server's URL
-        #[arg(default_value = ADMIN)]
-        server: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        credentials: Credentials,
+        query: Query,
     },
     /// Shows one recording as JSON
     Show {
@@ -64,15 +57,15 @@ const RECORDINGS: Kind = Kind { path: "/api/v1/recordings", what: "recording of 
 
 impl Recording {
     pub(super) fn run(self) -> Result<(), Failure> {
-        match self.what {
-            What::List { server, json, credentials } => {
-                let all = RECORDINGS.all(&server, &credentials)?;
-                if json { api::print(&all) } else { console::line(listed(&all)) }?;
+        match self.action {
+            Action::List { query } => {
+                let all = RECORDINGS.all(&query.server, &query.credentials)?;
+                if query.json { api::print(&all) } else { console::line(table(&all)) }?;
             }
-            What::Show { which } => {
+            Action::Show { which } => {
                 api::print(&RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?)?;
             }
-            What::Stop { which, json } => {
+            Action::Stop { which, json } => {
                 let is_stopped = |one: &Value| one["state"] == "stopped";
                 let now = RECORDINGS.read(RECORDINGS.ask(&which, "GET", "", None)?, 200)?;
                 // DELETE on a stopped recording would remove it.
@@ -84,24 +77,24 @@ impl Recording {
                         RECORDINGS.read(answer, expected)?
                     }
                 };
-                told(&answer, json)?;
+                show(&answer, json)?;
             }
-            What::Start { which, json } => {
-                told(&RECORDINGS.read(RECORDINGS.ask(&which, "POST", "", None)?, 200)?, json)?;
+            Action::Start { which, json } => {
+                show(&RECORDINGS.read(RECORDINGS.ask(&which, "POST", "", None)?, 200)?, json)?;
             }
         }
         Ok(())
     }
 }
 
-fn told(one: &Value, json: bool) -> Result<(), Failure> {
+fn show(one: &Value, json: bool) -> Result<(), Failure> {
     match json {
         true => api::print(one),
         false => console::line(format_args!("{}: {}", text(one, "name"), text(one, "state"))),
     }
 }
 
-fn listed(all: &Value) -> String {
+fn table(all: &Value) -> String {
     let mut table =
         status::table(&["name", "state", "rate", "from", "to", "last title", "alarms"], &[2]);
     for one in all.as_array().into_iter().flatten() {

@@ -14,19 +14,19 @@ use super::token::Credentials;
 use super::{Failure, console};
 
 /// The server's default admin address.
-pub(super) const ADMIN: &str = "http://127.0.0.1:9464/";
+const ADMIN: &str = "http://127.0.0.1:9464/";
 
 /// The server to query, and the output format.
 #[derive(clap::Args, Debug)]
-pub(super) struct Asked {
+pub(super) struct Query {
     /// The server's admin address
     #[arg(default_value = ADMIN)]
-    server: String,
+    pub(super) server: String,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
-    credentials: Credentials,
+    pub(super) credentials: Credentials,
 }
 
 /// Shows a server's state and problems
@@ -38,7 +38,7 @@ pub(super) struct Asked {
 Exit codes: 0 the server is ready; 1 it is not ready, or does not answer; 2 wrong arguments.")]
 pub(super) struct Status {
     #[command(flatten)]
-    asked: Asked,
+    query: Query,
 }
 
 /// Shows how many more streams a server has room for, and the limiting resource
@@ -51,7 +51,7 @@ pub(super) struct Status {
 Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 no room for a stream of --rate.")]
 pub(super) struct Capacity {
     #[command(flatten)]
-    asked: Asked,
+    query: Query,
     /// Only for streams of this rate, like 8.8M
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
@@ -66,10 +66,10 @@ pub(super) struct Capacity {
 Exit codes: 0 done; 1 failed; 2 wrong arguments.")]
 pub(super) struct Sessions {
     #[command(flatten)]
-    asked: Asked,
+    query: Query,
 }
 
-impl Asked {
+impl Query {
     fn ask(&self, path: &'static str) -> Result<Value, Failure> {
         let what = "status at this address; use its admin address, like http://127.0.0.1:9464/";
         Kind { path, what }.all(&self.server, &self.credentials)
@@ -78,8 +78,8 @@ impl Asked {
 
 impl Status {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let status = self.asked.ask("/api/v1/status")?;
-        match self.asked.json {
+        let status = self.query.ask("/api/v1/status")?;
+        match self.query.json {
             true => api::print(&status),
             false => console::line(summary(&status)),
         }?;
@@ -92,16 +92,16 @@ impl Status {
 
 impl Capacity {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let mut capacity = self.asked.ask("/api/v1/capacity")?;
+        let mut capacity = self.query.ask("/api/v1/capacity")?;
         if let Some(rate) = &self.rate {
             let path = format!("/api/v1/capacity?rate={}", super::client::escaped(rate));
             let what =
                 "capacity at this address; use its admin address, like http://127.0.0.1:9464/";
             // Leaked: a command makes one request and then ends.
             let kind = Kind { path: path.leak(), what };
-            capacity = kind.all(&self.asked.server, &self.asked.credentials)?;
+            capacity = kind.all(&self.query.server, &self.query.credentials)?;
         }
-        match self.asked.json {
+        match self.query.json {
             true => api::print(&capacity),
             false => console::line(room(&capacity)),
         }?;
@@ -115,9 +115,9 @@ impl Capacity {
 
 impl Sessions {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let status = self.asked.ask("/api/v1/status")?;
-        let sessions = self.asked.ask("/api/v1/sessions")?;
-        match self.asked.json {
+        let status = self.query.ask("/api/v1/status")?;
+        let sessions = self.query.ask("/api/v1/sessions")?;
+        match self.query.json {
             true => {
                 let streams = status["streams"].clone();
                 api::print(&serde_json::json!({ "streams": streams, "sessions": sessions }))
@@ -266,20 +266,29 @@ mod tests {
     fn n06_the_summary_begins_with_the_problems() {
         let status = serde_json::json!({
             "version": "0.1.0", "uptime_seconds": 3_725,
-            "health": {"ready": false, "reasons": ["volume /: its disk does not answer"], "warnings": ["w"]},
+            "health": {
+                "ready": false,
+                "reasons": ["volume /: its disk does not respond"],
+                "warnings": ["w"],
+            },
             "streams": [{}], "totals": {"underruns": 2}, "stalls": {"count": 1},
             "volumes": [{"mount": "/", "path": "/srv", "up": false, "model": {"measured": true}}],
         });
         let shown = summary(&status);
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines[0], "tactus 0.1.0, up 1 h 2 min, NOT READY");
-        assert_eq!(lines[1], "  reason: volume /: its disk does not answer");
+        assert_eq!(lines[1], "  reason: volume /: its disk does not respond");
         assert_eq!(lines[2], "  warning: w");
         assert!(lines[3].starts_with("1 streams, 0 recordings, 0 channels; 2 underruns, 1 stalls"));
         assert!(shown.contains("DOWN"), "{shown}");
         let capacity = serde_json::json!({
             "streams": 1,
-            "fits": [{"volume": "/", "rate_bits_per_second": 8_800_000, "streams": 7, "ends_with": "disk"}],
+            "fits": [{
+                "volume": "/",
+                "rate_bits_per_second": 8_800_000,
+                "streams": 7,
+                "ends_with": "disk",
+            }],
             "resources": [{"resource": "cpu", "used": 1, "limit": 4}],
         });
         let shown = room(&capacity);

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
@@ -91,7 +91,7 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let unit = || Some(Unit::Seconds);
     let help = "Total lateness of these turns";
     let each = cores().map(|(labels, core)| (labels, seconds(core.stalled.value())));
-    page.counter_of("tactus_core_stalled", help, unit(), each)?;
+    page.counter("tactus_core_stalled", help, unit(), each)?;
     let help = "Lateness of the latest of these turns";
     let each = cores().map(|(labels, core)| (labels, seconds(core.longest.value())));
     page.gauge("tactus_core_stall_max", help, unit(), each)?;
@@ -108,7 +108,7 @@ fn process(page: &mut Page) -> fmt::Result {
     let one = |value: f64| [(vec![], value)];
     let (seconds, bytes) = (|| Some(Unit::Seconds), || Some(Unit::Bytes));
     let help = "User and system CPU time of the process";
-    page.counter_of("process_cpu", help, seconds(), one(process.cpu_seconds))?;
+    page.counter("process_cpu", help, seconds(), one(process.cpu_seconds))?;
     let help = "Start time of the process since 1970";
     page.gauge("process_start_time", help, seconds(), one(process.start_seconds))?;
     let help = "Virtual memory of the process";
@@ -561,33 +561,12 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn counter(
+    fn counter<V: EncodeCounterValue>(
         &mut self,
         name: &str,
         help: &str,
         unit: Option<Unit>,
-        values: impl IntoIterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        let mut family =
-            self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-        for (labels, value) in values {
-            let none: Option<&Exemplar<NoLabelSet, f64>> = None;
-            if labels.is_empty() {
-                family.encode_counter(&value, none)?;
-            } else {
-                family.encode_family(&labels)?.encode_counter(&value, none)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A counter with fractional values.
-    fn counter_of(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        values: impl IntoIterator<Item = (Labels, f64)>,
+        values: impl IntoIterator<Item = (Labels, V)>,
     ) -> fmt::Result {
         let mut family =
             self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;

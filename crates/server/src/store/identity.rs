@@ -73,8 +73,8 @@ pub enum Lost {
     },
     /// There is another volume.
     #[error(
-        "{root} accepts no uploads: it holds another volume than before; mount the right disk, or run \
-         `tactus adopt {root}` and restart"
+        "{root} accepts no uploads: it holds another volume than before; mount the right disk, or \
+         run `tactus adopt {root}` and restart"
     )]
     Another {
         /// The directory.

@@ -355,6 +355,15 @@ impl Names {
         }))
     }
 
+    /// Opens the directory at `path`; none when it does not exist.
+    fn existing_directory(&self, path: &str) -> Result<Option<OwnedFd>, UploadError> {
+        match open_beneath(&self.root, path, OFlags::DIRECTORY) {
+            Ok(directory) => Ok(Some(directory)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(path_fault(errno)),
+        }
+    }
+
     /// Gives what is called `from` the name `to`; none when there is nothing to rename.
     pub(super) fn rename(
         &self,
@@ -365,11 +374,7 @@ impl Names {
     ) -> Result<Option<Changed>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (old_parent, old_last) = from.name.split();
-        let old_parent = match open_beneath(&self.root, old_parent, OFlags::DIRECTORY) {
-            Ok(parent) => parent,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(path_fault(errno)),
-        };
+        let Some(old_parent) = self.existing_directory(old_parent)? else { return Ok(None) };
         let Some(moved) = from.sight(&old_parent)? else { return Ok(None) };
         moved.check(source)?;
         let is_title = matches!(moved, Thing::Title(_));

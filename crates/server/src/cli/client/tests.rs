@@ -51,6 +51,7 @@ fn answering(answer: &'static str) -> Url {
         let mut request = [0; 4096];
         assert!(stream.read(&mut request).unwrap() > 0);
         stream.write_all(answer.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
     });
     url(&format!("http://127.0.0.1:{port}/"))
 }
@@ -145,17 +146,7 @@ fn n13_redirects_are_followed_and_credentials_stay_with_their_server() {
 
 #[test]
 fn n13_an_answer_before_the_body_is_taken_is_the_answer() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut request = [0; 4096];
-        assert!(stream.read(&mut request).unwrap() > 0);
-        let answer = "HTTP/1.1 507 Full\r\nContent-Length: 4\r\n\r\nfull";
-        stream.write_all(answer.as_bytes()).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-    });
-    let at = url(&format!("http://127.0.0.1:{port}/"));
+    let at = answering("HTTP/1.1 507 Full\r\nContent-Length: 4\r\n\r\nfull");
     let body = Sent { from: &mut std::io::repeat(7), len: None, seen: &|_| {} };
     let answer = send("PUT", &at, &[], Some(body)).unwrap();
     assert_eq!((answer.status, answer.into_text(10).unwrap()), (507, "full".into()));

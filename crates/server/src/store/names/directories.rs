@@ -105,11 +105,7 @@ impl Names {
     ) -> Result<Option<Changed>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, last) = name.name.split();
-        let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
-            Ok(parent) => parent,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(path_fault(errno)),
-        };
+        let Some(parent) = self.existing_directory(parent)? else { return Ok(None) };
         let Some(present) = name.sight(&parent)? else { return Ok(None) };
         present.check(condition)?;
         let file = match open_beneath(&parent, last, OFlags::RDONLY | OFlags::NONBLOCK) {
@@ -139,11 +135,7 @@ impl Names {
     ) -> Result<Option<Changed>, UploadError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (parent, last) = name.name.split();
-        let parent = match open_beneath(&self.root, parent, OFlags::DIRECTORY) {
-            Ok(parent) => parent,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(path_fault(errno)),
-        };
+        let Some(parent) = self.existing_directory(parent)? else { return Ok(None) };
         let Some(present) = name.sight(&parent)? else { return Ok(None) };
         present.check(condition)?;
         let Some(replaced) = self.bring_to_trash(&parent, last, &present)? else { return Ok(None) };
