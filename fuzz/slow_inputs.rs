@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         let seeds = seeds(door);
         let inputs = worst::inputs(door, &seeds, door.bytes_max);
         let costs = inputs.iter().map(|input| (cost::of(door, &input.bytes, TRIES), input));
-        let (Cost { time, .. }, input) = costs.clone().max_by_key(|(cost, _)| cost.time).expect("each door has inputs");
+        let slowest_input = costs.clone().max_by_key(|(cost, _)| cost.time);
+        let (Cost { time, .. }, input) = slowest_input.expect("each entry point has inputs");
         let held = costs.map(|(cost, _)| cost.held).max().unwrap_or(0);
         let (thread, all) = (format!("{:?}", door.thread).to_lowercase(), inputs.len());
         let (millis, mebibytes) = (time.as_secs_f64() * 1e3, held as f64 / f64::from(1 << 20));

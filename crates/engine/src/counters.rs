@@ -133,7 +133,7 @@ pub struct PacketCounters {
     pub full: Counter,
     /// Messages whose bytes were not there in time, or had not been made.
     pub underruns: Counter,
-    /// Stalls of the core, the machine or an outlet after which the clocks of late streams were moved.
+    /// Stalls of the core, the machine or an outlet that moved the clocks of late streams.
     pub stalls: Counter,
     /// Streams whose clock was moved by a stall; one stream counts once for each stall.
     pub stalled_streams: Counter,

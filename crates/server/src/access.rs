@@ -228,7 +228,10 @@ fn write_json(line: &mut String, value: &Value<'_>) {
 
 fn is_hidden(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// `2023-11-14T22:13:20.123Z`

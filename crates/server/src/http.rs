@@ -205,7 +205,10 @@ impl Site {
     /// Logs that `limit` refuses `client`, at most once per interval.
     fn warn(&self, limit: &'static str, client: Client) {
         if let Some(left_out) = self.throttle(limit, Some(network(client.ip))) {
-            tracing::warn!(client = %client.ip, limit, left_out, "requests from this address are refused");
+            tracing::warn!(
+                client = %client.ip, limit, left_out,
+                "requests from this address are refused"
+            );
         }
     }
 

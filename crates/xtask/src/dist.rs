@@ -85,7 +85,10 @@ mod tests {
     const BINARY: &str = "#!/bin/sh
 case $1 in
   --version) echo 'tactus 9.9.9' ;;
-  man) mkdir -p \"$2\" \"$2/../man5\"; echo page > \"$2/tactus.1\"; echo page > \"$2/../man5/tactus.toml.5\" ;;
+  man)
+    mkdir -p \"$2\" \"$2/../man5\"
+    echo page > \"$2/tactus.1\"
+    echo page > \"$2/../man5/tactus.toml.5\" ;;
   completions) echo \"for $2\" ;;
 esac
 ";

@@ -137,7 +137,10 @@ mod tests {
         #[test]
         fn what_is_kept_is_what_has_left(
             counts in proptest::collection::btree_map(0u16..8191, (0u8..16, 0u8..16, any::<bool>()), 0..PIDS),
-            tables in proptest::collection::vec((0u16..8191, any::<(u8, u16, bool, [u64; 2])>(), 0u8..32, 0u8..32), 0..TABLES),
+            tables in proptest::collection::vec(
+                (0u16..8191, any::<(u8, u16, bool, [u64; 2])>(), 0u8..32, 0u8..32),
+                0..TABLES,
+            ),
             ticks: u32,
         ) {
             let count = |(&pid, &(last, step, is_behind)): (&u16, &(u8, u8, bool))| {

@@ -453,7 +453,8 @@ mod tests {
         #[test]
         fn p04_the_case_of_a_transport_changes_nothing(nth in 0usize..8, upper in any::<u128>()) {
             let value = [
-                "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",RTP/AVP/TCP;unicast;interleaved=0-1",
+                "RTP/AVP;unicast;client_port=42104-42105;mode=\"PLAY\",\
+                 RTP/AVP/TCP;unicast;interleaved=0-1",
                 "RTP/AVP/UDP;unicast;destination=::abcd;client_port=5001",
                 "RTP/AVP;multicast;destination=239.1.1.1;port=5004-5005;ttl=16",
                 "RTP/AVP/TCP;unicast;mode=receive;interleaved=2-3",

@@ -102,7 +102,8 @@ pub(super) fn beyond_share(
         Party::Principal(_) => "this principal",
     };
     let message = format!(
-        "no room for {what}: {whose} would hold {needed} of {resource}; its share is {share} ({key})"
+        "no room for {what}: {whose} would hold {needed} of {resource}; its share is {share} \
+         ({key})"
     );
     Refusal { resource, retry_after: rules.retry_after, message }
 }

@@ -285,7 +285,8 @@ mod tests {
                 prop_assert_eq!(shares.with_downloads, with(0));
                 prop_assert_eq!(shares.with_shorts, with(1));
                 prop_assert_eq!(shares.with_rates, with(2));
-                prop_assert_eq!(shares.rate, taken.iter().filter(|one| one.1 == 2).count() as u64 * 7);
+                let rates = taken.iter().filter(|one| one.1 == 2).count() as u64;
+                prop_assert_eq!(shares.rate, rates * 7);
             }
         }
     }

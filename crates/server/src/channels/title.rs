@@ -82,7 +82,8 @@ pub(super) fn stuffs(stuff: BitRate, fastest: BitRate) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its fastest second has {fastest}, more than `stuff` = {stuff}; set `stuff` to a higher rate"
+        "its fastest second has {fastest}, more than `stuff` = {stuff}; set `stuff` to a higher \
+         rate"
     ))
 }
 

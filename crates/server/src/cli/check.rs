@@ -173,7 +173,8 @@ fn memory(config: &Config) -> Result<(), Finding<'_>> {
         if shares > most && most > 0 {
             let keys = [Key::Name("volume"), Key::Entry(0), Key::Name("write_share")];
             let message = format!(
-                "write_share: uploads would use {} of memory, but {} are available; write a smaller size",
+                "write_share: uploads would use {} of memory, but {} are available; write a \
+                 smaller size",
                 exact(Bytes(shares)),
                 exact(Bytes(most))
             );

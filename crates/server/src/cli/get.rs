@@ -41,7 +41,8 @@ pub(super) struct Get {
     #[arg(short, long, value_name = "RATE", value_parser = read_rate)]
     rate: Option<Asked>,
     /// While the server cannot be reached, or has no room, try again for this long
-    #[arg(short, long, value_name = "TIME", default_value = "1 min", value_parser = units::read::<Nanos>)]
+    #[arg(short, long, value_name = "TIME", default_value = "1 min")]
+    #[arg(value_parser = units::read::<Nanos>)]
     wait: Nanos,
     /// Replace FILE if it is there
     #[arg(short, long)]
@@ -131,7 +132,8 @@ impl Get {
                     Some(version) => self.ask(url, &[("Range", &range), ("If-Range", version)])?,
                     None if have > 0 => {
                         return Err(Stopped::failed(
-                            "the server sends no entity tag for this title, so the download cannot be resumed",
+                            "the server sends no entity tag for this title, so the download \
+                             cannot be resumed",
                         ));
                     }
                     None => self.ask(url, &[])?,
@@ -141,7 +143,8 @@ impl Get {
                     206 if starts_at(&response, have) => {}
                     416 if is_whole(&response, have) => return Ok(()),
                     200 | 206 | 416 => {
-                        return Err(Stopped::failed("the title changed on the server during the download"));
+                        let text = "the title changed on the server during the download";
+                        return Err(Stopped::failed(text));
                     }
                     _ => return Err(refused(response).into()),
                 }

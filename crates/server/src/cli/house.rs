@@ -100,7 +100,8 @@ impl House {
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
             tracing::warn!(
-                "titles are not inspected in the background: {error}; a title's rate is found at its first request"
+                "titles are not inspected in the background: {error}; a title's rate is found at \
+                 its first request"
             );
         }
         if let Some(uploads) = &uploads {

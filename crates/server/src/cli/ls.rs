@@ -96,7 +96,8 @@ impl Ls {
         if listing.not_listed > 0 {
             let count = listing.not_listed;
             console::notice(format_args!(
-                "tactus: {count} names are not valid UTF-8 and cannot be listed; the server's log shows one of them"
+                "tactus: {count} names are not listed, as no URL path can express them; see the \
+                 server's log"
             ));
         }
         Ok(())

@@ -35,7 +35,7 @@ pub(super) struct Completions {
 
 The page of the configuration, tactus.toml.5, goes into man5 beside a directory called man1.")]
 pub(super) struct Man {
-    /// A command, tactus.toml, or a directory to write all pages to [default: print the page of tactus]
+    /// A command, tactus.toml, or a directory for all pages [default: print the page of tactus]
     #[arg(value_name = "PAGE|DIR")]
     what: Option<PathBuf>,
 }

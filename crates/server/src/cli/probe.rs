@@ -29,8 +29,8 @@ use container::Container;
   tactus probe film.mp4           duration, rates, tracks, where the index is
   tactus probe *.ts               several
 
-A transport stream is read as a whole. Below a Tactus volume its index is stored, and the next probe is
-quick. Of other containers (Matroska, WebM, audio) the name is told.
+A transport stream is read as a whole. Below a Tactus volume its index is stored, so the next
+probe is quick. For other containers (Matroska, WebM, audio) only the name is shown.
 
 Exit codes: 0 done; 1 a file cannot be read or has an unknown format; 2 wrong arguments.")]
 pub(super) struct Probe {

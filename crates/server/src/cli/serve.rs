@@ -30,18 +30,19 @@ use crate::store::{Lost, Remembered};
   tactus serve --config /etc/tactus.toml               as configured
   tactus serve --config tactus.toml --check-config     only check the file
 
-Every title goes at its own rate. Clients may ask for another: ?rate=8.8M, ?rate=max.
-Streams beyond the capacity are refused with 503, over RTSP with 453; GET /api/v1/capacity at the admin
-says what would still fit.
+Every title is sent at its own rate. Clients may request another: ?rate=8.8M, ?rate=max.
+Streams beyond the capacity are refused with 503, over RTSP with 453. GET /api/v1/capacity at the
+admin address shows the remaining capacity.
 
-ADDR is 127.0.0.1:8080, [::1]:8080, localhost:8080 or 8080 for this machine only, :8080 for all interfaces.
+ADDR is 127.0.0.1:8080, [::1]:8080, localhost:8080 or 8080 for this machine only, :8080 for all
+interfaces.
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
-SIGHUP: the configuration file is read again, and classes and channels are as it says; the file of
-the access log is opened again. Without --config nothing else happens.
+SIGHUP: the server reloads classes and channels from the configuration file, and reopens the access
+log. Without --config it only reopens the access log.
 
-Sockets that systemd passes are taken for http, rtsp and admin, by their names.
+Sockets passed by systemd are used for http, rtsp and admin, by their names.
 
 Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
 pub(super) struct Serve {

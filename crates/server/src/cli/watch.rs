@@ -80,7 +80,8 @@ async fn look(watched: Arc<Watched>) {
         let this = Arc::clone(&watched);
         if tokio::task::spawn_blocking(move || this.look()).await.is_err() {
             tracing::error!(
-                "the watch of a volume has failed; changes of its mount are not noticed until a restart"
+                "the watch of a volume has failed; changes of its mount are not noticed until a \
+                 restart"
             );
             return;
         }
@@ -149,7 +150,10 @@ impl Watched {
         let store = self.uploads.as_ref().and_then(|uploads| uploads.volumes.get(self.index));
         let uncounted = store.and_then(Option::as_ref).and_then(|store| store.uncounted());
         let uncounted = uncounted.map(|place| {
-            format!("uploads with a quota are refused: the size of {place} in {shown} cannot be determined")
+            format!(
+                "uploads with a quota are refused: the size of {place} in {shown} cannot be \
+                     determined"
+            )
         });
         conditions.set(Kind::QuotaUnknown, &self.mount, uncounted);
     }

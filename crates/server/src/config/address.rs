@@ -30,8 +30,9 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     match (ip, port) {
         (Some(ip), Some(port)) => Ok(SocketAddr::new(ip, port)),
         _ => Err(format!(
-            "{text:?} is not an address to listen on; write \"127.0.0.1:8080\" or \"8080\" for this \
-             machine only, \":8080\" for all interfaces, or the address of one interface in numbers"
+            "{text:?} is not an address to listen on; write \"127.0.0.1:8080\" or \"8080\" for \
+             this machine only, \":8080\" for all interfaces, or the address of one interface in \
+             numbers"
         )),
     }
 }

@@ -56,8 +56,8 @@ impl PublicUrl {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is not a public URL; write it like \"https://tv.example/media/\", or only the \
-                 prefix like \"/media/\""
+                "{text:?} is not a public URL; write it like \"https://tv.example/media/\", or \
+                 only the prefix like \"/media/\""
             )
         };
         let (origin, path) = match text.split_once("://") {

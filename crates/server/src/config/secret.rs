@@ -46,7 +46,8 @@ pub fn read(file: &Path, what: &str, chars_min: usize, chars_max: usize) -> Resu
     let fits = (chars_min..=chars_max).contains(&secret.len());
     ensure!(
         fits && secret.iter().all(u8::is_ascii_graphic),
-        "{shown} holds no {what}: write one of {chars_min} or more visible characters without spaces"
+        "{shown} holds no {what}: write one of {chars_min} or more visible characters without \
+         spaces"
     );
     Ok(secret.to_vec())
 }

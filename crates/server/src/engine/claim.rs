@@ -85,8 +85,8 @@ impl Claimed {
         }
         let cores: Vec<_> = self.shared.iter().map(ToString::to_string).collect();
         Some(format!(
-            "core {} is also used by another Tactus server, and each may delay the other's streams; \
-             set [cores] placement so that each server has its own cores",
+            "core {} is also used by another Tactus server, and each may delay the other's \
+             streams; set [cores] placement so that each server has its own cores",
             cores.join(", ")
         ))
     }

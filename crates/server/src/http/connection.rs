@@ -243,7 +243,10 @@ impl Connection {
             Err(None) => return (Err(None), None),
             Err(Some(fault)) => {
                 if let Some(left_out) = self.site.throttle("http.proxy_protocol", None) {
-                    tracing::warn!(proxy = %self.peer.ip, left_out, "{fault}; the connection is closed");
+                    tracing::warn!(
+                        proxy = %self.peer.ip, left_out,
+                        "{fault}; the connection is closed"
+                    );
                 }
                 let exchange = Exchange::of_fault(self.peer.ip);
                 return (Err(Box::pin(self.refuse(socket, fault, exchange)).await), None);

@@ -89,7 +89,8 @@ pub(super) async fn answer(
         (Kind::Json, Some(part)) => part,
         (Kind::Json, None) => {
             let text = format!(
-                "limit must be a number from 1 to {PAGE_ENTRIES_MAX}, and after a link from a listing"
+                "limit must be a number from 1 to {PAGE_ENTRIES_MAX}, and after a link from a \
+                 listing"
             );
             return Response::text(400, text);
         }
@@ -239,7 +240,7 @@ impl Source for Listed {
         Box::pin(async {
             while self.text.is_empty() && !self.is_over {
                 if let Err(fault) = self.more().await {
-                    tracing::warn!(%fault, "a listing was truncated, because reading its directory failed");
+                    tracing::warn!(%fault, "a listing was truncated: cannot read its directory");
                     return Some(Err(Cut));
                 }
             }

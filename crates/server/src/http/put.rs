@@ -469,8 +469,8 @@ fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Res
         None => target::parse("MOVE", value).map_err(|_| bad())?,
     };
     let elsewhere = || {
-        let text = "the destination is on another server; behind a proxy that hides the host, or takes a \
-                    prefix away, set http.public_url";
+        let text = "the destination is on another server; behind a proxy that hides the host, or \
+                    takes a prefix away, set http.public_url";
         Response::text(502, text)
     };
     if !authority.is_none_or(|authority| public::is_ours(public, request, authority)) {

@@ -137,8 +137,8 @@ async fn object(
             Answer::Short(redirect(&base, path, query))
         }
         Err(OpenFault::NotFound) if is_figure(&written) => {
-            let text = "metrics and status are served at the address of [admin]; set `on_http = true` there \
-                        to serve them here, too";
+            let text = "metrics and status are served at the address of [admin]; set `on_http = \
+                        true` there to serve them here, too";
             Answer::Short(Response::text(404, text))
         }
         Err(fault) => Answer::Short(not_served(fault)),

@@ -94,8 +94,9 @@ fn remember(known: &Remembered, root: &Path) {
     if let Err(error) = remembered {
         let root = root.display();
         tracing::warn!(
-            "cannot store the identity of the volume at {root}: {error}; if its disk is not mounted \
-             at the next start, uploads go to the disk below it; set XDG_STATE_HOME, or StateDirectory= in the unit"
+            "cannot store the identity of the volume at {root}: {error}; if its disk is not \
+             mounted at the next start, uploads go to the disk below it; set XDG_STATE_HOME, or \
+             StateDirectory= in the unit"
         );
     }
 }
@@ -318,8 +319,8 @@ impl Uploads {
         path: &RequestPath,
     ) -> Result<Spot<'_>, Refused> {
         if is_api_path(path.name()) {
-            let text = "/metrics and everything below /api/v1/ are the server's own, so a title there \
-                        could not be read; choose another name";
+            let text = "/metrics and everything below /api/v1/ are the server's own, so a title \
+                        there could not be read; choose another name";
             return Err(Response::text(403, text).into());
         }
         self.place(catalogue, path)
@@ -359,8 +360,9 @@ pub(super) fn of_this_site(limits: &Limits, request: &Request) -> Result<(), Res
     match is_of_another_site(limits, request) {
         false => Ok(()),
         true => {
-            let text = "a page of another site may change nothing here; behind a proxy that rewrites the \
-                        host, set http.public_url; for pages of other sites, http.allowed_origins";
+            let text = "a page of another site may change nothing here; behind a proxy that \
+                        rewrites the host, set http.public_url; for pages of other sites, \
+                        http.allowed_origins";
             Err(Response::text(403, text))
         }
     }

@@ -119,7 +119,8 @@ fn s14_rights_hold_below_their_paths_only() {
     }
     let recording = |to: &str| {
         let body = format!(
-            "{{\"name\": \"r\", \"from\": \"udp://127.0.0.1:1\", \"to\": \"{to}\", \"rotate\": \"1 h\"}}"
+            "{{\"name\": \"r\", \"from\": \"udp://127.0.0.1:1\", \"to\": \"{to}\", \
+             \"rotate\": \"1 h\"}}"
         );
         bob(&house, "POST", "/api/v1/recordings", "", body.as_bytes())
     };

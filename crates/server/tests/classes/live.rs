@@ -97,9 +97,12 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
     let served = Served::new(
         |media| {
             format!(
-                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n[[volume]]\npath = \"{media}\"\n{CLASSES}\
-                 [[channel]]\nname = \"a\"\ntitle = \"/1.ts\"\nrate = \"24 Mbit/s\"\nto = \"rtp://127.0.0.1:{}\"\nclass = \"inner\"\n\
-                 [[channel]]\nname = \"b\"\ntitle = \"/2.ts\"\nrate = \"30 Mbit/s\"\nto = \"udp://127.0.0.1:{}\"\nclass = \"house\"\n",
+                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n\
+                 [[volume]]\npath = \"{media}\"\n{CLASSES}\
+                 [[channel]]\nname = \"a\"\ntitle = \"/1.ts\"\nrate = \"24 Mbit/s\"\n\
+                 to = \"rtp://127.0.0.1:{}\"\nclass = \"inner\"\n\
+                 [[channel]]\nname = \"b\"\ntitle = \"/2.ts\"\nrate = \"30 Mbit/s\"\n\
+                 to = \"udp://127.0.0.1:{}\"\nclass = \"house\"\n",
                 ports.0, ports.1
             )
         },

@@ -45,7 +45,8 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     let served = Served::new(
         |media| {
             format!(
-                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n[link]\nrate = \"100 Mbit/s\"\n\
+                "[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"64 MiB\"\n\
+                 [link]\nrate = \"100 Mbit/s\"\n\
                  [[volume]]\npath = \"{media}\"\n\
                  [[class]]\nname = \"house\"\nguaranteed = \"20 Mbit/s\"\nceiling = \"30 Mbit/s\"\n{}{}{}",
                 channel("a", 1, &format!("rtp://127.0.0.1:{port}")),

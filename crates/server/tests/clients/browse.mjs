@@ -52,7 +52,9 @@ const transfer = await page.evaluateHandle((bytes) => {
 }, bytes);
 await page.dispatchEvent("footer", "dragover", { dataTransfer: transfer });
 await page.dispatchEvent("footer", "drop", { dataTransfer: transfer });
-await page.waitForFunction(() => document.querySelector("#uploads output")?.textContent === "stored");
+await page.waitForFunction(() => {
+  return document.querySelector("#uploads output")?.textContent === "stored";
+});
 await page.waitForFunction(() => document.querySelector("tbody").textContent.includes("dropped"));
 tell("after the drop", await names());
 await page.reload();

@@ -59,8 +59,10 @@ impl House {
             fs::write(titles.join(name), bytes).expect("a title");
         }
         let text = format!(
-            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\non_http = true\n[memory]\narena = \"32 MiB\"\n\
-             [rtsp]\naddress = [\"127.0.0.1:0\", \"[::1]:0\"]\ngroups = [\"239.192.11.0/29\"]\ninterface = \"lo\"\ngroup_port = 15204\nrecorders = \"anyone\"\n\
+            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\non_http = true\n\
+             [memory]\narena = \"32 MiB\"\n\
+             [rtsp]\naddress = [\"127.0.0.1:0\", \"[::1]:0\"]\ngroups = [\"239.192.11.0/29\"]\n\
+             interface = \"lo\"\ngroup_port = 15204\nrecorders = \"anyone\"\n\
              [[volume]]\npath = \"{}\"\n{more}",
             titles.display()
         );

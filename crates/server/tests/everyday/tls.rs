@@ -59,7 +59,8 @@ impl Front {
                    proxy_request_buffering off; proxy_buffering off;\n\
                  }}\n\
                }}\n\
-               server {{ listen 127.0.0.1:{plain}; return 308 https://127.0.0.1:{port}$request_uri; }}\n\
+               server {{ listen 127.0.0.1:{plain};\n\
+                 return 308 https://127.0.0.1:{port}$request_uri; }}\n\
              }}\n",
             base = server.base()
         );

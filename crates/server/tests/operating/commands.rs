@@ -42,7 +42,8 @@ fn n06_recordings_are_listed_stopped_and_restarted_at_the_admin_address() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let port = port.local_addr().expect("bound").port();
     let recording = format!(
-        "[[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\nto = \"/studio-%n.ts\"\n"
+        "[[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\n\
+         to = \"/studio-%n.ts\"\n"
     );
     let server = Server::with(
         &["--uploads"],

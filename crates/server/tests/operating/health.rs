@@ -34,7 +34,8 @@ fn n13_recordings_are_listed_without_a_token_at_the_admin_address_only() {
     let text = "POST /api/v1/recordings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                 Content-Length: 2\r\n\r\n{}";
     assert_eq!(crate::stage::ask(&server.admin, text).status, 401);
-    let put = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
+    let put = "PUT /new.ts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+               Content-Length: 1\r\n\r\nx";
     assert_eq!(crate::stage::ask(&server.admin, put).status, 405, "uploads are not accepted there");
     assert_eq!(get(&server.admin, "/film.ts", "").status, 404, "nor served");
 }

@@ -17,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const TOKEN: &str = "a-test-may-change-this-house";
 
 /// A fixed model of a fast disk, so that no test waits for measurements.
-const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n[model]\nvisit = \"50 us\"\n\
-    sweep = \"0 ns\"\nread_mib = \"400 us\"\nwrite_mib = \"900 us\"\ndepth = 8\n";
+const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
+    [model]\nvisit = \"50 us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\n\
+    write_mib = \"900 us\"\ndepth = 8\n";
 
 /// `tactus serve`. One server at a time, as it pins its cores.
 pub(crate) struct Server {
@@ -52,7 +53,8 @@ impl Server {
             false => shown.replace("[http]", "[http]\naddress = \"127.0.0.1:0\""),
         };
         let text = format!(
-            "{shown}[admin]\naddress = \"127.0.0.1:0\"\n[memory]\narena = \"64 MiB\"\n[cores]\nrealtime = \"off\"\n\
+            "{shown}[admin]\naddress = \"127.0.0.1:0\"\n[memory]\narena = \"64 MiB\"\n\
+             [cores]\nrealtime = \"off\"\n\
              [[volume]]\npath = \"{}\"\nmount = \"/\"\nuploads = true\n\
              [[upload.principal]]\nname = \"somebody\"\ntoken_file = \"token\"\n",
             media.display()

@@ -8,8 +8,9 @@ use crate::chain::{Server, script};
 use crate::guide;
 
 /// Three segments of two seconds.
-const HLS: &str = "-v error -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=sample_rate=48000 -t 6 \
-    -c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 50 -c:a aac -f hls -hls_time 2 -hls_list_size 0";
+const HLS: &str = "-v error -f lavfi -i testsrc2=size=320x180:rate=25 \
+    -f lavfi -i sine=sample_rate=48000 -t 6 -c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 50 \
+    -c:a aac -f hls -hls_time 2 -hls_list_size 0";
 
 fn play(server: &Server) -> Value {
     let playlist = server.media().join("film.m3u8");

@@ -159,7 +159,8 @@ fn s06_volumes_inside_each_other_are_refused_through_links_and_bind_mounts() {
     let two = |first: (&str, bool), second: (&str, bool)| {
         let one = |(path, uploads): (&str, bool), mount: &str| {
             format!(
-                "[[volume]]\n  path = \"{path}\"\nmount = \"/{mount}/\"\nmodel = \"model\"\nuploads = {uploads}\n"
+                "[[volume]]\n  path = \"{path}\"\nmount = \"/{mount}/\"\nmodel = \"model\"\n\
+                 uploads = {uploads}\n"
             )
         };
         format!("{}{}", one(first, "a"), one(second, "b"))

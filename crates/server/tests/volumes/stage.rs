@@ -17,7 +17,8 @@ pub(crate) const NOBODY: u32 = 65_534;
 
 /// A fixed model of a fast disk, so that no case waits for measurements.
 const MODEL: &str = "version = 1\nmeasured = \"for the cases\"\ndevice = \"none\"\n[model]\n\
-                     visit = \"30 us\"\nsweep = \"0 ns\"\nread_mib = \"600 us\"\nwrite_mib = \"600 us\"\ndepth = 16\n";
+                     visit = \"30 us\"\nsweep = \"0 ns\"\nread_mib = \"600 us\"\n\
+                     write_mib = \"600 us\"\ndepth = 16\n";
 
 /// The directories of a case.
 pub(crate) struct Stage(TempDir);
@@ -54,8 +55,8 @@ impl Stage {
     /// Writes `tactus.toml`: small limits, a free port, then `more`.
     pub(crate) fn configure(&self, more: &str) {
         let text = format!(
-            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[memory]\nstreams_max = \
-             64\nlock = \"off\"\n{}[cores]\nrealtime = \"off\"\n{more}",
+            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+             [memory]\nstreams_max = 64\nlock = \"off\"\n{}[cores]\nrealtime = \"off\"\n{more}",
             if more.contains("arena") { "" } else { "arena = \"32 MiB\"\n" }
         );
         fs::write(self.path("tactus.toml"), text).unwrap();
@@ -64,7 +65,8 @@ impl Stage {
     /// A volume at `media` that accepts uploads of one principal with these keys.
     pub(crate) fn configure_uploads(&self, keys: &str) {
         self.configure(&format!(
-            "[[volume]]\npath = \"media\"\nmodel = \"model\"\nwrite_share = \"8 MiB\"\nuploads = true\n\
+            "[[volume]]\npath = \"media\"\nmodel = \"model\"\nwrite_share = \"8 MiB\"\n\
+             uploads = true\n\
              [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n{keys}"
         ));
     }
@@ -231,7 +233,8 @@ fn ask(to: SocketAddr, method: &str, path: &str, fields: &str, body: &[u8]) -> (
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let len = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}Content-Length: {len}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\
+         Content-Length: {len}\r\n\r\n"
     );
     // A refusal may arrive before the whole body was sent.
     stream.write_all(&[head.as_bytes(), body].concat()).ok();

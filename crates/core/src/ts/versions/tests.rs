@@ -292,13 +292,20 @@ proptest! {
     #[test]
     fn p02_a_version_counts_exactly_what_changes(
         parts in proptest::collection::vec(
-            (0u8..32, 1u16..4, proptest::collection::vec((any::<bool>(), 0u8..3, 0usize..600), 1..5), any::<bool>()),
+            (
+                0u8..32,
+                1u16..4,
+                proptest::collection::vec((any::<bool>(), 0u8..3, 0usize..600), 1..5),
+                any::<bool>(),
+            ),
             1..30,
         ),
     ) {
         let mut stage = Stage::new();
         for (version, number, tables, is_restored) in parts {
-            let info = |&(is_odd, fill, len): &(bool, u8, usize)| vec![fill + 10 * u8::from(is_odd); len];
+            let info = |&(is_odd, fill, len): &(bool, u8, usize)| {
+                vec![fill + 10 * u8::from(is_odd); len]
+            };
             let all: Vec<Vec<u8>> = tables.iter().map(info).collect();
             stage.stamper.join(Ahead::of(Pid(0x1000), &pmt(0, number, &all[0])));
             let mut own = version;
@@ -334,7 +341,14 @@ proptest! {
     #[test]
     fn p02_no_packets_are_hostile_enough(
         packets in proptest::collection::vec(
-            (0usize..5, any::<bool>(), any::<u8>(), proptest::collection::vec(any::<u8>(), 0..184), any::<bool>()), 0..60,
+            (
+                0usize..5,
+                any::<bool>(),
+                any::<u8>(),
+                proptest::collection::vec(any::<u8>(), 0..184),
+                any::<bool>(),
+            ),
+            0..60,
         ),
     ) {
         let mut stamper = Stamper::default();

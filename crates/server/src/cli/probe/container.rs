@@ -74,8 +74,8 @@ impl Container {
                 facts.mean.0, facts.rate.0
             )),
             None => lines.push(
-                "  it has no rate of its own: it is sent at ?rate=, at the rate that the player requests, \
-                 or as a download"
+                "  it has no rate of its own: it is sent at ?rate=, at the rate that the player \
+                 requests, or as a download"
                     .into(),
             ),
         }
@@ -107,7 +107,10 @@ impl Container {
         if let Some(movie) = &self.movie {
             value["fragmented"] = json!(movie.fragmented);
             value["index_in_front"] = json!(!movie.index_last);
-            let track = |track: &Track| json!({ "kind": track.kind(), "codec": track.codec(), "language": track.language });
+            let track = |track: &Track| {
+                let (kind, codec) = (track.kind(), track.codec());
+                json!({ "kind": kind, "codec": codec, "language": track.language })
+            };
             value["tracks"] = movie.tracks.iter().map(track).collect();
         }
         value

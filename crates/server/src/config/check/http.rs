@@ -43,7 +43,8 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
     });
     let trusted = trusted.collect::<Checked<Vec<_>>>()?;
     if !proxy_protocol.is_empty() && trusted.is_empty() {
-        let message = "only trusted proxies may connect here, and there are none; add them to `trusted_proxies`";
+        let message = "only trusted proxies may connect here, and there are none; add them to \
+                       `trusted_proxies`";
         return Err(Mistake::at(span, message));
     }
     let public = match raw.public_url {

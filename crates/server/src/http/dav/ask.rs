@@ -270,9 +270,9 @@ mod tests {
         let time = Change { property: time, value };
         assert_eq!(proppatch(windows.as_bytes()), Ok(vec![time]));
         let litmus = "<?xml version=\"1.0\" encoding=\"utf-8\" ?><propertyupdate xmlns='DAV:'>\
-                      <set><prop><p xmlns='u:l'><foo xmlns='http://bar'>a&#x10000;<b:c xmlns:b='u:b' \
-                      b:d='e'/></foo></p></prop></set><remove><prop><q xmlns='u:l'/></prop></remove>\
-                      </propertyupdate>";
+                      <set><prop><p xmlns='u:l'><foo xmlns='http://bar'>a&#x10000;\
+                      <b:c xmlns:b='u:b' b:d='e'/></foo></p></prop></set>\
+                      <remove><prop><q xmlns='u:l'/></prop></remove></propertyupdate>";
         let set = Change { property: of("u:l", "p"), value: Some("a".to_owned()) };
         let removed = Change { property: of("u:l", "q"), value: None };
         assert_eq!(proppatch(litmus.as_bytes()), Ok(vec![set, removed]));

@@ -86,8 +86,8 @@ impl Form for Told {
             add(
                 xml,
                 format_args!(
-                    "<D:responsedescription>{} names are not listed, as no URL path can express them\
-                     </D:responsedescription>\n",
+                    "<D:responsedescription>{} names are not listed, as no URL path can express \
+                     them</D:responsedescription>\n",
                     end.unlisted
                 ),
             );
@@ -232,7 +232,8 @@ fn other(entry: &Entry, property: &Property, room: Option<Room>) -> Option<Strin
         (oc::NAMESPACE, "checksums") => {
             let text = entry.digests.as_ref()?.text();
             Some(format!(
-                "<oc:checksums xmlns:oc=\"{namespace}\"><oc:checksum>{text}</oc:checksum></oc:checksums>"
+                "<oc:checksums xmlns:oc=\"{namespace}\">\
+                 <oc:checksum>{text}</oc:checksum></oc:checksums>"
             ))
         }
         (WINDOWS, "Win32LastModifiedTime") => {

@@ -32,7 +32,8 @@ impl Form for Rows {
                 add(
                     page,
                     format_args!(
-                        "<p>{many} names cannot be shown, as no URL path can express them; see the log.\n"
+                        "<p>{many} names cannot be shown, as no URL path can express them; \
+                         see the log.\n"
                     ),
                 );
             }
@@ -143,7 +144,8 @@ fn row(entry: &Entry, page: &mut String) {
     add(
         page,
         format_args!(
-            "<tr{plays}><td><a href=\"{link}{slash}\">{name}{slash}</a>{size}{rate}{time}{modified}\n"
+            "<tr{plays}><td><a href=\"{link}{slash}\">{name}{slash}</a>\
+             {size}{rate}{time}{modified}\n"
         ),
     );
 }

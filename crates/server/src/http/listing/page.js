@@ -148,8 +148,12 @@ function play(row) {
   player.showModal();
   video.focus();
   const duration = Number(row.cells[3].dataset.v) || undefined;
-  const way = { ts: () => transportStream(url, duration, true), hls: () => playlist(url), file: () => file(url) };
-  way[row.dataset.play]();
+  const ways = {
+    ts: () => transportStream(url, duration, true),
+    hls: () => playlist(url),
+    file: () => file(url),
+  };
+  ways[row.dataset.play]();
 }
 
 function file(url) {
@@ -162,7 +166,7 @@ function playlist(url) {
   note.textContent = "This browser does not support HLS. Open the list in a player.";
 }
 
-/** Plays a transport stream through Media Source Extensions, without audio if its codec is unsupported. */
+/** Plays a transport stream (Media Source Extensions), without audio of an unsupported codec. */
 async function transportStream(url, duration, sound) {
   try {
     await load("mpegts.js");
@@ -178,7 +182,8 @@ async function transportStream(url, duration, sound) {
   window.mpegts.LoggingControl.enableAll = false;
   const source = { type: "mpegts", isLive: false, url, duration };
   if (!sound) source.hasAudio = false;
-  stream = window.mpegts.createPlayer(source, { enableWorker: false, autoCleanupSourceBuffer: true });
+  const settings = { enableWorker: false, autoCleanupSourceBuffer: true };
+  stream = window.mpegts.createPlayer(source, settings);
   stream.on(window.mpegts.Events.ERROR, (kind, detail) => {
     const isMedia = kind === window.mpegts.ErrorTypes.MEDIA_ERROR;
     if (isMedia && sound && video.currentTime === 0) {

@@ -51,7 +51,8 @@ document.addEventListener("drop", async (event) => {
 
 /** The files that were dropped, with their paths within directories. */
 async function dropped(transfer) {
-  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry && item.webkitGetAsEntry());
+  const items = [...transfer.items];
+  const entries = items.map((item) => item.webkitGetAsEntry && item.webkitGetAsEntry());
   if (!entries.some(Boolean)) return [...transfer.files].map((file) => ({ file, name: file.name }));
   const found = [];
   const take = async (entry, above) => {
