@@ -35,9 +35,9 @@ impl Adopt {
         let forgotten = Remembered::within(&state).forget(&self.dir);
         match forgotten.context("cannot change the stored identity")? {
             true => console::line(format_args!("the next start accepts {dir} as it is")),
-            false => {
-                console::line(format_args!("no identity is stored for {dir}: the next start accepts it as it is"))
-            }
+            false => console::line(format_args!(
+                "no identity is stored for {dir}: the next start accepts it as it is"
+            )),
         }
     }
 }

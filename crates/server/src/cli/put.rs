@@ -99,7 +99,10 @@ impl Put {
             failed = true;
             if is_for_all {
                 if nth + 1 < total {
-                    console::notice(format_args!("tactus: {} more files were not sent", total - nth - 1));
+                    console::notice(format_args!(
+                        "tactus: {} more files were not sent",
+                        total - nth - 1
+                    ));
                 }
                 return Err(Failure::Several(failure.code()));
             }
