@@ -191,10 +191,10 @@ impl Recordings {
         }
     }
 
-    /// The pattern of titles of a recording.
+    /// The configuration of a recording.
     #[must_use]
-    pub fn titles(&self, name: &str) -> Option<Pattern> {
-        self.book().get(name).map(|entry| entry.recording.to.clone())
+    pub fn configured(&self, name: &str) -> Option<Recording> {
+        self.book().get(name).map(|entry| entry.recording.clone())
     }
 
     /// All of them, by name.

@@ -13,12 +13,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::connection::{Begins, ToCome};
+use super::cors::Cors;
 use super::counters::Abuse;
 use super::forwarded::Client;
 use super::framing::Version;
+use super::limits::READ_BYTES;
 use super::response::{Afterwards, Response};
 use super::seats::Seat;
 use super::{Site, connection};
+use crate::config::http::Origins;
 
 /// How long accepting pauses when the kernel is out of something.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins
                 Ok((socket, peer)) => {
                     let refused = welcome(&mut connections, &site, socket, peer.into(), begins);
                     if let Err((socket, response)) = refused {
-                        turn_away(&mut farewells, &site, socket, &response);
+                        turn_away(&mut farewells, &site, socket, *response);
                     }
                 }
                 Err(error) => pause_after(&error, &site).await,
@@ -85,18 +88,36 @@ fn welcome(
 }
 
 /// Best effort: a client that does not read a short answer at once gets none.
-fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: &Response) {
+fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: Response) {
+    if farewells.len() >= FAREWELLS_MAX {
+        tell(site, &socket, answer);
+        return;
+    }
+    let site = Arc::clone(site);
+    farewells.spawn(async move {
+        // The CORS fields depend on the `Origin` of the request.
+        if matches!(site.limits.origins, Origins::These(_)) {
+            tokio::time::timeout(REQUEST_WAIT, socket.readable()).await.ok();
+        }
+        if tell(&site, &socket, answer) {
+            connection::linger(socket, &site, ToCome::Little).await;
+        }
+    });
+}
+
+/// Time to wait for the first bytes of the request. Browsers send them with the first packet.
+const REQUEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Sends the answer; false when the client does not take all of it.
+fn tell(site: &Site, socket: &TcpStream, mut answer: Response) -> bool {
     site.counters.answered(answer.status());
+    // Unread request bytes would make the kernel reset the connection and drop the answer.
+    let mut request = [0; READ_BYTES];
+    let read = socket.try_read(&mut request).unwrap_or(0);
+    Cors::of_unread(&site.limits.origins, &request[..read]).put(&mut answer);
     let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());
     bytes.extend_from_slice(answer.content());
-    // Unread request bytes would make the kernel reset the connection and drop the answer.
-    let mut discarded = [0; 1024];
-    drop(socket.try_read(&mut discarded));
-    let is_told = socket.try_write(&bytes).is_ok_and(|written| written == bytes.len());
-    if is_told && farewells.len() < FAREWELLS_MAX {
-        let site = Arc::clone(site);
-        farewells.spawn(async move { connection::linger(socket, &site, ToCome::Little).await });
-    }
+    socket.try_write(&bytes).is_ok_and(|written| written == bytes.len())
 }
 
 /// An open connection, counted until it is dropped.

@@ -48,15 +48,28 @@ pub(super) enum Cors {
 impl Cors {
     /// Decides by the request's fields; none when the request could not be parsed.
     pub(super) fn of(origins: &Origins, fields: Option<&Fields>) -> Self {
+        Self::by(origins, fields.and_then(|fields| fields.one("origin")))
+    }
+
+    fn by(origins: &Origins, asked: Option<&[u8]>) -> Self {
         match origins {
             Origins::Nobody => Self::Silent,
             Origins::Anybody => Self::All,
             Origins::These(these) => {
-                let asked = fields.and_then(|fields| fields.one("origin"));
                 let known = these.iter().find(|one| asked == Some(one.as_bytes()));
                 known.map_or(Self::Other, |one| Self::Allowed(one.clone()))
             }
         }
+    }
+
+    /// Decides by the first bytes of a request that is refused before it is parsed: by its `Origin` line.
+    pub(super) fn of_unread(origins: &Origins, bytes: &[u8]) -> Self {
+        const NAME: &[u8] = b"origin:";
+        let line = bytes.split(|&byte| byte == b'\n').find_map(|line| {
+            let (name, value) = line.split_at_checked(NAME.len())?;
+            name.eq_ignore_ascii_case(NAME).then(|| value.trim_ascii())
+        });
+        Self::by(origins, line)
     }
 
     /// Adds the fields to an answer.
@@ -189,5 +202,23 @@ mod tests {
         );
         // Without `Access-Control-Request-Method`, OPTIONS is answered as usual.
         assert!(!told(&Origins::Anybody, &fields[..1]).contains("Allow-Methods"));
+    }
+
+    #[test]
+    fn w01_a_request_that_is_refused_unread_is_known_by_its_line() {
+        let these = Origins::These(vec!["https://app.example".into()]);
+        let allowed = Cors::Allowed("https://app.example".into());
+        for (bytes, meant) in [
+            ("GET / HTTP/1.1\r\nHost: h\r\nOrigin: https://app.example\r\n\r\n", allowed.clone()),
+            ("GET / HTTP/1.1\r\norigin:https://app.example", allowed),
+            ("GET / HTTP/1.1\r\nOrigin: https://app.example.evil\r\n", Cors::Other),
+            ("GET / HTTP/1.1\r\nX-Origin: https://app.example\r\n", Cors::Other),
+            ("GET / HTTP/1.1\r\nOrigin: https://app.exam", Cors::Other),
+            ("", Cors::Other),
+        ] {
+            assert_eq!(Cors::of_unread(&these, bytes.as_bytes()), meant, "{bytes}");
+        }
+        assert_eq!(Cors::of_unread(&Origins::Anybody, b""), Cors::All);
+        assert_eq!(Cors::of_unread(&Origins::Nobody, b"Origin: x\r\n"), Cors::Silent);
     }
 }

@@ -108,8 +108,20 @@ fn node(text: &[u8]) -> Option<Client> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Some(address.into());
     }
-    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    inner.unwrap_or(text).parse().ok().map(Client::of)
+    let text = without_hidden_port(text);
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    // A zone means something on the proxy's own links alone (RFC 4007 section 11.2).
+    let address = inner.split_once('%').map_or(inner, |(address, _)| address);
+    address.parse().ok().map(Client::of)
+}
+
+/// `text` without a port that the proxy hides (`obfport`): the address in front of it is the client's all
+/// the same.
+fn without_hidden_port(text: &str) -> &str {
+    match text.rsplit_once(':') {
+        Some((address, port)) if port.starts_with('_') => address,
+        _ => text,
+    }
 }
 
 /// One element of `Forwarded`.
@@ -224,6 +236,8 @@ mod tests {
             ("192.0.2.7, unknown, 10.1.2.3", "10.1.2.3"),
             ("1.2.3, 192.0.2.7", "192.0.2.7"),
             (",192.0.2.7,,", "192.0.2.7"),
+            ("192.0.2.7, fe80::1%eth0", "fe80::1"),
+            ("192.0.2.7:_x", "192.0.2.7"),
         ] {
             assert_eq!(of("127.0.0.1", &[(XFF, value)]), meant, "{value}");
             assert_eq!(
@@ -251,6 +265,10 @@ mod tests {
             ("for=198.51.100.9, for=192.0.2.7;host=\"a,b;c\"", "192.0.2.7"),
             ("by=_x;for=\"192.0.2.7:80\" , For=10.0.0.1", "192.0.2.7:80"),
             ("for=\"192.0.2\\.7\"", "192.0.2.7"),
+            ("for=\"192.0.2.7:_gazonk\"", "192.0.2.7"),
+            ("for=\"[2001:db8:cafe::17]:_x\"", "2001:db8:cafe::17"),
+            ("for=\"[2001:db8:cafe::17%2]\"", "2001:db8:cafe::17"),
+            ("for=\"_hidden:_port\"", "127.0.0.1"),
             ("for=unknown", "127.0.0.1"),
             ("for=_gazonk", "127.0.0.1"),
             ("for=192.0.2.7, for=_hidden", "127.0.0.1"),

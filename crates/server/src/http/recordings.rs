@@ -13,7 +13,6 @@ use super::response::Response;
 use super::rights::Caller;
 use super::uploads::{Refused, Uploads};
 use crate::config::Config;
-use crate::config::pattern::Pattern;
 use crate::config::recording::Recording;
 use crate::config::rights::Right;
 use crate::ingest::{BeginError, Recordings, State};
@@ -54,20 +53,21 @@ pub(super) async fn answer(
                 Err(ended) => return Ok(ended),
             };
             let wanted = wanted(&body)?;
-            check(&caller, &wanted.to)?;
+            check(&caller, &wanted)?;
             let name = wanted.name.clone();
             recordings.begin(wanted, caller.principal).map_err(refused)?;
             told(recordings, &name, 201)?.with("Location", format!("/{RECORDINGS}/{name}"))
         }
         (Method::Post, name) => {
-            check(&caller, &recordings.titles(name).ok_or_else(unknown)?)?;
+            check(&caller, &recordings.configured(name).ok_or_else(unknown)?)?;
             if !recordings.begin_again(name).map_err(refused)? {
                 return Err(unknown().into());
             }
             told(recordings, name, 200)?
         }
         (Method::Delete, name) if !name.is_empty() => {
-            check(&caller, &recordings.titles(name).ok_or_else(unknown)?)?;
+            let known = recordings.configured(name).ok_or_else(unknown)?;
+            caller.check(Right::Recordings, &known.to.fixed())?;
             end(recordings, name).await?
         }
         _ => {
@@ -78,9 +78,15 @@ pub(super) async fn answer(
     Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
 }
 
-/// Refuses a caller without the right to record titles of these names.
-fn check(caller: &Caller<'_>, titles: &Pattern) -> Result<(), Response> {
-    caller.check(Right::Recordings, &titles.fixed())
+/// Refuses a caller without the right to record titles of these names, or to delete them when the recording
+/// deletes old titles: those that match its pattern may belong to other principals.
+fn check(caller: &Caller<'_>, recording: &Recording) -> Result<(), Response> {
+    let titles = recording.to.fixed();
+    caller.check(Right::Recordings, &titles)?;
+    match recording.keep.is_limited() {
+        true => caller.check(Right::Delete, &titles),
+        false => Ok(()),
+    }
 }
 
 /// Ends one that runs; forgets one that does not.

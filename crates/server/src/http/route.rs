@@ -116,7 +116,7 @@ async fn object(
         && (channels::is_here(path) || classes::is_here(path))
         && let Err(refused) = uploads.caller(&request.fields)
     {
-        return Answer::Short(refused.response);
+        return refuse(site, client, refused);
     }
     if let Some(refused) = not_to_be_read(site, client, request, path.name()) {
         return refused;
@@ -153,11 +153,16 @@ fn is_figure(path: &str) -> bool {
 /// The refusal for a client that may not read `name`.
 fn not_to_be_read(site: &Site, client: Client, request: &Request, name: &str) -> Option<Answer> {
     let uploads = site.store.as_ref()?.uploads.as_ref()?;
-    let Refused { response, abuse } = uploads.check_reader(&request.fields, name).err()?;
+    let refused = uploads.check_reader(&request.fields, name).err()?;
+    Some(refuse(site, client, refused))
+}
+
+/// A refusal as an answer; a wrong token counts.
+fn refuse(site: &Site, client: Client, Refused { response, abuse }: Refused) -> Answer {
     if let Some(abuse) = abuse {
         site.abused(client, abuse);
     }
-    Some(Answer::Short(response))
+    Answer::Short(response)
 }
 
 async fn list(

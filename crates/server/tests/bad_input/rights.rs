@@ -194,3 +194,28 @@ fn s14_where_only_principals_read_each_read_needs_the_right() {
     let taken = bob(&house, "COPY", "/a.ts", "Destination: /dir/a.ts\r\n", b"");
     assert_eq!(taken.status, 403, "{}", taken.text());
 }
+
+#[test]
+fn s14_a_recording_that_deletes_titles_needs_the_right_to_delete() {
+    let begin = |house: &House, name: &str, more: &str| {
+        let body = format!(
+            "{{\"name\": \"{name}\", \"from\": \"udp://127.0.0.1:0\", \"to\": \"/live/{name}-%n.ts\"{more}}}"
+        );
+        bob(house, "POST", "/api/v1/recordings", "", body.replace(":0\"", ":45999\"").as_bytes())
+    };
+    let keeps = [", \"keep_titles\": 1", ", \"keep_size\": \"1 MiB\"", ", \"keep_age\": \"1 h\""];
+    let records = self::house(&[Right::Recordings], &["/live/"]);
+    for keep in keeps {
+        let answer = begin(&records, "a", keep);
+        assert_eq!(answer.status, 403, "{keep}: {}", answer.text());
+        assert!(answer.text().contains("\"delete\""), "{}", answer.text());
+    }
+    let deletes = self::house(&[Right::Recordings, Right::Delete], &["/live/"]);
+    for (house, more) in [(&records, ""), (&deletes, keeps[0])] {
+        let answer = begin(house, "a", more);
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        assert_eq!(bob(house, "DELETE", "/api/v1/recordings/a", "", b"").status, 200);
+        // It is begun again by those alone who might have begun it.
+        assert_eq!(bob(house, "POST", "/api/v1/recordings/a", "", b"").status, 200);
+    }
+}
