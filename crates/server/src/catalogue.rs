@@ -35,6 +35,7 @@ use tokio::sync::OnceCell;
 
 use crate::conditions::{Conditions, Kind};
 use crate::media::MediaFacts;
+use crate::warnings;
 
 pub use digests::Digests;
 pub use growing::{Announced, Coming, Edge, Following, GROWING_TITLES_MAX, Growth};
@@ -43,7 +44,7 @@ pub(crate) use indexes::LONG;
 pub use listing::{Entry, EntryKind};
 pub use scroll::{Position, Scroll};
 pub use version::FileVersion;
-pub(crate) use volume::{is_api_path, is_reserved};
+pub(crate) use volume::is_reserved;
 
 use growing::GrowingTitles;
 use indexes::Indexes;
@@ -708,7 +709,11 @@ impl Catalogue {
             Err(damaged) => {
                 self.damaged.fetch_add(1, Ordering::Relaxed);
                 let name = path_of(&file);
-                tracing::error!(title = %name.display(), "a title is not served: {damaged}");
+                // Whoever asks for it again and again finds it so each time.
+                let shown = name.display().to_string();
+                if let Some(left_out) = warnings::poll("damaged", &shown) {
+                    tracing::error!(title = shown, left_out, "a title is not served: {damaged}");
+                }
                 return Err(damaged.into());
             }
         };

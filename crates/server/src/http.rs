@@ -108,7 +108,7 @@ pub use host::Hosts;
 pub use internal::Internal;
 pub use limits::Limits;
 pub use principals::Principals;
-pub(crate) use principals::token_in;
+pub(crate) use principals::{digest_of, same_token, token_in};
 pub use response::Response;
 pub(crate) use seek::facts;
 pub use uploads::Uploads;

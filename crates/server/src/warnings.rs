@@ -1,11 +1,11 @@
 //! Rate limits for warnings that clients or shortages could cause without end.
 //!
 //! Promise: per time span, each cause has at most one line in the log, and all causes together a
-//! bounded number. A line tells how many were suppressed before it. Nothing is logged here, and the
-//! time is an argument.
+//! bounded number. A line tells how many were suppressed before it. Nothing is logged here.
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Decides which warnings are logged, by their causes.
@@ -72,6 +72,21 @@ impl Cause {
         self.written = now;
         Some(std::mem::take(&mut self.left_out))
     }
+}
+
+/// The limit for warnings that have none of their own.
+static ALL: Mutex<Option<Throttle<(&'static str, String)>>> = Mutex::new(None);
+
+/// The time span of [`poll`].
+const EVERY: Duration = Duration::from_secs(60);
+/// Causes with a line of their own in that span. All others share one.
+const CAUSES_MAX: usize = 256;
+
+/// Whether to log a warning of this cause and subject now. If so, the number of suppressed ones before it.
+pub fn poll(cause: &'static str, subject: &str) -> Option<u64> {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let throttle = all.get_or_insert_with(|| Throttle::new(EVERY, CAUSES_MAX));
+    throttle.poll(Instant::now(), (cause, subject.to_owned()))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use super::volume::{Opened, Wait};
 use super::{Catalogue, OpenFault, OpenTitle, media_type};
 use crate::media::index::{self, IndexError};
+use crate::warnings;
 
 /// What is known of a title's times.
 #[derive(Clone, Debug)]
@@ -230,7 +231,9 @@ impl Catalogue {
                 }
                 Err(IndexError::Fault(fault)) => Some(Indexed::Never(fault)),
                 Err(error) => {
-                    tracing::warn!(title = name, "a title has no index: {error}");
+                    if let Some(left_out) = warnings::poll("no index", &name) {
+                        tracing::warn!(title = name, left_out, "a title has no index: {error}");
+                    }
                     None
                 }
             };

@@ -28,14 +28,6 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED_PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(RESERVED_PREFIX))
 }
 
-/// Whether the server itself answers requests for this path, so that a file there is never served.
-pub(crate) fn is_api_path(path: &str) -> bool {
-    let below = path.strip_prefix("api/v1");
-    // A directory that is renamed to `api` may contain a `v1`.
-    matches!(path, "api" | "metrics")
-        || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// One disk's directory.
 #[derive(Debug)]
 pub(super) struct Volume {

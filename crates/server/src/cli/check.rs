@@ -4,7 +4,7 @@
 //! and key where they are known. Nothing is written or locked: a running server with the same file
 //! is not disturbed.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
@@ -46,17 +46,47 @@ pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Fa
 /// # Errors
 /// The first address that cannot be bound.
 pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Result<(), Failure> {
-    let http = config.http.addresses.iter().map(|address| ("http", *address));
-    let rtsp = config.rtsp.addresses.iter().map(|address| ("rtsp", *address));
-    let admin = config.admin.address.iter().map(|address| ("admin", *address));
-    for (table, address) in http.chain(rtsp).chain(admin) {
-        let keys = [Key::Name(table), Key::Name("address")];
-        if let Err(error) = bindable(address) {
-            let finding = Finding::at(&keys, not_bound(address, &error));
-            return Err(placed(finding, file));
+    let http = config.http.addresses.iter().map(|address| (["http", "address"], *address));
+    let proxied = config.http.proxy_protocol.iter();
+    let proxied = proxied.map(|address| (["http", "proxy_protocol"], *address));
+    let rtsp = config.rtsp.addresses.iter().map(|address| (["rtsp", "address"], *address));
+    // A default admin address that is in use is not an error: the server starts without it.
+    let admin = config.admin.address.filter(|address| {
+        Config::unconfigured().admin.address != Some(*address)
+            || file.is_some_and(|file| file.says("admin", "address"))
+    });
+    let admin = admin.map(|address| (["admin", "address"], address));
+    let mut others: Vec<([&str; 2], SocketAddr)> = Vec::new();
+    for (key, address) in http.chain(proxied).chain(rtsp).chain(admin) {
+        let wrong = match bindable(address) {
+            Err(error) => Some(not_bound(address, &error)),
+            Ok(()) => others.iter().find(|(_, other)| is_one_socket(*other, address)).map(
+                |([table, key], other)| {
+                    format!(
+                        "{address} is that of [{table}] {key} = \"{other}\", too: only one can listen \
+                         there; choose another port"
+                    )
+                },
+            ),
+        };
+        if let Some(message) = wrong {
+            return Err(placed(Finding::at(&key.map(Key::Name), message), file));
         }
+        others.push((key, address));
     }
     Ok(())
+}
+
+/// Whether two addresses cannot both be bound.
+fn is_one_socket(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers = |one: IpAddr, other: IpAddr| {
+        // A socket bound to `[::]` accepts IPv4 as well.
+        one == other || one == Ipv6Addr::UNSPECIFIED || (one.is_unspecified() && other.is_ipv4())
+    };
+    let (first, second) = (one.ip(), other.ip());
+    one.port() == other.port()
+        && one.port() != 0
+        && (covers(first, second) || covers(second, first))
 }
 
 /// Why `address` cannot be bound, and what to do.
@@ -144,14 +174,20 @@ fn model(volume: &Volume, at: usize) -> Result<(), Finding<'_>> {
 }
 
 fn secrets(config: &Config) -> Result<(), Finding<'_>> {
+    let mut known: Vec<([u8; 32], &str)> = Vec::new();
     for (at, principal) in config.upload.principals.iter().enumerate() {
-        if let Token::File(file) = &principal.token
-            && let Err(error) = http::token_in(file)
-        {
-            let keys = ["upload", "principal"].map(Key::Name);
-            let keys = [&keys[..], &[Key::Entry(at), Key::Name("token_file")]].concat();
-            return Err(Finding::at(&keys, format!("{error:#}")));
+        let key = match &principal.token {
+            Token::File(_) => "token_file",
+            Token::Sha256(_) => "token_sha256",
+        };
+        let keys = ["upload", "principal"].map(Key::Name);
+        let keys = [&keys[..], &[Key::Entry(at), Key::Name(key)]].concat();
+        let digest = http::digest_of(&principal.token);
+        let digest = digest.map_err(|error| Finding::at(&keys, format!("{error:#}")))?;
+        if let Some((_, other)) = known.iter().find(|(known, _)| *known == digest) {
+            return Err(Finding::at(&keys, http::same_token(&principal.name, other)));
         }
+        known.push((digest, &principal.name));
     }
     for (at, principal) in config.rtsp.principals.iter().enumerate() {
         if let Err(error) = rtsp::password_in(&principal.password) {

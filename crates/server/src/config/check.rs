@@ -243,6 +243,9 @@ fn mount(text: &str) -> Result<String, String> {
     if !inner.split('/').all(plain) || inner.starts_with(super::RESERVED) {
         return Err(format!("{text:?} is not a path of plain names; write \"/\" or \"/films/\""));
     }
+    if super::is_api_path(inner) {
+        return Err(super::API_PATH.into());
+    }
     Ok(format!("/{inner}/"))
 }
 

@@ -105,6 +105,9 @@ impl Pattern {
         if longest.starts_with(super::RESERVED) {
             return Err("names that begin with `.tactus` are the server's own".into());
         }
+        if super::is_api_path(&longest) {
+            return Err(super::API_PATH.into());
+        }
         Ok(pattern)
     }
 

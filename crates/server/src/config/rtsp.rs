@@ -100,11 +100,18 @@ impl Net {
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let first: IpAddr = address.parse().map_err(|_| wrong())?;
         let all = width(first);
-        let bits = bits.map_or(Ok(all), str::parse).map_err(|_| wrong())?;
+        let bits: u8 = bits.map_or(Ok(all), str::parse).map_err(|_| wrong())?;
         if bits > all {
             return Err(wrong());
         }
-        let net = Self { first, bits };
+        // Addresses are compared as IPv4 where they are that.
+        let net = match first.to_canonical() {
+            IpAddr::V4(v4) if first.is_ipv6() && bits >= MAPPED => {
+                Self { first: v4.into(), bits: bits - MAPPED }
+            }
+            _ => Self { first, bits },
+        };
+        let Self { first, bits } = net;
         if net.of(first) != net.of_bits(first) {
             return Err(format!(
                 "{text:?} has bits behind its /{bits}; write the first address of the net"
@@ -161,6 +168,9 @@ impl fmt::Display for Net {
     }
 }
 
+/// Bits in front of an IPv4 address that is written as IPv6 (RFC 4291 section 2.5.5.2).
+const MAPPED: u8 = 96;
+
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -177,6 +187,9 @@ mod tests {
         assert!(is_in("0.0.0.0/0", "1.2.3.4") && !is_in("0.0.0.0/0", "::1"));
         assert!(is_in("::/0", "fd00::1") && is_in("fd00::/8", "fdff::1"));
         assert!(is_in("10.0.0.7", "10.0.0.7") && !is_in("10.0.0.7", "10.0.0.6"));
+        assert!(is_in("::ffff:10.0.0.0/104", "10.255.0.1"), "IPv4 is IPv4 however it is written");
+        assert!(is_in("::ffff:10.0.0.7", "10.0.0.7") && !is_in("::ffff:10.0.0.7", "::ffff:a00:8"));
+        assert_eq!(net("::ffff:0.0.0.0/96"), net("0.0.0.0/0"));
         assert_eq!((net("239.1.1.0/30").len(), net("::/0").len()), (4, u128::MAX));
         assert_eq!(net("239.1.1.0/30").nth(3), "239.1.1.3".parse().ok());
         assert_eq!(net("239.1.1.0/30").nth(4), None);

@@ -118,7 +118,7 @@ impl Change<'_> {
         let is_read = matches!(request.method, Method::Get | Method::Head);
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
-            let asked = tus::Asked { uploads, catalogue, caller, request, path, query };
+            let asked = tus::Asked { uploads, catalogue, public, caller, request, path, query };
             return tus::answer(asked, incoming).await;
         }
         if recordings::is_here(path) {

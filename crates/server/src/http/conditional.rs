@@ -63,13 +63,36 @@ pub(super) fn range_counts(fields: &Fields, current: Validators<'_>, now: System
 /// A file may change twice within the second of its date; after this time it no longer can.
 const STRONG_AGE: Duration = Duration::from_secs(2);
 
-/// The strong tags of a field; none when it is `*`.
-pub(super) fn strong_tags(fields: &Fields, name: &str) -> Option<Vec<String>> {
+/// Entity tags that a change depends on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    /// `*`: of any version.
+    Any,
+    These(Vec<String>),
+}
+
+/// The tags of `If-Match`, where it is there: strong ones, as others match nothing (section 13.1.1).
+pub(super) fn if_match(fields: &Fields) -> Option<Wanted> {
+    wanted(fields, "if-match", |tag| tag.starts_with(b"\"").then_some(tag))
+}
+
+/// The tags of `If-None-Match`, where it is there, as they are compared: weakly (section 13.1.2).
+pub(super) fn if_none_match(fields: &Fields) -> Option<Wanted> {
+    wanted(fields, "if-none-match", |tag| Some(tag.strip_prefix(b"W/").unwrap_or(tag)))
+}
+
+fn wanted(
+    fields: &Fields,
+    name: &str,
+    compared: impl Fn(&[u8]) -> Option<&[u8]>,
+) -> Option<Wanted> {
+    fields.one(name)?;
     if fields.all(name).any(|list| list == b"*") {
-        return None;
+        return Some(Wanted::Any);
     }
-    let strong = fields.all(name).flat_map(tags).filter(|tag| tag.starts_with(b"\""));
-    Some(strong.map(|tag| String::from_utf8_lossy(tag).into_owned()).collect())
+    let compared = fields.all(name).flat_map(tags).filter_map(compared);
+    let compared = compared.map(|tag| String::from_utf8_lossy(tag).into_owned());
+    Some(Wanted::These(compared.collect()))
 }
 
 /// Whether any element of a list of tags is `*` or satisfies `fits`. Elements that are no tags fit

@@ -26,7 +26,7 @@ use super::public;
 use super::put::{Taken, location};
 use super::request::Request;
 use super::response::Response;
-use super::uploads::{ALLOWED, Refused, Uploads, not_changed, precondition, unlocked};
+use super::uploads::{ALLOWED, Refused, Uploads, not_changed, not_stored, precondition, unlocked};
 use crate::catalogue::{Detail, Entry, EntryKind, OpenFault, Sight, Within};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
@@ -264,6 +264,8 @@ pub(super) async fn make(
         return Err(there());
     }
     let modified = oc::modified(&request.fields)?;
+    // Of what must be there to hold, nothing does: a directory is only made where nothing is.
+    precondition(&request.fields)?.holds_for(None).map_err(|error| not_stored(&error))?;
     let spot = uploads.new_place(&store.catalogue, path)?;
     match spot.store.make_directory(&spot.path).await {
         Ok(()) => {

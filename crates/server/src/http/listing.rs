@@ -15,6 +15,7 @@ use super::fields::Fields;
 use super::query;
 use super::response::{Cut, NextPart, Response, Source};
 use crate::catalogue::{Entry, OpenFault, Position, Scroll};
+use crate::warnings;
 
 /// The page runs the server's own scripts only, whatever a file is called, and connects to this
 /// server only. `blob:` is for media that its player has fetched.
@@ -240,7 +241,13 @@ impl Source for Listed {
         Box::pin(async {
             while self.text.is_empty() && !self.is_over {
                 if let Err(fault) = self.more().await {
-                    tracing::warn!(%fault, "a listing was truncated: cannot read its directory");
+                    if let Some(left_out) = warnings::poll("listing", "") {
+                        tracing::warn!(
+                            %fault,
+                            left_out,
+                            "a listing was truncated: cannot read its directory"
+                        );
+                    }
                     return Some(Err(Cut));
                 }
             }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -47,15 +47,16 @@ impl Principals {
     /// # Errors
     /// When a file of a token cannot be read, or holds none.
     pub fn read(configured: &[config::Principal]) -> Result<Self> {
-        let known = configured.iter().map(|principal| {
-            let digest = match &principal.token {
-                Token::Sha256(digest) => *digest,
-                Token::File(file) => digest(&token_in(file)?),
-            };
-            let rights = principal.rights.clone();
-            Ok(Known { name: principal.name.clone(), digest, rights })
-        });
-        known.collect::<Result<_>>().map(Self)
+        let mut all: Vec<Known> = Vec::with_capacity(configured.len());
+        for principal in configured {
+            let digest = digest_of(&principal.token)?;
+            if let Some(other) = all.iter().find(|known| known.digest == digest) {
+                bail!(same_token(&principal.name, &other.name));
+            }
+            let (name, rights) = (principal.name.clone(), principal.rights.clone());
+            all.push(Known { name, digest, rights });
+        }
+        Ok(Self(all))
     }
 
     /// Whether there is nobody.
@@ -87,6 +88,22 @@ impl fmt::Debug for Principals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|known| &known.name)).finish()
     }
+}
+
+/// The digest by which a token is known.
+///
+/// # Errors
+/// When its file cannot be read, or holds none.
+pub(crate) fn digest_of(token: &Token) -> Result<[u8; 32]> {
+    Ok(match token {
+        Token::Sha256(digest) => *digest,
+        Token::File(file) => digest(&token_in(file)?),
+    })
+}
+
+/// What is said where two principals have one token: nobody could tell whose rights it gives.
+pub(crate) fn same_token(name: &str, other: &str) -> String {
+    format!("the principals {name:?} and {other:?} have the same token; give each its own")
 }
 
 /// The token that `file` holds.

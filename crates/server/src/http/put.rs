@@ -393,17 +393,9 @@ pub(super) async fn duplicate(
             return Err(Response::text(403, text).into());
         }
     };
-    let holds = match &source {
-        Precondition::Any | Precondition::Exists => true,
-        Precondition::CreateOnly => false,
-        Precondition::Match(tags) => tags.contains(&title.etag),
-        Precondition::UnmodifiedSince(second) => {
-            i64::try_from(title.modified.0 / SECOND.0).is_ok_and(|modified| modified <= *second)
-        }
-    };
-    if !holds {
-        return Err(Response::text(412, "the title is not the version that was asked for").into());
-    }
+    let modified_at = i64::try_from(title.modified.0 / SECOND.0).unwrap_or(i64::MAX);
+    let version = (Some(title.etag.clone()), modified_at);
+    source.holds_for(Some(version)).map_err(|error| not_stored(&error))?;
     let spot = uploads.spot(catalogue, &to)?;
     // RFC 4918 section 9.8.5: unlike by PUT, no directory is made.
     let above = location(&to);
@@ -461,13 +453,7 @@ fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Res
     let value = request.fields.one("destination");
     let value = value.ok_or_else(|| Response::text(400, "write where to: Destination"))?;
     let bad = || Response::text(400, "the destination is no path of this server");
-    let (target, authority) = match value.strip_prefix(b"https://") {
-        Some(rest) => {
-            let end = rest.iter().position(|&byte| byte == b'/').ok_or_else(bad)?;
-            (target::parse("MOVE", &rest[end..]).map_err(|_| bad())?.0, Some(&rest[..end]))
-        }
-        None => target::parse("MOVE", value).map_err(|_| bad())?,
-    };
+    let (target, authority) = target::of_url(value).map_err(|_| bad())?;
     let elsewhere = || {
         let text = "the destination is on another server; behind a proxy that hides the host, or \
                     takes a prefix away, set http.public_url";

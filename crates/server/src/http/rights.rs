@@ -60,13 +60,30 @@ impl Caller<'_> {
         let replaces = self.rights.has(Right::Replace, path);
         let (precondition, lacks) = match (publishes, replaces, wanted) {
             (true, true, wanted) => (wanted, None),
-            (true, false, Precondition::Any | Precondition::UnmodifiedSince(_)) => {
-                (Precondition::CreateOnly, Some(Right::Replace))
-            }
+            (
+                true,
+                false,
+                Precondition::Any
+                | Precondition::UnmodifiedSince(_)
+                | Precondition::Unless { exists: false, .. },
+            ) => (Precondition::CreateOnly, Some(Right::Replace)),
             (true, false, Precondition::CreateOnly) => (Precondition::CreateOnly, None),
             (false, true, Precondition::Any) => (Precondition::Exists, Some(Right::Publish)),
-            (false, true, wanted @ (Precondition::Exists | Precondition::Match(_))) => {
-                (wanted, None)
+            (
+                false,
+                true,
+                wanted @ (Precondition::Exists
+                | Precondition::Match(_)
+                | Precondition::Unless { exists: true, .. }),
+            ) => (wanted, None),
+            // What is there is replaced under the same condition. Whether that or the name has failed,
+            // nobody is told: it is the condition.
+            (false, true, Precondition::UnmodifiedSince(second)) => {
+                let (tags, exists, unmodified_since) = (Vec::new(), true, Some(second));
+                (Precondition::Unless { tags, exists, unmodified_since }, None)
+            }
+            (false, true, Precondition::Unless { tags, unmodified_since, .. }) => {
+                (Precondition::Unless { tags, exists: true, unmodified_since }, None)
             }
             (true, false, _) => return Err(self.lacks(Right::Replace, Some(path))),
             (false, _, _) => return Err(self.lacks(Right::Publish, Some(path))),
@@ -127,5 +144,17 @@ mod tests {
         assert_eq!(of(replace, Any), Ok(Exists));
         assert_eq!((of(replace, Exists), of(replace, tag())), (Ok(Exists), Ok(tag())));
         assert_eq!(of(replace, CreateOnly), Err(403));
+        let unless = |tags: &[&str], exists, unmodified_since| {
+            let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            Precondition::Unless { tags, exists, unmodified_since }
+        };
+        let dated = Precondition::UnmodifiedSince(7);
+        assert_eq!(of(publish, dated.clone()), Ok(CreateOnly));
+        assert_eq!(of(replace, dated), Ok(unless(&[], true, Some(7))));
+        for exists in [false, true] {
+            let wanted = unless(&["\"a\""], exists, Some(7));
+            assert_eq!(of(replace, wanted.clone()), Ok(unless(&["\"a\""], true, Some(7))));
+            assert_eq!(of(publish, wanted), if exists { Err(403) } else { Ok(CreateOnly) });
+        }
     }
 }

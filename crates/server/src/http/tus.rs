@@ -14,12 +14,14 @@ use tactus_engine::message::VolumeId;
 
 use super::framing::Body;
 use super::incoming::{Ended, Incoming};
+use super::public;
 use super::put::{Cut, Sink, Taken, no_space, take};
 use super::request::{Method, Request};
 use super::response::Response;
 use super::rights::{Caller, Terms};
 use super::uploads::{Refused, Spot, Uploads, not_resumed, precondition};
 use crate::catalogue::Catalogue;
+use crate::config::http::PublicUrl;
 use crate::store::{Appender, Create, Finished, Precondition, ResumeError, Status, Store, StoreId};
 
 use fields::{Checksum, Concat, UPLOADS, VERSION, Wrong};
@@ -62,6 +64,7 @@ pub(super) fn options(uploads: &Uploads) -> Response {
 pub(super) struct Asked<'a> {
     pub(super) uploads: &'a Uploads,
     pub(super) catalogue: &'a Catalogue,
+    pub(super) public: &'a PublicUrl,
     pub(super) caller: Caller<'a>,
     pub(super) request: &'a Request,
     pub(super) path: &'a RequestPath,
@@ -110,7 +113,7 @@ impl Asked<'_> {
         }
         fields::version(fields)?;
         match (name, self.method()?) {
-            ("", Method::Post) => match fields::concat(fields)? {
+            ("", Method::Post) => match fields::concat(fields, &|path| self.own(path))? {
                 Concat::Final(parts) => self.concat(&parts).await.map(Taken::Answer),
                 concat => self.create(concat == Concat::Partial, incoming).await,
             },
@@ -128,6 +131,12 @@ impl Asked<'_> {
                 .with("Allow", ALLOWED_BELOW)
                 .into()),
         }
+    }
+
+    /// `path` as the server has it: clients name parts by the URLs that they were told, with the public prefix.
+    fn own(&self, path: RequestPath) -> RequestPath {
+        let own = public::without_prefix(self.public, self.request, path.clone(), false);
+        own.unwrap_or(path)
     }
 
     /// The method, which some clients can only write into a field. No other meaning than that of the
@@ -509,7 +518,7 @@ pub(super) fn understood(all: &super::fields::Fields, query: Option<&str>) -> bo
         sum.add(b"hello");
         std::hint::black_box(sum.matches());
     }
-    let parts = fields::concat(all);
+    let parts = fields::concat(all, &|path| path);
     if let Ok(Concat::Final(parts)) = &parts {
         assert!((1..=fields::PARTS_MAX).contains(&parts.len()));
     }

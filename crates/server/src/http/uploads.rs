@@ -11,7 +11,7 @@ use tactus_core::path::RequestPath;
 use tactus_engine::message::VolumeId;
 
 use super::answer::if_down;
-use super::conditional;
+use super::conditional::{self, Wanted};
 use super::counters::Abuse;
 use super::fields::Fields;
 use super::limits::Limits;
@@ -21,7 +21,7 @@ use super::request::Request;
 use super::response::Response;
 use super::rights::Caller;
 use crate::broker::{Broker, Planned};
-use crate::catalogue::{Catalogue, OpenFault, is_api_path};
+use crate::catalogue::{Catalogue, OpenFault};
 use crate::channels::Channels;
 use crate::classes::Classes;
 use crate::config::http::Origins;
@@ -318,10 +318,8 @@ impl Uploads {
         catalogue: &Catalogue,
         path: &RequestPath,
     ) -> Result<Spot<'_>, Refused> {
-        if is_api_path(path.name()) {
-            let text = "/metrics and everything below /api/v1/ are the server's own, so a title \
-                        there could not be read; choose another name";
-            return Err(Response::text(403, text).into());
+        if config::is_api_path(path.name()) {
+            return Err(Response::text(403, config::API_PATH).into());
         }
         self.place(catalogue, path)
     }
@@ -409,28 +407,34 @@ pub(super) fn whole(fields: &Fields) -> Result<(), Response> {
     }
 }
 
-/// The condition under which a title may get, or lose, its name.
+/// The condition of a change, by the fields of RFC 9110 section 13.1 in the order of section 13.2.2. A date
+/// is ignored beside `If-Match`.
 pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
-    let wanted = fields.one("if-match").map(|_| conditional::strong_tags(fields, "if-match"));
-    let unwanted =
-        fields.one("if-none-match").map(|_| conditional::strong_tags(fields, "if-none-match"));
-    match (wanted, unwanted) {
-        (None, None) => Ok(match conditional::unmodified_since(fields) {
+    let unmodified_since = conditional::unmodified_since(fields);
+    let wanted = conditional::if_match(fields);
+    Ok(match (wanted, conditional::if_none_match(fields)) {
+        (None, None) => match unmodified_since {
             Some(second) => Precondition::UnmodifiedSince(second),
             None => Precondition::Any,
-        }),
+        },
         // `If-Unmodified-Since` adds nothing here: the title must not exist.
-        (None, Some(None)) => Ok(Precondition::CreateOnly),
-        (Some(None), None) => Ok(Precondition::Exists),
-        (Some(Some(tags)), None) => Ok(Precondition::Match(tags)),
+        (None, Some(Wanted::Any)) => Precondition::CreateOnly,
+        (Some(Wanted::Any), None) => Precondition::Exists,
+        (Some(Wanted::These(tags)), None) => Precondition::Match(tags),
+        // A contradiction: nothing matches an empty list.
+        (Some(_), Some(Wanted::Any)) => Precondition::Match(Vec::new()),
         // RFC 9110 section 13.1: a condition that is not understood must not be passed over.
-        (_, Some(Some(_))) => {
-            Err(Response::text(400, "If-None-Match is understood as `*` alone here"))
+        (_, Some(Wanted::These(tags))) if tags.is_empty() => {
+            return Err(Response::text(400, "If-None-Match is `*`, or entity tags in quotes"));
         }
-        (Some(_), Some(None)) => {
-            Err(Response::text(400, "If-Match and If-None-Match exclude each other"))
+        (Some(Wanted::These(mut tags)), Some(Wanted::These(unwanted))) => {
+            tags.retain(|tag| !unwanted.contains(tag));
+            Precondition::Match(tags)
         }
-    }
+        (wanted, Some(Wanted::These(tags))) => {
+            Precondition::Unless { tags, exists: wanted.is_some(), unmodified_since }
+        }
+    })
 }
 
 /// What an upload that is not stored means in HTTP: the one place that maps.

@@ -31,6 +31,7 @@ use super::{House, Status};
 use crate::access::{self, Protocol, Record};
 use crate::broker::{Broker, Grant, Lane, Late, Refusal, Target};
 use crate::trick;
+use crate::warnings;
 
 /// What is to be done.
 pub(super) enum Order {
@@ -363,7 +364,12 @@ impl Stream {
                     Outcome::Complete => {
                         tracing::debug!(session = ?self.id, "it has come to its end")
                     }
-                    outcome => tracing::warn!(session = ?self.id, ?outcome, "it ended early"),
+                    outcome => {
+                        // Any client can go away or read too slowly, again and again.
+                        if let Some(left_out) = warnings::poll("rtsp ended early", outcome.name()) {
+                            tracing::warn!(session = ?self.id, ?outcome, left_out, "it ended early");
+                        }
+                    }
                 }
                 self.rest();
                 if let Some(teller) = teller {

@@ -21,11 +21,13 @@ use tokio::net::TcpStream;
 
 use super::groups::{Group, NoGroup};
 use super::ports::{Hearers, Pair};
+use super::seats::network;
 use super::{House, Reason};
 use crate::broker::Outlet;
 use crate::config::channel::is_broadcast;
 use crate::config::rtsp::Principal;
 use crate::made::Connection;
+use crate::warnings;
 
 /// The way that the packets of one stream take.
 pub(super) struct Way {
@@ -89,8 +91,10 @@ fn none(text: &str) -> Reply {
     Reply::said(Status::UNSUPPORTED_TRANSPORT, text)
 }
 
-fn failed(error: &io::Error) -> Reply {
-    tracing::warn!(%error, "no ports can be had for RTP");
+pub(super) fn failed(error: &io::Error) -> Reply {
+    if let Some(left_out) = warnings::poll("rtsp ports", "") {
+        tracing::warn!(%error, left_out, "no ports can be had for RTP");
+    }
     Reply::said(Status::INTERNAL, "no ports can be had")
 }
 
@@ -150,7 +154,10 @@ impl Asker<'_> {
         if let Some(other) = offer.destination.filter(|other| *other != self.peer.ip()) {
             if !may_be_sent_to(other, self.own, self.principal) {
                 house.counters.refuse(Reason::Reflect);
-                tracing::warn!(peer = %self.peer, destination = %other, "it must not be sent there");
+                let peer = network(self.peer.ip()).to_string();
+                if let Some(left_out) = warnings::poll("rtsp destination", &peer) {
+                    tracing::warn!(peer = %self.peer, destination = %other, left_out, "it must not be sent there");
+                }
                 let text = "packets are sent to who asks";
                 return Err(Reply::said(offer.form.prohibited(), text));
             }

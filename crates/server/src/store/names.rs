@@ -39,20 +39,62 @@ pub enum Precondition {
     /// The existing title was not modified after this second since 1970 (`If-Unmodified-Since`, RFC
     /// 9110 section 13.1.4); a free name passes.
     UnmodifiedSince(i64),
+    /// No version with one of these entity tags has the name (`If-None-Match` with tags, RFC 9110 section
+    /// 13.1.2).
+    Unless {
+        /// The tags without `W/`: the comparison is weak.
+        tags: Vec<String>,
+        /// Some title must have the name.
+        exists: bool,
+        /// As in [`Self::UnmodifiedSince`].
+        unmodified_since: Option<i64>,
+    },
 }
 
 impl Precondition {
     fn check(&self, present: Option<&Stat>) -> Result<(), UploadError> {
-        let held = match (self, present) {
-            (Self::Any, _) | (Self::CreateOnly, None) | (Self::Exists, Some(_)) => true,
-            (Self::CreateOnly, Some(_)) => return Err(UploadError::Exists),
-            (Self::Exists | Self::Match(_), None) => false,
-            (Self::Match(tags), Some(stat)) => tags.contains(&FileVersion::of(stat).etag()),
-            (Self::UnmodifiedSince(_), None) => true,
-            // Both are whole seconds, as is the date in the answer.
-            (Self::UnmodifiedSince(second), Some(stat)) => stat.st_mtime <= *second,
+        let version = present.map(|stat| (Some(FileVersion::of(stat).etag()), stat.st_mtime));
+        self.holds_for(version).map_err(|error| match error {
+            UploadError::PreconditionFailed if *self == Self::CreateOnly => UploadError::Exists,
+            error => error,
+        })
+    }
+
+    /// Checks the condition against the existing object: its entity tag if it is a title, and its
+    /// modification time in seconds since 1970.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` when it does not.
+    pub(crate) fn holds_for(
+        &self,
+        present: Option<(Option<String>, i64)>,
+    ) -> Result<(), UploadError> {
+        // Both are whole seconds, as is the date in the answer.
+        let is_unmodified =
+            |second: i64| present.as_ref().is_none_or(|(_, modified)| *modified <= second);
+        let has_one_of =
+            |tags: &[String]| matches!(&present, Some((Some(tag), _)) if tags.contains(tag));
+        let held = match self {
+            Self::Any => true,
+            Self::CreateOnly => present.is_none(),
+            Self::Exists => present.is_some(),
+            Self::Match(tags) => has_one_of(tags),
+            Self::UnmodifiedSince(second) => is_unmodified(*second),
+            Self::Unless { tags, exists, unmodified_since } => {
+                !has_one_of(tags)
+                    && (present.is_some() || !exists)
+                    && unmodified_since.is_none_or(is_unmodified)
+            }
         };
         if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
+    }
+
+    /// The entity tags that it names.
+    pub(super) fn tags(&self) -> &[String] {
+        match self {
+            Self::Match(tags) | Self::Unless { tags, .. } => tags,
+            Self::Any | Self::CreateOnly | Self::Exists | Self::UnmodifiedSince(_) => &[],
+        }
     }
 }
 
@@ -111,13 +153,9 @@ impl Thing {
 
     /// A directory has a modification time, but no version for an entity tag.
     fn check(&self, condition: &Precondition) -> Result<(), UploadError> {
-        match (self, condition) {
-            (Self::Title(stat), condition)
-            | (Self::Directory(stat), condition @ Precondition::UnmodifiedSince(_)) => {
-                condition.check(Some(stat))
-            }
-            (Self::Directory(_), Precondition::Any) => Ok(()),
-            (Self::Directory(_), _) => Err(NameFault::NoTitle.into()),
+        match self {
+            Self::Title(stat) => condition.check(Some(stat)),
+            Self::Directory(stat) => condition.holds_for(Some((None, stat.st_mtime))),
         }
     }
 }

@@ -97,9 +97,8 @@ impl Store {
         if create.metadata.len() > METADATA_MAX {
             return Err(ResumeError::MetadataTooLarge(METADATA_MAX));
         }
-        if let Precondition::Match(tags) = &create.precondition
-            && tags.iter().map(|tag| tag.len() + 4).sum::<usize>() > TAGS_MAX
-        {
+        let tags = create.precondition.tags();
+        if tags.iter().map(|tag| tag.len() + 4).sum::<usize>() > TAGS_MAX {
             return Err(UploadError::PreconditionFailed.into());
         }
         inner.counted().await;

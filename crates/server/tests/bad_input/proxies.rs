@@ -231,6 +231,48 @@ fn w03_paths_in_answers_have_the_public_prefix() {
     assert_eq!(direct.field("location"), Some("/dir/"));
 }
 
+#[test]
+fn w03_parts_of_an_upload_are_named_by_the_urls_that_were_told() {
+    let house = House::with(|plan| {
+        behind_a_proxy(plan);
+        plan.limits.public =
+            tactus::config::http::PublicUrl::parse("https://tv.example/my%20media/").unwrap();
+    });
+    let fields =
+        format!("{}Authorization: Bearer {TOKEN}\r\nTus-Resumable: 1.0.0\r\n", of("192.0.2.7"));
+    let mut proxy = house.client();
+    let part = "Upload-Length: 3\r\nUpload-Concat: partial\r\nContent-Length: 3\r\n\
+                Content-Type: application/offset+octet-stream\r\n";
+    let mut urls = Vec::new();
+    for text in ["abc", "def"] {
+        let head = "POST /api/v1/uploads?path=/whole.ts HTTP/1.1\r\nHost: localhost\r\n";
+        proxy.send(format!("{head}{fields}{part}\r\n{text}"));
+        let made = proxy.answer().expect("an answer");
+        assert_eq!(made.status, 201, "{}", made.text());
+        urls.push(made.field("location").expect("its URL").to_owned());
+    }
+    assert!(urls.iter().all(|url| url.starts_with("/my%20media/api/v1/uploads/")), "{urls:?}");
+    let [first, second] = &urls[..] else { panic!("{urls:?}") };
+    let bare = |url: &str| url.strip_prefix("/my%20media").expect("the prefix").to_owned();
+    for (n, list) in [
+        format!("{first} HTTPS://tv.example{second}"),
+        format!("http://tv.example{first} {}", bare(second)),
+        format!("{} {}", bare(first), bare(second)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let whole = format!("{fields}Upload-Concat: final;{list}\r\n");
+        let made = proxy.ask("POST", &format!("/api/v1/uploads?path=/whole{n}.ts"), &whole);
+        assert_eq!(made.status, 201, "{list}: {}", made.text());
+        let read = proxy.get(&format!("/whole{n}.ts?rate=max"), "");
+        assert_eq!(read.body, b"abcdef", "{list}");
+    }
+    let elsewhere = format!("{fields}Upload-Concat: final;/other{}\r\n", bare(first));
+    let made = proxy.ask("POST", "/api/v1/uploads?path=/x.ts", &elsewhere);
+    assert_eq!(made.status, 400, "{}", made.text());
+}
+
 /// Twenty attackers and two hundred viewers through one proxy, for a few seconds.
 #[test]
 fn w02_attackers_behind_a_proxy_cost_its_viewers_nothing() {

@@ -849,7 +849,15 @@ fn what_a_browser_would_run_is_sent_to_a_sandbox() {
 #[test]
 fn s09_nothing_is_stored_under_the_server_s_own_paths() {
     let house = House::taking_uploads();
-    for path in ["/api/v1/a.ts", "/api/v1/uploads/x/a.ts", "/api/v1", "/metrics", "/api"] {
+    for path in [
+        "/api/v1/a.ts",
+        "/api/v1/uploads/x/a.ts",
+        "/api/v1",
+        "/metrics",
+        "/api",
+        "/healthz",
+        "/readyz",
+    ] {
         let named = format!("Upload-Length: 5\r\nUpload-Metadata: path {}\r\n", base64(path));
         assert_eq!(created(&house, "", &named).status, 403, "{path}");
         let asked = created(&house, &format!("?path={path}"), "Upload-Length: 5\r\n");
@@ -860,7 +868,7 @@ fn s09_nothing_is_stored_under_the_server_s_own_paths() {
             assert_eq!(answer.status, 403, "{method} {path}");
         }
     }
-    for path in ["/api/v1/a.ts", "/api/v1/classesx", "/metrics", "/api"] {
+    for path in ["/api/v1/a.ts", "/api/v1/classesx", "/metrics", "/api", "/healthz"] {
         assert_eq!(put(&house, path, "", b"hello").status, 403, "{path}");
         let answer = sent(&mut house.client(), "MKCOL", path, &auth(), b"");
         assert_eq!(answer.status, 403, "{path}");

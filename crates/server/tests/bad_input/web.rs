@@ -368,3 +368,111 @@ fn w08_pages_continue_after_names_with_any_characters() {
     expected.extend(titles);
     assert_eq!(all, expected);
 }
+
+/// What RFC 9110 section 13.2.2 says of a title that is there with the tag `tag`, or is not.
+fn holds(tag: Option<&str>, fields: (Option<&str>, Option<&str>, Option<bool>)) -> bool {
+    let (if_match, if_none_match, is_unmodified) = fields;
+    let has = |list: &str, weakly: bool| {
+        let Some(tag) = tag else { return false };
+        list == "*"
+            || list.split(", ").any(|one| {
+                one == tag || (weakly && one.strip_prefix("W/").is_some_and(|one| one == tag))
+            })
+    };
+    let first = match if_match {
+        Some(list) => has(list, false),
+        None => is_unmodified.is_none_or(|is_unmodified| is_unmodified || tag.is_none()),
+    };
+    first && !if_none_match.is_some_and(|list| has(list, true))
+}
+
+#[test]
+fn w07_all_combinations_of_preconditions_are_evaluated_in_their_order() {
+    let house = House::taking_uploads();
+    let mut client = house.client();
+    let mut ask = |method: &str, target: &str, fields: &str| {
+        client.ask(method, target, &format!("{}{fields}Content-Length: 0\r\n", auth()))
+    };
+    let (earlier, later) = ("Thu, 01 Jan 1970 00:00:00 GMT", "Sun Nov  6 08:49:37 2089");
+    for (method, target, step) in
+        [("PUT", "/x.ts", 1), ("PUT", "/none.ts", 5), ("COPY", "/x.ts", 7)]
+    {
+        for n in (0..5 * 5 * 3).step_by(step) {
+            let is_there = target == "/x.ts";
+            let tag = is_there.then(|| {
+                assert!(ask("PUT", "/x.ts", "").status < 300);
+                ask("HEAD", "/x.ts", "").field("etag").unwrap().to_owned()
+            });
+            let own = tag.clone().unwrap_or("\"gone\"".into());
+            let (weak, among) = (format!("W/{own}"), format!("\"a,b\", {own}"));
+            let lists = [None, Some("*"), Some(&*weak), Some(&*among), Some("\"x\"")];
+            let (wanted, unwanted) = (lists[n % 5], lists[n / 5 % 5]);
+            let date = [None, Some(earlier), Some(later)][n / 25];
+            let line = |name: &str, value: Option<&str>| {
+                value.map(|value| format!("{name}: {value}\r\n")).unwrap_or_default()
+            };
+            let fields = line("If-None-Match", unwanted)
+                + &line("If-Unmodified-Since", date)
+                + &line("If-Match", wanted);
+            let answer = ask(method, target, &format!("{fields}Destination: /to.ts\r\n"));
+            let expected =
+                holds(tag.as_deref(), (wanted, unwanted, date.map(|date| date == later)));
+            let is_done = (200..300).contains(&answer.status);
+            assert!(is_done || answer.status == 412, "{method} {target} {fields}{}", answer.text());
+            assert_eq!(is_done, expected, "{method} {target} {fields}");
+            if is_done {
+                drop(fs::remove_file(house.root().join("none.ts")));
+            }
+        }
+    }
+    is_clean(&house);
+}
+
+#[test]
+fn w07_directories_are_made_moved_and_deleted_under_conditions_too() {
+    let house = House::taking_uploads();
+    let to = "Destination: /to/\r\n";
+    for (method, target, fields, status) in [
+        ("MKCOL", "/new/", "If-Match: *\r\n", 412),
+        ("MKCOL", "/new/", "If-Match: \"x\"\r\n", 412),
+        ("MKCOL", "/new/", "If-None-Match: *\r\n", 201),
+        ("MKCOL", "/newer/", "If-None-Match: \"x\"\r\n", 201),
+        ("MOVE", "/new/", "If-Match: \"x\"\r\n", 412),
+        ("MOVE", "/new/", "If-None-Match: *\r\n", 412),
+        ("DELETE", "/new/", "If-Match: \"x\"\r\n", 412),
+        ("DELETE", "/new/", "If-None-Match: *\r\n", 412),
+        ("PUT", "/a.ts", "If-None-Match: x\r\n", 400),
+        ("MOVE", "/new/", "If-Match: *\r\n", 201),
+        ("DELETE", "/to/", "If-None-Match: \"x\"\r\n", 204),
+    ] {
+        let answer = dav(&house, method, target, &format!("{to}{fields}"));
+        assert_eq!(answer.status, status, "{method} {target} {fields}: {}", answer.text());
+    }
+}
+
+#[test]
+fn w01_a_page_may_read_why_its_connection_is_refused() {
+    use tactus::config::http::Origins;
+    let these = ["https://app.example", "https://b.example"].map(str::to_owned).to_vec();
+    for (origins, told) in [
+        (Origins::These(these), Some("https://app.example")),
+        (Origins::Anybody, Some("*")),
+        (Origins::Nobody, None),
+    ] {
+        let house = House::with(|plan| {
+            plan.limits.connections_per_address_max = 1;
+            plan.limits.origins = origins;
+        });
+        let mut first = house.client();
+        assert_eq!(first.ask("HEAD", "/a.ts", "").status, 200);
+        let long = format!("X-Long: {}\r\n", "x".repeat(2000));
+        let answer = house.client().get("/a.ts", &format!("{long}oRIGIN: https://app.example\r\n"));
+        assert_eq!((answer.status, answer.field("retry-after")), (429, Some("5")));
+        assert_eq!(answer.field("access-control-allow-origin"), told);
+        let stranger = house.client().get("/a.ts", "Origin: https://evil.example\r\n");
+        let told = told.filter(|told| *told == "*");
+        assert_eq!((stranger.status, stranger.field("access-control-allow-origin")), (429, told));
+        // Who says nothing is told as well.
+        assert_eq!(house.client().answer().expect("an answer").status, 429);
+    }
+}

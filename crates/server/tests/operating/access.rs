@@ -125,3 +125,35 @@ fn n11_nothing_is_logged_where_it_is_off() {
     assert!(metrics.contains("\ntactus_access_log_dropped_total 0"), "{metrics}");
     assert!(!server.out().contains("protocol="), "{}", server.out());
 }
+
+/// Asks for one thing by RTSP; the status line of the answer.
+fn rtsp(address: &str, request: &str) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("it is taken");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    line
+}
+
+#[test]
+fn s12_a_stranger_of_rtsp_cannot_fill_the_log() {
+    let server = Server::with(&["--rtsp", "127.0.0.1:0"], "");
+    let said = server.wait_for(|server| line(&server.out(), "RTSP at rtsp://"));
+    let address = said.rsplit("rtsp://").next().expect("an address").trim_end_matches('/');
+    let film = server.dir.path().join("media/real.ts");
+    tactus::media::sample::write_ts(&film, tactus_core::units::SECOND).unwrap();
+    for n in 0..40 {
+        let request = format!(
+            "SETUP rtsp://{address}/real.ts RTSP/1.0\r\nCSeq: {n}\r\n\
+             Transport: RTP/AVP;unicast;destination=198.51.100.{n};client_port=5004-5005\r\n\r\n"
+        );
+        let answer = rtsp(address, &request);
+        assert!(answer.contains(" 403 ") || answer.contains(" 461 "), "{answer}");
+    }
+    let lines = |server: &Server| {
+        let said = std::fs::read_to_string(server.dir.path().join("err")).unwrap();
+        said.lines().filter(|line| line.contains("it must not be sent there")).count()
+    };
+    assert_eq!(lines(&server), 1, "of one address, one line in a minute");
+}

@@ -106,6 +106,83 @@ fn s07_foreign_addresses_and_privileged_ports_are_refused_and_used_ones_are_not(
 }
 
 #[test]
+fn s07_addresses_that_exclude_each_other_and_those_of_proxies_are_found() {
+    let stage = Stage::new();
+    let said = |text: &str| {
+        fs::write(stage.path("tactus.toml"), format!("{text}\n{VOLUME}")).unwrap();
+        stage.checked()
+    };
+    let proxied = "trusted_proxies = [\"10.0.0.1\"]\nproxy_protocol";
+    for text in [
+        "[http]\naddress = \"8080\"\n[admin]\naddress = \"8080\"",
+        "[http]\naddress = [\"127.0.0.1:8080\", \"127.0.0.1:8080\"]",
+        "[http]\naddress = \":8080\"\n[rtsp]\naddress = \"127.0.0.1:8080\"",
+        "[http]\naddress = \"127.0.0.1:8080\"\n[rtsp]\naddress = \"0.0.0.0:8080\"",
+        "[http]\naddress = \"[::1]:8080\"\n[rtsp]\naddress = \":8080\"",
+        &format!("[http]\naddress = \"8080\"\n{proxied} = \"8080\""),
+    ] {
+        let (code, error) = said(text);
+        assert_eq!(code, Some(2), "{text}: {error}");
+        assert!(error.starts_with("tactus: tactus.toml:") && error.contains(":8080"), "{error}");
+        assert!(error.contains("only one can listen there"), "{text}: {error}");
+    }
+    let (code, error) = said(&format!("[http]\n{proxied} = \"192.0.2.7:8081\""));
+    assert!(code == Some(2) && error.contains("no such address"), "{error}");
+    assert!(error.starts_with("tactus: tactus.toml:3:"), "{error}");
+    for text in [
+        "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"",
+        "[http]\naddress = [\"127.0.0.1:8080\", \"[::1]:8080\"]\n[rtsp]\naddress = \"127.0.0.2:8080\"",
+        "[http]\naddress = \"[::1]:8080\"\n[rtsp]\naddress = \"0.0.0.0:8080\"",
+    ] {
+        assert_eq!(said(text), (Some(0), String::new()), "{text}");
+    }
+}
+
+#[test]
+fn s09_no_volume_and_no_recording_is_where_the_server_answers_itself() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("more")).unwrap();
+    for path in ["/metrics", "/healthz", "/readyz", "/api", "/api/v1", "/api/v1/films"] {
+        let mounted = format!("{VOLUME}[[volume]]\npath = \"more\"\nmount = \"{path}/\"\n");
+        refused(&stage, &mounted, &["mount", "choose another name"]);
+        let recorded = format!(
+            "{UPLOADS}[[recording]]\nname = \"a\"\nfrom = \"udp://127.0.0.1:45998\"\nto = \"{path}\"\n"
+        );
+        refused(&stage, &recorded, &["to = ", "choose another name"]);
+    }
+    for path in ["/api/v2", "/metric", "/films/metrics", "/API/v1"] {
+        stage.configure(&format!(
+            "{VOLUME}[[volume]]\npath = \"more\"\nmodel = \"model\"\nmount = \"{path}\"\n"
+        ));
+        assert_eq!(stage.checked(), (Some(0), String::new()), "{path}");
+    }
+}
+
+#[test]
+fn s14_two_principals_have_two_tokens() {
+    use sha2::Digest;
+    let stage = Stage::new();
+    stage.secret("copy", &format!("{}\n", crate::stage::TOKEN), 0o600);
+    let principal = |name: &str, token: &str| {
+        format!("[[upload.principal]]\nname = \"{name}\"\n{token}\nrights = [\"publish\"]\n")
+    };
+    let digest = data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(crate::stage::TOKEN));
+    let (file, copy) = ("token_file = \"token\"", "token_file = \"copy\"");
+    let digest = format!("token_sha256 = \"{digest}\"");
+    for (one, other) in [(file, file), (file, copy), (copy, &*digest), (&*digest, file)] {
+        let more = format!("{UPLOADS}{}{}", principal("ann", one), principal("bob", other));
+        stage.configure(&more);
+        let (code, error) = stage.checked();
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains("\"bob\" and \"ann\" have the same token"), "{error}");
+        let text = fs::read_to_string(stage.path("tactus.toml")).unwrap();
+        let last = text.lines().count() - 1;
+        assert!(error.starts_with(&format!("tactus: tactus.toml:{last}:")), "{error}");
+        assert_eq!(stage.tactus(&["serve", "--config", "tactus.toml"]).status.code(), Some(2));
+    }
+}
+
+#[test]
 fn n07_a_privileged_port_is_refused_with_the_capability_that_it_needs() {
     let stage = Stage::new();
     stage.give("media");

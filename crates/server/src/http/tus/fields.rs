@@ -6,6 +6,7 @@
 use data_encoding::BASE64;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
+use tactus_core::path::RequestPath;
 
 use crate::http::fields::Fields;
 use crate::http::response::Response;
@@ -123,8 +124,11 @@ pub(super) enum Concat {
 }
 
 /// `Upload-Concat`. Parts that are none of ours keep whatever identifier they were given: nothing has
-/// it.
-pub(super) fn concat(fields: &Fields) -> Result<Concat, Wrong> {
+/// it. `own` makes the server's own path of one that a client was told.
+pub(super) fn concat(
+    fields: &Fields,
+    own: &impl Fn(RequestPath) -> RequestPath,
+) -> Result<Concat, Wrong> {
     const WRONG: Wrong = Wrong::Field("Upload-Concat");
     let Some(value) = fields.one("upload-concat") else { return Ok(Concat::Alone) };
     if value == b"partial" {
@@ -138,18 +142,16 @@ pub(super) fn concat(fields: &Fields) -> Result<Concat, Wrong> {
     if urls.len() > PARTS_MAX {
         return Err(Wrong::ManyParts);
     }
-    urls.into_iter().map(|url| part(url).ok_or(WRONG)).collect::<Result<_, _>>().map(Concat::Final)
+    let parts = urls.into_iter().map(|url| part(url, own).ok_or(WRONG));
+    parts.collect::<Result<_, _>>().map(Concat::Final)
 }
 
 /// The identifier in a part's URL: absolute, or a path. Which host it names does not matter, as that
 /// of the request does.
-fn part(url: &[u8]) -> Option<String> {
-    let path = match url.strip_prefix(b"https://") {
-        Some(rest) => &rest[rest.iter().position(|&byte| byte == b'/')?..],
-        None => url,
-    };
-    let (target, _) = target::parse("GET", path).ok()?;
+fn part(url: &[u8], own: &impl Fn(RequestPath) -> RequestPath) -> Option<String> {
+    let (target, _) = target::of_url(url).ok()?;
     let Target::Path { path, .. } = target else { return None };
+    let path = own(path);
     let id = path.name().strip_prefix(UPLOADS.trim_start_matches('/'))?.strip_prefix('/')?;
     Some(id.to_owned())
 }
@@ -258,9 +260,9 @@ mod tests {
     #[test]
     fn u15_parts_are_named_by_their_urls_and_bounded() {
         let id = "0123456789abcdef0123456789abcdef";
-        let parts = |value: &str| concat(&with("Upload-Concat", value));
+        let parts = |value: &str| concat(&with("Upload-Concat", value), &|path| path);
         assert_eq!(parts("partial"), Ok(Concat::Partial));
-        assert_eq!(concat(&Fields::default()), Ok(Concat::Alone));
+        assert_eq!(concat(&Fields::default(), &|path| path), Ok(Concat::Alone));
         let both = format!("final;{UPLOADS}/{id} http://any.example:80{UPLOADS}/{id}");
         assert_eq!(parts(&both), Ok(Concat::Final(vec![id.into(), id.into()])));
         for wrong in [

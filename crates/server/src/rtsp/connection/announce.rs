@@ -12,8 +12,10 @@ use tactus_core::units::BitRate;
 use tactus_engine::message::VolumeId;
 
 use super::super::record::{Came, Ends, Parts, Sockets, Take};
+use super::super::way::failed;
 use super::*;
-use crate::catalogue::{Found, is_api_path};
+use crate::catalogue::Found;
+use crate::config;
 use crate::recording::{Begin, BeginError};
 use crate::store::{self, Precondition, ResumeError, UploadError};
 
@@ -93,9 +95,8 @@ impl Connection {
             let text = "this principal may not record here; see `paths` of [[rtsp.principal]]";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
-        if is_api_path(path.name()) {
-            let text = "paths below /api/v1/ are the server's own; choose another name";
-            return Err(Reply::said(Status::FORBIDDEN, text));
+        if config::is_api_path(path.name()) {
+            return Err(Reply::said(Status::FORBIDDEN, config::API_PATH));
         }
         let spot = house.catalogue.spot(&path);
         spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is there"))?;
@@ -151,10 +152,7 @@ impl Connection {
             match offer.lower {
                 Lower::Unicast(ports) if !is_elsewhere => {
                     let to = SocketAddr::new(peer, ports.rtcp());
-                    let sockets = Sockets::open(own, to).map_err(|error| {
-                        tracing::warn!(%error, "no ports can be had for a recording");
-                        Reply::said(Status::INTERNAL, "no ports can be had")
-                    })?;
+                    let sockets = Sockets::open(own, to).map_err(|error| failed(&error))?;
                     let transport = format!(
                         "RTP/AVP/UDP;unicast;source={own};client_port={}-{};server_port={}-{};mode=\"RECORD\"",
                         ports.rtp,

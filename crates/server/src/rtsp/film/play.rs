@@ -24,6 +24,7 @@ use crate::made::movie::{MovieStreams, Part};
 use crate::made::{Connection, Feed, Made, Output};
 use crate::trick::movie::MovieTrick;
 use crate::trick::{Course, Fault, Wanted, Whereto};
+use crate::warnings;
 
 /// What is played now.
 pub(in super::super) struct Begun {
@@ -258,7 +259,9 @@ impl State {
 /// The connection of `line`, handed over with these channels.
 fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
     line.connection(channels).map_err(|error| {
-        tracing::warn!(%error, "a connection cannot be handed over");
+        if let Some(left_out) = warnings::poll("rtsp connection", "") {
+            tracing::warn!(%error, left_out, "a connection cannot be handed over");
+        }
         Reply::new(Status::INTERNAL)
     })
 }

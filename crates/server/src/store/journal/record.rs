@@ -137,14 +137,18 @@ impl Created {
             Precondition::Exists => out.push(2),
             Precondition::Match(tags) => {
                 out.push(3);
-                out.extend((tags.len() as u32).to_le_bytes());
-                for tag in tags {
-                    text(out, tag.as_bytes());
-                }
+                strings(out, tags);
             }
             Precondition::UnmodifiedSince(second) => {
                 out.push(4);
                 out.extend(second.to_le_bytes());
+            }
+            Precondition::Unless { tags, exists, unmodified_since } => {
+                out.push(5);
+                out.push(u8::from(*exists));
+                out.push(u8::from(unmodified_since.is_some()));
+                out.extend(unmodified_since.unwrap_or_default().to_le_bytes());
+                strings(out, tags);
             }
         }
         out.push(u8::from(self.len.is_some()));
@@ -161,11 +165,14 @@ impl Created {
             0 => Precondition::Any,
             1 => Precondition::CreateOnly,
             2 => Precondition::Exists,
-            3 => {
-                let count = reader.u32()?;
-                Precondition::Match((0..count).map(|_| reader.string()).collect::<Option<_>>()?)
-            }
+            3 => Precondition::Match(reader.strings()?),
             4 => Precondition::UnmodifiedSince(reader.u64()?.cast_signed()),
+            5 => {
+                let (exists, is_dated) = (reader.flag()?, reader.flag()?);
+                let second = reader.u64()?.cast_signed();
+                let unmodified_since = is_dated.then_some(second);
+                Precondition::Unless { tags: reader.strings()?, exists, unmodified_since }
+            }
             _ => return None,
         };
         let has_len = reader.flag()?;
@@ -179,6 +186,13 @@ impl Created {
             metadata: reader.bytes()?.to_vec(),
             expires: reader.u64()?,
         })
+    }
+}
+
+fn strings(out: &mut Vec<u8>, strings: &[String]) {
+    out.extend((strings.len() as u32).to_le_bytes());
+    for string in strings {
+        text(out, string.as_bytes());
     }
 }
 
@@ -260,6 +274,11 @@ impl<'a> Reader<'a> {
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.take(len as usize)
+    }
+
+    fn strings(&mut self) -> Option<Vec<String>> {
+        let count = self.u32()?;
+        (0..count).map(|_| self.string()).collect()
     }
 
     fn string(&mut self) -> Option<String> {

@@ -136,6 +136,13 @@ fn record() -> impl Strategy<Value = Record> {
         Just(Precondition::Exists),
         proptest::collection::vec(".{0,20}", 0..4).prop_map(Precondition::Match),
         any::<i64>().prop_map(Precondition::UnmodifiedSince),
+        (proptest::collection::vec(".{0,20}", 0..4), any::<bool>(), any::<Option<i64>>()).prop_map(
+            |(tags, exists, unmodified_since)| Precondition::Unless {
+                tags,
+                exists,
+                unmodified_since
+            }
+        ),
     ];
     let created = (
         id.clone(),
