@@ -6,6 +6,8 @@
 // They panic when the other end of a pipe has gone; see `cli::console`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(any(test, fuzzing))]
+mod aside;
 mod calendar;
 pub mod warnings;
 

@@ -25,7 +25,7 @@ use tactus_core::units::{Bytes, KIB, MIB};
 pub use crate::channels::untrusted::{channel, playlist};
 use crate::config::Config;
 pub use crate::http::untrusted::{
-    chunked, pace, properties, proxied, range, request, target, upload,
+    chunked, listing, pace, properties, proxied, range, request, target, upload,
 };
 pub use crate::ingest::untrusted::datagrams;
 use crate::measure::model_file;
@@ -64,7 +64,7 @@ const fn door(
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const DOORS: [Door; 20] = [
+pub const DOORS: [Door; 21] = [
     // The request line, its fields, and a body that is skipped.
     door("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     door("chunked", chunked, 64 * KIB, Thread::Control),
@@ -74,6 +74,8 @@ pub const DOORS: [Door; 20] = [
     door("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
     door("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
     door("properties", properties, 64 * KIB, Thread::Control),
+    // A body, and as many of the longest names as are written at once.
+    door("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
     door("channel", channel, 64 * KIB, Thread::Control),
     // A stored file, up to its limits; a longer file only repeats.
     door("playlist", playlist, 16 * MIB, Thread::Blocking),

@@ -306,3 +306,18 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
     }
     asked.is_ok() || named.is_ok()
 }
+
+/// Writes parts of the answer to a PROPFIND with this body, about a directory with entries of these
+/// `names`; whether the body is taken.
+///
+/// # Panics
+/// When a part is longer than it may be.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check_parts(body: &[u8], names: &[&str]) -> bool {
+    let Ok(asked) = ask::propfind(body) else { return false };
+    let is_taken = asked.bytes() <= NAMES_BYTES_MAX;
+    if is_taken {
+        tell::check_parts(asked, names);
+    }
+    is_taken
+}

@@ -171,9 +171,12 @@ async fn one_page(
     let mut last = None;
     while left > 0 && !walk.is_over() {
         let entries = walk.next(left.min(PART_ENTRIES)).await?;
-        entries.iter().for_each(|entry| form.entry(entry, &mut text));
         left -= entries.len();
         last = entries.last().map(json::link).or(last);
+        let mut entries = entries.into_iter();
+        while write_part(&mut entries, &mut *form, &mut text) {
+            tokio::task::yield_now().await;
+        }
     }
     let last = last.filter(|_| !walk.is_over());
     // A link is already encoded so that it can stand in a query.
@@ -198,7 +201,7 @@ pub(super) async fn whole(
     text: String,
     form: Box<dyn Form>,
 ) -> Result<Response, OpenFault> {
-    let mut listed = Listed { walk, form, text, is_over: false };
+    let mut listed = Listed { walk, form, entries: Vec::new().into_iter(), text, is_over: false };
     while listed.text.len() < HELD_BYTES_MAX {
         if listed.is_over {
             return Ok(Response::new(status, media_type, listed.text));
@@ -214,24 +217,51 @@ const PART_ENTRIES: usize = 256;
 /// Longer listings are sent while they are generated.
 const HELD_BYTES_MAX: usize = 256 * KIB as usize;
 
+/// Bytes that are written at once, and the rest of the last entry: well below a millisecond of the
+/// thread, which serves other connections. An entry of PROPFIND may have 50 KiB.
+pub(super) const PART_BYTES: usize = 64 * KIB as usize;
+
+/// Writes the next of `entries` until a part of [`PART_BYTES`] is full; whether there are more.
+pub(super) fn write_part(
+    entries: &mut std::vec::IntoIter<Entry>,
+    form: &mut dyn Form,
+    text: &mut String,
+) -> bool {
+    let full = text.len() + PART_BYTES;
+    while text.len() < full
+        && let Some(entry) = entries.next()
+    {
+        form.entry(&entry, text);
+    }
+    entries.len() > 0
+}
+
 /// A listing that is being sent.
 struct Listed {
     walk: Scroll,
     form: Box<dyn Form>,
+    /// Entries that have been read and not been written.
+    entries: std::vec::IntoIter<Entry>,
     /// Text that is written and not yet sent.
     text: String,
     is_over: bool,
 }
 
 impl Listed {
+    /// Writes one part more. Other connections have their turn before it.
     async fn more(&mut self) -> Result<(), OpenFault> {
-        let entries = self.walk.next(PART_ENTRIES).await?;
-        entries.iter().for_each(|entry| self.form.entry(entry, &mut self.text));
-        if entries.is_empty() {
-            let end = End { unlisted: self.walk.unlisted(), next: None };
-            self.form.end(&end, &mut self.text);
-            self.is_over = true;
+        if self.entries.len() > 0 {
+            tokio::task::yield_now().await;
+        } else {
+            let entries = self.walk.next(PART_ENTRIES).await?;
+            if entries.is_empty() {
+                let end = End { unlisted: self.walk.unlisted(), next: None };
+                self.form.end(&end, &mut self.text);
+                self.is_over = true;
+            }
+            self.entries = entries.into_iter();
         }
+        write_part(&mut self.entries, &mut *self.form, &mut self.text);
         Ok(())
     }
 }
@@ -340,6 +370,60 @@ fn thousandths(text: &str) -> Option<u16> {
     let fraction: u16 = format!("{fraction:0<3}").parse().ok().filter(|_| plain)?;
     Some((whole * 1000 + fraction).min(1000))
 }
+
+/// Writes entries of these `names` in the forms of pages, as many parts as it takes. Each part is
+/// held to its bound.
+///
+/// # Panics
+/// When a part is longer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check(names: &[&str]) {
+    let path = RequestPath::parse(b"/a/").expect("it is one");
+    let base = Some("http://tv:8080".to_owned());
+    let page = Page { path, host: Some("tv:8080".to_owned()), base, takes_uploads: true };
+    for kind in [Kind::Html, Kind::Json, Kind::Playlist] {
+        let (mut form, _) = begin(kind, &page);
+        check_parts(names, &mut *form);
+    }
+}
+
+/// As above, in one form.
+///
+/// # Panics
+/// When a part is longer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check_parts(names: &[&str], form: &mut dyn Form) {
+    use tactus_core::units::{BitRate, Bytes, Nanos, WallTime};
+    let entry = |name: &&str| Entry {
+        name: (*name).to_owned(),
+        kind: crate::catalogue::EntryKind::Title {
+            len: Bytes(5),
+            own_rate: Some(BitRate(8_800_000)),
+            duration: Some(Nanos(2_000_000_000)),
+        },
+        modified: Some(WallTime(784_111_777_000_000_000)),
+        created: None,
+        etag: Some("\"abc\"".to_owned()),
+        digests: None,
+    };
+    let mut entries = names.iter().take(PART_ENTRIES).map(entry).collect::<Vec<_>>().into_iter();
+    let mut part = || {
+        let (mut part, before) = (String::new(), entries.len());
+        let more = write_part(&mut entries, form, &mut part);
+        assert!(part.len() <= PART_BYTES + ENTRY_BYTES_MAX, "a part of {} bytes", part.len());
+        assert!(!more || part.len() >= PART_BYTES && entries.len() < before, "a part is full");
+        more
+    };
+    // One part is what a control thread does at once.
+    if part() {
+        crate::aside::aside(|| while part() {});
+    }
+}
+
+/// The longest entry: 64 properties of PROPFIND, whose names have 8 KiB, six times as long where
+/// they are escaped.
+#[cfg(any(test, fuzzing))]
+pub(super) const ENTRY_BYTES_MAX: usize = 64 * KIB as usize;
 
 #[cfg(test)]
 mod tests;

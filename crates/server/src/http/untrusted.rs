@@ -22,7 +22,7 @@ use super::principals::{Principals, Who};
 use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{dav, forwarded, proxy_protocol, put, rate, route, tus};
+use super::{dav, forwarded, listing, proxy_protocol, put, rate, route, tus};
 use crate::config::http::{ForwardedField, Proxies};
 use crate::config::rights::Rights;
 use crate::config::rtsp::Net;
@@ -66,6 +66,20 @@ pub fn request(bytes: &[u8]) -> bool {
 /// The body of a request about properties.
 pub fn properties(bytes: &[u8]) -> bool {
     dav::understood(bytes)
+}
+
+/// The body of a PROPFIND, and behind a byte of zero the names in a directory, one a line: what is
+/// written of them, as a page, for programs, for players and by WebDAV.
+pub fn listing(bytes: &[u8]) -> bool {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let (body, names) = (&bytes[..end], bytes.get(end + 1..).unwrap_or_default());
+    let names = names.split(|&byte| byte == b'\n').filter_map(|name| {
+        let name = std::str::from_utf8(name).ok()?;
+        check_name(name).is_ok().then_some(name)
+    });
+    let names: Vec<_> = names.collect();
+    listing::check(&names);
+    dav::check_parts(body, &names) && !names.is_empty()
 }
 
 /// Parses a PROXY protocol header; or else `Forwarded` from the first line and `X-Forwarded-For`

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::{Door, Thread};
+use crate::aside::{aside_time, thread_time};
 
 /// The cost of one run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,11 +45,11 @@ const TRIES: u32 = 3;
 /// When the entry point panics.
 pub fn of(door: &Door, bytes: &[u8], tries: u32) -> Cost {
     let once = || {
-        let begun = thread_time();
+        let (begun, aside) = (thread_time(), aside_time());
         let memory = allocation_counter::measure(|| {
             std::hint::black_box((door.knock)(std::hint::black_box(bytes)));
         });
-        let time = thread_time().saturating_sub(begun);
+        let time = thread_time().saturating_sub(begun).saturating_sub(aside_time() - aside);
         Cost { time, held: memory.bytes_max, allocated: memory.bytes_total }
     };
     (0..tries).map(|_| once()).min().expect("at least one try")
@@ -87,9 +86,4 @@ fn most(door: &Door, len: usize) -> Cost {
         held: HELD_FLOOR + len * HELD_PER_BYTE,
         allocated: ALLOCATED_FLOOR + len * ALLOCATED_PER_BYTE,
     }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

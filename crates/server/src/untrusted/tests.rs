@@ -156,6 +156,11 @@ fn no_question_about_properties_crashes_it() {
 }
 
 #[test]
+fn no_listing_crashes_it() {
+    knock("listing");
+}
+
+#[test]
 fn no_index_crashes_it() {
     knock("index");
 }

@@ -161,6 +161,24 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 of("brackets", "", |_| (*b"<").into(), ""),
             ]
         }
+        "listing" => {
+            let body = |namespace: &str| {
+                let property = |n| format!("<a{n:02} xmlns='{}'/>", namespace.repeat(23));
+                let properties: String = (0..64).map(property).collect();
+                format!("<propfind xmlns='DAV:'><prop>{properties}</prop></propfind>\0")
+            };
+            let propname = "<propfind xmlns='DAV:'><propname/></propfind>\0";
+            let quotes: Part = |n| format!("{n:05}{}.ts\n", "\"".repeat(247)).into();
+            let letters: Part = |n| format!("{n:05}{}.ts\n", "\u{e9}".repeat(123)).into();
+            let short: Part = |_| (*b"a\n").into();
+            vec![
+                of("names that are escaped", &body("&lt;"), quotes, ""),
+                of("names that are encoded", &body("urn:"), letters, ""),
+                of("short names, long properties", &body("&quot;"), short, ""),
+                of("names and the properties that there are", propname, letters, ""),
+                of("titles that no playlist has", "\0", |n| format!("{n:05}\n").into(), ""),
+            ]
+        }
         "channel" => vec![
             of("keys", "{\"a\":1", |n| format!(",\"k{n:04}\":1").into(), "}"),
             of(

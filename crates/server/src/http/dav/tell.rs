@@ -313,6 +313,17 @@ pub(super) fn check(asked: &Asked) {
     }
 }
 
+/// Writes what is `asked` of a directory with entries of these `names`, part by part.
+///
+/// # Panics
+/// When a part is longer than it may be.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check_parts(asked: Asked, names: &[&str]) {
+    let room = Some(Room { available: u64::MAX, used: u64::MAX });
+    let mut told = Told { at: "/a%20b".to_owned(), asked, room };
+    listing::check_parts(names, &mut told);
+}
+
 /// The number of properties in an answer about one resource, found or not.
 #[cfg(any(test, fuzzing))]
 fn named(text: &str) -> Result<usize, super::xml::BadXml> {

@@ -189,3 +189,66 @@ fn w03_links_of_a_page_lead_nowhere_outside_of_a_prefix() {
         }
     }
 }
+
+/// Whatever is asked of an entry and however it is called, a part ends soon after 64 KiB: `check`
+/// counts.
+#[test]
+fn s01_a_listing_is_written_in_parts_of_bounded_length() {
+    let properties = |count: usize, namespace: &str| {
+        let one = |nth| format!("<p{nth:02} xmlns='{namespace}'/>");
+        let all: String = (0..count).map(one).collect();
+        format!("<propfind xmlns='DAV:'><prop>{all}</prop></propfind>")
+    };
+    for part in ["\"", "&", " ", "\u{e9}", "<", "%", "a"] {
+        let name = |nth| format!("{nth:03}{}.ts", part.repeat(249 / part.len()));
+        let names: Vec<_> = (0..PART_ENTRIES).map(name).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        check(&names);
+        for body in [
+            properties(64, &"u".repeat(124)),
+            properties(64, &"&lt;".repeat(124)),
+            properties(64, &"&quot;".repeat(124)),
+            properties(7, &"&quot;".repeat(1024)),
+            "<propfind xmlns='DAV:'><propname/></propfind>".to_owned(),
+            String::new(),
+        ] {
+            assert!(crate::http::dav::check_parts(body.as_bytes(), &names), "{body}");
+        }
+        // What would be more for each entry is refused.
+        let long = properties(64, &"u".repeat(128));
+        assert!(!crate::http::dav::check_parts(long.as_bytes(), &names));
+    }
+}
+
+#[test]
+fn s01_a_part_of_a_listing_has_as_many_entries_as_fit() {
+    let names: Vec<_> =
+        (0..PART_ENTRIES).map(|nth| format!("{nth:03}{}", " ".repeat(252))).collect();
+    let entry = |name: &String| Entry {
+        name: name.clone(),
+        kind: EntryKind::Directory,
+        modified: None,
+        created: None,
+        etag: None,
+        digests: None,
+    };
+    let mut entries = names.iter().map(entry).collect::<Vec<_>>().into_iter();
+    let (mut form, opening) = json::Document::begin(&RequestPath::parse(b"/").unwrap());
+    let (mut text, mut parts) = (opening, vec![]);
+    loop {
+        let before = text.len();
+        let more = write_part(&mut entries, &mut form, &mut text);
+        parts.push(text.len() - before);
+        if !more {
+            break;
+        }
+    }
+    form.end(&End::default(), &mut text);
+    let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(listed["entries"].as_array().unwrap().len(), PART_ENTRIES, "none is lost at a seam");
+    let (_, full) = parts.split_last().unwrap();
+    // An entry of 252 spaces has 1,060 bytes: its name, and its link in three bytes for each.
+    assert!(
+        full.len() > 2 && full.iter().all(|part| (PART_BYTES..PART_BYTES + 1100).contains(part))
+    );
+}

@@ -1,0 +1,6 @@
+//! Fuzzes the bodies of PROPFIND and PROPPATCH.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    tactus::untrusted::knock("listing", bytes);
+});
