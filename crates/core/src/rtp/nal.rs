@@ -1,17 +1,24 @@
 //! NAL units: as ISO/IEC 14496-15 stores them in a movie, and what their packets have in common.
 
-/// NAL units in a sample of a movie, each behind its length.
+/// Most units of a sample, those of nothing included: a picture of the largest size has 600 slices.
+/// Each unit is a packet at least, and a sample of a lying movie could be nothing but units of a
+/// byte.
+const UNITS_MAX: u32 = 4096;
+
+/// NAL units in a sample of a movie, each behind its length; the first 4,096 of them.
 #[derive(Clone, Copy, Debug)]
 pub struct LengthPrefixed<'a> {
     rest: &'a [u8],
     /// Bytes of each length: 1, 2 or 4.
     width: usize,
+    /// Units that may still come.
+    left: u32,
 }
 
 impl<'a> LengthPrefixed<'a> {
     /// Those of `sample`, whose lengths have `width` bytes.
     pub const fn new(sample: &'a [u8], width: usize) -> Self {
-        Self { rest: sample, width }
+        Self { rest: sample, width, left: UNITS_MAX }
     }
 }
 
@@ -21,6 +28,7 @@ impl<'a> Iterator for LengthPrefixed<'a> {
     /// What lies about its length ends the sample; units of nothing are passed over.
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
+            self.left = self.left.checked_sub(1)?;
             let (len, rest) = self.rest.split_at_checked(self.width)?;
             let len = len.iter().fold(0, |len: usize, &byte| len << 8 | usize::from(byte));
             let Some((unit, rest)) = rest.split_at_checked(len) else {

@@ -112,6 +112,9 @@ pub struct Index {
     accesses: Vec<Access>,
     tables: Vec<Tables>,
     programmes: Vec<Programme>,
+    /// Of the line, worked out once: whoever asks later has no time for it.
+    rates: Option<Rates>,
+    is_constant: bool,
 }
 
 /// Makes an index of bytes as they come.
@@ -159,6 +162,9 @@ const LOOK: usize = 4 * 204 + PACKET;
 const REACH: u64 = 64 << 10;
 /// Accesses that are kept; of more, every second one goes. Nine hours at two a second.
 const ACCESSES_MAX: usize = 1 << 16;
+/// Seconds whose rates are looked at: twelve days. A clock that lies, with jumps over many bytes,
+/// says centuries.
+const SECONDS_MAX: u64 = 1 << 20;
 /// Pictures that may come before the clock.
 const EARLY_MAX: usize = 16;
 /// The clock has gone when another one has come for so long instead.
@@ -263,7 +269,9 @@ impl Indexer {
             access.shown = MediaTime(access.shown.0.saturating_add(lead.0)).max(shown_last);
             shown_last = access.shown;
         }
-        Ok(Index {
+        let index = Index {
+            rates: None,
+            is_constant: false,
             stride: framing.stride as u16,
             len,
             packets: self.packets,
@@ -278,7 +286,8 @@ impl Indexer {
                 .into_iter()
                 .map(|(programme, _)| programme)
                 .collect(),
-        })
+        };
+        Ok(index.with_rates())
     }
 
     /// Takes what can be taken of `bytes`, and tells how many of them; all of them at the `end`.
@@ -695,10 +704,27 @@ impl Index {
     /// Whether the rate is one and the same all along: every stamp of each run lies on one line, and these
     /// lines agree.
     pub fn is_constant(&self) -> bool {
-        let Some(Rates { min, max, .. }) = self.rates() else { return false };
+        self.is_constant
+    }
+
+    /// The rates; none for what lasts no time. The least and the largest one are those of the first
+    /// [`SECONDS_MAX`] seconds.
+    pub fn rates(&self) -> Option<Rates> {
+        self.rates
+    }
+
+    fn with_rates(mut self) -> Self {
+        self.rates = self.work_out_rates();
+        self.is_constant = self.work_out_constancy();
+        self
+    }
+
+    fn work_out_constancy(&self) -> bool {
+        let Some(Rates { min, max, .. }) = self.rates else { return false };
+        let before = |at: u64| self.line.points.partition_point(|point| point.at < at);
         let inner = |run: &[Run]| {
             let (from, to) = (run[0].at, run.get(1).map_or(self.len, |next| next.at));
-            self.line.points.iter().filter(|point| (from..to).contains(&point.at)).count()
+            before(to).saturating_sub(before(from))
         };
         let mut runs: Vec<&[Run]> = self.line.runs.windows(2).collect();
         runs.extend(self.line.runs.last().map(core::slice::from_ref));
@@ -706,21 +732,20 @@ impl Index {
         runs.iter().all(|run| inner(run) <= 2) && max.0 - min.0 <= 16 + max.0 / 10_000
     }
 
-    /// The rates; none for what lasts no time.
-    pub fn rates(&self) -> Option<Rates> {
+    fn work_out_rates(&self) -> Option<Rates> {
         let (mut bytes, mut ticks) = (0u64, 0u64);
         for (nth, run) in self.line.runs.iter().enumerate() {
             // From its first stamp to its last: the point before the next run's first.
             let next = self.line.runs.get(nth + 1).map_or(self.len, |next| next.at);
             let behind = self.line.points.partition_point(|point| point.at < next);
             let last = self.line.points[..behind].last()?;
-            bytes += last.at.saturating_sub(run.at);
-            ticks += last.time.saturating_sub(run.time.0);
+            bytes = bytes.saturating_add(last.at.saturating_sub(run.at));
+            ticks = ticks.saturating_add(last.time.saturating_sub(run.time.0));
         }
         // The stamps are whole ticks: the least rate that they allow.
         let mean = rate(bytes, ticks.checked_add(1).filter(|_| ticks > 0)?);
         let (mut min, mut max) = (mean, mean);
-        let seconds = self.duration().0 / SECOND;
+        let seconds = (self.duration().0 / SECOND).min(SECONDS_MAX);
         let mut from = 0;
         for second in 1..=seconds {
             let to = self.position_at(MediaTime(second * SECOND));

@@ -142,7 +142,10 @@ impl Index {
             && points.windows(2).all(|pair| pair[0].at < pair[1].at)
             && runs.windows(2).all(|pair| pair[0].at < pair[1].at)
             && !runs.is_empty();
-        (matches!(stride, 188 | 192 | 204) && is_line && from.0.is_empty()).then_some(Self {
+        let is_one = matches!(stride, 188 | 192 | 204) && is_line && from.0.is_empty();
+        let index = is_one.then_some(Self {
+            rates: None,
+            is_constant: false,
             stride,
             len,
             packets,
@@ -152,7 +155,8 @@ impl Index {
             accesses,
             tables,
             programmes,
-        })
+        });
+        index.map(Self::with_rates)
     }
 }
 

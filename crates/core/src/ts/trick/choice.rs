@@ -18,6 +18,12 @@ pub const PER_SECOND_MIN: u32 = 2;
 /// at different times before they are shown: a tenth of a second for a large one.
 const AGAIN_EACH: MediaTime = MediaTime(600 * 27_000);
 
+/// Pictures that are shown again in all: eleven hours without a new one. Clocks that lie say
+/// centuries.
+const AGAIN_MAX: u64 = 1 << 16;
+/// The same between two pictures, and one: 41 minutes.
+const PARTS_MAX: u64 = 1 << 12;
+
 /// By what is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
@@ -83,6 +89,7 @@ pub fn choose(accesses: &[Access], stride: usize, terms: Terms) -> Vec<Choice> {
 /// The same with pictures again where the next one is far away, as far as there is time for them.
 fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
     let mut all = Vec::with_capacity(chosen.len());
+    let mut left = AGAIN_MAX;
     for (nth, choice) in chosen.iter().enumerate() {
         all.push(*choice);
         let Some(next) = chosen.get(nth + 1) else { break };
@@ -94,7 +101,9 @@ fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
             let part = MediaTime(gap / parts);
             place_ticks(packets + beside(part) + 1, rate) <= part
         };
-        let parts = (2..=gap.div_ceil(AGAIN_EACH.0)).rev().find(fits).unwrap_or(1);
+        let most = gap.div_ceil(AGAIN_EACH.0).min(left + 1).min(PARTS_MAX);
+        let parts = (2..=most).rev().find(fits).unwrap_or(1);
+        left -= parts - 1;
         for part in 1..parts {
             all.push(Choice { due: MediaTime(choice.due.0 + gap * part / parts), ..*choice });
         }
