@@ -52,6 +52,12 @@ pub trait Transformer: Send + 'static {
     /// more bytes are needed, or there is nothing left.
     fn next(&mut self) -> Option<(usize, Timed)>;
 
+    /// Whether the last answer was none only so that others have their turn: it has worked long,
+    /// and is to be asked again.
+    fn is_pausing(&self) -> bool {
+        false
+    }
+
     /// Bytes that were pushed and are still needed.
     fn held(&self) -> usize;
 }
@@ -398,6 +404,9 @@ const LEAD: Nanos = MILLISECOND.times(5);
 /// The least room of a ring.
 const ROOM_MIN: usize = 64;
 
+/// Datagrams that are made before other tasks of the thread have their turn: about a millisecond.
+const DATAGRAMS_AT_ONCE: u32 = 1024;
+
 /// Bytes taken from the pair of sockets at once: what the kernel holds of it.
 const PIECE: usize = 256 * KIB as usize;
 
@@ -499,7 +508,7 @@ impl<'a> Maker<'a> {
             let has_begun = shared.begin.get().is_some();
             // Frames have no times before it has begun.
             if has_begun || self.lanes.channels.is_none() {
-                self.fill(shared);
+                self.fill(shared).await;
             }
             let is_full = self.pending.is_some();
             if !has_begun && (is_full || self.has_ended || self.received >= self.feed.ready.0) {
@@ -534,13 +543,25 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Makes what there is room for.
-    fn fill(&mut self, shared: &Shared) {
-        while let Some((to, timed)) = self.pending.take().or_else(|| self.transformer.next()) {
-            self.last = self.last.max(timed.due);
-            if !self.give(to, &timed, shared) {
-                self.pending = Some((to, timed));
-                return;
+    /// Makes what there is room for. May be dropped as above.
+    async fn fill(&mut self, shared: &Shared) {
+        let mut left = DATAGRAMS_AT_ONCE;
+        loop {
+            match self.pending.take().or_else(|| self.transformer.next()) {
+                Some((to, timed)) => {
+                    self.last = self.last.max(timed.due);
+                    if !self.give(to, &timed, shared) {
+                        self.pending = Some((to, timed));
+                        return;
+                    }
+                    left -= 1;
+                }
+                None if self.transformer.is_pausing() => left = 0,
+                None => break,
+            }
+            if left == 0 {
+                tokio::task::yield_now().await;
+                left = DATAGRAMS_AT_ONCE;
             }
         }
         let last = Timed::end(self.last + self.later);

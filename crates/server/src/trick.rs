@@ -22,6 +22,7 @@ use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of};
 use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
+use tokio::sync::Semaphore;
 
 use crate::broker::{Broker, MadeRate, Reading, Refusal, Target, Voice};
 use crate::catalogue::OpenTitle;
@@ -168,7 +169,7 @@ impl Trick {
     /// [`Fault`] says why not; nothing has changed.
     ///
     /// # Panics
-    /// Outside of an executor, and of titles that grow.
+    /// Outside of an executor, and of titles that grow. It may take long: see [`started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,
@@ -320,6 +321,20 @@ impl Trick {
         let tables = if packets > 0 { self.tables } else { vec![] };
         Left { packets, is_whole: !self.made.is_cut(), counts, tables, ticks }
     }
+}
+
+/// Begins a trick by `start` on a thread that may take long: pictures are chosen, and their way is
+/// planned, among as many as a title has. Few do so at once; none when the server ends.
+pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// A plan of the largest title takes a second of a processor.
+    static TURNS: Semaphore = Semaphore::const_new(2);
+    let turn = TURNS.acquire().await.ok()?;
+    let started = tokio::task::spawn_blocking(move || {
+        let started = start();
+        drop(turn);
+        started
+    });
+    started.await.ok()
 }
 
 /// Tries it with fewer pictures in a second as long as reading them is what there is no room for.

@@ -7,7 +7,7 @@
 
 mod payloads;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::media::movie::{Begin, Movie, Sample, SampleId};
 pub use payloads::PACKET_MAX;
 #[cfg(test)]
 pub(crate) use payloads::units_of;
-pub(crate) use payloads::{Moment, bytes_of, needs, packets};
+pub(crate) use payloads::{Moment, Packets, bytes_of, needs};
 
 /// Which tracks of a movie are sent, and from where to where.
 #[derive(Clone, Debug)]
@@ -71,8 +71,7 @@ impl Part {
 
     /// As much of the file as any part has.
     pub fn reading_of_all(&self) -> Reading {
-        let ends = self.movie.by_place().iter().map(|&id| self.movie.sample(id));
-        self.reading(0..ends.map(|sample| sample.at + u64::from(sample.len)).max().unwrap_or(1))
+        self.reading(0..self.movie.end().max(1))
     }
 
     /// What each output needs at most.
@@ -86,13 +85,11 @@ impl Part {
 
     /// What of the file has it all.
     fn range(&self) -> Option<Range<u64>> {
-        let wanted = self.movie.by_time().iter().filter(|&&id| self.output(id).is_some());
-        let mut ranges = wanted.map(|&id| {
-            let sample = self.movie.sample(id);
-            sample.at..sample.at + u64::from(sample.len)
+        let ranges = self.tracks.iter().filter_map(|sent| {
+            let first = *self.begin.first.get(sent.track as usize)?;
+            self.movie.tracks[sent.track as usize].bytes(first as usize, self.end)
         });
-        let first = ranges.next()?;
-        Some(ranges.fold(first, |all, one| all.start.min(one.start)..all.end.max(one.end)))
+        ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
     }
 
     /// The timestamp that stands for [`Begin::at`], of output `nth`: `rtptime` of `RTP-Info`.
@@ -125,60 +122,132 @@ impl Part {
         });
         firsts.min().unwrap_or(0)
     }
-
-    /// By which output a sample leaves.
-    fn output(&self, id: SampleId) -> Option<usize> {
-        let output = self.tracks.iter().position(|sent| sent.track == id.track)?;
-        let is_behind = id.sample >= *self.begin.first.get(id.track as usize)?;
-        let is_before = self.end.is_none_or(|end| {
-            let track = &self.movie.tracks[id.track as usize];
-            track.decoded(self.movie.sample(id)) < i128::from(end.0)
-        });
-        (is_behind && is_before).then_some(output)
-    }
 }
 
 /// Makes the packets of a part.
 pub struct MovieStreams {
     part: Part,
     epoch: i128,
-    /// Where in the file the next byte comes from.
+    /// What has come and has not been looked at.
+    inbox: Vec<u8>,
+    /// Where in the file its first byte comes from.
     at: u64,
     /// The next sample that comes from the file, and what has come of it.
     place: usize,
     partial: Vec<u8>,
-    /// The next sample that leaves.
+    /// The next sample that leaves, and the one behind the last.
     time: usize,
+    time_end: usize,
     /// What has come and not left.
     ready: HashMap<(u32, u32), Vec<u8>>,
     held: usize,
     has_ended: bool,
     /// The next number of each output.
     sequences: Vec<u16>,
-    /// Packets of the samples that leave, in order of their times.
-    packets: VecDeque<(usize, Timed)>,
+    /// What is left of the sample that each output sends.
+    packets: Vec<Option<Packets>>,
+    /// When the last packet was due.
+    last: Nanos,
+    is_pausing: bool,
 }
+
+/// Samples that are passed over, or taken, before others have their turn: 1-byte samples of a track
+/// that is not sent take no longer than a millisecond.
+const SAMPLES_AT_ONCE: usize = 4096;
 
 impl MovieStreams {
     /// Those of `part`, whose source begins at byte `from` of the file.
     pub fn new(part: Part, from: u64) -> Self {
-        let sequences = part.tracks.iter().map(|sent| sent.session.sequence).collect();
+        let sequences: Vec<_> = part.tracks.iter().map(|sent| sent.session.sequence).collect();
+        let (movie, epoch) = (&part.movie, part.epoch());
+        let decoded = |id: &SampleId| movie.tracks[id.track as usize].decoded(movie.sample(*id));
+        let by_time = movie.by_time();
+        let time = by_time.partition_point(|id| decoded(id) < epoch);
+        let time_end = part.end.map_or(by_time.len(), |end| {
+            by_time.partition_point(|id| decoded(id) < i128::from(end.0))
+        });
         Self {
-            epoch: part.epoch(),
-            part,
+            epoch,
+            inbox: vec![],
             at: from,
-            place: 0,
+            place: movie.by_place().partition_point(|&id| movie.sample(id).at < from),
             partial: vec![],
-            time: 0,
+            time,
+            time_end,
             ready: HashMap::new(),
             held: 0,
             has_ended: false,
+            packets: sequences.iter().map(|_| None).collect(),
+            last: Nanos(0),
             sequences,
-            packets: VecDeque::new(),
+            is_pausing: false,
+            part,
         }
     }
 
-    fn packetise(&mut self, output: usize, id: SampleId, bytes: &[u8]) {
+    /// By which output a sample leaves.
+    fn output(&self, id: SampleId) -> Option<usize> {
+        let output = self.part.tracks.iter().position(|sent| sent.track == id.track)?;
+        let is_behind = id.sample >= *self.part.begin.first.get(id.track as usize)?;
+        let decoded = self.decoded(id);
+        let is_before = self.part.end.is_none_or(|end| decoded < i128::from(end.0));
+        // What would be due before all others has a time that lies.
+        (is_behind && is_before && decoded >= self.epoch).then_some(output)
+    }
+
+    fn decoded(&self, id: SampleId) -> i128 {
+        let movie = &self.part.movie;
+        movie.tracks[id.track as usize].decoded(movie.sample(id))
+    }
+
+    /// When the first packet of a sample is due.
+    fn due(&self, id: SampleId) -> Nanos {
+        let due = (self.decoded(id) - self.epoch) * i128::from(self.part.stretch);
+        Nanos(u64::try_from(due).unwrap_or(0))
+    }
+
+    /// Puts what has come together as samples, after at most so many; whether all has been.
+    fn take_in(&mut self, left: &mut usize) -> bool {
+        let movie = Arc::clone(&self.part.movie);
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut bytes = &inbox[..];
+        while !bytes.is_empty() {
+            let Some(&id) = movie.by_place().get(self.place) else {
+                self.held -= bytes.len();
+                return true;
+            };
+            let Some(fewer) = left.checked_sub(1) else {
+                self.inbox = bytes.to_vec();
+                return false;
+            };
+            *left = fewer;
+            let Sample { at, len, .. } = *movie.sample(id);
+            let begun = self.partial.len() as u64;
+            if self.output(id).is_none() || at + begun < self.at {
+                // Not sent; or it lies across another one, which nothing that is written does.
+                self.held -= self.partial.len();
+                self.partial.clear();
+                self.place += 1;
+                continue;
+            }
+            let skip = (at + begun - self.at).min(bytes.len() as u64);
+            self.at += skip;
+            self.held -= skip as usize;
+            bytes = &bytes[skip as usize..];
+            let take = (u64::from(len) - begun).min(bytes.len() as u64);
+            self.at += take;
+            self.partial.extend_from_slice(&bytes[..take as usize]);
+            bytes = &bytes[take as usize..];
+            if self.partial.len() as u64 == u64::from(len) {
+                let whole = std::mem::take(&mut self.partial);
+                self.ready.insert((id.track, id.sample), whole);
+                self.place += 1;
+            }
+        }
+        true
+    }
+
+    fn packetise(&mut self, output: usize, id: SampleId, bytes: Vec<u8>) {
         let sent = self.part.tracks[output];
         let movie = Arc::clone(&self.part.movie);
         let track = &movie.tracks[id.track as usize];
@@ -191,50 +260,42 @@ impl MovieStreams {
             timestamp: sent.session.timestamp.wrapping_add(stamp),
         };
         let sequence = &mut self.sequences[output];
-        for packet in packets((track, sample, bytes), &sent, sequence, moment) {
-            // Between those of the other track, which leave meanwhile.
-            let at = self.packets.partition_point(|(_, before)| before.due <= packet.due);
-            self.packets.insert(at, (output, packet));
-        }
+        let packets = Packets::new((track, sample, bytes), &sent, sequence, moment);
+        self.packets[output] = packets.due().is_some().then_some(packets);
     }
 
-    /// When the first packet of a sample is due.
-    fn due(&self, id: SampleId) -> Nanos {
-        let movie = &self.part.movie;
-        let decoded = movie.tracks[id.track as usize].decoded(movie.sample(id));
-        let due = (decoded - self.epoch) * i128::from(self.part.stretch);
-        Nanos(u64::try_from(due).unwrap_or(0))
+    /// The output whose next packet is the first of all, and when that is due.
+    fn first(&self) -> Option<(usize, Nanos)> {
+        let firsts = self.packets.iter().enumerate();
+        let firsts =
+            firsts.filter_map(|(output, packets)| Some((output, packets.as_ref()?.due()?)));
+        firsts.min_by_key(|&(_, due)| due)
+    }
+
+    /// The next packet of an output. Where times of samples lie, it is due no earlier than the one
+    /// before it.
+    fn pop(&mut self, output: usize) -> Option<(usize, Timed)> {
+        let packets = self.packets[output].as_mut()?;
+        let mut timed = packets.next()?;
+        if packets.due().is_none() {
+            self.packets[output] = None;
+        }
+        timed.due = timed.due.max(self.last);
+        self.last = timed.due;
+        Some((output, timed))
+    }
+
+    /// Whether the file has been read beyond a sample that has not come.
+    fn is_lost(&self, id: SampleId) -> bool {
+        let sample = self.part.movie.sample(id);
+        self.at >= sample.at + u64::from(sample.len)
     }
 }
 
 impl Transformer for MovieStreams {
-    fn push(&mut self, mut bytes: &[u8]) {
-        let movie = Arc::clone(&self.part.movie);
-        while !bytes.is_empty() {
-            let Some(&id) = movie.by_place().get(self.place) else { return };
-            let Sample { at, len, .. } = *movie.sample(id);
-            let begun = self.partial.len() as u64;
-            if self.part.output(id).is_none() || at + begun < self.at {
-                // Not sent; or it lies across another one, which nothing that is written does.
-                self.held -= self.partial.len();
-                self.partial.clear();
-                self.place += 1;
-                continue;
-            }
-            let skip = (at + begun - self.at).min(bytes.len() as u64);
-            self.at += skip;
-            bytes = &bytes[skip as usize..];
-            let take = (u64::from(len) - begun).min(bytes.len() as u64);
-            self.at += take;
-            self.partial.extend_from_slice(&bytes[..take as usize]);
-            self.held += take as usize;
-            bytes = &bytes[take as usize..];
-            if self.partial.len() as u64 == u64::from(len) {
-                let whole = std::mem::take(&mut self.partial);
-                self.ready.insert((id.track, id.sample), whole);
-                self.place += 1;
-            }
-        }
+    fn push(&mut self, bytes: &[u8]) {
+        self.inbox.extend_from_slice(bytes);
+        self.held += bytes.len();
     }
 
     fn end(&mut self) {
@@ -242,39 +303,45 @@ impl Transformer for MovieStreams {
     }
 
     fn next(&mut self) -> Option<(usize, Timed)> {
-        loop {
-            let Some(&id) = self.part.movie.by_time().get(self.time) else {
-                return self.packets.pop_front();
-            };
-            if let Some(output) = self.part.output(id) {
+        let mut left = SAMPLES_AT_ONCE;
+        self.is_pausing = !self.take_in(&mut left);
+        while !self.is_pausing {
+            let first = self.first();
+            if self.time >= self.time_end {
+                return self.pop(first?.0);
+            }
+            let id = self.part.movie.by_time()[self.time];
+            if let Some(output) = self.output(id) {
                 // What is due before it leaves before it, of whichever track.
                 let due = self.due(id);
-                if self.packets.front().is_some_and(|(_, packet)| packet.due <= due) {
-                    return self.packets.pop_front();
+                if let Some((output, _)) = first.filter(|&(_, before)| before <= due) {
+                    return self.pop(output);
+                }
+                if self.packets[output].is_some() {
+                    return self.pop(output);
                 }
                 match self.ready.remove(&(id.track, id.sample)) {
                     Some(bytes) => {
                         self.held -= bytes.len();
-                        self.packetise(output, id, &bytes);
+                        self.packetise(output, id, bytes);
                     }
                     None if !self.has_ended && !self.is_lost(id) => return None,
                     None => {}
                 }
             }
             self.time += 1;
+            left = left.saturating_sub(1);
+            self.is_pausing = left == 0;
         }
+        None
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.is_pausing
     }
 
     fn held(&self) -> usize {
         self.held
-    }
-}
-
-impl MovieStreams {
-    /// Whether the file has been read beyond a sample that has not come.
-    fn is_lost(&self, id: SampleId) -> bool {
-        let sample = self.part.movie.sample(id);
-        self.at >= sample.at + u64::from(sample.len)
     }
 }
 

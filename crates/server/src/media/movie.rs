@@ -6,6 +6,8 @@
 //! lies about itself, or cannot be sent in its own order, is refused with the reason. It reads indexes only,
 //! never a sample.
 
+mod groups;
+
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -22,6 +24,7 @@ use tactus_core::sdp::{Attribute, Media};
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::probe::boxes;
+use groups::Group;
 
 /// The largest index that is read: ten hours of two tracks have 20 MiB.
 const INDEX_MAX: u64 = 64 * MIB;
@@ -64,6 +67,7 @@ pub struct Track {
     /// Ticks of its times in a second.
     timescale: NonZeroU32,
     samples: Vec<Sample>,
+    groups: Vec<Group>,
     /// Ticks from a decoding time to the movie's time.
     shift: i64,
     /// Most bits, and most samples, that are due in a second.
@@ -209,6 +213,7 @@ impl Movie {
         let ahead = Bytes(rate.bytes_in(SECOND).0 + spread);
         for track in &mut tracks {
             (track.rate, track.samples_per_second) = track.busiest_second();
+            track.group();
         }
         let end = tracks.iter().filter_map(Track::end).max().unwrap_or(0);
         let duration = Nanos(u64::try_from(end).unwrap_or(0));
@@ -218,6 +223,12 @@ impl Movie {
     /// A sample.
     pub fn sample(&self, id: SampleId) -> &Sample {
         &self.tracks[id.track as usize].samples[id.sample as usize]
+    }
+
+    /// Behind the last byte of all samples.
+    pub fn end(&self) -> u64 {
+        let ends = self.tracks.iter().filter_map(|track| Some(track.bytes(0, None)?.end));
+        ends.max().unwrap_or(0)
     }
 
     /// All samples in the order in which they are decoded.
@@ -231,23 +242,15 @@ impl Movie {
     }
 
     /// Where the movie begins when it is to begin at `wish`: at the last picture before it that can be
-    /// decoded alone, and of the sound with what is heard then.
+    /// decoded alone, and of the sound with what is heard then. It takes a bounded number of steps.
     pub fn begin(&self, wish: Nanos) -> Begin {
-        let wish = i128::from(wish.0);
         let lead = &self.tracks[0];
-        let first = lead.samples.iter().enumerate().filter(|(_, sample)| sample.is_sync);
-        let before = first.clone().take_while(|(_, sample)| lead.decoded(sample) <= wish);
-        let first =
-            before.filter(|(_, sample)| lead.shown(sample) <= wish).last().or(first.clone().next());
         // A track without any is begun at its beginning.
-        let first = first.map_or(0, |(nth, _)| nth);
+        let first = lead.entry(i128::from(wish.0)).unwrap_or(0);
         let exact = lead.shown_ticks(&lead.samples[first]).max(0);
         let at = lead.nanos(exact);
-        let of_others = self.tracks[1..].iter().map(|track| {
-            // The first that lasts beyond it.
-            let next = track.samples.iter().position(|sample| track.shown(sample) > at);
-            next.unwrap_or(track.samples.len()).saturating_sub(1) as u32
-        });
+        // The first that lasts beyond it.
+        let of_others = self.tracks[1..].iter().map(|track| track.heard(at) as u32);
         let first = std::iter::once(first as u32).chain(of_others).collect();
         Begin { at: Nanos(at as u64), exact, timescale: lead.timescale, first }
     }
@@ -335,7 +338,7 @@ impl Track {
 
     /// When a sample is decoded, on the movie's time, in ns. Before zero where an edit says so.
     pub fn decoded(&self, sample: &Sample) -> i128 {
-        self.nanos(i128::from(sample.decoded) + i128::from(self.shift))
+        self.nanos(self.decoded_ticks(sample))
     }
 
     /// When it is shown.
@@ -363,8 +366,12 @@ impl Track {
         Nanos(u64::try_from(lasts).unwrap_or(0))
     }
 
+    fn decoded_ticks(&self, sample: &Sample) -> i128 {
+        i128::from(sample.decoded) + i128::from(self.shift)
+    }
+
     fn shown_ticks(&self, sample: &Sample) -> i128 {
-        i128::from(sample.decoded) + i128::from(self.shift) + i128::from(sample.shown_after)
+        self.decoded_ticks(sample) + i128::from(sample.shown_after)
     }
 
     fn nanos(&self, ticks: i128) -> i128 {
@@ -530,7 +537,8 @@ fn track(boxes: &TrakBox, codec: Codec, movie_timescale: u32) -> Result<Track, M
         }
     }
     let (rate, samples_per_second) = (BitRate(0), 0);
-    Ok(Track { codec, timescale, samples, shift, rate, samples_per_second })
+    let groups = vec![];
+    Ok(Track { codec, timescale, samples, groups, shift, rate, samples_per_second })
 }
 
 fn codec(entry: &SampleEntry) -> Option<Codec> {

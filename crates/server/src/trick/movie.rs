@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::{Course, Fault, Wanted, Whereto, as_many_as_fit, nanos};
 use crate::broker::{Broker, MadeRate, Reading};
 use crate::catalogue::OpenTitle;
-use crate::made::movie::{Moment, MovieStreams, Part, Sent, bytes_of, needs, packets};
+use crate::made::movie::{Moment, MovieStreams, Packets, Part, Sent, bytes_of, needs};
 use crate::made::{Feed, Made, Transformer};
 use crate::media::movie::{Codec, Movie, Sample, Track};
 
@@ -36,7 +36,7 @@ impl MovieTrick {
     /// [`Fault`] says why not; nothing has changed.
     ///
     /// # Panics
-    /// Outside of an executor.
+    /// Outside of an executor. It may take long: see [`super::started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,
@@ -98,7 +98,7 @@ impl Show<'_> {
             after,
             samples: samples.into(),
             gather: Gather::new(plan),
-            packets: VecDeque::new(),
+            packets: None,
         };
         let made = whereto.begin(self.broker, feed, needs, maker)?;
         Ok(MovieTrick { made, course })
@@ -189,7 +189,8 @@ struct Pictures {
     /// The numbers of those that have not come.
     samples: VecDeque<usize>,
     gather: Gather,
-    packets: VecDeque<Timed>,
+    /// Of the picture that leaves.
+    packets: Option<Packets>,
 }
 
 impl Pictures {
@@ -210,12 +211,8 @@ impl Pictures {
             // Runs modulo its width.
             timestamp: self.sent.session.timestamp.wrapping_add(ticks as u32),
         };
-        self.packets.extend(packets(
-            (track, sample, &bytes),
-            &self.sent,
-            &mut self.sequence,
-            moment,
-        ));
+        let packets = (track, sample, bytes);
+        self.packets = Some(Packets::new(packets, &self.sent, &mut self.sequence, moment));
         true
     }
 }
@@ -229,7 +226,7 @@ impl Transformer for Pictures {
 
     fn next(&mut self) -> Option<(usize, Timed)> {
         loop {
-            if let Some(timed) = self.packets.pop_front() {
+            if let Some(timed) = self.packets.as_mut().and_then(Iterator::next) {
                 return Some((0, timed));
             }
             if !self.build() {

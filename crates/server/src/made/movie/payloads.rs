@@ -1,7 +1,8 @@
 //! Samples in packets.
 //!
 //! Promise: the packets of a sample are at most `PACKET_MAX` long, spread evenly over the time that it is given, and
-//! the last one is marked; a picture that stands alone brings its parameter sets.
+//! the last one is marked; a picture that stands alone brings its parameter sets. A packet is made
+//! when it is wanted.
 
 use tactus_core::made::Timed;
 use tactus_core::rtp::{self, Header, LengthPrefixed, aac, h264, h265};
@@ -52,15 +53,51 @@ pub(crate) fn bytes_of(track: &Track, len: u32) -> Bytes {
     Bytes(len + sets as u64 + (len.div_ceil(FULL) + PARTIAL) * FRONT)
 }
 
-/// The packets of a sample, the first of which has the number `sequence`, which goes on.
-pub(crate) fn packets(
-    (track, sample, bytes): (&Track, &Sample, &[u8]),
-    sent: &Sent,
-    sequence: &mut u16,
+/// The packets of a sample, one by one: many are made of a large one, and each is made when it is
+/// wanted.
+pub(crate) struct Packets {
+    /// The sample.
+    bytes: Vec<u8>,
+    /// The packet of its parameter sets, if any.
+    sets: Vec<u8>,
+    cuts: std::vec::IntoIter<Cut>,
+    count: usize,
+    /// Of the next one.
+    header: Header,
     moment: Moment,
-) -> Vec<Timed> {
-    let mut packets = vec![];
-    each_payload(track, sample, bytes, |front, bytes| {
+}
+
+/// What is in a packet: a few bytes in front, and a part of the sample; or the parameter sets.
+#[derive(Clone, Copy)]
+enum Cut {
+    Sets,
+    Part { front: [u8; FRONT_MAX], front_len: u8, at: usize, len: usize },
+}
+
+/// Most bytes in front of a part: the headers of AAC.
+const FRONT_MAX: usize = 4;
+
+impl Packets {
+    /// Those of a sample with its bytes, the first of which has the number `sequence`, which goes
+    /// on.
+    pub(crate) fn new(
+        (track, sample, bytes): (&Track, &Sample, Vec<u8>),
+        sent: &Sent,
+        sequence: &mut u16,
+        moment: Moment,
+    ) -> Self {
+        let (mut sets, mut cuts) = (vec![], vec![]);
+        each_payload(track, sample, &bytes, |front, part| {
+            if part.is_empty() {
+                sets = front.to_vec();
+                cuts.push(Cut::Sets);
+                return;
+            }
+            let mut own = [0; FRONT_MAX];
+            own[..front.len()].copy_from_slice(front);
+            let at = part.as_ptr().addr() - bytes.as_ptr().addr();
+            cuts.push(Cut::Part { front: own, front_len: front.len() as u8, at, len: part.len() });
+        });
         let header = Header {
             marker: false,
             payload_type: sent.payload_type,
@@ -68,18 +105,36 @@ pub(crate) fn packets(
             timestamp: moment.timestamp,
             source: sent.session.source,
         };
-        *sequence = sequence.wrapping_add(1);
-        packets.push(Timed::of_parts(Nanos(0), &[&header.write(), front, bytes]));
-    });
-    let count = packets.len() as u128;
-    for (nth, packet) in (0..).zip(&mut packets) {
-        packet.due = Nanos(moment.due.0 + (u128::from(moment.lasts.0) * nth / count) as u64);
+        // Runs modulo its width.
+        *sequence = sequence.wrapping_add(cuts.len() as u16);
+        Self { bytes, sets, count: cuts.len(), cuts: cuts.into_iter(), header, moment }
     }
-    if let Some(last) = packets.last_mut() {
+
+    /// When the next one is due; none behind the last.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        let nth = self.count - self.cuts.len();
+        let after = u128::from(self.moment.lasts.0) * nth as u128;
+        (nth < self.count).then(|| Nanos(self.moment.due.0 + (after / self.count as u128) as u64))
+    }
+}
+
+impl Iterator for Packets {
+    type Item = Timed;
+
+    fn next(&mut self) -> Option<Timed> {
+        let due = self.due()?;
+        let cut = self.cuts.next()?;
         // The marker: the last of an access unit, in all three formats.
-        last.bytes_mut()[1] |= 0x80;
+        let header = Header { marker: self.cuts.len() == 0, ..self.header }.write();
+        self.header.sequence = self.header.sequence.wrapping_add(1);
+        Some(match &cut {
+            Cut::Sets => Timed::of_parts(due, &[&header, &self.sets]),
+            Cut::Part { front, front_len, at, len } => {
+                let front = &front[..usize::from(*front_len)];
+                Timed::of_parts(due, &[&header, front, &self.bytes[*at..*at + *len]])
+            }
+        })
     }
-    packets
 }
 
 /// Gives `take` each payload of a sample, in two parts.

@@ -23,7 +23,7 @@ use crate::broker::{MadeRate, Target};
 use crate::made::movie::{MovieStreams, Part};
 use crate::made::{Connection, Feed, Made, Output};
 use crate::trick::movie::MovieTrick;
-use crate::trick::{Course, Fault, Wanted, Whereto};
+use crate::trick::{self, Course, Fault, Wanted, Whereto};
 use crate::warnings;
 
 /// What is played now.
@@ -75,7 +75,7 @@ impl Show {
         let now = tactus_sys::clock::now();
         let begun = match scale {
             Scale::PLAY => self.as_it_is(house, &state, asked, now),
-            scale => self.scaled(house, &state, asked.from, scale, now),
+            scale => self.scaled(house, &state, asked.from, scale, now).await,
         };
         let begun = begun.inspect_err(|_| house.sessions().handle_end(id));
         let Parts { made, course, tracks } = begun?;
@@ -187,7 +187,7 @@ impl Show {
     }
 
     /// Begins to show its pictures at another scale.
-    fn scaled(
+    async fn scaled(
         &self,
         house: &House,
         state: &State,
@@ -206,8 +206,11 @@ impl Show {
             Path::Datagrams(path) => Whereto::Datagrams(target(path)),
         };
         let wanted = Wanted { scale, from };
-        let (title, broker) = (&self.film.title, &house.broker);
-        let trick = MovieTrick::start(broker, title, movie, wanted, sent, whereto);
+        let (title, broker) = (Arc::clone(&self.film.title), house.broker.clone());
+        let movie = Arc::clone(movie);
+        let start = move || MovieTrick::start(&broker, &title, &movie, wanted, sent, whereto);
+        let trick = trick::started(start).await;
+        let trick = trick.ok_or_else(|| Reply::new(Status::INTERNAL))?;
         let MovieTrick { made, course } = trick.map_err(|fault| house.not_shown(&fault))?;
         let of = |(nth, track): (usize, &Track)| {
             let clock = self.clock_of(track);

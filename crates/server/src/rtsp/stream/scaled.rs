@@ -50,12 +50,17 @@ impl Stream {
             }
         };
         let wanted = trick::Wanted { scale, from };
-        let title = &self.programme.title;
-        let before = trick::Before { counts: &self.counts, tables: &self.tables };
-        let trick = Trick::start(&self.broker, title, &index, wanted, whereto, before);
-        let trick = match trick {
-            Ok(trick) => trick,
-            Err(fault) => {
+        let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
+        let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
+        let start = move || {
+            let before = trick::Before { counts: &counts, tables: &tables };
+            Trick::start(&broker, &title, &of, wanted, whereto, before)
+        };
+        let trick = match trick::started(start).await {
+            Some(Ok(trick)) => trick,
+            // The server ends.
+            None => return orders.next().await,
+            Some(Err(fault)) => {
                 self.rest();
                 begun.send(Err(fault)).ok();
                 return orders.next().await;

@@ -99,7 +99,7 @@ proptest! {
             after,
             samples: samples.clone().into(),
             gather: Gather::new(plan),
-            packets: VecDeque::new(),
+            packets: None,
         };
         let mut packets = vec![];
         for piece in read.chunks(piece) {
