@@ -40,7 +40,7 @@ pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
 pub use sieve::{Counts, Mark, Sieve};
 pub use stamp::{Count, Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
-pub use versions::{Ahead, TABLES, TableCount, count_versions};
+pub use versions::{LongTable, TABLES, TableCount, count_versions};
 
 /// Bytes of a transport packet.
 pub const PACKET: usize = 188;

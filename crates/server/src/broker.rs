@@ -188,12 +188,12 @@ pub struct Delivered {
     /// Where the place begins that could not be read. The socket can still be given what lies before.
     pub readable_to: Option<u64>,
     /// Its punctuality.
-    pub late: Late,
+    pub late: Punctuality,
 }
 
 /// The punctuality of an ended stream.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Late {
+pub struct Punctuality {
     /// The lateness of its latest send.
     pub lateness: Nanos,
     /// Sends that were not on time.
@@ -202,7 +202,7 @@ pub struct Late {
 
 impl Delivered {
     fn without_socket(outcome: Outcome) -> Self {
-        Self { socket: None, outcome, sent: 0, readable_to: None, late: Late::default() }
+        Self { socket: None, outcome, sent: 0, readable_to: None, late: Punctuality::default() }
     }
 }
 
@@ -527,9 +527,9 @@ impl Broker {
     }
 
     /// The punctuality of the ended stream at `place`.
-    pub(crate) fn late(&self, place: u32) -> Late {
+    pub(crate) fn late(&self, place: u32) -> Punctuality {
         let counters = self.shared.streams.get(place as usize);
-        let late = |one: &StreamCounters| Late {
+        let late = |one: &StreamCounters| Punctuality {
             lateness: Nanos(one.ended_lateness.value()),
             underruns: one.ended_underruns.value(),
         };

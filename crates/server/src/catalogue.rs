@@ -50,7 +50,7 @@ use growing::GrowingTitles;
 use indexes::Indexes;
 use known::KnownTitles;
 use listing::shown;
-use scroll::{Reading, Warned};
+use scroll::{LastWarning, ScanOptions};
 use survey::Survey;
 use volume::{Opened, Volume, Wait};
 
@@ -247,7 +247,7 @@ pub struct Catalogue {
     growing: Arc<GrowingTitles>,
     indexes: Indexes,
     survey: Arc<Survey>,
-    unlisted: Warned,
+    unlisted: LastWarning,
 }
 
 impl Catalogue {
@@ -285,7 +285,7 @@ impl Catalogue {
             growing: Arc::default(),
             indexes: Indexes::default(),
             survey: Arc::default(),
-            unlisted: Warned::default(),
+            unlisted: LastWarning::default(),
         })
     }
 
@@ -377,7 +377,7 @@ impl Catalogue {
                     return Ok(None);
                 }
                 let facts = (self.rules.probe)(&File::from(file), name);
-                self.survey.learn(known, facts);
+                self.survey.store(known, facts);
                 Ok(facts)
             }
             Opened::Directory { .. } => Ok(None),
@@ -395,7 +395,7 @@ impl Catalogue {
     ) -> Scroll {
         let names_max = usize::try_from(self.rules.listing_names_max.0).unwrap_or(usize::MAX);
         let everything = within == Within::Everything;
-        let reading = Reading { names_max, everything, detail: Detail::Status };
+        let reading = ScanOptions { names_max, everything, detail: Detail::Status };
         Scroll::new(self, directory, reading, after)
     }
 
@@ -653,7 +653,7 @@ impl Catalogue {
     }
 
     /// Reports a title without bytes by its path.
-    fn tell_empty(&self, volume: usize, file: &OwnedFd) {
+    fn report_empty(&self, volume: usize, file: &OwnedFd) {
         let volume = &self.volumes[volume];
         let (path, root) = (path_of(file), path_of_fd(volume.root()));
         if let Ok(name) = path.strip_prefix(root) {
@@ -697,7 +697,7 @@ impl Catalogue {
     fn remember(&self, new: NewTitle) -> Result<Arc<OpenTitle>, OpenFault> {
         let NewTitle { file, version, volume, media_type } = new;
         if version.len == Bytes(0) {
-            self.tell_empty(volume, &file);
+            self.report_empty(volume, &file);
         }
         let sums = (self.rules.sums)(self.volumes[volume].root().as_fd(), file.as_fd());
         let sums = match sums {

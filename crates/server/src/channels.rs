@@ -46,7 +46,7 @@ use crate::config::class::{Classes, Terms};
 use kept::Kept;
 use runner::{Order, Runner};
 use status::{Board, WISHES_MAX};
-use title::Unfit;
+use title::TitleError;
 
 /// All channels of a server.
 #[derive(Clone)]
@@ -223,7 +223,8 @@ impl Channels {
         titles.extend(programme.fill.clone());
         let all = async {
             for title in titles.iter().take(CHECKED_MAX) {
-                if let Err(Unfit::Stuff(why)) = title::check(&self.inner, channel, title).await {
+                if let Err(TitleError::Stuff(why)) = title::check(&self.inner, channel, title).await
+                {
                     return Err(OrderError::Title(format!("{title}: {why}")));
                 }
             }
@@ -326,7 +327,7 @@ impl Channels {
     pub async fn wish(&self, name: &str, title: String) -> Result<(), OrderError> {
         let board = self.board(name).ok_or(OrderError::Unknown)?;
         let channel = board.channel();
-        if let Err(Unfit::Title(why) | Unfit::Stuff(why)) =
+        if let Err(TitleError::Title(why) | TitleError::Stuff(why)) =
             title::check(&self.inner, &channel, &title).await
         {
             return Err(OrderError::Title(format!("{title}: {why}")));

@@ -25,12 +25,12 @@ mod record;
 mod recording;
 mod reload;
 mod rename;
+mod retries;
 mod serve;
 mod signals;
 mod state;
 mod status;
 mod token;
-mod tries;
 mod verify;
 mod watch;
 

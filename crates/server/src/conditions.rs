@@ -99,10 +99,10 @@ pub struct Condition {
 
 /// The list of current conditions. Clones share it.
 #[derive(Clone, Default, Debug)]
-pub struct Conditions(Arc<Mutex<Standing>>);
+pub struct Conditions(Arc<Mutex<Entries>>);
 
 /// Messages and start times by kind and subject.
-type Standing = BTreeMap<(Kind, String), (String, Instant)>;
+type Entries = BTreeMap<(Kind, String), (String, Instant)>;
 
 /// Most conditions at once: an operator would not read more. There are a few per volume.
 const CONDITIONS_MAX: usize = 1024;
@@ -111,16 +111,16 @@ impl Conditions {
     /// Begins or updates a condition of `subject`; returns whether it is new.
     pub fn raise(&self, kind: Kind, subject: &str, message: impl Into<String>) -> bool {
         let (key, message) = ((kind, subject.to_owned()), message.into());
-        let mut standing = self.standing();
-        if let Some((known, _)) = standing.get_mut(&key) {
+        let mut entries = self.entries();
+        if let Some((known, _)) = entries.get_mut(&key) {
             *known = message;
             return false;
         }
-        if standing.len() >= CONDITIONS_MAX {
+        if entries.len() >= CONDITIONS_MAX {
             return false;
         }
-        standing.insert(key, (message.clone(), Instant::now()));
-        drop(standing);
+        entries.insert(key, (message.clone(), Instant::now()));
+        drop(entries);
         let kind = kind.name();
         tracing::warn!(condition = kind, subject, "{message}");
         true
@@ -128,7 +128,7 @@ impl Conditions {
 
     /// Ends a condition.
     pub fn clear(&self, kind: Kind, subject: &str) {
-        if self.standing().remove(&(kind, subject.to_owned())).is_some() {
+        if self.entries().remove(&(kind, subject.to_owned())).is_some() {
             tracing::info!(condition = kind.name(), subject, "the condition has ended");
         }
     }
@@ -144,7 +144,7 @@ impl Conditions {
     /// All conditions, the most severe first.
     #[must_use]
     pub fn all(&self) -> Vec<Condition> {
-        let standing = self.standing();
+        let entries = self.entries();
         let one = |((kind, subject), (message, since)): (&(Kind, String), &(String, Instant))| {
             Condition {
                 kind: *kind,
@@ -154,7 +154,7 @@ impl Conditions {
                 seconds: since.elapsed().as_secs(),
             }
         };
-        let mut all: Vec<_> = standing.iter().map(one).collect();
+        let mut all: Vec<_> = entries.iter().map(one).collect();
         all.sort_by_key(|condition| std::cmp::Reverse(condition.severity));
         all
     }
@@ -162,10 +162,10 @@ impl Conditions {
     /// The highest severity; none without conditions.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
-        self.standing().keys().map(|(kind, _)| kind.severity()).max()
+        self.entries().keys().map(|(kind, _)| kind.severity()).max()
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

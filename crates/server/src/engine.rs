@@ -33,7 +33,7 @@ use tactus_sys::thread::{self, Vital};
 use crate::broker::{Broker, BrokerRules, Strains};
 use crate::config::placement::{self, CorePlan, Job};
 use crate::config::{Auto, Config};
-use crate::engine::claim::{Claim, Claimed};
+use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{Bells, CoreHost, Rights};
 use crate::engine::pulse::Watch;
 use crate::engine::stalls::CoreThread;
@@ -42,7 +42,7 @@ use crate::engine::volume::IntakeHost;
 pub use crate::engine::intake::{Intake, IntakeLevels};
 pub use crate::engine::packets::PacketFacts;
 pub use crate::engine::pulse::Pulse;
-pub use crate::engine::stalls::{Stall, Stalls, Standing, Summary as StallSummary};
+pub use crate::engine::stalls::{OngoingStall, Stall, Stalls, Summary as StallSummary};
 pub use crate::engine::terms::{FLASH_BLOCK, READ_AHEAD_MAX, VolumeFacts};
 pub use crate::engine::volume::open_files;
 
@@ -90,7 +90,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
     };
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
-    let Claimed { plan, claims, .. } = claimed;
+    let ClaimedPlan { plan, claims, .. } = claimed;
     let mut facts = terms::volumes(config)?;
     let placement = placement_of(&plan, facts.len());
     let (intake_bell, intake_sleeper) = bell::bell()?;

@@ -114,7 +114,7 @@ pub(crate) use seek::facts;
 pub use uploads::Uploads;
 
 use addresses::{AddressRules, Addresses, network};
-use connection::Begins;
+use connection::Preamble;
 
 /// What is served and by which terms: shared by all listeners and connections.
 pub struct Site {
@@ -234,12 +234,12 @@ impl Site {
 /// Serves `listener` until [`Site::stop`], and then until the last of its connections has ended.
 /// Dropping the future ends them at once. One site can serve several listeners.
 pub async fn serve(listener: TcpListener, site: Arc<Site>) {
-    accept::serve(listener, site, Begins::WithRequest).await;
+    accept::serve(listener, site, Preamble::WithRequest).await;
 }
 
 /// Like [`serve`], for trusted proxies that begin each connection with the PROXY protocol.
 pub async fn serve_proxies(listener: TcpListener, site: Arc<Site>) {
-    accept::serve(listener, site, Begins::WithProxyHeader).await;
+    accept::serve(listener, site, Preamble::WithProxyHeader).await;
 }
 
 /// The wish to end.

@@ -39,7 +39,7 @@ pub fn begin(catalogue: &Arc<Catalogue>, broker: &Broker, stores: &[Option<Store
             let catalogue = Arc::downgrade(catalogue);
             store.tell_named(move |path| {
                 if let Some(catalogue) = catalogue.upgrade() {
-                    catalogue.want_facts(index, path);
+                    catalogue.queue_inspection(index, path);
                 }
                 // Too many: whoever wants it will ask.
                 tell.try_send((volume, path.to_owned())).ok();

@@ -11,13 +11,13 @@ mod describe;
 mod ended;
 mod film;
 mod groups;
-mod halves;
 mod ports;
 mod reception;
 mod record;
 mod reports;
 mod seats;
 mod stream;
+mod unplayed;
 mod way;
 
 #[cfg(any(test, fuzzing))]
@@ -49,12 +49,12 @@ use crate::recording::Recorder;
 use auth::Passwords;
 use film::Show;
 use groups::Groups;
-use halves::Halves;
 use ports::PortPairs;
 use reception::Receptions;
 use record::Take;
 use seats::Seats;
 use stream::Handle;
+use unplayed::UnplayedQuota;
 
 /// What serves RTSP.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ struct House {
     groups: Groups,
     pairs: PortPairs,
     seats: Arc<Seats>,
-    halves: Arc<Halves>,
+    unplayed: Arc<UnplayedQuota>,
     counters: Counters,
     sessions: Mutex<Sessions>,
     streams: Mutex<HashMap<SessionId, Handle>>,
@@ -133,7 +133,7 @@ impl Rtsp {
             groups: Groups::new(&config.groups),
             pairs: PortPairs::new(config),
             seats: Arc::new(Seats::new(config)),
-            halves: Halves::new(broker.link()),
+            unplayed: UnplayedQuota::new(broker.link()),
             counters: Counters::default(),
             sessions: Mutex::new(Sessions::new(config.sessions_max as usize)),
             streams: Mutex::default(),

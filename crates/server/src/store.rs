@@ -6,7 +6,6 @@
 
 mod census;
 mod change;
-mod described;
 mod fault;
 mod feed;
 mod id;
@@ -15,6 +14,7 @@ mod joint;
 mod journal;
 mod ledger;
 mod medium;
+mod metadata;
 mod names;
 mod publish;
 mod recovery;
@@ -38,13 +38,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use change::Renamed;
-pub use described::Described;
 pub(crate) use fault::is_busy;
 pub use fault::{ChangeError, NameFault, OpenError, ResumeError, UploadError};
 pub use id::{NoId, StoreId};
-pub use identity::{Identity, Lost, Remembered};
+pub use identity::{Identity, IdentityMismatch, KnownIdentities};
 pub use ledger::{Account, Held, Limits, Principal, Purpose, Room};
 pub use medium::{Begun, Extent, Flush, Medium, Pending, Place, PlainMedium, Reserve, stopped};
+pub use metadata::TitleMetadata;
 pub use names::{Over, Precondition};
 pub use publish::Finished;
 pub use recovery::{Opened, check, clear_failed};

@@ -109,7 +109,7 @@ pub struct Trick {
 
 /// The state before a trick play; empty by default.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Before<'a> {
+pub struct Continuation<'a> {
     /// Continuity counters.
     pub counts: &'a [Count],
     /// Table versions.
@@ -176,7 +176,7 @@ impl Trick {
         index: &Arc<Index>,
         wanted: Wanted,
         whereto: Whereto,
-        before: Before<'_>,
+        before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         assert!(title.following.is_none(), "only what is whole is shown so");
         if wanted.scale == Scale::SLOW {
@@ -194,7 +194,7 @@ impl Trick {
         wanted: Wanted,
         per_second: u32,
         whereto: Whereto,
-        before: Before<'_>,
+        before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let rate = rate_of(index);
@@ -240,7 +240,7 @@ impl Trick {
         index: &Arc<Index>,
         wanted: Wanted,
         whereto: Whereto,
-        before: Before<'_>,
+        before: Continuation<'_>,
     ) -> Result<Self, Fault> {
         let Wanted { scale, from } = wanted;
         let access = *index.entry_at(from).ok_or(Fault::NoPictures)?;

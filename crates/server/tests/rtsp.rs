@@ -5,8 +5,6 @@
 
 #[path = "rtsp/client.rs"]
 mod client;
-#[path = "rtsp/halves.rs"]
-mod halves;
 #[path = "rtsp/jumps.rs"]
 mod jumps;
 #[path = "rtsp/literals.rs"]
@@ -19,6 +17,8 @@ mod rights;
 mod scales;
 #[path = "rtsp/two.rs"]
 mod two;
+#[path = "rtsp/unplayed.rs"]
+mod unplayed;
 #[path = "rtsp/versions.rs"]
 mod versions;
 

@@ -13,7 +13,7 @@ use tactus::config::{Auto, Config, Sendfile};
 use tactus::engine::{self, Engine};
 use tactus::made::End;
 use tactus::media::index;
-use tactus::trick::{Before, Fault, Trick, Wanted, Whereto};
+use tactus::trick::{Continuation, Fault, Trick, Wanted, Whereto};
 use tactus_core::datagrams::{Form, Session};
 use tactus_core::path::RequestPath;
 use tactus_core::rtp;
@@ -84,7 +84,7 @@ impl Stage {
             &self.index,
             wanted,
             whereto,
-            Before::default(),
+            Continuation::default(),
         )
     }
 

@@ -18,7 +18,7 @@ const MOST: i32 = 64;
 
 /// A socket and its name (`FileDescriptorName=`).
 #[derive(Debug)]
-pub struct Passed {
+pub struct PassedSocket {
     /// The name; empty when the supervisor gave none.
     pub name: String,
     /// The socket.
@@ -29,7 +29,7 @@ pub struct Passed {
 ///
 /// # Errors
 /// When a passed descriptor is no listening TCP socket, or the variables are invalid.
-pub fn take() -> io::Result<Vec<Passed>> {
+pub fn take() -> io::Result<Vec<PassedSocket>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(vec![]);
@@ -44,7 +44,7 @@ pub fn take() -> io::Result<Vec<Passed>> {
             // SAFETY: by these variables the supervisor opened the descriptor for this process
             // alone. Nothing else in the program owns it, and `TAKEN` lets this run once.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-            Ok(Passed { name, listener: listener(descriptor)? })
+            Ok(PassedSocket { name, listener: listener(descriptor)? })
         })
         .collect()
 }

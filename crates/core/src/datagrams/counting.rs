@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::ts::{Ahead, Count, PIDS, Pid, Stamper, TABLES, TableCount};
+use crate::ts::{Count, LongTable, PIDS, Pid, Stamper, TABLES, TableCount};
 
 /// How the counters of a stream go on from those before it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -37,7 +37,7 @@ pub struct Kept {
 
 impl Counting {
     /// What keeps the counters.
-    pub(super) fn stamper(&self, ahead: Option<Ahead>) -> Stamper {
+    pub(super) fn stamper(&self, ahead: Option<LongTable>) -> Stamper {
         let mut stamper = Stamper::behind(&self.before, &self.tables);
         if self.jumps {
             stamper.join(ahead);
@@ -66,11 +66,11 @@ impl Kept {
             place.store(THERE | u32::from(is_behind) << 8 | word, Ordering::Relaxed);
         }
         for (places, table) in self.tables.iter().zip(stamper.tables()) {
-            let TableCount { pid, kind, number, version, own, is_behind, says } = table;
+            let TableCount { pid, kind, number, version, own, is_behind, hash } = table;
             let word = u64::from(pid.0) << 40 | u64::from(kind) << 32 | u64::from(number) << 16;
             let word = word | u64::from(version) << 8 | u64::from(own);
             let word = TABLE_THERE | u64::from(is_behind) << 62 | word;
-            for (place, word) in places.iter().zip([word, says[0], says[1]]) {
+            for (place, word) in places.iter().zip([word, hash[0], hash[1]]) {
                 place.store(word, Ordering::Relaxed);
             }
         }
@@ -108,7 +108,7 @@ impl Kept {
             version: (word >> 8) as u8 & 0x1f,
             own: word as u8 & 0x1f,
             is_behind: word >> 62 & 1 == 1,
-            says: [first, whole],
+            hash: [first, whole],
         };
         all.take_while(|[word, ..]| word & TABLE_THERE != 0).map(of).collect()
     }
@@ -147,8 +147,8 @@ mod tests {
                 Count { pid: Pid(pid), last, step, is_behind }
             };
             let counts: Vec<_> = counts.iter().map(count).collect();
-            let table = |&(pid, (kind, number, is_behind, says), version, own): &(u16, _, u8, u8)| {
-                TableCount { pid: Pid(pid), kind, number, version, own, is_behind, says }
+            let table = |&(pid, (kind, number, is_behind, hash), version, own): &(u16, _, u8, u8)| {
+                TableCount { pid: Pid(pid), kind, number, version, own, is_behind, hash }
             };
             let tables: Vec<_> = tables.iter().map(table).collect();
             let kept = Kept::default();

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use super::Counting;
 use crate::byte_clock::{ByteClock, Due};
-use crate::ts::{Ahead, Index, PCR_BYTE, Pcr, Pid, RunTimes};
+use crate::ts::{Index, LongTable, PCR_BYTE, Pcr, Pid, RunTimes};
 use crate::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos};
 
 /// What makes a stream of datagrams more than its title's bytes at one rate. The default is that and no more.
@@ -41,7 +41,7 @@ pub struct Stamps {
     /// before. Ascending; the first entry, if any, is behind byte 0.
     pub runs: Box<[RunTimes]>,
     /// The hash of the table at the start of the range, if that table is longer than a packet.
-    pub ahead: Option<Ahead>,
+    pub ahead: Option<LongTable>,
 }
 
 /// When the bytes of a range are due, counted from its first byte: a broken line.
@@ -85,7 +85,7 @@ impl Plan {
             Some(RunTimes { at, moved: law.since(run.pcr) })
         });
         let ahead = index.tables_near(first);
-        let ahead = ahead.and_then(|tables| Ahead::of(tables.pmt_pid, &tables.pmt));
+        let ahead = ahead.and_then(|tables| LongTable::of(tables.pmt_pid, &tables.pmt));
         let clock = Some((index.clock_at(first), begins));
         let stamps = match index.flaws().split_times {
             0 => Stamps { clock, turn: None, runs: runs.collect(), ahead },

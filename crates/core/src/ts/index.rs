@@ -6,8 +6,8 @@
 //! exact to the index's own tolerance.
 
 mod line;
-mod passing;
 mod pictures;
+mod progress;
 mod tables;
 
 mod form;
@@ -21,8 +21,8 @@ use super::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, Pts, SYNC, Stamp, sp
 use crate::units::{BitRate, MediaTime};
 
 use line::{Drawing, Join, Line};
-use passing::Passing;
 use pictures::{Picture, Pictures};
+use progress::PesProgress;
 use tables::{LastCounts, Watched};
 
 pub(super) use pictures::Codec;
@@ -137,7 +137,7 @@ pub struct Indexer {
     /// The clock's PID has announced a jump.
     announced: bool,
     /// How far PTS and DTS have advanced since the last PCR.
-    passing: Passing,
+    progress: PesProgress,
     /// Another clock, and its first stamp since the last one of ours.
     other: Option<(Pid, Pcr)>,
     drawing: Drawing,
@@ -191,7 +191,7 @@ impl Default for Indexer {
             timed: None,
             is_moved: false,
             announced: false,
-            passing: Passing::default(),
+            progress: PesProgress::default(),
             other: None,
             drawing: Drawing::default(),
             watched: Watched::default(),
@@ -376,7 +376,7 @@ impl Indexer {
         if packet.is_scrambled() {
             self.flaws.scrambled += 1;
         }
-        self.passing.handle_packet(packet);
+        self.progress.handle_packet(packet);
         let clock = self.clock;
         if let Some(pcr) = packet.pcr() {
             self.stamp(pid, Stamp { at: at + PCR_BYTE, pcr }, packet.is_discontinuous());
@@ -450,14 +450,14 @@ impl Indexer {
         let span = self.drawing.last().map_or(MediaTime(0), |(_, last)| stamp.pcr.since(last));
         let join = match is_announced {
             // The PCR was absent, while the decoding times advanced by as much.
-            _ if span > line::GAP_MAX && self.passing.goes_on(span) => Join::Gap,
+            _ if span > line::GAP_MAX && self.progress.advanced_by(span) => Join::Gap,
             // The discontinuity concerns the new PID; the program's clock goes on.
             true if is_moved && span <= line::GAP_MAX => Join::None,
             true => Join::Announced,
             false => Join::None,
         };
         self.drawing.handle_stamp(stamp, join);
-        self.passing.handle_stamp();
+        self.progress.handle_stamp();
         self.other = None;
     }
 

@@ -10,7 +10,7 @@
 //! by which its counter is moved: it follows the last counter that was sent. Nothing more is
 //! stored.
 
-use super::versions::{Act, Ahead, TableCount, Versions};
+use super::versions::{Handling, LongTable, TableCount, Versions};
 use super::{
     PACKET, Packet, Pcr, Pid, SYNC, add_to_pes_times, mark_discontinuous, pes_times,
     set_continuity, set_pcr,
@@ -142,13 +142,13 @@ impl Stamper {
             None => self.missed += 1,
         }
         if self.versions.concerns(pid) {
-            self.versions.handle(self.part, &mut { *bytes }, false, Act::Note);
+            self.versions.handle(self.part, &mut { *bytes }, false, Handling::Note);
         }
     }
 
     /// Begins a part that does not continue the last one: a new turn, another title, another
     /// position. `ahead` is the hash of its first table, when that is longer than a packet.
-    pub fn join(&mut self, ahead: Option<Ahead>) {
+    pub fn join(&mut self, ahead: Option<LongTable>) {
         self.part += 1;
         self.versions.begin_part(ahead);
     }
@@ -239,7 +239,7 @@ impl Stamper {
             }
         }
         if is_table {
-            self.versions.handle(self.part, bytes, is_repeated, Act::Count);
+            self.versions.handle(self.part, bytes, is_repeated, Handling::Count);
         } else if starts {
             Self::stamp_header(bytes, moment);
         }

@@ -33,7 +33,7 @@ const CRC: usize = 4;
 
 /// Hashes of the table at the start of a part, if it is longer than a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ahead {
+pub struct LongTable {
     /// The PID of the table.
     pub pid: Pid,
     first: u64,
@@ -56,7 +56,7 @@ pub struct TableCount {
     /// The table belongs to the part before the last join.
     pub is_behind: bool,
     /// Hashes of the bytes in its first packet, and of the whole table.
-    pub says: [u64; 2],
+    pub hash: [u64; 2],
 }
 
 /// The table versions of one stream.
@@ -66,7 +66,7 @@ pub(super) struct Versions {
     used: usize,
     pmts: [Pid; PMTS],
     pmts_used: usize,
-    ahead: Option<Ahead>,
+    ahead: Option<LongTable>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ struct Rest {
     bytes: usize,
     /// The change to the section's CRC.
     sum: u32,
-    says: u64,
+    hash: u64,
 }
 
 /// One section, with the bytes that its first packet holds.
@@ -105,14 +105,14 @@ struct Section<'a> {
 
 /// How sections are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Act {
+pub(super) enum Handling {
     /// Versions are rewritten.
     Count,
     /// Sections pass unchanged; their versions are recorded.
     Note,
 }
 
-impl Ahead {
+impl LongTable {
     /// The hashes of a section on `pid`; none when one packet holds it.
     pub fn of(pid: Pid, section: &[u8]) -> Option<Self> {
         // A pointer field precedes the section.
@@ -120,8 +120,8 @@ impl Ahead {
         let body = section.get(..section.len().checked_sub(CRC)?)?;
         (section.len() > room).then(|| Self {
             pid,
-            first: says(EMPTY, 0, &body[..room.min(body.len())]),
-            whole: says(EMPTY, 0, body),
+            first: hash(EMPTY, 0, &body[..room.min(body.len())]),
+            whole: hash(EMPTY, 0, body),
         })
     }
 }
@@ -136,7 +136,7 @@ pub fn count_versions(tables: &mut Vec<TableCount>, sections: &mut [(Pid, &mut [
         let len = bytes.len();
         let is_table = matches!(bytes.first(), Some(&(PAT | PMT | SDT)));
         if is_table && (HEAD + CRC..=SECTION_MAX).contains(&len) {
-            versions.section(PART, Section { pid: *pid, len, bytes }, Act::Count);
+            versions.section(PART, Section { pid: *pid, len, bytes }, Handling::Count);
         }
     }
     *tables = versions.counts(PART).collect();
@@ -160,8 +160,8 @@ impl Versions {
     pub(super) fn behind(counts: &[TableCount]) -> Self {
         let mut this = Self::default();
         for (place, count) in this.tables.iter_mut().zip(counts) {
-            let &TableCount { pid, kind, number, version, own, is_behind, says } = count;
-            let (part, [first, whole]) = (u32::from(!is_behind), says);
+            let &TableCount { pid, kind, number, version, own, is_behind, hash } = count;
+            let (part, [first, whole]) = (u32::from(!is_behind), hash);
             *place = Table { pid, kind, number, version, own, part, first, whole, ..*place };
             this.used += 1;
             if kind == PMT && this.pmts_used < PMTS {
@@ -176,13 +176,13 @@ impl Versions {
     pub(super) fn counts(&self, part: u32) -> impl Iterator<Item = TableCount> {
         self.tables[..self.used].iter().map(move |table| {
             let &Table { pid, kind, number, version, own, first, whole, .. } = table;
-            let (is_behind, says) = (table.part != part || table.is_over, [first, whole]);
-            TableCount { pid, kind, number, version, own, is_behind, says }
+            let (is_behind, hash) = (table.part != part || table.is_over, [first, whole]);
+            TableCount { pid, kind, number, version, own, is_behind, hash }
         })
     }
 
     /// Begins a part; `ahead` has the hashes of its first long table.
-    pub(super) fn begin_part(&mut self, ahead: Option<Ahead>) {
+    pub(super) fn begin_part(&mut self, ahead: Option<LongTable>) {
         self.ahead = ahead;
         for table in &mut self.tables[..self.used] {
             (table.rest, table.before) = (Rest::default(), Rest::default());
@@ -201,7 +201,7 @@ impl Versions {
         part: u32,
         bytes: &mut [u8; PACKET],
         is_repeated: bool,
-        act: Act,
+        act: Handling,
     ) {
         let Some(packet) = Packet::read(bytes) else { return };
         if packet.is_scrambled() || !packet.has_payload() {
@@ -260,13 +260,13 @@ impl Versions {
         }
     }
 
-    fn section(&mut self, part: u32, section: Section<'_>, act: Act) {
+    fn section(&mut self, part: u32, section: Section<'_>, act: Handling) {
         let Section { pid, len, bytes } = section;
         let kind = bytes[0];
         let number = if kind == PMT { u16::from_be_bytes([bytes[3], bytes[4]]) } else { 0 };
         let (own, is_current) = (bytes[5] >> 1 & 0x1f, bytes[5] & 1 == 1);
         let body = &bytes[..bytes.len().min(len - CRC)];
-        let first = says(EMPTY, 0, body);
+        let first = hash(EMPTY, 0, body);
         let is_all = body.len() == len - CRC;
         let ahead = self.ahead.filter(|ahead| (ahead.pid, ahead.first) == (pid, first));
         let whole = if is_all { Some(first) } else { ahead.map(|ahead| ahead.whole) };
@@ -284,18 +284,18 @@ impl Versions {
             before: Rest::default(),
         };
         let version = match act {
-            Act::Count => self.version(&new, whole, is_all),
-            Act::Note => own,
+            Handling::Count => self.version(&new, whole, is_all),
+            Handling::Note => own,
         };
         // A table that is announced but was never in force passes unchanged.
         let Some(at) = self.place(&new, is_current) else { return };
         let moved = (own ^ version) << 1;
         bytes[5] ^= moved;
-        let sum = if moved == 0 { 0 } else { sum_of(moved, len - CRC - 6) };
+        let sum = if moved == 0 { 0 } else { crc_change(moved, len - CRC - 6) };
         for (nth, byte) in bytes.iter_mut().enumerate().skip(len - CRC) {
             *byte ^= sum.to_be_bytes()[nth - (len - CRC)];
         }
-        let rest = Rest { bytes: len - bytes.len(), sum, says: first };
+        let rest = Rest { bytes: len - bytes.len(), sum, hash: first };
         let table = &mut self.tables[at];
         if is_current {
             *table = Table { version, rest, before: table.before, ..new };
@@ -361,14 +361,14 @@ impl Versions {
         let len = rest.bytes.min(bytes.len());
         for byte in &mut bytes[..len] {
             match rest.bytes.checked_sub(CRC + 1) {
-                Some(_) => rest.says = says(rest.says, HEAD, core::slice::from_ref(byte)),
+                Some(_) => rest.hash = hash(rest.hash, HEAD, core::slice::from_ref(byte)),
                 None => *byte ^= rest.sum.to_be_bytes()[CRC - rest.bytes],
             }
             rest.bytes -= 1;
         }
         table.rest = rest;
         if rest.bytes == 0 {
-            table.whole = rest.says;
+            table.whole = rest.hash;
         }
     }
 }
@@ -389,7 +389,7 @@ const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Continues the hash `before` over `bytes`, which begin at byte `from` of the section. The version
 /// and the current/next indicator are left out.
-fn says(before: u64, from: usize, bytes: &[u8]) -> u64 {
+fn hash(before: u64, from: usize, bytes: &[u8]) -> u64 {
     bytes.iter().zip(from..).fold(before, |sum, (&byte, at)| {
         let byte = if at == 5 { byte & 0xc0 } else { byte };
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -398,12 +398,12 @@ fn says(before: u64, from: usize, bytes: &[u8]) -> u64 {
 
 /// The change to a section's CRC (annex A) when a byte changes by `moved` and `behind` bytes follow
 /// it, the CRC not counted: CRCs are linear.
-fn sum_of(moved: u8, behind: usize) -> u32 {
-    let step = |sum: u32, byte: u8| sum << 8 ^ SUMS[usize::from((sum >> 24) as u8 ^ byte)];
+fn crc_change(moved: u8, behind: usize) -> u32 {
+    let step = |sum: u32, byte: u8| sum << 8 ^ CRCS[usize::from((sum >> 24) as u8 ^ byte)];
     (0..behind).fold(step(0, moved), |sum, _| step(sum, 0))
 }
 
-const SUMS: [u32; 256] = {
+const CRCS: [u32; 256] = {
     let mut sums = [0; 256];
     let mut byte = 0;
     while byte < 256 {

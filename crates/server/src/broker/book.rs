@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use super::frames::{self, Texts};
 use super::marks::{self, BadPlace, Marks, Version};
 use super::popular::Popular;
-use super::refusal::{OverShare, Refusals};
+use super::refusal::{Refusals, ShareExceeded};
 use super::shares::{self, Claim, Party, Shares, Viewer};
-use super::{BrokerRules, DatagramCost, Delivered, Late, Need, Step, Wanted, Way};
+use super::{BrokerRules, DatagramCost, Delivered, Need, Punctuality, Step, Wanted, Way};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -145,9 +145,9 @@ impl Book {
         viewer: &Viewer,
         wanted: &Wanted,
         rules: &BrokerRules,
-    ) -> Result<(), OverShare> {
+    ) -> Result<(), ShareExceeded> {
         let Viewer { party, share, .. } = viewer;
-        let over = |resource| move |over| OverShare { resource, over };
+        let over = |resource| move |over| ShareExceeded { resource, over };
         let Some(claim) = shares::claim(viewer, wanted) else { return Ok(()) };
         let rate = match claim {
             Claim::Download | Claim::Short => {
@@ -221,7 +221,7 @@ impl Book {
         stream: StreamId,
         outcome: Outcome,
         sent: Bytes,
-        late: Late,
+        late: Punctuality,
     ) -> Option<Damage> {
         let place = &mut self.places[stream.index as usize];
         assert!(place.generation == stream.generation, "a place is used again after it retired");

@@ -10,7 +10,7 @@ use tactus_core::ledger::{Resource, Short};
 use tactus_core::units::{BitRate, Nanos};
 
 use super::BrokerRules;
-use super::shares::{Over, Party, Viewer};
+use super::shares::{Excess, Party, Viewer};
 
 /// Why a delivery was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,19 +75,19 @@ pub(super) fn in_class(class: Option<ClassNumber>, rules: &BrokerRules) -> Strin
 
 /// More of a resource than the share of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct OverShare {
+pub(super) struct ShareExceeded {
     pub(super) resource: Resource,
-    pub(super) over: Over,
+    pub(super) over: Excess,
 }
 
 /// The refusal of a client that would exceed its share.
 pub(super) fn beyond_share(
-    over: OverShare,
+    over: ShareExceeded,
     viewer: &Viewer,
     what: &str,
     rules: &BrokerRules,
 ) -> Refusal {
-    let OverShare { resource, over: Over { needed, share } } = over;
+    let ShareExceeded { resource, over: Excess { needed, share } } = over;
     let (needed, share, key) = match resource {
         Resource::Link => {
             (BitRate(needed).to_string(), BitRate(share).to_string(), "rate.*.client_share")

@@ -74,7 +74,7 @@ const SHORT_MAX: Bytes = Bytes(MIB);
 
 /// What one party holds.
 #[derive(Clone, Copy, Default, Debug)]
-struct Held {
+struct Holding {
     downloads: u32,
     shorts: u32,
     streams: u32,
@@ -83,7 +83,7 @@ struct Held {
 
 /// The excess over a share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Over {
+pub(super) struct Excess {
     pub(super) needed: u64,
     pub(super) share: u64,
 }
@@ -91,7 +91,7 @@ pub(super) struct Over {
 /// What all parties hold.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    parties: HashMap<Party, Held>,
+    parties: HashMap<Party, Holding>,
     /// Number of parties with downloads, with short answers and with rates.
     with_downloads: u64,
     with_shorts: u64,
@@ -108,7 +108,7 @@ impl Shares {
         claim: Claim,
         share: ClientShare,
         limit: u64,
-    ) -> Result<(), Over> {
+    ) -> Result<(), Excess> {
         let held = self.parties.get(party).copied().unwrap_or_default();
         let (has, adds, others) = match claim {
             Claim::Download => (u64::from(held.downloads), 1, self.with_downloads),
@@ -123,7 +123,7 @@ impl Shares {
         let whole_one = u64::from(!matches!(claim, Claim::Rate(_)));
         let share = allowed(share, limit, parties).max(whole_one);
         let needed = has.saturating_add(adds);
-        if needed <= share { Ok(()) } else { Err(Over { needed, share }) }
+        if needed <= share { Ok(()) } else { Err(Excess { needed, share }) }
     }
 
     /// Checks a party that adds `rate` to a resource of which `used` of `limit` is reserved. Its
@@ -136,14 +136,14 @@ impl Shares {
         share: ClientShare,
         (used, limit): (u64, u64),
         promised: BitRate,
-    ) -> Result<(), Over> {
+    ) -> Result<(), Excess> {
         let held = self.parties.get(party).copied().unwrap_or_default();
         let parties = self.with_rates + u64::from(held.streams == 0);
         let own = u128::from(held.rate.0.saturating_add(rate.0));
         let needed = u128::from(used) * own / u128::from(promised.0.max(1));
         let needed = u64::try_from(needed).unwrap_or(u64::MAX);
         let share = allowed(share, limit, parties);
-        if held.streams == 0 || needed <= share { Ok(()) } else { Err(Over { needed, share }) }
+        if held.streams == 0 || needed <= share { Ok(()) } else { Err(Excess { needed, share }) }
     }
 
     pub(super) fn take(&mut self, party: &Party, claim: Claim) {
@@ -243,7 +243,7 @@ mod tests {
         shares.take(&one, rate(40));
         assert_eq!(
             shares.check(&one, rate(20), fair, link),
-            Err(Over { needed: 60_000_000, share: 50_000_000 })
+            Err(Excess { needed: 60_000_000, share: 50_000_000 })
         );
         shares.check(&other, rate(33), fair, link).unwrap();
         // On a disk that is half full with its streams alone, it has had its share.

@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::volume::is_reserved;
-use super::walk::{self, Place, Visitor};
+use super::walk::{self, Location, Visitor};
 use crate::conditions::{Conditions, Kind};
 
 /// Names that are reported for each kind.
@@ -25,17 +25,17 @@ const REST: Duration = Duration::from_millis(16);
 
 /// The findings of one kind.
 #[derive(Default, Debug)]
-struct Found {
+struct Findings {
     count: u64,
     examples: Vec<String>,
 }
 
 /// All findings.
 struct Inspection<'a, S> {
-    unreadable: Found,
-    empty: Found,
-    links: Found,
-    elsewhere: Found,
+    unreadable: Findings,
+    empty: Findings,
+    links: Findings,
+    elsewhere: Findings,
     mount: &'a str,
     stop: S,
     seen: usize,
@@ -50,45 +50,45 @@ pub(super) fn inspect(
     stop: impl Fn() -> bool,
 ) {
     let mut inspection = Inspection {
-        unreadable: Found::default(),
-        empty: Found::default(),
-        links: Found::default(),
-        elsewhere: Found::default(),
+        unreadable: Findings::default(),
+        empty: Findings::default(),
+        links: Findings::default(),
+        elsewhere: Findings::default(),
         mount,
         stop,
         seen: 0,
     };
     match walk::walk(root, &mut inspection) {
-        Ok(walk::Ended::Whole) => {}
-        Ok(walk::Ended::Stopped | walk::Ended::Moved) => return,
+        Ok(walk::WalkEnd::Whole) => {}
+        Ok(walk::WalkEnd::Stopped | walk::WalkEnd::Moved) => return,
         Err(errno) => {
             tracing::debug!(mount, %errno, "cannot inspect the volume");
             return;
         }
     }
     let Inspection { unreadable, empty, links, elsewhere, .. } = inspection;
-    let unreadable = unreadable.told(
+    let unreadable = unreadable.report(
         "files without read permission",
         "let the server read these files and enter their directories",
     );
     conditions.set(Kind::Unreadable, mount, unreadable);
-    let empty = empty.told("titles without bytes", "store them again, or delete them");
+    let empty = empty.report("titles without bytes", "store them again, or delete them");
     conditions.set(Kind::Empty, mount, empty);
-    let links = links.told("symbolic links are not followed", "mount or move their targets");
-    let elsewhere = elsewhere.told("on another file system", "make a [[volume]] of each");
+    let links = links.report("symbolic links are not followed", "mount or move their targets");
+    let elsewhere = elsewhere.report("on another file system", "make a [[volume]] of each");
     let left_out: Vec<_> = [links, elsewhere].into_iter().flatten().collect();
     conditions.set(Kind::LeftOut, mount, Some(left_out.join("; ")).filter(|text| !text.is_empty()));
 }
 
-impl Found {
-    fn add(&mut self, mount: &str, place: &Place<'_>) {
+impl Findings {
+    fn add(&mut self, mount: &str, place: &Location<'_>) {
         self.count += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push(format!("{mount}{}", place.shown()));
         }
     }
 
-    fn told(self, what: &str, advice: &str) -> Option<String> {
+    fn report(self, what: &str, advice: &str) -> Option<String> {
         let Self { count, examples } = self;
         let more = count.saturating_sub(examples.len() as u64);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -97,12 +97,12 @@ impl Found {
 }
 
 impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
-    fn passes_over(&mut self, name: &CStr, _: usize) -> bool {
+    fn skips(&mut self, name: &CStr, _: usize) -> bool {
         // Hidden names are shown to nobody but those who ask for them.
         name.to_bytes().starts_with(b".") || name.to_str().is_ok_and(is_reserved)
     }
 
-    fn handle_file(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+    fn handle_file(&mut self, directory: &OwnedFd, place: &Location<'_>, stat: &Stat) {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Symlink => return self.links.add(self.mount, place),
@@ -116,20 +116,20 @@ impl<S: Fn() -> bool> Visitor for Inspection<'_, S> {
         }
     }
 
-    fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {}
+    fn handle_directory(&mut self, _: &Location<'_>, _: &Stat) {}
 
-    fn handle_elsewhere(&mut self, place: &Place<'_>) {
+    fn handle_elsewhere(&mut self, place: &Location<'_>) {
         self.elsewhere.add(self.mount, place);
     }
 
-    fn handle_unreadable(&mut self, place: &Place<'_>, _: Option<&Stat>, _: Errno) {
+    fn handle_unreadable(&mut self, place: &Location<'_>, _: Option<&Stat>, _: Errno) {
         // The directory of fsck belongs to the file system.
         if !matches!(&*place.shown(), "lost+found" | "lost+found/") {
             self.unreadable.add(self.mount, place);
         }
     }
 
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         self.seen += 1;
         if self.seen > AT_ONCE && self.seen.is_multiple_of(BATCH) {
             std::thread::sleep(REST);

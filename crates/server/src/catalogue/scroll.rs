@@ -23,7 +23,7 @@ use super::{
 
 /// How a directory is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct ScanOptions {
     /// Memory for names.
     pub(super) names_max: usize,
     /// Include names that begin with a dot.
@@ -71,7 +71,7 @@ pub struct Scroll {
 #[derive(Debug)]
 struct State {
     directory: Directory,
-    reading: Reading,
+    reading: ScanOptions,
     /// The next names.
     names: std::vec::IntoIter<Position>,
     /// The end of the last pass.
@@ -87,7 +87,7 @@ impl Scroll {
     pub(super) fn new(
         catalogue: &Arc<Catalogue>,
         directory: Directory,
-        reading: Reading,
+        reading: ScanOptions,
         after: Option<Position>,
     ) -> Self {
         let names = Vec::new().into_iter();
@@ -167,8 +167,8 @@ impl State {
     /// Reads all names, and keeps the smallest ones after the current position.
     fn pass(&mut self, catalogue: &Catalogue) -> Result<(), OpenFault> {
         let mounted = self.mounted(catalogue);
-        let mut least = Least::new(self.reading.names_max, self.after.as_ref());
-        let mut unlisted = Unlisted::default();
+        let mut least = SmallestNames::new(self.reading.names_max, self.after.as_ref());
+        let mut unlisted = UnlistedNames::default();
         if let Some((_, handle)) = &self.directory.open {
             for found in Dir::read_from(handle).map_err(Fault::Failed)? {
                 let found = found.map_err(Fault::Failed)?;
@@ -198,7 +198,7 @@ impl State {
                 }
             }
             if !self.has_counted {
-                unlisted.tell(catalogue, handle);
+                unlisted.warn(catalogue, handle);
                 self.unlisted = unlisted.count;
                 self.has_counted = true;
             }
@@ -238,7 +238,7 @@ impl State {
                 };
                 let mut entry = listing::entry(name, &status, facts);
                 if is_new && let Some(entry) = &entry {
-                    catalogue.want_entry(*index, below.unwrap_or_default(), entry);
+                    catalogue.queue_entry(*index, below.unwrap_or_default(), entry);
                 }
                 if self.reading.detail == Detail::Digests
                     && let Some(entry) = &mut entry
@@ -254,7 +254,7 @@ impl State {
 }
 
 /// The smallest positions after a given one, as many as fit.
-struct Least<'a> {
+struct SmallestNames<'a> {
     heap: BinaryHeap<Position>,
     size: usize,
     size_max: usize,
@@ -262,7 +262,7 @@ struct Least<'a> {
     more: bool,
 }
 
-impl<'a> Least<'a> {
+impl<'a> SmallestNames<'a> {
     fn new(size_max: usize, after: Option<&'a Position>) -> Self {
         Self { heap: BinaryHeap::new(), size: 0, size_max, after, more: false }
     }
@@ -293,19 +293,19 @@ impl<'a> Least<'a> {
 
 /// Names that no path can express.
 #[derive(Default)]
-struct Unlisted {
+struct UnlistedNames {
     count: u64,
     example: Option<Vec<u8>>,
 }
 
-impl Unlisted {
+impl UnlistedNames {
     fn count(&mut self, name: &[u8]) {
         self.count += 1;
         self.example.get_or_insert_with(|| name.to_owned());
     }
 
     /// Warns, at most once a minute for all directories.
-    fn tell(&self, catalogue: &Catalogue, directory: &OwnedFd) {
+    fn warn(&self, catalogue: &Catalogue, directory: &OwnedFd) {
         let Some(example) = &self.example else { return };
         if !catalogue.unlisted.is_due() {
             return;
@@ -321,9 +321,9 @@ impl Unlisted {
 
 /// When the last warning about unlisted names was logged.
 #[derive(Debug, Default)]
-pub(super) struct Warned(Mutex<Option<Instant>>);
+pub(super) struct LastWarning(Mutex<Option<Instant>>);
 
-impl Warned {
+impl LastWarning {
     const EVERY: Duration = Duration::from_secs(60);
 
     fn is_due(&self) -> bool {

@@ -43,7 +43,7 @@ struct Inner {
     /// In order of insertion; the first is evicted next.
     order: VecDeque<Known>,
     /// Queued titles, by volume and name, without duplicates.
-    wanted: VecDeque<(usize, String)>,
+    queued: VecDeque<(usize, String)>,
     waiting: HashSet<(usize, String)>,
 }
 
@@ -54,7 +54,7 @@ impl Survey {
     }
 
     /// Stores a result.
-    pub(super) fn learn(&self, version: Known, facts: Option<MediaFacts>) {
+    pub(super) fn store(&self, version: Known, facts: Option<MediaFacts>) {
         let mut inner = self.lock();
         if inner.facts.insert(version, facts).is_none() {
             inner.order.push_back(version);
@@ -66,24 +66,24 @@ impl Survey {
     }
 
     /// Queues a title, unless the queue is full.
-    pub(super) fn want(&self, volume: usize, name: String) {
+    pub(super) fn queue(&self, volume: usize, name: String) {
         let mut inner = self.lock();
-        if inner.wanted.len() < WANTED_MAX && inner.waiting.insert((volume, name.clone())) {
-            inner.wanted.push_back((volume, name));
+        if inner.queued.len() < WANTED_MAX && inner.waiting.insert((volume, name.clone())) {
+            inner.queued.push_back((volume, name));
             self.wake.notify_one();
         }
     }
 
     fn take(&self) -> Option<(usize, String)> {
         let mut inner = self.lock();
-        let next = inner.wanted.pop_front()?;
+        let next = inner.queued.pop_front()?;
         inner.waiting.remove(&next);
         Some(next)
     }
 
     fn wait(&self) {
         let inner = self.lock();
-        if inner.wanted.is_empty() {
+        if inner.queued.is_empty() {
             drop(self.wake.wait_timeout(inner, IDLE));
         }
     }
@@ -107,16 +107,16 @@ impl Catalogue {
     }
 
     /// Queues a title that has just been stored.
-    pub fn want_facts(&self, volume: usize, name: &str) {
+    pub fn queue_inspection(&self, volume: usize, name: &str) {
         if is_media(name) {
-            self.survey.want(volume, name.to_owned());
+            self.survey.queue(volume, name.to_owned());
         }
     }
 
     /// Queues a title of a listing whose version is unknown.
-    pub(super) fn want_entry(&self, volume: usize, directory: &str, entry: &Entry) {
+    pub(super) fn queue_entry(&self, volume: usize, directory: &str, entry: &Entry) {
         if entry.kind != EntryKind::Directory && is_media(&entry.name) {
-            self.survey.want(volume, joined(directory, &entry.name));
+            self.survey.queue(volume, joined(directory, &entry.name));
         }
     }
 
@@ -136,7 +136,7 @@ impl Catalogue {
         rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap_or_default();
         let begun = Instant::now();
         let facts = (self.rules.probe)(&File::from(file), name);
-        self.survey.learn(version, facts);
+        self.survey.store(version, facts);
         std::thread::sleep((begun.elapsed() * REST).min(REST_MAX));
     }
 
@@ -268,12 +268,12 @@ mod tests {
             )
         };
         for inode in 0..TITLES_MAX as u64 + 10 {
-            survey.learn(version(inode), None);
-            survey.want(0, inode.to_string());
+            survey.store(version(inode), None);
+            survey.queue(0, inode.to_string());
         }
         assert_eq!(survey.known(&version(5)), None);
         assert_eq!(survey.known(&version(TITLES_MAX as u64)), Some(None));
         let inner = survey.lock();
-        assert_eq!((inner.facts.len(), inner.wanted.len()), (TITLES_MAX, WANTED_MAX));
+        assert_eq!((inner.facts.len(), inner.queued.len()), (TITLES_MAX, WANTED_MAX));
     }
 }

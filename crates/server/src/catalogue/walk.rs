@@ -13,35 +13,35 @@ use rustix::io::Errno;
 /// Receives what a walk finds.
 pub(crate) trait Visitor {
     /// Whether a name, and everything below it, is skipped. It is called for every name.
-    fn passes_over(&mut self, name: &CStr, depth: usize) -> bool;
+    fn skips(&mut self, name: &CStr, depth: usize) -> bool;
 
     /// A file in `directory` that is no directory.
-    fn handle_file(&mut self, directory: &OwnedFd, path: &Place<'_>, stat: &Stat);
+    fn handle_file(&mut self, directory: &OwnedFd, path: &Location<'_>, stat: &Stat);
 
     /// A directory before its entries are read; `path` is its own.
-    fn handle_directory(&mut self, path: &Place<'_>, stat: &Stat);
+    fn handle_directory(&mut self, path: &Location<'_>, stat: &Stat);
 
     /// A directory on another file system, which is not entered.
-    fn handle_elsewhere(&mut self, _path: &Place<'_>) {}
+    fn handle_elsewhere(&mut self, _path: &Location<'_>) {}
 
     /// A file whose status cannot be read, or a directory that cannot be read.
-    fn handle_unreadable(&mut self, path: &Place<'_>, stat: Option<&Stat>, errno: Errno);
+    fn handle_unreadable(&mut self, path: &Location<'_>, stat: Option<&Stat>, errno: Errno);
 
     /// Whether the walk continues; called after each entry.
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         true
     }
 }
 
 /// The location of a file.
-pub(crate) struct Place<'a> {
+pub(crate) struct Location<'a> {
     /// The path of its directory from the top, with a slash after each name.
     pub(crate) above: &'a [u8],
     /// Its name; empty for the top.
     pub(crate) name: &'a CStr,
 }
 
-impl Place<'_> {
+impl Location<'_> {
     /// Length of its path in bytes.
     pub(crate) fn len(&self) -> usize {
         self.above.len() + self.name.to_bytes().len()
@@ -56,7 +56,7 @@ impl Place<'_> {
 
 /// How a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
+pub(crate) enum WalkEnd {
     /// Everything was visited.
     Whole,
     /// The visitor has stopped it.
@@ -83,15 +83,15 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
 ///
 /// # Errors
 /// When `top` cannot be opened, or too many files are open.
-pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, Errno> {
+pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<WalkEnd, Errno> {
     let mut path = Vec::new();
     let mut current = open(top.as_fd(), c".")?;
-    let Some(first) = look(&current, &path, 0, visitor)? else { return Ok(Ended::Stopped) };
+    let Some(first) = look(&current, &path, 0, visitor)? else { return Ok(WalkEnd::Stopped) };
     let mut levels = vec![first];
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path);
         if let Some((name, stat)) = level.left.pop() {
-            let place = Place { above: &path, name: &name };
+            let place = Location { above: &path, name: &name };
             let below = match open(current.as_fd(), &name) {
                 Ok(below) => below,
                 // Removed, or replaced by a link.
@@ -111,7 +111,7 @@ pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, 
             path.push(b'/');
             let depth = levels.len();
             let Some(next) = look(&below, &path, depth, visitor)? else {
-                return Ok(Ended::Stopped);
+                return Ok(WalkEnd::Stopped);
             };
             levels.push(next);
             current = below;
@@ -122,11 +122,11 @@ pub(crate) fn walk(top: impl AsFd, visitor: &mut impl Visitor) -> Result<Ended, 
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let up = rustix::fs::openat(&current, c"..", flags, Mode::empty())?;
         if identity(&rustix::fs::fstat(&up)?) != above.identity {
-            return Ok(Ended::Moved);
+            return Ok(WalkEnd::Moved);
         }
         current = up;
     }
-    Ok(Ended::Whole)
+    Ok(WalkEnd::Whole)
 }
 
 /// Reads one directory; none when the visitor stops the walk.
@@ -139,7 +139,12 @@ fn look(
     let own = rustix::fs::fstat(directory)?;
     let mut level = Level { identity: identity(&own), left: Vec::new(), path: path.len() };
     let unread = |visitor: &mut _, errno| {
-        Visitor::handle_unreadable(visitor, &Place { above: path, name: c"" }, Some(&own), errno);
+        Visitor::handle_unreadable(
+            visitor,
+            &Location { above: path, name: c"" },
+            Some(&own),
+            errno,
+        );
     };
     let entries = match Dir::read_from(directory) {
         Ok(entries) => entries,
@@ -158,10 +163,10 @@ fn look(
             }
         };
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") || visitor.passes_over(name, depth) {
+        if matches!(name.to_bytes(), b"." | b"..") || visitor.skips(name, depth) {
             continue;
         }
-        let place = Place { above: path, name };
+        let place = Location { above: path, name };
         match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                 level.left.push((name.to_owned(), stat));
@@ -170,7 +175,7 @@ fn look(
             Err(Errno::NOENT) => {}
             Err(errno) => visitor.handle_unreadable(&place, None, errno),
         }
-        if !visitor.goes_on() {
+        if !visitor.continues() {
             return Ok(None);
         }
     }
@@ -209,24 +214,24 @@ mod tests {
     }
 
     impl Visitor for Seen {
-        fn passes_over(&mut self, name: &CStr, depth: usize) -> bool {
+        fn skips(&mut self, name: &CStr, depth: usize) -> bool {
             self.deepest = self.deepest.max(depth);
             name == c"not"
         }
 
-        fn handle_file(&mut self, _: &OwnedFd, path: &Place<'_>, _: &Stat) {
+        fn handle_file(&mut self, _: &OwnedFd, path: &Location<'_>, _: &Stat) {
             self.files.push(path.len());
         }
 
-        fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {
+        fn handle_directory(&mut self, _: &Location<'_>, _: &Stat) {
             self.directories += 1;
         }
 
-        fn handle_unreadable(&mut self, path: &Place<'_>, _: Option<&Stat>, errno: Errno) {
+        fn handle_unreadable(&mut self, path: &Location<'_>, _: Option<&Stat>, errno: Errno) {
             panic!("{}: {errno}", path.shown());
         }
 
-        fn goes_on(&mut self) -> bool {
+        fn continues(&mut self) -> bool {
             let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
             self.most = self.most.max(open);
             true
@@ -257,7 +262,7 @@ mod tests {
         }
         let open = std::fs::File::open(&top).unwrap();
         let mut seen = Seen::default();
-        assert_eq!(walk(&open, &mut seen), Ok(Ended::Whole));
+        assert_eq!(walk(&open, &mut seen), Ok(WalkEnd::Whole));
         // The files, and the link itself.
         assert_eq!((seen.files.len(), seen.directories, seen.deepest), (22, 3001, 3000));
         assert_eq!(seen.files.iter().max(), Some(&(2 * 3000 + 4)));

@@ -15,7 +15,7 @@ use crate::config::channel::Channel;
 
 /// Why a channel cannot send a title.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(super) enum TitleError {
     /// It does not exist, or has an unsupported format.
     Title(String),
     /// Its rate exceeds the rate that the channel is stuffed to.
@@ -77,7 +77,7 @@ pub(super) async fn rate(
 }
 
 /// Checks that null packets can fill a title whose fastest second is `fastest` up to `stuff`.
-pub(super) fn stuffs(stuff: BitRate, fastest: BitRate) -> Result<(), String> {
+pub(super) fn check_stuffing(stuff: BitRate, fastest: BitRate) -> Result<(), String> {
     if stuff >= fastest {
         return Ok(());
     }
@@ -91,27 +91,29 @@ pub(super) fn stuffs(stuff: BitRate, fastest: BitRate) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why not.
-pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Result<(), Unfit> {
-    let path = path_of(title).map_err(Unfit::Title)?;
-    let found = find(house, &path).await.map_err(Unfit::Title)?;
-    packets::range(&found).await.map_err(Unfit::Title)?;
+pub(super) async fn check(house: &Inner, channel: &Channel, title: &str) -> Result<(), TitleError> {
+    let path = path_of(title).map_err(TitleError::Title)?;
+    let found = find(house, &path).await.map_err(TitleError::Title)?;
+    packets::range(&found).await.map_err(TitleError::Title)?;
     let index = match index(house, &found, &path).await {
         Ok(index) => index,
         Err(coming) if coming == COMING => return Ok(()),
-        Err(why) => return Err(Unfit::Title(why)),
+        Err(why) => return Err(TitleError::Title(why)),
     };
     match (channel.stuff, index) {
         (Some(stuff), Ok(index)) => {
             let fastest = index.rates().map_or(BitRate(0), |rates| rates.max);
-            stuffs(stuff, fastest).map_err(Unfit::Stuff)
+            check_stuffing(stuff, fastest).map_err(TitleError::Stuff)
         }
-        (Some(_), Err(fault)) => Err(Unfit::Stuff(no_places(&fault.to_string()))),
+        (Some(_), Err(fault)) => Err(TitleError::Stuff(unknown_positions(&fault.to_string()))),
         (None, Ok(_)) => Ok(()),
-        (None, Err(_)) => rate(house, channel, &found, &path).await.map(drop).map_err(Unfit::Title),
+        (None, Err(_)) => {
+            rate(house, channel, &found, &path).await.map(drop).map_err(TitleError::Title)
+        }
     }
 }
 
 /// The message for a title without an index that should be stuffed.
-pub(super) fn no_places(why: &str) -> String {
+pub(super) fn unknown_positions(why: &str) -> String {
     format!("the positions of null packets are unknown: {why}")
 }

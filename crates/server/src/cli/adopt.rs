@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::{Failure, console, state};
-use crate::store::Remembered;
+use crate::store::KnownIdentities;
 
 /// Accepts the current contents of a directory as its volume
 ///
@@ -32,7 +32,7 @@ impl Adopt {
         let state = state::directory();
         let state =
             state.ok_or_else(|| Failure::usage("no identities are stored: HOME is not set"))?;
-        let forgotten = Remembered::within(&state).forget(&self.dir);
+        let forgotten = KnownIdentities::within(&state).forget(&self.dir);
         match forgotten.context("cannot change the stored identity")? {
             true => console::line(format_args!("the next start accepts {dir} as it is")),
             false => console::line(format_args!(

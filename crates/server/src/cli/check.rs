@@ -37,7 +37,7 @@ pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Fa
         .and_then(|()| secrets(config))
         .and_then(|()| memory(config))
         .and_then(|()| classes(config));
-    found.map_err(|finding| placed(finding, file))
+    found.map_err(|finding| failure(finding, file))
 }
 
 /// Whether this host can listen on the addresses of `config`. An address that another server uses
@@ -59,7 +59,7 @@ pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Res
     let mut others: Vec<([&str; 2], SocketAddr)> = Vec::new();
     for (key, address) in http.chain(proxied).chain(rtsp).chain(admin) {
         let wrong = match bindable(address) {
-            Err(error) => Some(not_bound(address, &error)),
+            Err(error) => Some(bind_error(address, &error)),
             Ok(()) => others.iter().find(|(_, other)| is_one_socket(*other, address)).map(
                 |([table, key], other)| {
                     format!(
@@ -70,7 +70,7 @@ pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Res
             ),
         };
         if let Some(message) = wrong {
-            return Err(placed(Finding::at(&key.map(Key::Name), message), file));
+            return Err(failure(Finding::at(&key.map(Key::Name), message), file));
         }
         others.push((key, address));
     }
@@ -90,7 +90,7 @@ fn is_one_socket(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// Why `address` cannot be bound, and what to do.
-pub(super) fn not_bound(address: SocketAddr, error: &std::io::Error) -> String {
+pub(super) fn bind_error(address: SocketAddr, error: &std::io::Error) -> String {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let advice = match error.kind() {
         PermissionDenied if address.port() < FREE_PORTS => {
@@ -130,7 +130,7 @@ fn bindable(address: SocketAddr) -> std::io::Result<()> {
 }
 
 /// Converts a finding to an error, placed in the file where the key is written.
-fn placed(finding: Finding<'_>, file: Option<&ConfigFile>) -> Failure {
+fn failure(finding: Finding<'_>, file: Option<&ConfigFile>) -> Failure {
     match file.and_then(|file| file.mistake_at(&finding.keys, &finding.message)) {
         Some(error) => Failure::usage(error),
         None => Failure::usage(finding.message),

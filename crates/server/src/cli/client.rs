@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, Proxy, SendBody, Timeout, http};
 
-use early::Early;
+use early::SendStop;
 use tls::Tls;
 
 /// Where to connect, and what to ask for.
@@ -290,7 +290,7 @@ fn exchange(
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
-    let early = Early::default();
+    let early = SendStop::default();
     let proxy = proxy::of(url).and_then(|proxy| Proxy::new(&proxy).ok());
     let agent = Agent::with_parts(
         config(proxy),

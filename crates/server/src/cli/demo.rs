@@ -55,7 +55,7 @@ fn address_or_off(text: &str) -> Result<Address, String> {
 
 impl Demo {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let ground = serve::Ground::new()?;
+        let ground = serve::Bootstrap::new()?;
         let dir = match self.dir {
             Some(dir) => dir,
             None => cache_dir().ok_or_else(|| {
@@ -95,7 +95,7 @@ impl Demo {
         serve::run(ground, config, None, |served| {
             if let Some(&http) = served.http.first() {
                 let rtsp = served.rtsp.first().copied();
-                let places = Places { http, rtsp, admin: served.admin, token };
+                let places = Endpoints { http, rtsp, admin: served.admin, token };
                 console::greeting(invitation(&titles, &places));
             }
         })
@@ -126,7 +126,7 @@ fn cache_dir() -> Option<PathBuf> {
 }
 
 /// The demo's addresses.
-struct Places {
+struct Endpoints {
     http: SocketAddr,
     rtsp: Option<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -135,7 +135,7 @@ struct Places {
 }
 
 /// What to type next.
-fn invitation(titles: &[DemoTitle], places: &Places) -> String {
+fn invitation(titles: &[DemoTitle], places: &Endpoints) -> String {
     let mut text = String::from("\n");
     let name = |title: &DemoTitle| {
         title.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -195,7 +195,7 @@ mod tests {
             duration: SECOND.times(600),
         };
         let titles = [title("/tmp/a.ts", 3_750_000), title("/tmp/a.mp4", 1_169_123)];
-        let places = Places {
+        let places = Endpoints {
             http: "0.0.0.0:8080".parse().unwrap(),
             rtsp: rtsp.then_some(RTSP),
             admin: "127.0.0.1:9464".parse().ok(),

@@ -16,7 +16,7 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::client::{self, ClientError, Response, Url};
 use super::progress::{meter, rate_of, style};
-use super::tries::{Stopped, Tries};
+use super::retries::{AttemptError, Retries};
 use super::{Failure, console};
 use crate::config::units;
 
@@ -123,7 +123,7 @@ impl Get {
     /// version.
     fn to_stdout(&self, url: &Url, meter: &ProgressBar) -> Result<(), Failure> {
         let (mut out, mut version) = (io::stdout().lock(), None::<String>);
-        Tries::new(self.wait, self.quiet).run(
+        Retries::new(self.wait, self.quiet).run(
             || meter.position(),
             || {
                 let have = meter.position();
@@ -131,7 +131,7 @@ impl Get {
                 let response = match &version {
                     Some(version) => self.ask(url, &[("Range", &range), ("If-Range", version)])?,
                     None if have > 0 => {
-                        return Err(Stopped::failed(
+                        return Err(AttemptError::failed(
                             "the server sends no entity tag for this title, so the download \
                              cannot be resumed",
                         ));
@@ -144,7 +144,7 @@ impl Get {
                     416 if is_whole(&response, have) => return Ok(()),
                     200 | 206 | 416 => {
                         let text = "the title changed on the server during the download";
-                        return Err(Stopped::failed(text));
+                        return Err(AttemptError::failed(text));
                     }
                     _ => return Err(refused(response).into()),
                 }
@@ -157,7 +157,7 @@ impl Get {
     /// Downloads until FILE.part is complete.
     fn to_file(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Failure> {
         let done =
-            Tries::new(self.wait, self.quiet).run(|| part.len(), || self.go_on(url, part, meter));
+            Retries::new(self.wait, self.quiet).run(|| part.len(), || self.go_on(url, part, meter));
         match done {
             Err(Failure::Broken(error)) if part.len() > 0 => {
                 let kept = format!("{} holds the part received so far", part.path.display());
@@ -167,7 +167,7 @@ impl Get {
         }
     }
 
-    fn go_on(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), Stopped> {
+    fn go_on(&self, url: &Url, part: &Part, meter: &ProgressBar) -> Result<(), AttemptError> {
         let have = part.len();
         let version = part.version().filter(|_| have > 0);
         let range = format!("bytes={have}-");
@@ -183,7 +183,7 @@ impl Get {
             206 | 416 => {
                 part.forget_version()?;
                 let changed = anyhow::anyhow!("the title has changed on the server");
-                return Err(Stopped::ForNow(Failure::Broken(changed), None));
+                return Err(AttemptError::Temporary(Failure::Broken(changed), None));
             }
             _ => return Err(refused(response).into()),
         };
@@ -199,13 +199,13 @@ impl Get {
     }
 
     /// Sends the request; some refusals may be retried.
-    fn ask(&self, url: &Url, fields: &[(&str, &str)]) -> Result<Response, Stopped> {
+    fn ask(&self, url: &Url, fields: &[(&str, &str)]) -> Result<Response, AttemptError> {
         let response = client::fetch("GET", url, fields)?;
-        if !super::tries::may_pass(response.status) {
+        if !super::retries::is_temporary(response.status) {
             return Ok(response);
         }
-        let after = super::tries::retry_after(&response);
-        Err(Stopped::ForNow(refused(response), after))
+        let after = super::retries::retry_after(&response);
+        Err(AttemptError::Temporary(refused(response), after))
     }
 }
 
@@ -297,7 +297,7 @@ fn copy(
     start: u64,
     to: &mut impl Write,
     meter: &ProgressBar,
-) -> Result<(), Stopped> {
+) -> Result<(), AttemptError> {
     meter.set_style(style());
     if let Some(len) = response.len {
         meter.set_length(start + len);

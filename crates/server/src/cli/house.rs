@@ -15,7 +15,7 @@ use rustix::thread::CpuSet;
 use tactus_sys::activation;
 use tokio::task::JoinSet;
 
-use super::check::not_bound;
+use super::check::bind_error;
 use super::watch::Watch;
 use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
@@ -59,7 +59,7 @@ impl House {
     /// Takes memory and cores, opens the volumes and binds the addresses. Where there is a `file`, it may be read again.
     pub(super) async fn open(config: Config, file: Option<ConfigFile>) -> Result<Self> {
         raise_limits();
-        let mut passed = Passed::take()?;
+        let mut passed = PassedSockets::take()?;
         let listeners = match passed.http.is_empty() {
             true => config.http.addresses.iter().map(|address| bind(*address)).collect(),
             false => Ok(std::mem::take(&mut passed.http)),
@@ -88,7 +88,7 @@ impl House {
         };
         let catalogue = Catalogue::with_volumes(&roots.collect::<Vec<_>>(), rules)
             .context("cannot open a volume; check its path and permissions")?;
-        let mut engine = engine::start(&config).map_err(|error| not_started(error, &config))?;
+        let mut engine = engine::start(&config).map_err(|error| start_error(error, &config))?;
         engine.degraded.extend(too_few_files(&config, &engine));
         leave_cores_to_the_engine(&engine);
         let media = |intake: &Option<Intake>| {
@@ -184,7 +184,7 @@ impl House {
     }
 
     /// Problems that make a strict server refuse to start.
-    pub(super) fn wrong(&self) -> Vec<String> {
+    pub(super) fn problems(&self) -> Vec<String> {
         let uploads = self.config.volumes.iter().zip(0..).filter_map(|(volume, index)| {
             let trouble = self.uploads.as_ref()?.trouble(index)?;
             volume.uploads.then(|| format!("{}: {trouble}", volume.path.display()))
@@ -318,7 +318,7 @@ impl House {
 }
 
 /// Why the engine did not start; lack of memory is reported with its key.
-fn not_started(error: std::io::Error, config: &Config) -> anyhow::Error {
+fn start_error(error: std::io::Error, config: &Config) -> anyhow::Error {
     let is_memory = error.kind() == std::io::ErrorKind::OutOfMemory;
     let error = anyhow::Error::new(error).context("cannot start the engine");
     match config.memory.arena {
@@ -364,12 +364,12 @@ fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
     listener(address)
-        .map_err(|error| anyhow!("{} (--http, or [http] address)", not_bound(address, &error)))
+        .map_err(|error| anyhow!("{} (--http, or [http] address)", bind_error(address, &error)))
 }
 
 fn bind_rtsp(address: SocketAddr) -> Result<TcpListener> {
     listener(address)
-        .map_err(|error| anyhow!("{} (--rtsp, or [rtsp] address)", not_bound(address, &error)))
+        .map_err(|error| anyhow!("{} (--rtsp, or [rtsp] address)", bind_error(address, &error)))
 }
 
 /// An IPv6 socket for all interfaces takes IPv4 too; on a host without IPv6 it falls back to IPv4.
@@ -394,23 +394,23 @@ fn admin_listener(address: SocketAddr) -> Result<Option<TcpListener>> {
     match listener(address) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if is_default && error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(anyhow!("{} ([admin] address)", not_bound(address, &error))),
+        Err(error) => Err(anyhow!("{} ([admin] address)", bind_error(address, &error))),
     }
 }
 
 /// Sockets passed by the supervisor, by service.
 #[derive(Default)]
-struct Passed {
+struct PassedSockets {
     http: Vec<TcpListener>,
     rtsp: Vec<TcpListener>,
     admin: Option<TcpListener>,
 }
 
-impl Passed {
+impl PassedSockets {
     fn take() -> Result<Self> {
         let mut passed = Self::default();
         let all = activation::take().context("cannot use the passed sockets (LISTEN_FDS)")?;
-        for activation::Passed { name, listener } in all {
+        for activation::PassedSocket { name, listener } in all {
             match name.as_str() {
                 // systemd names a socket without a name `unknown`.
                 "http" | "" | "unknown" => passed.http.push(listener),

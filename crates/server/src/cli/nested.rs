@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 /// The location of a directory: its file system, and its path within it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Place {
+struct Location {
     device: String,
     path: PathBuf,
 }
@@ -21,7 +21,7 @@ struct Place {
 pub(super) fn nested(directories: &[&Path]) -> Option<(usize, usize)> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let places: Vec<_> = directories.iter().map(|path| place(path, &mounts)).collect();
-    let within = |outer: &Place, inner: &Place| {
+    let within = |outer: &Location, inner: &Location| {
         outer.device == inner.device && inner.path.starts_with(&outer.path)
     };
     for (one, first) in places.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn nested(directories: &[&Path]) -> Option<(usize, usize)> {
 }
 
 /// The location of `directory`, by the mount table `mounts` (proc_pid_mountinfo(5)).
-fn place(directory: &Path, mounts: &str) -> Option<Place> {
+fn place(directory: &Path, mounts: &str) -> Option<Location> {
     let open = File::open(directory).ok()?;
     let about = rustix::fs::statx(&open, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     let real = std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd())).ok()?;
@@ -48,7 +48,7 @@ fn place(directory: &Path, mounts: &str) -> Option<Place> {
     let mut fields = mount.split(' ').skip(2);
     let (device, root, point) = (fields.next()?, fields.next()?, fields.next()?);
     let below = real.strip_prefix(unescaped(point)).ok()?;
-    Some(Place { device: device.to_owned(), path: Path::new(&unescaped(root)).join(below) })
+    Some(Location { device: device.to_owned(), path: Path::new(&unescaped(root)).join(below) })
 }
 
 /// A path of the mount table, which writes spaces and other characters as octal escapes.

@@ -65,12 +65,12 @@ impl Probe {
         let mut failed = false;
         for title in &self.titles {
             match probe(title) {
-                Ok(Probed::Stream(index)) if self.json => console::line(facts(&index))?,
-                Ok(Probed::Stream(index)) => {
+                Ok(ProbeResult::Stream(index)) if self.json => console::line(facts(&index))?,
+                Ok(ProbeResult::Stream(index)) => {
                     console::line(format_args!("{}\n{}", title.display(), described(&index)))?;
                 }
-                Ok(Probed::Other(other)) if self.json => console::line(other.json())?,
-                Ok(Probed::Other(other)) => {
+                Ok(ProbeResult::Other(other)) if self.json => console::line(other.json())?,
+                Ok(ProbeResult::Other(other)) => {
                     console::line(format_args!("{}\n{}", title.display(), other.described()))?;
                 }
                 Err(error) => {
@@ -84,19 +84,19 @@ impl Probe {
 }
 
 /// The result of a probe.
-enum Probed {
+enum ProbeResult {
     Stream(Box<Index>),
     Other(Container),
 }
 
-fn probe(title: &Path) -> Result<Probed, IndexError> {
+fn probe(title: &Path) -> Result<ProbeResult, IndexError> {
     let title = title.canonicalize()?;
     let file = File::open(&title)?;
     let name = title.file_name().unwrap_or_default().to_string_lossy();
     if let Some(other) = Container::read(&file, &name) {
-        return Ok(Probed::Other(other));
+        return Ok(ProbeResult::Other(other));
     }
-    stream(&title, &file).map(|index| Probed::Stream(Box::new(index)))
+    stream(&title, &file).map(|index| ProbeResult::Stream(Box::new(index)))
 }
 
 fn stream(title: &Path, file: &File) -> Result<Index, IndexError> {

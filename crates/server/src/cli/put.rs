@@ -20,8 +20,8 @@ use tactus_core::units::{Bytes, Nanos};
 
 use super::client::{self, ClientError, Response, Sent, Url, escaped};
 use super::progress::{meter, rate_of, style};
+use super::retries::{AttemptError, Retries, is_temporary, retry_after};
 use super::token::Credentials;
-use super::tries::{Stopped, Tries, may_pass, retry_after};
 use super::{Failure, console, state};
 use crate::config::units;
 use tree::Plan;
@@ -150,8 +150,8 @@ impl Upload<'_> {
         let memory = Memory::of(&self.file, &self.to);
         let mut known = memory.recall().and_then(|at| self.to.join(&at).ok());
         let meter = self.meter.clone();
-        let tries = Tries::new(self.put.wait, self.put.quiet);
-        let done = tries.run(|| meter.position(), || self.attempt(&mut known, &memory));
+        let retries = Retries::new(self.put.wait, self.put.quiet);
+        let done = retries.run(|| meter.position(), || self.attempt(&mut known, &memory));
         self.meter.finish_and_clear();
         done?;
         memory.forget();
@@ -169,7 +169,7 @@ impl Upload<'_> {
     }
 
     /// Sends what is missing, by one connection.
-    fn attempt(&mut self, known: &mut Option<Url>, memory: &Memory) -> Result<(), Stopped> {
+    fn attempt(&mut self, known: &mut Option<Url>, memory: &Memory) -> Result<(), AttemptError> {
         let offset = match known {
             None => None,
             Some(at) => self.offset(at)?,
@@ -201,10 +201,10 @@ impl Upload<'_> {
         match answer.status {
             204 => Ok(()),
             // Somebody else's word about where it goes on; or the one before is still being ended.
-            409 | 423 => Err(Stopped::ForNow(refused(answer), None)),
+            409 | 423 => Err(AttemptError::Temporary(refused(answer), None)),
             404 | 410 => {
                 *known = None;
-                Err(Stopped::ForNow(refused(answer), None))
+                Err(AttemptError::Temporary(refused(answer), None))
             }
             _ => Err(stopped(answer)),
         }
@@ -212,14 +212,16 @@ impl Upload<'_> {
 
     /// The upload's URL and how much of it the server has stored; none when the upload is unknown
     /// to the server.
-    fn offset(&self, at: &Url) -> Result<Option<(Url, u64)>, Stopped> {
+    fn offset(&self, at: &Url) -> Result<Option<(Url, u64)>, AttemptError> {
         let answer = client::fetch("HEAD", at, &self.fields())?;
         match answer.status {
             200 => {
                 let offset = answer.field("upload-offset").and_then(|text| text.parse().ok());
                 let offset = offset.filter(|&offset| offset <= self.file.len);
                 let strange = || {
-                    Stopped::Failed(anyhow::anyhow!("the server's offset makes no sense").into())
+                    AttemptError::Failed(
+                        anyhow::anyhow!("the server's offset makes no sense").into(),
+                    )
                 };
                 Ok(Some((answer.url.clone(), offset.ok_or_else(strange)?)))
             }
@@ -229,7 +231,7 @@ impl Upload<'_> {
     }
 
     /// Creates the upload; none when that was all, as for an empty file.
-    fn create(&self) -> Result<Option<Url>, Stopped> {
+    fn create(&self) -> Result<Option<Url>, AttemptError> {
         let path = client::decoded(&self.to.path)
             .ok_or_else(|| Failure::usage(format!("{} is no path", self.to.path)))?;
         let mut url = self.to.join(UPLOADS)?;
@@ -259,10 +261,10 @@ impl Upload<'_> {
     }
 }
 
-fn stopped(answer: Response) -> Stopped {
-    let (passes, after) = (may_pass(answer.status), retry_after(&answer));
+fn stopped(answer: Response) -> AttemptError {
+    let (passes, after) = (is_temporary(answer.status), retry_after(&answer));
     let failure = refused(answer);
-    if passes { Stopped::ForNow(failure, after) } else { Stopped::Failed(failure) }
+    if passes { AttemptError::Temporary(failure, after) } else { AttemptError::Failed(failure) }
 }
 
 /// What an answer other than the hoped for means.

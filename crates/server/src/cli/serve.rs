@@ -18,7 +18,7 @@ use crate::access;
 use crate::config::rights::Rights;
 use crate::config::{Config, ConfigFile, Principal, Token, Volume, address};
 use crate::http;
-use crate::store::{Lost, Remembered};
+use crate::store::{IdentityMismatch, KnownIdentities};
 
 /// Serves a directory
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ log. Without --config it only reopens the access log.
 
 Sockets passed by systemd are used for http, rtsp and admin, by their names.
 
-Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 wrong arguments or configuration.")]
+Exit codes: 0 ended by a signal; 1 it could not start or failed; 2 problems arguments or configuration.")]
 pub(super) struct Serve {
     /// The directory; replaces the volumes of the configuration
     dir: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let ground = Ground::new()?;
+        let ground = Bootstrap::new()?;
         let (mut config, file) = self.configured()?;
         if self.check_config {
             if self.uploads {
@@ -89,7 +89,7 @@ impl Serve {
         }
         config.state = state::directory();
         if self.uploads && file.is_none() {
-            take_anew(&config);
+            accept_recreated(&config);
         }
         let own = match self.uploads {
             true => allow_uploads(&mut config)?,
@@ -154,7 +154,7 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
         volume.uploads = true;
     }
     // Nothing is created in a directory that holds the wrong volume, not even a token.
-    let known = config.state.as_deref().map(Remembered::within);
+    let known = config.state.as_deref().map(KnownIdentities::within);
     if let Some(Err(lost)) = known.map(|known| known.check(&first(config).path)) {
         console::notice(format_args!("tactus: {lost}"));
         return Ok(None);
@@ -174,10 +174,11 @@ pub(super) fn allow_uploads(config: &mut Config) -> Result<Option<token::Own>, F
 
 /// A directory that the command line names and that was emptied or created anew is a new volume:
 /// its disk is not missing.
-fn take_anew(config: &Config) {
+fn accept_recreated(config: &Config) {
     let path = &first(config).path;
-    let Some(known) = config.state.as_deref().map(Remembered::within) else { return };
-    if matches!(known.check(path), Err(Lost::Gone { .. })) && known.is_same_mount(path) {
+    let Some(known) = config.state.as_deref().map(KnownIdentities::within) else { return };
+    if matches!(known.check(path), Err(IdentityMismatch::Gone { .. })) && known.is_same_mount(path)
+    {
         match known.forget(path) {
             Ok(_) => console::notice(format_args!(
                 "tactus: {} was created anew: it is treated as a new volume",
@@ -208,12 +209,12 @@ fn invitation(own: &token::Own) -> String {
 }
 
 /// What a server needs before it has a configuration.
-pub(super) struct Ground {
+pub(super) struct Bootstrap {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
 }
 
-impl Ground {
+impl Bootstrap {
     /// Starts threads and installs signal handlers: from now on SIGHUP does not end the program.
     pub(super) fn new() -> Result<Self, Failure> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
@@ -228,13 +229,13 @@ impl Ground {
 /// Serves `config`, which a reload reads again from `file`. `greet` is called with the addresses
 /// once they are bound and printed.
 pub(super) fn run(
-    ground: Ground,
+    ground: Bootstrap,
     config: Config,
     file: Option<ConfigFile>,
-    greet: impl FnOnce(&Served),
+    greet: impl FnOnce(&Endpoints),
 ) -> Result<(), Failure> {
     super::log(config.log.form);
-    let Ground { runtime, signals } = ground;
+    let Bootstrap { runtime, signals } = ground;
     let volumes = config.volumes.clone();
     let says = |file: &&ConfigFile| {
         file.says("http", "address") && file.config.http.addresses == config.http.addresses
@@ -243,7 +244,7 @@ pub(super) fn run(
     access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
     let strict = config.strict;
     let house = runtime.block_on(House::open(config, file))?;
-    let served = Served {
+    let served = Endpoints {
         http: house.addresses(),
         proxied: house.proxied_addresses(),
         rtsp: house.rtsp_addresses(),
@@ -256,9 +257,9 @@ pub(super) fn run(
     for refused in house.degraded() {
         console::notice(format_args!("tactus: {refused}"));
     }
-    let wrong = house.wrong();
-    if strict && !wrong.is_empty() {
-        let message = format!("not started, because `strict` is set: {}", wrong.join("; "));
+    let problems = house.problems();
+    if strict && !problems.is_empty() {
+        let message = format!("not started, because `strict` is set: {}", problems.join("; "));
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
     if !house.degraded().is_empty() {
@@ -280,7 +281,7 @@ pub(super) fn run(
 }
 
 /// The addresses of all services.
-pub(super) struct Served {
+pub(super) struct Endpoints {
     pub(super) http: Vec<SocketAddr>,
     pub(super) proxied: Vec<SocketAddr>,
     pub(super) rtsp: Vec<SocketAddr>,
@@ -288,7 +289,7 @@ pub(super) struct Served {
 }
 
 /// Prints the addresses of all services. `file` is the configuration file that sets them.
-fn announce(volumes: &[Volume], served: &Served, file: Option<&Path>) {
+fn announce(volumes: &[Volume], served: &Endpoints, file: Option<&Path>) {
     let addresses = &served.http;
     let line = |text: String| console::greeting(format_args!("{text}\n"));
     let dirs: Vec<_> = volumes.iter().map(|volume| shown(&volume.path)).collect();

@@ -16,7 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::conditions::Kind;
 use crate::config::Config;
 use crate::http::Uploads;
-use crate::store::{Identity, Remembered};
+use crate::store::{Identity, KnownIdentities};
 
 /// How often the mount of each volume is checked.
 const LOOK: Duration = Duration::from_secs(2);
@@ -37,19 +37,19 @@ impl Watch {
     ) -> Self {
         let (mut tasks, is_over) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
         for (index, volume) in config.volumes.iter().enumerate() {
-            let watched = Arc::new(Watched {
+            let volume = Arc::new(VolumeWatch {
                 index,
                 path: volume.path.clone(),
                 mount: volume.mount.clone(),
                 takes_uploads: volume.uploads,
-                known: config.state.as_deref().map(Remembered::within),
+                known: config.state.as_deref().map(KnownIdentities::within),
                 own: Identity::of(&volume.path).ok().flatten(),
                 catalogue: Arc::clone(catalogue),
                 uploads: uploads.cloned(),
                 is_over: Arc::clone(&is_over),
             });
-            tasks.spawn(look(Arc::clone(&watched)));
-            tasks.spawn(inspect(watched));
+            tasks.spawn(look(Arc::clone(&volume)));
+            tasks.spawn(inspect(volume));
         }
         let catalogue = Arc::clone(catalogue);
         tasks.spawn(async move {
@@ -75,9 +75,9 @@ impl Drop for Watch {
     }
 }
 
-async fn look(watched: Arc<Watched>) {
+async fn look(volume: Arc<VolumeWatch>) {
     loop {
-        let this = Arc::clone(&watched);
+        let this = Arc::clone(&volume);
         if tokio::task::spawn_blocking(move || this.look()).await.is_err() {
             tracing::error!(
                 "the watch of a volume has failed; changes of its mount are not noticed until a \
@@ -89,9 +89,9 @@ async fn look(watched: Arc<Watched>) {
     }
 }
 
-async fn inspect(watched: Arc<Watched>) {
+async fn inspect(volume: Arc<VolumeWatch>) {
     loop {
-        let this = Arc::clone(&watched);
+        let this = Arc::clone(&volume);
         let begun = Instant::now();
         let inspected = tokio::task::spawn_blocking(move || {
             this.catalogue.inspect(this.index, || this.is_over.load(Ordering::Relaxed));
@@ -104,12 +104,12 @@ async fn inspect(watched: Arc<Watched>) {
 }
 
 /// The watch of one volume.
-struct Watched {
+struct VolumeWatch {
     index: usize,
     path: PathBuf,
     mount: String,
     takes_uploads: bool,
-    known: Option<Remembered>,
+    known: Option<KnownIdentities>,
     /// The volume's identity at the start.
     own: Option<Identity>,
     catalogue: Arc<Catalogue>,
@@ -117,7 +117,7 @@ struct Watched {
     is_over: Arc<AtomicBool>,
 }
 
-impl Watched {
+impl VolumeWatch {
     fn look(&self) {
         let conditions = self.catalogue.conditions();
         let shown = self.path.display();

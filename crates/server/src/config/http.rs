@@ -127,11 +127,11 @@ fn is_authority(text: &str) -> bool {
 pub enum Origins {
     /// None.
     #[default]
-    Nobody,
+    None,
     /// All sites.
-    Anybody,
+    Any,
     /// These sites: `https://app.example`.
-    These(Vec<String>),
+    List(Vec<String>),
 }
 
 /// Parses a site as browsers write it in `Origin`: a scheme, a host, and a port unless it is the

@@ -32,7 +32,7 @@ impl Claim {
 
 /// A placement with the claims of its processors.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedPlan {
     pub(super) plan: Vec<CorePlan>,
     pub(super) claims: Vec<Claim>,
     /// Processors of the plan that another server has claimed, because none was free.
@@ -42,14 +42,14 @@ pub(super) struct Claimed {
 }
 
 /// Claims the processors of a configured plan.
-pub(super) fn of_plan(plan: Vec<CorePlan>) -> Claimed {
+pub(super) fn of_plan(plan: Vec<CorePlan>) -> ClaimedPlan {
     let (claims, shared) = claim(&plan);
-    Claimed { plan, claims, shared, avoided: vec![] }
+    ClaimedPlan { plan, claims, shared, avoided: vec![] }
 }
 
 /// Plans `cpus` and `volumes` by default, on processors that no other server has claimed. If all
 /// are claimed, the usual plan is used and its processors are shared.
-pub(super) fn of_default(cpus: &[u32], volumes: u16) -> Claimed {
+pub(super) fn of_default(cpus: &[u32], volumes: u16) -> ClaimedPlan {
     let mut free = cpus.to_vec();
     // Each round removes at least one processor.
     while !free.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn of_default(cpus: &[u32], volumes: u16) -> Claimed {
         let (claims, taken) = claim(&plan);
         if taken.is_empty() {
             let avoided = cpus.iter().copied().filter(|cpu| !free.contains(cpu)).collect();
-            return Claimed { plan, claims, shared: taken, avoided };
+            return ClaimedPlan { plan, claims, shared: taken, avoided };
         }
         free.retain(|cpu| !taken.contains(cpu));
     }
@@ -77,7 +77,7 @@ fn claim(plan: &[CorePlan]) -> (Vec<Claim>, Vec<u32>) {
     (claims, taken)
 }
 
-impl Claimed {
+impl ClaimedPlan {
     /// A warning about shared processors, if there are any.
     pub(super) fn notes(&self) -> Option<String> {
         if self.shared.is_empty() {
@@ -134,7 +134,8 @@ mod tests {
     #[test]
     fn s04_two_servers_share_a_machine_of_many_cores() {
         let all = cpus(800, 8);
-        let of = |claimed: &Claimed| claimed.plan.iter().map(|core| core.cpu).collect::<Vec<_>>();
+        let of =
+            |claimed: &ClaimedPlan| claimed.plan.iter().map(|core| core.cpu).collect::<Vec<_>>();
         let (first, second) = (of_default(&all, 2), of_default(&all, 2));
         assert_eq!((of(&first), of(&second)), (vec![806, 807], vec![804, 805]));
     }

@@ -36,7 +36,7 @@ pub struct Summary {
     /// The last one that was logged.
     pub last: Option<Stall>,
     /// Cores that are stalled now.
-    pub standing: Vec<Standing>,
+    pub standing: Vec<OngoingStall>,
 }
 
 /// A stall, or several in a short time.
@@ -58,7 +58,7 @@ pub struct Stall {
 
 /// A core that is stalled now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct OngoingStall {
     /// The core.
     pub core: u32,
     /// Since when.
@@ -152,22 +152,22 @@ struct Core {
     cpu: u32,
     thread: ThreadId,
     counters: Arc<CoreCounters>,
-    seen: Seen,
+    seen: Baseline,
     /// The kernel's figures when the core last ran in time.
     well: Option<Sample>,
     standing: Option<Clues>,
-    pending: Pending,
+    pending: PendingStalls,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct Baseline {
     stalls: u64,
     stalled: u64,
 }
 
 /// Stalls that are not logged yet.
 #[derive(Default)]
-struct Pending {
+struct PendingStalls {
     count: u64,
     length: Nanos,
     longest: Nanos,
@@ -178,13 +178,13 @@ struct Pending {
 
 /// What to log now.
 #[derive(PartialEq, Eq, Debug)]
-enum Log {
+enum LogAction {
     Nothing,
     Long,
     Short,
 }
 
-impl Pending {
+impl PendingStalls {
     fn add(&mut self, now: MonoTime, count: u64, length: Nanos, cause: String) {
         if self.count == 0 {
             self.since = now;
@@ -196,14 +196,14 @@ impl Pending {
         }
     }
 
-    fn due(&self, now: MonoTime) -> Log {
+    fn due(&self, now: MonoTime) -> LogAction {
         let is_quiet = self.logged.is_some_and(|logged| now.since(logged) < QUIET);
         if self.count > 0 && self.longest >= LOGGED && !is_quiet {
-            Log::Long
+            LogAction::Long
         } else if self.count > 0 && now.since(self.since) >= SUMMED_UP {
-            Log::Short
+            LogAction::Short
         } else {
-            Log::Nothing
+            LogAction::Nothing
         }
     }
 }
@@ -215,10 +215,10 @@ impl Watch {
                 cpu,
                 thread,
                 counters: Arc::clone(counters),
-                seen: Seen::default(),
+                seen: Baseline::default(),
                 well: Sample::of(thread, cpu),
                 standing: None,
-                pending: Pending::default(),
+                pending: PendingStalls::default(),
             };
         Self {
             cores: threads.into_iter().zip(&counters.cores).map(core).collect(),
@@ -254,14 +254,14 @@ impl Watch {
             + self.counters.packets.stalled_streams.value();
         for core in &mut self.cores {
             let log = core.pending.due(now);
-            if log == Log::Nothing {
+            if log == LogAction::Nothing {
                 continue;
             }
             let streams = moved - self.streams;
             self.streams = moved;
             let stall = core.tell(now, streams);
             match log {
-                Log::Long => tracing::warn!("{stall}"),
+                LogAction::Long => tracing::warn!("{stall}"),
                 _ => tracing::info!("{stall}"),
             }
             self.stalls.lock().last = Some(stall);
@@ -292,7 +292,7 @@ impl Core {
     /// New stalls: their number and total length.
     fn look(&mut self, now: MonoTime, own_delay: Nanos) -> Option<(u64, Nanos)> {
         let CoreCounters { stalls, stalled, .. } = &*self.counters;
-        let seen = Seen { stalls: stalls.value(), stalled: stalled.value() };
+        let seen = Baseline { stalls: stalls.value(), stalled: stalled.value() };
         let (count, length) =
             (seen.stalls - self.seen.stalls, Nanos(seen.stalled - self.seen.stalled));
         if count > 0 {
@@ -338,18 +338,20 @@ impl Core {
         }
     }
 
-    fn standing(&self, now: MonoTime) -> Option<Standing> {
+    fn standing(&self, now: MonoTime) -> Option<OngoingStall> {
         let length = self.overdue(now);
         let clues = self.standing.as_ref().filter(|_| length > STANDING)?;
         let since = now.before(length);
-        Some(Standing { core: self.cpu, since, cause: clues.cause(length) })
+        Some(OngoingStall { core: self.cpu, since, cause: clues.cause(length) })
     }
 
     /// Returns the stall to log; nothing is pending afterwards.
     fn tell(&mut self, now: MonoTime, streams: u64) -> Stall {
         let logged = Some(now);
-        let Pending { count, length, cause, .. } =
-            std::mem::replace(&mut self.pending, Pending { logged, ..Pending::default() });
+        let PendingStalls { count, length, cause, .. } = std::mem::replace(
+            &mut self.pending,
+            PendingStalls { logged, ..PendingStalls::default() },
+        );
         Stall { core: Some(self.cpu), count, length, seen: now, streams, cause }
     }
 }
@@ -426,7 +428,7 @@ mod tests {
 
     #[test]
     fn s04_many_stalls_are_one_line_in_five_seconds_and_short_ones_one_in_a_minute() {
-        let mut pending = Pending::default();
+        let mut pending = PendingStalls::default();
         let begun = MonoTime(100 * SECOND.0);
         let mut lines = (0, 0);
         for looks in 0..480 {
@@ -435,11 +437,11 @@ mod tests {
             let length = if looks < 240 { 80 } else { 20 };
             pending.add(now, 1, Nanos::from_millis(length), String::new());
             match pending.due(now) {
-                Log::Nothing => continue,
-                Log::Long => lines.0 += 1,
-                Log::Short => lines.1 += 1,
+                LogAction::Nothing => continue,
+                LogAction::Long => lines.0 += 1,
+                LogAction::Short => lines.1 += 1,
             }
-            pending = Pending { logged: Some(now), ..Pending::default() };
+            pending = PendingStalls { logged: Some(now), ..PendingStalls::default() };
         }
         assert!((11..=13).contains(&lines.0), "{lines:?}");
         assert!((0..=2).contains(&lines.1), "{lines:?}");

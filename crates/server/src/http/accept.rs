@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::connection::{Begins, ToCome};
+use super::connection::{Preamble, UnreadInput};
 use super::cors::Cors;
 use super::counters::Abuse;
 use super::forwarded::Client;
@@ -32,7 +32,7 @@ const FAREWELLS_MAX: usize = 64;
 
 /// Serves `listener`, whose connections begin with `begins`. When the site stops, the last
 /// connections are completed. Dropping the future ends them at once.
-pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins) {
+pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, preamble: Preamble) {
     let (mut connections, mut farewells) = (JoinSet::new(), JoinSet::new());
     let mut stop = site.stopping();
     let descriptors = Descriptors::new(site.limits.descriptors_reserve);
@@ -44,7 +44,7 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, begins: Begins
             Some(_) = farewells.join_next(), if !farewells.is_empty() => {}
             accepted = listener.accept(), if !scarce => match accepted {
                 Ok((socket, peer)) => {
-                    let refused = welcome(&mut connections, &site, socket, peer.into(), begins);
+                    let refused = welcome(&mut connections, &site, socket, peer.into(), preamble);
                     if let Err((socket, response)) = refused {
                         turn_away(&mut farewells, &site, socket, *response);
                     }
@@ -64,7 +64,7 @@ fn welcome(
     site: &Arc<Site>,
     socket: TcpStream,
     peer: Client,
-    begins: Begins,
+    preamble: Preamble,
 ) -> Result<(), (TcpStream, Box<Response>)> {
     if connections.len() >= site.limits.connections_max {
         site.counters.count(Abuse::ConnectionLimit);
@@ -80,7 +80,7 @@ fn welcome(
     connections.spawn(async move {
         // Answers are written whole; waiting to fill a packet would only delay them.
         if socket.set_nodelay(true).is_ok() {
-            connection::serve(Arc::clone(&open.0), socket, peer, begins).await;
+            connection::serve(Arc::clone(&open.0), socket, peer, preamble).await;
         }
         drop((seat, open));
     });
@@ -96,11 +96,11 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
     let site = Arc::clone(site);
     farewells.spawn(async move {
         // The CORS fields depend on the `Origin` of the request.
-        if matches!(site.limits.origins, Origins::These(_)) {
+        if matches!(site.limits.origins, Origins::List(_)) {
             tokio::time::timeout(REQUEST_WAIT, socket.readable()).await.ok();
         }
         if tell(&site, &socket, answer) {
-            connection::linger(socket, &site, ToCome::Little).await;
+            connection::linger(socket, &site, UnreadInput::Little).await;
         }
     });
 }

@@ -108,7 +108,7 @@ impl Change<'_> {
         let (limits, public) = (&site.limits, &site.limits.public);
         let asks = request.method == Method::Propfind;
         if !(asks && request.fields.one("authorization").is_none()) {
-            uploads::of_this_site(limits, request)?;
+            uploads::check_same_site(limits, request)?;
         }
         if asks {
             return dav::find(store, public, request, path, incoming).await;

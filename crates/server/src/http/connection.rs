@@ -28,7 +28,7 @@ use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
 use super::limits::{DISCARD_BYTES, READ_BYTES};
 use super::principals::Who;
-use super::request::{Method, Rejected, Request};
+use super::request::{InvalidHead, Method, Request};
 use super::response::{Afterwards, Response, Source};
 use super::seats::Seat;
 use super::{Site, Stopping, Store, route};
@@ -37,14 +37,14 @@ use crate::config::ClientShare;
 
 /// How a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Begins {
+pub(super) enum Preamble {
     WithRequest,
     /// With a PROXY protocol header of a trusted proxy.
     WithProxyHeader,
 }
 
 /// Serves `socket` until it is closed.
-pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begins: Begins) {
+pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, preamble: Preamble) {
     let cors = Cors::of(&site.limits.origins, None);
     let mut connection = Connection {
         site,
@@ -54,12 +54,12 @@ pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, begi
         party: None,
         prefix: false,
         inbox: Inbox::default(),
-        to_come: ToCome::Little,
+        to_come: UnreadInput::Little,
     };
-    let (socket, _seat) = match begins {
-        Begins::WithRequest => (Ok(socket), None),
+    let (socket, _seat) = match preamble {
+        Preamble::WithRequest => (Ok(socket), None),
         // Boxed, to keep an idle connection's future small.
-        Begins::WithProxyHeader => Box::pin(connection.proxied(socket)).await,
+        Preamble::WithProxyHeader => Box::pin(connection.proxied(socket)).await,
     };
     let kept = match socket {
         Ok(socket) => connection.requests(socket).await,
@@ -84,12 +84,12 @@ struct Connection {
     prefix: bool,
     inbox: Inbox,
     /// How much the client may still send when the connection closes.
-    to_come: ToCome,
+    to_come: UnreadInput,
 }
 
 /// How much a client may still send after the last answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ToCome {
+pub(super) enum UnreadInput {
     /// Bytes that were already on their way.
     Little,
     /// The rest of a refused body.
@@ -113,12 +113,12 @@ impl Connection {
         loop {
             let next = tokio::select! {
                 next = self.inbox.next(&mut socket, wait, &self.site.limits) => next,
-                () = last_call(&mut stop, wait) => return Some(socket),
+                () = wait_for_stop(&mut stop, wait) => return Some(socket),
             };
             let mut request = match next {
                 Next::Request(request) => request,
-                Next::Fault(Rejected { fault, fields }) => {
-                    let fault = self.know(fields.as_ref()).err().unwrap_or(fault);
+                Next::Fault(InvalidHead { fault, fields }) => {
+                    let fault = self.identify_client(fields.as_ref()).err().unwrap_or(fault);
                     let exchange = Exchange::of_fault(self.client.ip);
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
@@ -133,7 +133,7 @@ impl Connection {
             };
             wait = Wait::Another;
             self.site.counters.requested();
-            request.hop = match self.know(Some(&request.fields)) {
+            request.hop = match self.identify_client(Some(&request.fields)) {
                 Ok(hop) => Some(Box::new(hop)),
                 Err(fault) => {
                     let exchange = Exchange::of_fault(self.peer.ip);
@@ -155,7 +155,7 @@ impl Connection {
                 Err(response) => {
                     if request.body != Body::None {
                         afterwards = Afterwards::Close;
-                        self.to_come = ToCome::Body;
+                        self.to_come = UnreadInput::Body;
                     }
                     let head_only = request.method == Method::Head;
                     let manner = Manner { version: request.version, afterwards, head_only };
@@ -181,7 +181,7 @@ impl Connection {
                 };
                 if !another {
                     afterwards = Afterwards::Close;
-                    self.to_come = ToCome::Body;
+                    self.to_come = UnreadInput::Body;
                 }
                 let head_only = request.method == Method::Head;
                 let manner = Manner { version: request.version, afterwards, head_only };
@@ -196,7 +196,7 @@ impl Connection {
                 Before::Answer(drained) => afterwards = drained.unwrap_or(afterwards),
                 Before::Fault(fault) => {
                     if fault == Fault::LargeBody {
-                        self.to_come = ToCome::Body;
+                        self.to_come = UnreadInput::Body;
                     }
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
@@ -276,7 +276,7 @@ impl Connection {
     }
 
     /// Identifies the client of a request with these fields.
-    fn know(&mut self, fields: Option<&Fields>) -> Result<Hop, Fault> {
+    fn identify_client(&mut self, fields: Option<&Fields>) -> Result<Hop, Fault> {
         let limits = &self.site.limits;
         self.client = self.peer;
         self.cors = Cors::of(&limits.origins, fields);
@@ -326,7 +326,7 @@ impl Connection {
     /// Completes an answer for its client: the public prefix, and the CORS fields.
     fn address(&self, response: &mut Response) {
         if self.prefix {
-            response.lead_below(&self.site.limits.public.prefix);
+            response.prefix_paths(&self.site.limits.public.prefix);
         }
         self.cors.put(response);
     }
@@ -417,7 +417,7 @@ impl Connection {
         match chunked {
             true => self.write(&mut socket, b"0\r\n\r\n").await.then_some(socket),
             false => {
-                Box::pin(linger(socket, &self.site, ToCome::Little)).await;
+                Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
                 None
             }
         }
@@ -477,7 +477,7 @@ impl Connection {
                     // Its end is the end of the connection, and a clean one.
                     let socket = TcpStream::from_std(socket).ok()?;
                     rustix::net::sockopt::set_socket_linger(&socket, None).ok()?;
-                    Box::pin(linger(socket, &self.site, ToCome::Little)).await;
+                    Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
                     None
                 }
                 _ => None,
@@ -511,7 +511,7 @@ impl Connection {
                 socket = TcpStream::from_std(delivered.socket?).ok()?;
             }
             if left.end < part.end {
-                Box::pin(linger(socket, &self.site, ToCome::Little)).await;
+                Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
                 return None;
             }
         }
@@ -590,7 +590,7 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Waits until no further request is accepted: the stop of the server, and on a connection without
 /// a request yet, a moment later.
-async fn last_call(stop: &mut Stopping, wait: Wait) {
+async fn wait_for_stop(stop: &mut Stopping, wait: Wait) {
     stop.wait().await;
     if wait == Wait::First {
         // Boxed, to keep an idle connection's future small.
@@ -600,16 +600,16 @@ async fn last_call(stop: &mut Stopping, wait: Wait) {
 
 /// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
 /// nobody has read were still there (RFC 9112 section 9.6).
-pub(super) async fn linger(mut socket: TcpStream, site: &Site, to_come: ToCome) {
+pub(super) async fn linger(mut socket: TcpStream, site: &Site, to_come: UnreadInput) {
     if socket.shutdown().await.is_err() {
         return;
     }
     let limits = &site.limits;
     let (time, mut left, silence, space) = match to_come {
-        ToCome::Little => {
+        UnreadInput::Little => {
             (limits.linger_time, limits.linger_bytes_max, limits.linger_time, READ_BYTES)
         }
-        ToCome::Body => (
+        UnreadInput::Body => (
             limits.linger_body_time,
             limits.linger_body_bytes_max,
             limits.linger_body_silence,
@@ -647,7 +647,7 @@ mod tests {
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
         let site = Site::new(Limits::default(), Arc::new(Counters::default()), None, Arc::new(()));
-        let task = serve(Arc::new(site), socket, peer.into(), Begins::WithRequest);
+        let task = serve(Arc::new(site), socket, peer.into(), Preamble::WithRequest);
         assert!(size_of_val(&task) <= 2048, "{} bytes of task", size_of_val(&task));
     }
 }

@@ -53,10 +53,10 @@ impl Cors {
 
     fn by(origins: &Origins, asked: Option<&[u8]>) -> Self {
         match origins {
-            Origins::Nobody => Self::Silent,
-            Origins::Anybody => Self::All,
-            Origins::These(these) => {
-                let known = these.iter().find(|one| asked == Some(one.as_bytes()));
+            Origins::None => Self::Silent,
+            Origins::Any => Self::All,
+            Origins::List(list) => {
+                let known = list.iter().find(|one| asked == Some(one.as_bytes()));
                 known.map_or(Self::Other, |one| Self::Allowed(one.clone()))
             }
         }
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn w01_only_allowed_sites_get_cors_fields() {
-        let these =
-            Origins::These(vec!["https://app.example".into(), "http://localhost:5173".into()]);
+        let list =
+            Origins::List(vec!["https://app.example".into(), "http://localhost:5173".into()]);
         for (origin, allowed) in [
             ("https://app.example", true),
             ("http://localhost:5173", true),
@@ -158,19 +158,19 @@ mod tests {
             ("https://app.example:8443", false),
             ("null", false),
         ] {
-            let head = told(&these, &[("origin", origin)]);
+            let head = told(&list, &[("origin", origin)]);
             let line = format!("Access-Control-Allow-Origin: {origin}\r\n");
             assert_eq!(head.contains(&line), allowed, "{head}");
             assert_eq!(head.contains("Access-Control-"), allowed, "{head}");
             assert!(head.contains("Vary: Origin\r\n"), "caches must know: {head}");
         }
-        assert!(!told(&Origins::Nobody, &[("origin", "https://app.example")]).contains("Access"));
-        let all = told(&Origins::Anybody, &[]);
+        assert!(!told(&Origins::None, &[("origin", "https://app.example")]).contains("Access"));
+        let all = told(&Origins::Any, &[]);
         assert!(
             all.contains("Access-Control-Allow-Origin: *\r\n") && !all.contains("Vary"),
             "{all}"
         );
-        for head in [all, told(&these, &[("origin", "https://app.example")])] {
+        for head in [all, told(&list, &[("origin", "https://app.example")])] {
             assert!(!head.contains("Credentials"), "a browser's own passwords stay out: {head}");
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             ("access-control-request-method", "PATCH"),
             ("access-control-request-headers", asked),
         ];
-        let head = told(&Origins::Anybody, &fields);
+        let head = told(&Origins::Any, &fields);
         let names = "range, cmcd-request, authorization, tus-resumable, x-odd";
         assert!(head.contains(&format!("Access-Control-Allow-Headers: {names}\r\n")), "{head}");
         for method in ["PATCH", "PROPFIND", "GET"] {
@@ -192,21 +192,21 @@ mod tests {
         }
         assert!(head.contains("Access-Control-Max-Age: 7200\r\n") && !head.contains("Private"));
         let near = [&fields[..2], &[("access-control-request-private-network", "true")]].concat();
-        let head = told(&Origins::Anybody, &near);
+        let head = told(&Origins::Any, &near);
         assert!(head.contains("Access-Control-Allow-Private-Network: true\r\n"), "{head}");
         assert!(head.contains("CMCD-Request") && head.contains("Tus-Resumable"), "{head}");
         let odd = [&fields[..2], &[("access-control-request-headers", "a b, c\u{7f}")]].concat();
         assert!(
-            told(&Origins::Anybody, &odd).contains("CMCD-Request"),
+            told(&Origins::Any, &odd).contains("CMCD-Request"),
             "an invalid list is not repeated"
         );
         // Without `Access-Control-Request-Method`, OPTIONS is answered as usual.
-        assert!(!told(&Origins::Anybody, &fields[..1]).contains("Allow-Methods"));
+        assert!(!told(&Origins::Any, &fields[..1]).contains("Allow-Methods"));
     }
 
     #[test]
     fn w01_a_request_that_is_refused_unread_is_known_by_its_line() {
-        let these = Origins::These(vec!["https://app.example".into()]);
+        let list = Origins::List(vec!["https://app.example".into()]);
         let allowed = Cors::Allowed("https://app.example".into());
         for (bytes, meant) in [
             ("GET / HTTP/1.1\r\nHost: h\r\nOrigin: https://app.example\r\n\r\n", allowed.clone()),
@@ -216,9 +216,9 @@ mod tests {
             ("GET / HTTP/1.1\r\nOrigin: https://app.exam", Cors::Other),
             ("", Cors::Other),
         ] {
-            assert_eq!(Cors::of_unread(&these, bytes.as_bytes()), meant, "{bytes}");
+            assert_eq!(Cors::of_unread(&list, bytes.as_bytes()), meant, "{bytes}");
         }
-        assert_eq!(Cors::of_unread(&Origins::Anybody, b""), Cors::All);
-        assert_eq!(Cors::of_unread(&Origins::Nobody, b"Origin: x\r\n"), Cors::Silent);
+        assert_eq!(Cors::of_unread(&Origins::Any, b""), Cors::All);
+        assert_eq!(Cors::of_unread(&Origins::None, b"Origin: x\r\n"), Cors::Silent);
     }
 }

@@ -189,15 +189,16 @@ pub(super) async fn set(
         let set = spot.store.set_modified(&spot.path, precondition, modified).await;
         set.map_err(|error| not_changed(&error))?;
     }
-    let fate = |possible| match (possible, all) {
-        (true, true) => tell::Fate::Set,
-        (true, false) => tell::Fate::Depends,
-        (false, _) => tell::Fate::Refused,
+    let result = |possible| match (possible, all) {
+        (true, true) => tell::PropertyResult::Set,
+        (true, false) => tell::PropertyResult::Depends,
+        (false, _) => tell::PropertyResult::Refused,
     };
     let named = changes.into_iter().zip(possible);
-    let fates: Vec<_> = named.map(|(change, possible)| (fate(possible), change.property)).collect();
+    let property_results: Vec<_> =
+        named.map(|(change, possible)| (result(possible), change.property)).collect();
     let prefix = public::prefix(public, request);
-    Ok(Taken::Answer(tell::fates(prefix, path, &own, &fates)))
+    Ok(Taken::Answer(tell::property_results(prefix, path, &own, &property_results)))
 }
 
 /// The effect of a change of one property.

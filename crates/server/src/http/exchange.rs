@@ -19,9 +19,9 @@ use crate::access::{self, Protocol, Record};
 use crate::broker::Delivered;
 
 /// The record so far; none when the log is off.
-pub(super) struct Exchange(Option<Box<Known>>);
+pub(super) struct Exchange(Option<Box<OpenRecord>>);
 
-struct Known {
+struct OpenRecord {
     record: Record,
     begun: Instant,
 }
@@ -71,7 +71,7 @@ impl Exchange {
     }
 
     fn begun(record: Record) -> Self {
-        Self(Some(Box::new(Known { record, begun: Instant::now() })))
+        Self(Some(Box::new(OpenRecord { record, begun: Instant::now() })))
     }
 
     pub(super) fn answered(&mut self, status: u16) {
@@ -114,7 +114,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(known) = self.0.take() {
-            let Known { mut record, begun } = *known;
+            let OpenRecord { mut record, begun } = *known;
             record.duration = begun.elapsed();
             access::record(record);
         }

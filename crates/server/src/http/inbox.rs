@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::framing::Body;
 use super::limits::{Limits, READ_BYTES};
 use super::proxy_protocol;
-use super::request::{Rejected, Request};
+use super::request::{InvalidHead, Request};
 use super::scan::HeadScan;
 
 /// What came instead of, or as, the next request.
@@ -23,7 +23,7 @@ use super::scan::HeadScan;
 pub(super) enum Next {
     Request(Request),
     /// The client sent what is no request.
-    Fault(Rejected),
+    Fault(InvalidHead),
     /// The client has gone.
     Gone,
     /// The client said nothing for too long.
@@ -120,7 +120,7 @@ impl Inbox {
         let end = Instant::now() + limits.head_time;
         loop {
             if let Some(header) = proxy_protocol::header(&self.bytes)
-                .map_err(|proxy_protocol::Malformed| Some(Fault::NoProxyHeader))?
+                .map_err(|proxy_protocol::MalformedHeader| Some(Fault::NoProxyHeader))?
             {
                 self.bytes.drain(..header.len);
                 return Ok(header.source);

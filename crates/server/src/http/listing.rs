@@ -13,7 +13,7 @@ use tactus_core::units::KIB;
 use super::answer::not_served;
 use super::fields::Fields;
 use super::query;
-use super::response::{Cut, NextPart, Response, Source};
+use super::response::{NextPart, Response, Source, Truncation};
 use crate::catalogue::{Entry, OpenFault, Position, Scroll};
 use crate::warnings;
 
@@ -201,7 +201,8 @@ pub(super) async fn whole(
     text: String,
     form: Box<dyn Form>,
 ) -> Result<Response, OpenFault> {
-    let mut listed = Listed { walk, form, entries: Vec::new().into_iter(), text, is_over: false };
+    let mut listed =
+        ListingSource { walk, form, entries: Vec::new().into_iter(), text, is_over: false };
     while listed.text.len() < HELD_BYTES_MAX {
         if listed.is_over {
             return Ok(Response::new(status, media_type, listed.text));
@@ -237,7 +238,7 @@ pub(super) fn write_part(
 }
 
 /// A listing that is being sent.
-struct Listed {
+struct ListingSource {
     walk: Scroll,
     form: Box<dyn Form>,
     /// Entries that have been read and not been written.
@@ -247,7 +248,7 @@ struct Listed {
     is_over: bool,
 }
 
-impl Listed {
+impl ListingSource {
     /// Writes one part more. Other connections have their turn before it.
     async fn more(&mut self) -> Result<(), OpenFault> {
         if self.entries.len() > 0 {
@@ -266,7 +267,7 @@ impl Listed {
     }
 }
 
-impl Source for Listed {
+impl Source for ListingSource {
     fn next(&mut self) -> NextPart<'_> {
         Box::pin(async {
             while self.text.is_empty() && !self.is_over {
@@ -278,7 +279,7 @@ impl Source for Listed {
                             "a listing was truncated: cannot read its directory"
                         );
                     }
-                    return Some(Err(Cut));
+                    return Some(Err(Truncation));
                 }
             }
             let part = std::mem::take(&mut self.text).into_bytes();

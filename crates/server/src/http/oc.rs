@@ -14,20 +14,20 @@ use tactus_core::units::{SECOND, WallTime};
 use super::fields::Fields;
 use super::response::Response;
 use crate::catalogue::Digests;
-use crate::store::Described;
+use crate::store::TitleMetadata;
 
 /// The namespace of ownCloud's properties.
 pub(super) const NAMESPACE: &str = "http://owncloud.org/ns";
 
 /// The metadata of a request, while its body is received.
-pub(super) struct Saying {
+pub(super) struct Metadata {
     modified: Option<WallTime>,
     /// Each checksum with the value that the client expects, if it has sent one.
-    sums: Vec<(Summing, Option<String>)>,
+    sums: Vec<(Checksum, Option<String>)>,
 }
 
 #[derive(Clone)]
-enum Summing {
+enum Checksum {
     Sha256(Sha256),
     Sha1(Sha1),
     Md5(Md5),
@@ -38,7 +38,7 @@ enum Summing {
 ///
 /// # Errors
 /// 400 when they are invalid.
-pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
+pub(super) fn said(fields: &Fields) -> Result<Metadata, Response> {
     let mut sums = Vec::new();
     for field in fields.all("oc-checksum") {
         for one in field.split(|byte| b" ,".contains(byte)).filter(|one| !one.is_empty()) {
@@ -46,13 +46,13 @@ pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
             let one = std::str::from_utf8(one).map_err(|_| wrong())?;
             let (name, value) = one.split_once(':').ok_or_else(wrong)?;
             let (summing, digits) = match name.to_ascii_uppercase().as_str() {
-                "SHA256" => (Summing::Sha256(Sha256::new()), 64),
-                "SHA1" => (Summing::Sha1(Sha1::new()), 40),
-                "MD5" => (Summing::Md5(Md5::new()), 32),
-                "ADLER32" => (Summing::Adler32(Adler32::default()), 8),
+                "SHA256" => (Checksum::Sha256(Sha256::new()), 64),
+                "SHA1" => (Checksum::Sha1(Sha1::new()), 40),
+                "MD5" => (Checksum::Md5(Md5::new()), 32),
+                "ADLER32" => (Checksum::Adler32(Adler32::default()), 8),
                 _ => continue,
             };
-            let known = |(known, _): &(Summing, _)| known.name() == summing.name();
+            let known = |(known, _): &(Checksum, _)| known.name() == summing.name();
             let is_hex = value.bytes().all(|byte| byte.is_ascii_hexdigit());
             if value.len() != digits || !is_hex || sums.iter().any(known) {
                 return Err(wrong());
@@ -62,13 +62,13 @@ pub(super) fn said(fields: &Fields) -> Result<Saying, Response> {
     }
     if !sums.is_empty() {
         // Clients that compare trees later may support only one of these.
-        for other in [Summing::Sha1(Sha1::new()), Summing::Md5(Md5::new())] {
+        for other in [Checksum::Sha1(Sha1::new()), Checksum::Md5(Md5::new())] {
             if !sums.iter().any(|(known, _)| known.name() == other.name()) {
                 sums.push((other, None));
             }
         }
     }
-    Ok(Saying { modified: modified(fields)?, sums })
+    Ok(Metadata { modified: modified(fields)?, sums })
 }
 
 /// `X-OC-Mtime`: seconds since 1970 with an optional fraction. Earlier times become 1970.
@@ -100,7 +100,7 @@ pub(super) fn seconds(text: &str) -> Option<WallTime> {
     Some(WallTime(if negative { 0 } else { time }))
 }
 
-impl Saying {
+impl Metadata {
     /// Adds received bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.sums.iter_mut().for_each(|(summing, _)| summing.add(bytes));
@@ -110,7 +110,7 @@ impl Saying {
     ///
     /// # Errors
     /// 400 when the bytes have another checksum.
-    pub(super) fn end(self) -> Result<Described, Response> {
+    pub(super) fn end(self) -> Result<TitleMetadata, Response> {
         let mut text = String::new();
         for (summing, expected) in self.sums {
             let (name, sum) = (summing.name(), summing.end());
@@ -122,7 +122,7 @@ impl Saying {
             let space = if text.is_empty() { "" } else { " " };
             write!(text, "{space}{name}:{sum}").expect("a string takes everything");
         }
-        Ok(Described { modified: self.modified, digests: Digests::new(text) })
+        Ok(TitleMetadata { modified: self.modified, digests: Digests::new(text) })
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) fn accepted(response: Response, modified: Option<WallTime>) -> Respon
     }
 }
 
-impl Summing {
+impl Checksum {
     fn name(&self) -> &'static str {
         match self {
             Self::Sha256(_) => "SHA256",

@@ -29,20 +29,20 @@ pub(super) struct Header {
 
 /// The bytes are no PROXY protocol header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Malformed;
+pub(super) struct MalformedHeader;
 
 /// The header at the beginning of `bytes`; none when it is incomplete.
 ///
 /// # Errors
 /// When it is no header, whatever may follow.
-pub(super) fn header(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+pub(super) fn header(bytes: &[u8]) -> Result<Option<Header>, MalformedHeader> {
     if begins(bytes, V1) {
         return version_1(bytes);
     }
     if begins(bytes, V2) {
         return version_2(bytes);
     }
-    Err(Malformed)
+    Err(MalformedHeader)
 }
 
 /// Whether `bytes` and `mark` agree as far as both reach.
@@ -51,24 +51,24 @@ fn begins(bytes: &[u8], mark: &[u8]) -> bool {
     bytes[..len] == mark[..len]
 }
 
-fn version_1(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+fn version_1(bytes: &[u8]) -> Result<Option<Header>, MalformedHeader> {
     let line = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = line.windows(2).position(|two| two == b"\r\n") else {
-        return if line.len() < V1_BYTES_MAX { Ok(None) } else { Err(Malformed) };
+        return if line.len() < V1_BYTES_MAX { Ok(None) } else { Err(MalformedHeader) };
     };
-    let text = std::str::from_utf8(&line[V1.len()..end]).map_err(|_| Malformed)?;
+    let text = std::str::from_utf8(&line[V1.len()..end]).map_err(|_| MalformedHeader)?;
     let len = end + 2;
     // Section 2.1: the rest after UNKNOWN is ignored.
     if text == "UNKNOWN" || text.starts_with("UNKNOWN ") {
         return Ok(Some(Header { len, source: None }));
     }
     let words: Vec<_> = text.split(' ').collect();
-    let [family, source, destination, from, to] = words[..] else { return Err(Malformed) };
-    let ip = |text: &str| -> Result<IpAddr, Malformed> {
+    let [family, source, destination, from, to] = words[..] else { return Err(MalformedHeader) };
+    let ip = |text: &str| -> Result<IpAddr, MalformedHeader> {
         match family {
-            "TCP4" => text.parse::<Ipv4Addr>().map(Into::into).map_err(|_| Malformed),
-            "TCP6" => text.parse::<Ipv6Addr>().map(Into::into).map_err(|_| Malformed),
-            _ => Err(Malformed),
+            "TCP4" => text.parse::<Ipv4Addr>().map(Into::into).map_err(|_| MalformedHeader),
+            "TCP6" => text.parse::<Ipv6Addr>().map(Into::into).map_err(|_| MalformedHeader),
+            _ => Err(MalformedHeader),
         }
     };
     let (source, _, from, _) = (ip(source)?, ip(destination)?, port(from)?, port(to)?);
@@ -76,25 +76,25 @@ fn version_1(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
 }
 
 /// A port without a sign or leading zeros.
-fn port(text: &str) -> Result<u16, Malformed> {
+fn port(text: &str) -> Result<u16, MalformedHeader> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_short = text == "0" || !text.starts_with('0');
-    text.parse().ok().filter(|_| plain && is_short).ok_or(Malformed)
+    text.parse().ok().filter(|_| plain && is_short).ok_or(MalformedHeader)
 }
 
-fn version_2(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
+fn version_2(bytes: &[u8]) -> Result<Option<Header>, MalformedHeader> {
     let Some(head) = bytes.get(..V2_HEAD) else { return Ok(None) };
     let (command, family) = (head[12], head[13]);
     let body = usize::from(u16::from_be_bytes([head[14], head[15]]));
     let len = V2_HEAD + body;
     if len > HEADER_BYTES_MAX {
-        return Err(Malformed);
+        return Err(MalformedHeader);
     }
     // Section 2.2: version 2, and LOCAL or PROXY.
     let is_local = match command {
         0x20 => true,
         0x21 => false,
-        _ => return Err(Malformed),
+        _ => return Err(MalformedHeader),
     };
     // Streams over IPv4 and IPv6; families with unspecified or unusable addresses.
     let addresses = match family {
@@ -103,10 +103,10 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         0x31 => 216,
         0x00 => 0,
         _ if is_local => 0,
-        _ => return Err(Malformed),
+        _ => return Err(MalformedHeader),
     };
     if !is_local && body < addresses {
-        return Err(Malformed);
+        return Err(MalformedHeader);
     }
     let Some(body) = bytes.get(V2_HEAD..len) else { return Ok(None) };
     let source = match family {
@@ -132,8 +132,8 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
     if let Ok(Some(early)) = half {
         assert_eq!(whole, Ok(Some(early)), "more bytes do not change a header");
     }
-    if half == Err(Malformed) {
-        assert_eq!(whole, Err(Malformed), "nothing that follows makes it right");
+    if half == Err(MalformedHeader) {
+        assert_eq!(whole, Err(MalformedHeader), "nothing that follows makes it right");
     }
     match whole {
         Ok(Some(header)) => {
@@ -144,7 +144,7 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
             assert!(bytes.len() < HEADER_BYTES_MAX, "a header ends");
             false
         }
-        Err(Malformed) => false,
+        Err(MalformedHeader) => false,
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
             Ok(Some(Header { source: Some(source), .. })) => source.to_string(),
             Ok(Some(Header { source: None, .. })) => "itself".into(),
             Ok(None) => "more".into(),
-            Err(Malformed) => "malformed".into(),
+            Err(MalformedHeader) => "malformed".into(),
         }
     }
 

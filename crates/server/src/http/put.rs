@@ -29,7 +29,7 @@ use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
 use crate::store::{
-    Busy, ChangeError, Described, Finished, NameFault, Over, Precondition, Put, ResumeError,
+    Busy, ChangeError, Finished, NameFault, Over, Precondition, Put, ResumeError, TitleMetadata,
     Upload, UploadError,
 };
 
@@ -144,7 +144,7 @@ pub(super) async fn put(
     let terms = caller.terms(path.name(), precondition(fields)?)?;
     let mut said = oc::said(fields)?;
     let not_stored = |error: &UploadError| {
-        caller.narrowed(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
+        caller.refusal_by_rights(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
     };
     let spot = uploads.spot(catalogue, path)?;
     let len = incoming.announced();
@@ -183,7 +183,7 @@ pub(super) async fn record(
     let terms = caller.terms(path.name(), precondition(fields)?)?;
     let not_resumed = |error: &ResumeError| match error {
         ResumeError::Upload(narrow) => caller
-            .narrowed(&terms, path.name(), narrow)
+            .refusal_by_rights(&terms, path.name(), narrow)
             .unwrap_or_else(|| super::uploads::not_resumed(error)),
         error => super::uploads::not_resumed(error),
     };
@@ -380,7 +380,7 @@ pub(super) async fn duplicate(
     }
     let terms = caller.terms(to.name(), target)?;
     let not_stored = |error: &UploadError| {
-        caller.narrowed(&terms, to.name(), error).unwrap_or_else(|| not_stored(error))
+        caller.refusal_by_rights(&terms, to.name(), error).unwrap_or_else(|| not_stored(error))
     };
     if let Some(volume) = catalogue.volume_at(path) {
         uploads.if_down(catalogue, volume)?;
@@ -416,7 +416,7 @@ pub(super) async fn duplicate(
     // The checksums verified for the source hold for its copy.
     let read = Arc::clone(&title);
     let digests = tokio::task::spawn_blocking(move || Digests::of(&read.file)).await;
-    upload.describe(Described { modified, digests: digests.ok().flatten() });
+    upload.describe(TitleMetadata { modified, digests: digests.ok().flatten() });
     if left > 0 {
         let busy = |busy: Busy| Response::text(503, busy.to_string()).with("Retry-After", "5");
         let mut from = store.broker.read(title).map_err(busy)?;

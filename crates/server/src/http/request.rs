@@ -53,13 +53,13 @@ pub(super) struct Request {
 
 /// A head that is not a valid request.
 #[derive(Debug)]
-pub(super) struct Rejected {
+pub(super) struct InvalidHead {
     pub(super) fault: Fault,
     /// Its fields, if they could be parsed.
     pub(super) fields: Option<Fields>,
 }
 
-impl From<Fault> for Rejected {
+impl From<Fault> for InvalidHead {
     fn from(fault: Fault) -> Self {
         Self { fault, fields: None }
     }
@@ -67,7 +67,7 @@ impl From<Fault> for Rejected {
 
 impl Request {
     /// Reads a head that a [`HeadScan`](super::scan::HeadScan) has found complete.
-    pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, Rejected> {
+    pub(super) fn parse(head: Vec<u8>, end: HeadEnd, limits: &Limits) -> Result<Self, InvalidHead> {
         let mut parsed = vec![httparse::EMPTY_HEADER; end.fields];
         let mut line = httparse::Request::new(&mut parsed);
         match line.parse(&head) {
@@ -90,7 +90,7 @@ impl Request {
         let fields = Fields::new(head, places);
         match Self::read(&method, &target, version, &fields, limits) {
             Ok(read) => Ok(Self { fields, ..read }),
-            Err(fault) => Err(Rejected { fault, fields: Some(fields) }),
+            Err(fault) => Err(InvalidHead { fault, fields: Some(fields) }),
         }
     }
 

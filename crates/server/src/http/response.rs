@@ -42,11 +42,11 @@ pub(super) trait Source: Send {
 
 /// A part that is being generated.
 pub(super) type NextPart<'a> =
-    Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Cut>>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Option<Result<Vec<u8>, Truncation>>> + Send + 'a>>;
 
 /// Generating the content failed: the client must not take what it has for the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cut;
+pub(super) struct Truncation;
 
 /// A [`Source`], until it is taken.
 #[derive(Clone)]
@@ -141,7 +141,7 @@ impl Response {
     }
 
     /// Puts `prefix` before the paths of this server in the answer.
-    pub(super) fn lead_below(&mut self, prefix: &str) {
+    pub(super) fn prefix_paths(&mut self, prefix: &str) {
         let fields = self.fields.iter_mut();
         for (_, value) in
             fields.filter(|(name, value)| *name == "Location" && value.starts_with('/'))

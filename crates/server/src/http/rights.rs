@@ -27,7 +27,7 @@ pub(super) struct Terms {
 
 impl Terms {
     /// The requested precondition as it is, for requests that give no name to a title.
-    pub(super) fn whatever(precondition: Precondition) -> Self {
+    pub(super) fn unrestricted(precondition: Precondition) -> Self {
         Self { precondition, lacks: None }
     }
 }
@@ -92,7 +92,7 @@ impl Caller<'_> {
     }
 
     /// The refusal, if an upload failed only because `terms` are narrower than requested.
-    pub(super) fn narrowed(
+    pub(super) fn refusal_by_rights(
         &self,
         terms: &Terms,
         path: &str,

@@ -97,7 +97,7 @@ async fn object(
         return Answer::Short(asset);
     }
     if let Some(name) = seek::title_of(path)
-        && let Some(refused) = not_to_be_read(site, client, request, name)
+        && let Some(refused) = refuse_reader(site, client, request, name)
     {
         return refused;
     }
@@ -118,7 +118,7 @@ async fn object(
     {
         return refuse(site, client, refused);
     }
-    if let Some(refused) = not_to_be_read(site, client, request, path.name()) {
+    if let Some(refused) = refuse_reader(site, client, request, path.name()) {
         return refused;
     }
     if let Some(volume) = store.catalogue.volume_at(path)
@@ -136,7 +136,7 @@ async fn object(
             let base = public::base(&site.limits.public, request);
             Answer::Short(redirect(&base, path, query))
         }
-        Err(OpenFault::NotFound) if is_figure(&written) => {
+        Err(OpenFault::NotFound) if is_status_path(&written) => {
             let text = "metrics and status are served at the address of [admin]; set `on_http = \
                         true` there to serve them here, too";
             Answer::Short(Response::text(404, text))
@@ -146,12 +146,12 @@ async fn object(
 }
 
 /// Whether the path is one of the server's metrics and status.
-fn is_figure(path: &str) -> bool {
+fn is_status_path(path: &str) -> bool {
     path == "/metrics" || path.starts_with("/api/v1/")
 }
 
 /// The refusal for a client that may not read `name`.
-fn not_to_be_read(site: &Site, client: Client, request: &Request, name: &str) -> Option<Answer> {
+fn refuse_reader(site: &Site, client: Client, request: &Request, name: &str) -> Option<Answer> {
     let uploads = site.store.as_ref()?.uploads.as_ref()?;
     let refused = uploads.check_reader(&request.fields, name).err()?;
     Some(refuse(site, client, refused))

@@ -47,7 +47,7 @@ impl Seat {
             Welcome::Refused(left) => {
                 site.counters.count(Abuse::AbuseScore);
                 site.warn(SCORE, client);
-                Err(Box::new(for_score(left)))
+                Err(Box::new(score_refusal(left)))
             }
         }
     }
@@ -65,7 +65,7 @@ pub(super) const SCORE: &str = "http.abuse_score_max";
 /// Seconds, within which the next short request of the same address usually ends.
 const WHEN_FULL: &str = "5";
 
-fn for_score(left: Duration) -> Response {
+fn score_refusal(left: Duration) -> Response {
     let seconds = left.as_secs_f64().ceil().max(1.0) as u64;
     let text = format!(
         "too many invalid requests came from this address; try again in {seconds} s \

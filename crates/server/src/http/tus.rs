@@ -189,7 +189,7 @@ impl Asked<'_> {
             Some(at) => self.caller.terms(at, precondition(fields)?)?,
             None => {
                 self.caller.check_stores()?;
-                Terms::whatever(precondition(fields)?)
+                Terms::unrestricted(precondition(fields)?)
             }
         };
         let refused = |error| self.not_stored(&terms, at.as_deref(), error);
@@ -296,11 +296,13 @@ impl Asked<'_> {
 
     /// The answer when an upload to `at` is not stored under `terms`.
     fn not_stored(&self, terms: &Terms, at: Option<&str>, error: ResumeError) -> Refused {
-        let narrowed = match (&error, at) {
-            (ResumeError::Upload(error), Some(at)) => self.caller.narrowed(terms, at, error),
+        let refusal_by_rights = match (&error, at) {
+            (ResumeError::Upload(error), Some(at)) => {
+                self.caller.refusal_by_rights(terms, at, error)
+            }
             _ => None,
         };
-        narrowed.map_or_else(|| error.into(), Refused::from)
+        refusal_by_rights.map_or_else(|| error.into(), Refused::from)
     }
 
     async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
@@ -339,7 +341,7 @@ impl Asked<'_> {
             Some(at) => self.caller.terms(at, status.precondition.clone())?,
             None => {
                 self.caller.check_stores()?;
-                Terms::whatever(status.precondition.clone())
+                Terms::unrestricted(status.precondition.clone())
             }
         };
         if terms.precondition != status.precondition {

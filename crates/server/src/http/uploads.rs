@@ -32,8 +32,8 @@ use crate::engine::Pulse;
 use crate::ingest::Recordings;
 use crate::reload::Reload;
 use crate::store::{
-    ChangeError, Identity, Limits as StoreLimits, Medium, NameFault, OpenError, Precondition,
-    Principal, Remembered, ResumeError, Store, StoreOptions, UploadError, is_busy,
+    ChangeError, Identity, KnownIdentities, Limits as StoreLimits, Medium, NameFault, OpenError,
+    Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
 };
 
 /// Uploads of a site.
@@ -46,7 +46,7 @@ pub struct Uploads {
     /// The volumes, by their numbers; none where nothing is taken.
     pub volumes: Arc<[Option<Store>]>,
     /// The reason why a writable volume accepts no uploads.
-    closed: Arc<[Option<Closed>]>,
+    closed: Arc<[Option<UploadsOff>]>,
     /// The largest title, in bytes.
     pub object_max: u64,
     /// Which volumes' disks answer.
@@ -63,22 +63,22 @@ pub struct Uploads {
 
 /// Why a writable volume accepts no uploads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Closed {
+enum UploadsOff {
     /// A write failed and the volume has not been verified since, or it is read-only.
     Failed(String),
     /// Another volume is in its place.
     Lost(String),
 }
 
-impl Closed {
+impl UploadsOff {
     /// The reason for the operator.
-    fn why(&self) -> &str {
-        let (Self::Failed(why) | Self::Lost(why)) = self;
-        why
+    fn reason(&self) -> &str {
+        let (Self::Failed(reason) | Self::Lost(reason)) = self;
+        reason
     }
 
     /// The reason for clients, without paths of the host.
-    fn told(&self) -> &'static str {
+    fn public_reason(&self) -> &'static str {
         match self {
             Self::Failed(_) => {
                 "a write to this volume failed, and it has not been verified since; see the log"
@@ -89,7 +89,7 @@ impl Closed {
 }
 
 /// Stores the identity of the volume at `root`, so that another volume in its place is detected.
-fn remember(known: &Remembered, root: &Path) {
+fn store_identity(known: &KnownIdentities, root: &Path) {
     let remembered = Identity::made(root).and_then(|own| known.remember(root, own));
     if let Err(error) = remembered {
         let root = root.display();
@@ -165,7 +165,7 @@ impl Uploads {
         };
         let mut volumes = Vec::with_capacity(config.volumes.len());
         let mut closed = vec![None; config.volumes.len()];
-        let known = config.state.as_deref().map(Remembered::within);
+        let known = config.state.as_deref().map(KnownIdentities::within);
         for (volume, medium) in config.volumes.iter().zip(media) {
             let Some(medium) = medium else {
                 volumes.push(None);
@@ -173,7 +173,7 @@ impl Uploads {
             };
             if let Some(Err(lost)) = known.as_ref().map(|known| known.check(&volume.path)) {
                 tracing::error!("{lost}");
-                closed[volumes.len()] = Some(Closed::Lost(lost.to_string()));
+                closed[volumes.len()] = Some(UploadsOff::Lost(lost.to_string()));
                 volumes.push(None);
                 continue;
             }
@@ -182,14 +182,14 @@ impl Uploads {
                 Ok((store, opened)) => {
                     tracing::info!("{} takes uploads: {opened}", volume.path.display());
                     if let Some(known) = &known {
-                        remember(known, &volume.path);
+                        store_identity(known, &volume.path);
                     }
                     volumes.push(Some(store));
                 }
                 // Its titles are served all the same.
                 Err(error @ (OpenError::Unchecked(_) | OpenError::ReadOnly(_))) => {
                     tracing::error!("{error}");
-                    closed[volumes.len()] = Some(Closed::Failed(error.to_string()));
+                    closed[volumes.len()] = Some(UploadsOff::Failed(error.to_string()));
                     volumes.push(None);
                 }
                 Err(error) => return Err(error.into()),
@@ -226,7 +226,7 @@ impl Uploads {
     #[must_use]
     pub fn trouble(&self, index: usize) -> Option<String> {
         if let Some(Some(closed)) = self.closed.get(index) {
-            return Some(closed.why().to_owned());
+            return Some(closed.reason().to_owned());
         }
         let store = self.volumes.get(index)?.as_ref()?;
         store.broken().map(str::to_owned)
@@ -235,7 +235,7 @@ impl Uploads {
     /// Whether a volume accepts no uploads because another volume was in its place.
     #[must_use]
     pub fn is_lost(&self, index: usize) -> bool {
-        matches!(self.closed.get(index), Some(Some(Closed::Lost(_))))
+        matches!(self.closed.get(index), Some(Some(UploadsOff::Lost(_))))
     }
 
     /// Lets the volumes go, when nobody can change anything any more.
@@ -338,7 +338,7 @@ impl Uploads {
         self.if_down(catalogue, volume)?;
         let at = usize::from(volume.0);
         if let Some(Some(closed)) = self.closed.get(at) {
-            let response = Response::text(503, closed.told());
+            let response = Response::text(503, closed.public_reason());
             return Err(response.with("Retry-After", "60").into());
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
@@ -354,8 +354,8 @@ impl Uploads {
 
 /// Refuses requests that a browser sends for a page of another site, unless that site is allowed:
 /// the browser would add its stored password.
-pub(super) fn of_this_site(limits: &Limits, request: &Request) -> Result<(), Response> {
-    match is_of_another_site(limits, request) {
+pub(super) fn check_same_site(limits: &Limits, request: &Request) -> Result<(), Response> {
+    match is_cross_site(limits, request) {
         false => Ok(()),
         true => {
             let text = "a page of another site may change nothing here; behind a proxy that \
@@ -368,13 +368,13 @@ pub(super) fn of_this_site(limits: &Limits, request: &Request) -> Result<(), Res
 
 /// Browsers send `Sec-Fetch-Site` over TLS and to this machine, else `Origin`; programs send
 /// neither.
-fn is_of_another_site(limits: &Limits, request: &Request) -> bool {
+fn is_cross_site(limits: &Limits, request: &Request) -> bool {
     let fields = &request.fields;
     let origin = fields.one("origin");
     let is_known = match (&limits.origins, origin) {
-        (Origins::These(these), Some(origin)) => these.iter().any(|one| one.as_bytes() == origin),
+        (Origins::List(list), Some(origin)) => list.iter().any(|one| one.as_bytes() == origin),
         // A bearer token comes from the page itself; browsers add only passwords.
-        (Origins::Anybody, Some(_)) => fields
+        (Origins::Any, Some(_)) => fields
             .one("authorization")
             .and_then(|value| value.get(..7))
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer ")),
@@ -522,7 +522,7 @@ mod tests {
         let mut request = Request::parse(head.into_bytes(), end, limits).unwrap();
         let peer = Client::of("127.0.0.1".parse().unwrap());
         request.hop = forwarded::hop(&limits.proxies, peer, &request.fields).ok().map(Box::new);
-        is_of_another_site(limits, &request)
+        is_cross_site(limits, &request)
     }
 
     #[test]
@@ -569,13 +569,13 @@ mod tests {
         let of = |origins: Origins, more: &[(&str, &str)]| {
             other(&Limits { origins, ..Limits::default() }, &[&page[..], more].concat())
         };
-        assert!(!of(Origins::These(vec!["https://app.example".into()]), &[]));
-        assert!(of(Origins::These(vec!["https://other.example".into()]), &[]));
+        assert!(!of(Origins::List(vec!["https://app.example".into()]), &[]));
+        assert!(of(Origins::List(vec!["https://other.example".into()]), &[]));
         // If all sites are allowed, a password that the browser adds is no consent.
-        assert!(of(Origins::Anybody, &[]));
-        assert!(of(Origins::Anybody, &[("authorization", "Basic eDp5")]));
-        assert!(!of(Origins::Anybody, &[("authorization", "Bearer abc")]));
-        assert!(of(Origins::Nobody, &[("authorization", "Bearer abc")]));
+        assert!(of(Origins::Any, &[]));
+        assert!(of(Origins::Any, &[("authorization", "Basic eDp5")]));
+        assert!(!of(Origins::Any, &[("authorization", "Bearer abc")]));
+        assert!(of(Origins::None, &[("authorization", "Bearer abc")]));
     }
 
     #[test]

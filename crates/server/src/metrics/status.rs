@@ -22,7 +22,7 @@ use crate::channels::{self, Channels};
 use crate::classes;
 use crate::conditions::Condition;
 use crate::config::units::exact;
-use crate::engine::{Stall, StallSummary, Standing};
+use crate::engine::{OngoingStall, Stall, StallSummary};
 use crate::recording::{Figures, LossKind, Recorder};
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ pub(super) struct Status {
     /// Readiness, as in `/readyz`.
     health: Health,
     /// Stalls of real-time cores.
-    stalls: AllStalls,
+    stalls: StallStatus,
     placement: Vec<Core>,
     volumes: Vec<OneVolume>,
     totals: Totals,
@@ -120,19 +120,19 @@ struct OneBackEnd {
 }
 
 #[derive(Serialize)]
-struct AllStalls {
+struct StallStatus {
     count: u64,
     total_seconds: f64,
     longest_seconds: f64,
     /// Cores that are stalled now.
-    standing: Vec<StandingCore>,
+    standing: Vec<StalledCore>,
     /// The last one that was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<LastStall>,
 }
 
 #[derive(Serialize)]
-struct StandingCore {
+struct StalledCore {
     core: u32,
     seconds: f64,
     cause: String,
@@ -304,12 +304,12 @@ impl Status {
     }
 }
 
-fn stalls(sources: &Sources) -> AllStalls {
+fn stalls(sources: &Sources) -> StallStatus {
     let now = clock::now();
     let since = |then| seconds(now.since(then).0);
     let StallSummary { count, total, longest, last, standing } = sources.stalls.summary();
-    let standing = standing.into_iter().map(|Standing { core, since: begun, cause }| {
-        StandingCore { core, seconds: since(begun), cause }
+    let standing = standing.into_iter().map(|OngoingStall { core, since: begun, cause }| {
+        StalledCore { core, seconds: since(begun), cause }
     });
     let last = last.map(|Stall { core, count, length, seen, streams, cause }| LastStall {
         core,
@@ -319,7 +319,7 @@ fn stalls(sources: &Sources) -> AllStalls {
         streams,
         cause,
     });
-    AllStalls {
+    StallStatus {
         count,
         total_seconds: seconds(total.0),
         longest_seconds: seconds(longest.0),

@@ -39,7 +39,7 @@ use super::ended::{Teller, ends};
 use super::film::{Film, Show};
 use super::reception::Track;
 use super::reports::{self, Sent};
-use super::stream::{Begun, Handle, Missed, Numbers, Order, Stream, orders};
+use super::stream::{Begun, Handle, Numbers, Order, PlayError, Stream, orders};
 use super::way::{Asker, Carries, Path, Way};
 use super::{House, Reason, random};
 use crate::access::{self, Protocol, Record};

@@ -23,13 +23,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
 use super::ended::{Ending, Teller};
-use super::halves::Half;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
+use super::unplayed::UnplayedReservation;
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
 use crate::access::{self, Protocol, Record};
-use crate::broker::{Broker, Grant, Lane, Late, Refusal, Target};
+use crate::broker::{Broker, Grant, Lane, Punctuality, Refusal, Target};
 use crate::trick;
 use crate::warnings;
 
@@ -37,7 +37,7 @@ use crate::warnings;
 pub(super) enum Order {
     Play {
         part: Part,
-        begun: oneshot::Sender<Result<Begun, Missed>>,
+        begun: oneshot::Sender<Result<Begun, PlayError>>,
         teller: Option<Teller>,
     },
     Trick {
@@ -55,7 +55,7 @@ pub(super) enum Order {
 
 /// Why a PLAY failed.
 #[derive(Debug)]
-pub(super) enum Missed {
+pub(super) enum PlayError {
     /// Playback has already passed the end of the range.
     Behind,
     /// The reservation was released before it was played, and there is no room now.
@@ -107,7 +107,7 @@ pub(super) struct Stream {
     /// The index that others see.
     pub(super) place: Arc<AtomicU32>,
     /// The reservation that counts against its address until it is played.
-    pub(super) half: Option<Half>,
+    pub(super) unplayed: Option<UnplayedReservation>,
     pub(super) path: Path,
     pub(super) numbers: Numbers,
     /// In earlier parts.
@@ -239,7 +239,7 @@ impl Stream {
                 Order::Play { part, begun, teller } => {
                     let from = self.from(part.from, position).await;
                     if from.is_none_or(|from| from.at >= part.to.at) {
-                        begun.send(Err(Missed::Behind)).ok();
+                        begun.send(Err(PlayError::Behind)).ok();
                         self.rest();
                         orders.next().await
                     } else {
@@ -261,7 +261,7 @@ impl Stream {
 
     /// Releases the reservation.
     async fn release(&mut self) {
-        self.half = None;
+        self.unplayed = None;
         self.place.store(NOWHERE, Ordering::Relaxed);
         if let Some(grant) = self.grant.take() {
             self.broker.retire(grant).await;
@@ -270,7 +270,7 @@ impl Stream {
 
     /// Reserves the resources to play, unless that is done.
     fn admit(&mut self, session: Session) -> Result<(), Refusal> {
-        self.half = None;
+        self.unplayed = None;
         if self.grant.is_some() {
             return Ok(());
         }
@@ -302,14 +302,14 @@ impl Stream {
     async fn play(
         &mut self,
         (from, part): (Place, &Part),
-        (begun, teller): (oneshot::Sender<Result<Begun, Missed>>, Option<Teller>),
+        (begun, teller): (oneshot::Sender<Result<Begun, PlayError>>, Option<Teller>),
         orders: &mut Orders,
         position: &mut u64,
     ) -> Option<Order> {
         let session = self.numbers.begin(tactus_sys::clock::now());
         if let Err(refusal) = self.admit(session) {
             self.rest();
-            begun.send(Err(Missed::NoRoom(refusal))).ok();
+            begun.send(Err(PlayError::NoRoom(refusal))).ok();
             return orders.next().await;
         }
         if let Some(house) = self.house.upgrade() {
@@ -392,7 +392,8 @@ impl Stream {
         if !access::is_on() {
             return;
         }
-        let Late { lateness, underruns } = self.broker.late(self.place.load(Ordering::Relaxed));
+        let Punctuality { lateness, underruns } =
+            self.broker.late(self.place.load(Ordering::Relaxed));
         access::record(Record {
             name: Some(format!("{:?}", self.id)),
             outcome: Some(outcome.name().to_owned()),

@@ -22,7 +22,7 @@ use super::medium::blocking;
 use super::names::{self, Names, list, open_beneath};
 use super::sums::{ASIDE, Mark, place_of};
 use crate::catalogue::is_reserved;
-use crate::catalogue::walk::{self, Ended, Place, Visitor};
+use crate::catalogue::walk::{self, Location, Visitor, WalkEnd};
 
 /// What lies on the disk.
 #[derive(Default, Debug)]
@@ -95,9 +95,9 @@ impl Census {
         for _ in 0..WALKS_MAX {
             let mut walker = Walker { census: Self::default(), pace, stop: &stop, seen: 0 };
             match walk::walk(root, &mut walker)? {
-                Ended::Whole => return Ok(Some(walker.census)),
-                Ended::Stopped => return Ok(None),
-                Ended::Moved => {}
+                WalkEnd::Whole => return Ok(Some(walker.census)),
+                WalkEnd::Stopped => return Ok(None),
+                WalkEnd::Moved => {}
             }
         }
         Err(io::Error::other("directories are moved during each walk"))
@@ -108,7 +108,7 @@ impl Census {
         self.uncounted.is_none() && self.unowned == 0
     }
 
-    fn look(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+    fn look(&mut self, directory: &OwnedFd, place: &Location<'_>, stat: &Stat) {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return;
         }
@@ -140,17 +140,17 @@ struct Walker<'a, S> {
 }
 
 impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
-    fn passes_over(&mut self, name: &CStr, _: usize) -> bool {
+    fn skips(&mut self, name: &CStr, _: usize) -> bool {
         name.to_str().is_ok_and(is_reserved)
     }
 
-    fn handle_file(&mut self, directory: &OwnedFd, place: &Place<'_>, stat: &Stat) {
+    fn handle_file(&mut self, directory: &OwnedFd, place: &Location<'_>, stat: &Stat) {
         self.census.look(directory, place, stat);
     }
 
-    fn handle_directory(&mut self, _: &Place<'_>, _: &Stat) {}
+    fn handle_directory(&mut self, _: &Location<'_>, _: &Stat) {}
 
-    fn handle_unreadable(&mut self, place: &Place<'_>, stat: Option<&Stat>, errno: Errno) {
+    fn handle_unreadable(&mut self, place: &Location<'_>, stat: Option<&Stat>, errno: Errno) {
         if is_of_the_file_system(place, stat) {
             return;
         }
@@ -159,7 +159,7 @@ impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
         self.census.uncounted.get_or_insert(format!("/{path}"));
     }
 
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         self.seen += 1;
         if !self.seen.is_multiple_of(BATCH) {
             return true;
@@ -171,7 +171,7 @@ impl<S: Fn() -> bool> Visitor for Walker<'_, S> {
 
 /// Whether it is root's `lost+found`, where fsck puts files without a name. It is at the top of
 /// each file system, and no title is stored in it.
-fn is_of_the_file_system(place: &Place<'_>, stat: Option<&Stat>) -> bool {
+fn is_of_the_file_system(place: &Location<'_>, stat: Option<&Stat>) -> bool {
     let is_roots = stat.is_some_and(|stat| stat.st_uid == 0);
     let own = rustix::process::geteuid().is_root();
     let path = [place.above, place.name.to_bytes()].concat();

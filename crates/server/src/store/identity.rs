@@ -57,11 +57,11 @@ impl Identity {
 
 /// The identities that the host stores, in a directory of its own.
 #[derive(Clone, Debug)]
-pub struct Remembered(PathBuf);
+pub struct KnownIdentities(PathBuf);
 
 /// Why a directory is not the expected volume.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Lost {
+pub enum IdentityMismatch {
     /// There is no volume.
     #[error(
         "{root} accepts no uploads: its volume is missing; mount its disk, or run \
@@ -88,7 +88,7 @@ pub enum Lost {
     },
 }
 
-impl Remembered {
+impl KnownIdentities {
     /// The identities stored in the directory `state`.
     #[must_use]
     pub fn within(state: &Path) -> Self {
@@ -99,7 +99,7 @@ impl Remembered {
     ///
     /// # Errors
     /// When it is not.
-    pub fn check(&self, root: &Path) -> Result<(), Lost> {
+    pub fn check(&self, root: &Path) -> Result<(), IdentityMismatch> {
         let shown = || root.display().to_string();
         let known = match read(&self.place(root)) {
             Ok(known) => known,
@@ -111,11 +111,11 @@ impl Remembered {
         let there = Identity::of(root).ok().flatten();
         match (known, there) {
             (None, Some(_)) => Ok(()),
-            (None, None) if is_missing(root) => Err(Lost::NotMounted { root: shown() }),
+            (None, None) if is_missing(root) => Err(IdentityMismatch::NotMounted { root: shown() }),
             (None, None) => Ok(()),
-            (Some(_), None) => Err(Lost::Gone { root: shown() }),
+            (Some(_), None) => Err(IdentityMismatch::Gone { root: shown() }),
             (Some(known), Some(there)) if known == there => Ok(()),
-            (Some(_), Some(_)) => Err(Lost::Another { root: shown() }),
+            (Some(_), Some(_)) => Err(IdentityMismatch::Another { root: shown() }),
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
         for path in [&root, &other] {
             std::fs::create_dir(path).unwrap();
         }
-        let known = Remembered::within(&dir.path().join("state"));
+        let known = KnownIdentities::within(&dir.path().join("state"));
         assert_eq!(known.check(&root), Ok(()), "no identity is stored");
         let own = Identity::made(&root).unwrap();
         assert_eq!(Identity::made(&root).unwrap(), own, "it keeps it");
@@ -254,9 +254,9 @@ mod tests {
         std::fs::rename(&root, &disk).unwrap();
         std::fs::create_dir(&root).unwrap();
         let shown = root.display().to_string();
-        assert_eq!(known.check(&root), Err(Lost::Gone { root: shown.clone() }));
+        assert_eq!(known.check(&root), Err(IdentityMismatch::Gone { root: shown.clone() }));
         Identity::made(&root).unwrap();
-        assert_eq!(known.check(&root), Err(Lost::Another { root: shown }));
+        assert_eq!(known.check(&root), Err(IdentityMismatch::Another { root: shown }));
         assert!(known.forget(&root).unwrap() && !known.forget(&root).unwrap());
         assert_eq!(known.check(&root), Ok(()), "it was accepted");
         assert_eq!(known.check(&other), Ok(()), "others are not concerned");

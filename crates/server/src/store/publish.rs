@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use tactus_core::units::Bytes;
 
 use super::Inner;
-use super::described::Described;
 use super::fault::{UploadError, is_busy};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
+use super::metadata::TitleMetadata;
 use super::names::{self, Chain, Changed, Counted, Precondition, TitleName};
 use super::sums::{self, Held, Mark, Sums};
 
@@ -40,7 +40,7 @@ pub(super) struct Unnamed {
     pub(super) name: TitleName,
     pub(super) condition: Precondition,
     pub(super) owner: Principal,
-    pub(super) described: Described,
+    pub(super) metadata: TitleMetadata,
 }
 
 /// Where a title's checksums have been put, or will be.
@@ -86,11 +86,11 @@ impl Inner {
         unnamed: Unnamed,
     ) -> Result<Finished, UploadError> {
         self.writable()?;
-        let Unnamed { file, staged, sums, name, condition, owner, described } = unnamed;
+        let Unnamed { file, staged, sums, name, condition, owner, metadata } = unnamed;
         let len = sums.len();
         let marked = match self.known(&file, &sums).await {
             Some(marked) => marked,
-            None => self.mark(&file, &sums, owner, described).await?,
+            None => self.mark(&file, &sums, owner, metadata).await?,
         };
         // One group. A manifest has its name before its bytes are safe, but nobody is told of it before
         // they are: the attribute reaches no reader without the title's name.
@@ -209,7 +209,7 @@ impl Inner {
         file: &Arc<OwnedFd>,
         sums: &Sums,
         owner: Principal,
-        described: Described,
+        metadata: TitleMetadata,
     ) -> Result<Marked, UploadError> {
         let (this, file, len) = (Arc::clone(self), Arc::clone(file), sums.len());
         let is_short = sums.table().units().len() <= self.attribute_units;
@@ -226,14 +226,14 @@ impl Inner {
             if let Some(held) = here
                 && (Mark { inode, held }).write(&file).is_ok()
             {
-                described.write(&file)?;
+                metadata.write(&file)?;
                 return Ok(Marked::Here);
             }
             let id = StoreId::random();
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
             Mark { inode, held: Held::Apart(id) }.write(&file)?;
-            described.write(&file)?;
+            metadata.write(&file)?;
             Ok(Marked::Apart(manifest))
         });
         made.await.map_err(|error| self.write_failed(error))

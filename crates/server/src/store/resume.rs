@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, SECTOR};
 use tokio::io::AsyncReadExt;
 
-use super::described::Described;
 use super::fault::{ResumeError, UploadError};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::journal::{Created, Entry, Record};
 use super::ledger::{Claim, Principal, Purpose};
 use super::medium::{Memory, read_full};
+use super::metadata::TitleMetadata;
 use super::names::{self, FILE_MODE, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::sums::{Summing, Sums, UNIT};
@@ -419,7 +419,7 @@ impl Inner {
             name: TitleName::new(path).map_err(UploadError::Name)?,
             condition: entry.created.precondition.clone(),
             owner: principal.clone(),
-            described: Described::default(),
+            metadata: TitleMetadata::default(),
         };
         let mut finished = self.publish(unnamed).await?;
         if let Some(announced) = hold.announced.take() {

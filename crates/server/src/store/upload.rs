@@ -9,11 +9,11 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 
-use super::described::Described;
 use super::fault::{UploadError, too_large};
 use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::{Claim, Principal, Purpose};
+use super::metadata::TitleMetadata;
 use super::names::{Aside, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::tide::{Beginning, Tide};
@@ -40,7 +40,7 @@ pub struct Upload {
     declared: Option<u64>,
     claim: Claim,
     feed: Feed,
-    described: Described,
+    metadata: TitleMetadata,
     /// Who reads it meanwhile.
     tide: Option<Tide>,
     // After `feed`, so that its handle is the last.
@@ -88,9 +88,9 @@ impl Store {
         }
         let inner = Arc::clone(inner);
         let precondition = put.precondition;
-        let (declared, described) = (put.len, Described::default());
+        let (declared, metadata) = (put.len, TitleMetadata::default());
         let mut upload =
-            Upload { inner, name, precondition, declared, claim, feed, described, tide, staged };
+            Upload { inner, name, precondition, declared, claim, feed, metadata, tide, staged };
         if let Some(len) = put.len {
             upload.inner.allocate(upload.feed.file(), 0, len, &mut upload.claim).await?;
         }
@@ -146,8 +146,8 @@ impl Upload {
     }
 
     /// Metadata of the title from the client; it is as durable as the bytes.
-    pub fn describe(&mut self, described: Described) {
-        self.described = described;
+    pub fn describe(&mut self, metadata: TitleMetadata) {
+        self.metadata = metadata;
     }
 
     /// Everything has come: makes a title of it (W3 to W6). When this returns, it may be answered
@@ -167,7 +167,7 @@ impl Upload {
                 precondition: condition,
                 claim,
                 mut feed,
-                described,
+                metadata,
                 tide,
                 mut staged,
                 ..
@@ -180,7 +180,7 @@ impl Upload {
                 None => None,
             };
             let id = staged.id;
-            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner, described };
+            let unnamed = Unnamed { file, staged: id, sums, name, condition, owner, metadata };
             let finished = inner.publish(unnamed).await?;
             staged.id = None;
             claim.stored(got);

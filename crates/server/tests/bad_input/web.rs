@@ -455,9 +455,9 @@ fn w01_a_page_may_read_why_its_connection_is_refused() {
     use tactus::config::http::Origins;
     let these = ["https://app.example", "https://b.example"].map(str::to_owned).to_vec();
     for (origins, told) in [
-        (Origins::These(these), Some("https://app.example")),
-        (Origins::Anybody, Some("*")),
-        (Origins::Nobody, None),
+        (Origins::List(these), Some("https://app.example")),
+        (Origins::Any, Some("*")),
+        (Origins::None, None),
     ] {
         let house = House::with(|plan| {
             plan.limits.connections_per_address_max = 1;

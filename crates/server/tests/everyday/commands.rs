@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::server::{Said, Server, directory, program, tactus, text};
+use super::server::{ProgramOutput, Server, directory, program, tactus, text};
 
 #[test]
 fn n14_put_reports_a_file_that_exists_and_sends_the_others() {
@@ -32,7 +32,8 @@ fn n14_an_error_of_all_files_is_printed_once() {
     let server = Server::with_uploads();
     let (a, b) = (server.file("a.ts", b"first"), server.file("b.ts", b"second"));
     let args = ["put", text(&a), text(&b), &server.url("/")];
-    let said = Said::of(tactus(&args).env("TACTUS_TOKEN", "wrong-token-of-enough-letters"));
+    let said =
+        ProgramOutput::of(tactus(&args).env("TACTUS_TOKEN", "wrong-token-of-enough-letters"));
     assert_eq!(said.code, 2, "{said:?}");
     assert_eq!(said.err.matches("does not know this token").count(), 1, "{said:?}");
     assert!(said.err.contains("1 more files were not sent"), "{said:?}");
@@ -72,7 +73,7 @@ fn n13_progress_sends_no_escapes_to_dumb_terminals_or_with_no_color() {
     let shown = |environment: [(&str, &str); 2]| {
         let mut script = program("script");
         script.args(["-qec", &command, "/dev/null"]).env("TACTUS_TOKEN", server.token());
-        let said = Said::of(script.envs(environment));
+        let said = ProgramOutput::of(script.envs(environment));
         assert_eq!(said.code, 0, "{said:?}");
         assert!(said.out.contains("/a.ts: 3 MiB in"), "{said:?}");
         said.out.contains('\u{1b}')
@@ -131,7 +132,7 @@ fn s09_get_resumes_after_interruptions_and_waits_for_room() {
     let file = dir.path().join("a");
     let (port, server) = answering(answers());
     let url = format!("http://127.0.0.1:{port}/a");
-    let said = Said::of(&mut tactus(&["get", &url, "-o", text(&file)]));
+    let said = ProgramOutput::of(&mut tactus(&["get", &url, "-o", text(&file)]));
     assert_eq!(said.code, 0, "{said:?}");
     assert!(std::fs::read(&file).expect("the file") == bytes, "bytes differ");
     assert!(said.err.contains("retrying"), "{said:?}");
@@ -156,7 +157,7 @@ fn s09_get_ends_when_retries_cannot_help() {
         let (port, _server) = answering(answers);
         let url = format!("http://127.0.0.1:{port}/a");
         let args = ["get", &url, "-o", text(&file), "--wait", "0 s"];
-        let said = Said::of(&mut tactus(&args));
+        let said = ProgramOutput::of(&mut tactus(&args));
         assert_eq!(said.code, code, "{said:?}");
         assert!(said.err.contains(word), "{said:?}");
     }
@@ -177,7 +178,7 @@ fn s09_channel_show_needs_the_same_rights_as_channel_list() {
             if let Some(token) = token {
                 command.env("TACTUS_TOKEN", token);
             }
-            Said::of(&mut command)
+            ProgramOutput::of(&mut command)
         };
         let (list, show) =
             (run(&["channel", "list", &base]), run(&["channel", "show", &base, "one"]));
@@ -190,10 +191,10 @@ fn s09_channel_show_needs_the_same_rights_as_channel_list() {
 
 #[test]
 fn n05_the_usage_of_put_says_files_and_then_a_url() {
-    let help = Said::of(&mut tactus(&["put", "--help"]));
+    let help = ProgramOutput::of(&mut tactus(&["put", "--help"]));
     assert!(help.out.contains("Usage: tactus put [OPTIONS] <FILE>... <URL>"), "{help:?}");
-    let page = Said::of(&mut tactus(&["man", "put"]));
+    let page = ProgramOutput::of(&mut tactus(&["man", "put"]));
     assert!(page.code == 0 && page.out.contains("\\fIFILE...\\fR \\fIURL\\fR"), "{page:?}");
-    let page = Said::of(&mut tactus(&["man", "tactus.toml"]));
+    let page = ProgramOutput::of(&mut tactus(&["man", "tactus.toml"]));
     assert!(page.out.starts_with(".TH \"TACTUS.TOML\" 5"), "{page:?}");
 }

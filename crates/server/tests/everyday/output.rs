@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::server::{Said, Server, directory, free_port, program, tactus, text};
+use super::server::{ProgramOutput, Server, directory, free_port, program, tactus, text};
 
 /// The writing end of a pipe that nobody reads.
 fn unread() -> Stdio {
@@ -56,7 +56,7 @@ fn n10_a_server_runs_on_when_nobody_reads_its_output() {
         // Each request writes a line of the access log and lines of the log.
         for _ in 0..3 {
             let url = format!("http://{}/a.ts", address(http));
-            let answer = Said::of(program("curl").args(["-sS", "--fail", &url]));
+            let answer = ProgramOutput::of(program("curl").args(["-sS", "--fail", &url]));
             assert_eq!((answer.code, &*answer.out), (0, "title"), "{name}: {answer:?}");
         }
         assert_eq!(server.0.try_wait().expect("it can be asked"), None, "{name}");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Instant;
 
-use super::server::{Said, Server, directory, program, text};
+use super::server::{ProgramOutput, Server, directory, program, text};
 
 /// The demo, with its address and its token.
 fn demo() -> (Server, String, String) {
@@ -45,7 +45,7 @@ fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
     node.args([text(&driver), text(&chromium), page, token, text(&file)]);
     // The file for a new screenshot for the README, if wanted.
     node.args(std::env::var("TACTUS_SCREENSHOT").ok());
-    let said = Said::of(&mut node);
+    let said = ProgramOutput::of(&mut node);
     assert_eq!(said.code, 0, "{said:?}");
     // The 404 is intended, but browsers log it as an error.
     let complaints: Vec<_> = said.err.lines().filter(|line| !line.contains("404")).collect();
@@ -125,7 +125,7 @@ fn n04_the_demo_sends_at_once_what_ffmpeg_analyses_before_playback() {
     // The same with ffprobe.
     let mut ffprobe = program("ffprobe");
     ffprobe.args(["-v", "error", "-show_entries", "stream=codec_name", "-of", "csv=p=0"]);
-    let said = Said::of(ffprobe.arg(format!("{page}tactus-demo.ts")));
+    let said = ProgramOutput::of(ffprobe.arg(format!("{page}tactus-demo.ts")));
     assert!(said.code == 0 && said.out.contains("h264"), "{said:?}");
 }
 

@@ -78,8 +78,8 @@ impl Server {
     }
 
     /// Runs the command with this server's token.
-    pub(crate) fn tactus<S: AsRef<OsStr>>(&self, args: &[S]) -> Said {
-        Said::of(tactus(args).env("TACTUS_TOKEN", self.token()))
+    pub(crate) fn tactus<S: AsRef<OsStr>>(&self, args: &[S]) -> ProgramOutput {
+        ProgramOutput::of(tactus(args).env("TACTUS_TOKEN", self.token()))
     }
 
     /// The answer to a request for `target`, head and body.
@@ -105,13 +105,13 @@ impl Drop for Server {
 
 /// The output and exit code of a program.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProgramOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl ProgramOutput {
     pub(crate) fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().expect("timeout is there");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::server::{Said, Server, free_port, program, tactus, text};
+use super::server::{ProgramOutput, Server, free_port, program, tactus, text};
 
 /// nginx before a server: `https` with its own certificate, and `http` that redirects to it.
 struct Front {
@@ -18,7 +18,7 @@ impl Front {
     fn new(server: &Server, names: &str, constraints: &str) -> Self {
         let dir = server.dir.path();
         let (key, certificate) = (dir.join("key.pem"), dir.join("cert.pem"));
-        let made = Said::of(program("openssl").args([
+        let made = ProgramOutput::of(program("openssl").args([
             "req",
             "-x509",
             "-newkey",
@@ -82,10 +82,10 @@ impl Front {
         format!("https://127.0.0.1:{}{path}", self.port)
     }
 
-    fn tactus(&self, server: &Server, args: &[&str]) -> Said {
+    fn tactus(&self, server: &Server, args: &[&str]) -> ProgramOutput {
         let mut command = tactus(args);
         command.env("TACTUS_TOKEN", server.token()).env("SSL_CERT_FILE", &self.certificate);
-        Said::of(&mut command)
+        ProgramOutput::of(&mut command)
     }
 }
 

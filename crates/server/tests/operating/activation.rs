@@ -33,12 +33,12 @@ while True:
     os.waitpid(pid, 0)
 "#;
 
-struct Supervised {
+struct SupervisedServer {
     supervisor: Child,
     dir: tempfile::TempDir,
 }
 
-impl Supervised {
+impl SupervisedServer {
     fn new() -> Self {
         let (dir, command) = prepared(&[], "");
         let mut supervisor = Command::new("/usr/bin/python3");
@@ -76,7 +76,7 @@ impl Supervised {
     }
 }
 
-impl Drop for Supervised {
+impl Drop for SupervisedServer {
     fn drop(&mut self) {
         drop(self.supervisor.kill());
         drop(self.supervisor.wait());
@@ -88,7 +88,7 @@ impl Drop for Supervised {
 
 #[test]
 fn n14_a_restart_with_passed_sockets_refuses_no_connection() {
-    let supervised = Supervised::new();
+    let supervised = SupervisedServer::new();
     let ports = supervised.wait_for(|all| line(&all.read("ports"), " "));
     let (http, admin) = ports.split_once(' ').expect("two ports");
     let addresses = [http, admin].map(|port| format!("127.0.0.1:{port}"));

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::chain::{Proxy, Server, TOKEN, ask, begin, content, free_port};
-use crate::guide::{self, Shown};
+use crate::guide::{self, GuideExample};
 
 /// Clients of the proxy; the proxy itself has 127.0.0.1.
 const VIEWER: &str = "127.0.0.2";
@@ -20,7 +20,7 @@ struct Chain {
 }
 
 impl Chain {
-    fn new(shown: &Shown) -> Self {
+    fn new(shown: &GuideExample) -> Self {
         let port = free_port();
         let prefix = if shown.server.contains("/media/") { "/media" } else { "" };
         let text = shown.server.replace("//tv.example/", &format!("//tv.example:{port}/"));

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::guide::Shown;
+use crate::guide::GuideExample;
 
 /// Hanging programs are ended after this time.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -135,7 +135,7 @@ pub(crate) fn free_port() -> u16 {
 impl Proxy {
     /// Starts the proxy with a configuration of the guide, but on `port`, and with the addresses of
     /// `server`.
-    pub(crate) fn start(shown: &Shown, server: &Server, port: u16) -> Self {
+    pub(crate) fn start(shown: &GuideExample, server: &Server, port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut text = shown.proxy.replace("127.0.0.1:8080", &server.http);
         if let Some(proxied) = &server.proxied {

@@ -4,7 +4,7 @@ const PAGE: &str = include_str!("../../../../docs/guide/proxies.md");
 
 /// The configurations for one proxy.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct GuideExample {
     /// `nginx`, `haproxy` or `caddy`.
     pub(crate) program: &'static str,
     pub(crate) proxy: String,
@@ -13,7 +13,7 @@ pub(crate) struct Shown {
 }
 
 /// All proxies of the page, in order: a block of the proxy, and the next block of the server.
-pub(crate) fn all() -> Vec<Shown> {
+pub(crate) fn all() -> Vec<GuideExample> {
     let mut shown = Vec::new();
     let mut proxy = None;
     for (language, text) in blocks() {
@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Shown> {
             (Some(program), _) => proxy = Some((program, text)),
             (None, "toml") => {
                 if let Some((program, proxy)) = proxy.take() {
-                    shown.push(Shown { program, proxy, server: text });
+                    shown.push(GuideExample { program, proxy, server: text });
                 }
             }
             _ => panic!("no test for blocks of {language:?}"),

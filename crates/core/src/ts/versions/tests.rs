@@ -202,7 +202,7 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
         other[690] = 8;
         other
     });
-    let ahead = |info: &[u8]| Ahead::of(Pid(0x1000), &pmt(0, 1, info));
+    let ahead = |info: &[u8]| LongTable::of(Pid(0x1000), &pmt(0, 1, info));
     let mut stage = Stage::new();
     for (info, expected) in [(&long, 0), (&long, 0), (&other, 1), (&other, 1), (&long, 2)] {
         stage.stamper.join(ahead(info));
@@ -216,7 +216,7 @@ fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
     stage.title(0, (1, 0x1000), &long);
     assert_eq!(stage.receiver.versions(0x1000).last(), Some(&3));
     assert!(stage.receiver.came.iter().all(|(_, section)| crc(section) == 0));
-    assert_eq!(Ahead::of(Pid(0x1000), &pmt(0, 1, b"short")), None);
+    assert_eq!(LongTable::of(Pid(0x1000), &pmt(0, 1, b"short")), None);
 }
 
 #[test]
@@ -307,7 +307,7 @@ proptest! {
                 vec![fill + 10 * u8::from(is_odd); len]
             };
             let all: Vec<Vec<u8>> = tables.iter().map(info).collect();
-            stage.stamper.join(Ahead::of(Pid(0x1000), &pmt(0, number, &all[0])));
+            stage.stamper.join(LongTable::of(Pid(0x1000), &pmt(0, number, &all[0])));
             let mut own = version;
             for (nth, info) in all.iter().enumerate() {
                 // A table longer than a packet is identified by the title's own version.
@@ -324,14 +324,14 @@ proptest! {
         for pid in [0, 0x1000] {
             let own = stage.receiver.came.iter().filter(|(known, _)| *known == pid);
             let own: Vec<&Vec<u8>> = own.map(|(_, section)| section).collect();
-            let says = |section: &[u8]| {
-                let mut says = section[..section.len() - CRC].to_vec();
-                says[5] = 0;
-                says
+            let hash = |section: &[u8]| {
+                let mut hash = section[..section.len() - CRC].to_vec();
+                hash[5] = 0;
+                hash
             };
             for pair in own.windows(2) {
                 let [before, after] = [pair[0], pair[1]].map(|section| section[5] >> 1 & 0x1f);
-                let changed = u8::from(says(pair[0]) != says(pair[1]));
+                let changed = u8::from(hash(pair[0]) != hash(pair[1]));
                 prop_assert_eq!(after, (before + changed) % 32);
             }
             prop_assert!(own.iter().all(|section| crc(section) == 0 && section[5] & 1 == 1));

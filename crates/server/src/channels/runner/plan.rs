@@ -35,12 +35,12 @@ impl Runner {
         match (channel.stuff, channel.rate, known) {
             (Some(stuff), _, Some((index, plan, rate))) => {
                 let fastest = index.rates().map_or(rate, |rates| rates.max);
-                title::stuffs(stuff, fastest)?;
+                title::check_stuffing(stuff, fastest)?;
                 Ok((rate, plan.stuffed(stuff), own(rate)))
             }
             (Some(_), _, None) => {
                 let why = index.err().map_or("it lasts no time".into(), |fault| fault.to_string());
-                Err(title::no_places(&why))
+                Err(title::unknown_positions(&why))
             }
             (None, Auto::Auto, Some((_, plan, rate))) => Ok((rate, keeps(plan), own(rate))),
             // Not by its own clock, or by none: counters are kept, and clocks by what a turn of them takes.

@@ -15,26 +15,26 @@ use super::Sent;
 
 /// Whether the server has stopped reading. One for each request.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Early(Arc<AtomicBool>);
+pub(super) struct SendStop(Arc<AtomicBool>);
 
 /// A connection that stays readable after a failed send.
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub(super) struct EarlyTransport<T> {
     inner: T,
-    stopped: Early,
+    stopped: SendStop,
 }
 
 /// The request's body. It ends at once when the server has stopped reading.
-pub(super) struct Reading<'a, 'b> {
+pub(super) struct BodyReader<'a, 'b> {
     body: &'a mut Sent<'b>,
     left: Option<u64>,
-    stopped: Early,
+    stopped: SendStop,
 }
 
-impl Early {
+impl SendStop {
     /// A reader of `body` that counts the bytes left.
-    pub(super) fn reading<'a, 'b>(&self, body: &'a mut Sent<'b>) -> Reading<'a, 'b> {
-        Reading { left: body.len, body, stopped: self.clone() }
+    pub(super) fn reading<'a, 'b>(&self, body: &'a mut Sent<'b>) -> BodyReader<'a, 'b> {
+        BodyReader { left: body.len, body, stopped: self.clone() }
     }
 
     fn is_set(&self) -> bool {
@@ -42,19 +42,19 @@ impl Early {
     }
 }
 
-impl<In: Transport> Connector<In> for Early {
-    type Out = Watched<In>;
+impl<In: Transport> Connector<In> for SendStop {
+    type Out = EarlyTransport<In>;
 
     fn connect(
         &self,
         _: &ConnectionDetails<'_>,
         chained: Option<In>,
     ) -> Result<Option<Self::Out>, Error> {
-        Ok(chained.map(|inner| Watched { inner, stopped: self.clone() }))
+        Ok(chained.map(|inner| EarlyTransport { inner, stopped: self.clone() }))
     }
 }
 
-impl<T: Transport> Transport for Watched<T> {
+impl<T: Transport> Transport for EarlyTransport<T> {
     fn buffers(&mut self) -> &mut dyn Buffers {
         self.inner.buffers()
     }
@@ -90,7 +90,7 @@ impl<T: Transport> Transport for Watched<T> {
     }
 }
 
-impl Read for Reading<'_, '_> {
+impl Read for BodyReader<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = match self.left {
             Some(left) => usize::try_from(left).map_or(into.len(), |left| left.min(into.len())),

@@ -28,13 +28,13 @@ use ureq::unversioned::transport::{
 pub(super) struct Tls;
 
 /// A TLS connection.
-pub(super) struct Secured {
+pub(super) struct TlsTransport {
     buffers: LazyBuffers,
     stream: StreamOwned<ClientConnection, TransportAdapter>,
 }
 
 impl<In: Transport> Connector<In> for Tls {
-    type Out = Either<In, Secured>;
+    type Out = Either<In, TlsTransport>;
 
     fn connect(
         &self,
@@ -55,11 +55,11 @@ impl<In: Transport> Connector<In> for Tls {
         conn.complete_io(&mut sock)?;
         let sizes = (details.config.input_buffer_size(), details.config.output_buffer_size());
         let buffers = LazyBuffers::new(sizes.0, sizes.1);
-        Ok(Some(Either::B(Secured { buffers, stream: StreamOwned { conn, sock } })))
+        Ok(Some(Either::B(TlsTransport { buffers, stream: StreamOwned { conn, sock } })))
     }
 }
 
-impl Transport for Secured {
+impl Transport for TlsTransport {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }
@@ -86,7 +86,7 @@ impl Transport for Secured {
     }
 }
 
-impl fmt::Debug for Secured {
+impl fmt::Debug for TlsTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secured").finish_non_exhaustive()
     }

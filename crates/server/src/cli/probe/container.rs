@@ -55,7 +55,7 @@ impl Container {
         let len = file.metadata().ok()?.len();
         let mut head = vec![0; len.min(4096) as usize];
         file.read_exact_at(&mut head, 0).ok()?;
-        let (name_, title) = told(&head)?;
+        let (name_, title) = container_of(&head)?;
         let facts = probe(file, name);
         let movie = (name_ == "mp4").then(|| Movie::read(file, len)).flatten();
         Some(Self { name: name_, title, len, facts, movie })
@@ -118,7 +118,7 @@ impl Container {
 }
 
 /// The container that `head` begins.
-fn told(head: &[u8]) -> Option<(&'static str, &'static str)> {
+fn container_of(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let at = |offset: usize, text: &[u8]| head.get(offset..).is_some_and(|h| h.starts_with(text));
     let is_box = |kind: &&[u8; 4]| at(4, *kind);
     if [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"wide"].iter().any(is_box) {

@@ -107,11 +107,11 @@ fn origins(written: Vec<Spanned<String>>) -> Checked<Origins> {
     if let [all] = &written[..]
         && all.get_ref() == "*"
     {
-        return Ok(Origins::Anybody);
+        return Ok(Origins::Any);
     }
     let one = |text: &Spanned<String>| {
         http::origin(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))
     };
-    let these = written.iter().map(one).collect::<Checked<Vec<_>>>()?;
-    Ok(if these.is_empty() { Origins::Nobody } else { Origins::These(these) })
+    let list = written.iter().map(one).collect::<Checked<Vec<_>>>()?;
+    Ok(if list.is_empty() { Origins::None } else { Origins::List(list) })
 }

@@ -39,7 +39,7 @@ pub(super) async fn multistatus(
     asked: Asked,
     room: Option<Room>,
 ) -> Result<Response, OpenFault> {
-    let mut told = Told { at, asked, room };
+    let mut told = Multistatus { at, asked, room };
     let mut xml = String::from(OPENING);
     told.own(&sight.own, &mut xml);
     let answer = match sight.below {
@@ -53,7 +53,7 @@ pub(super) async fn multistatus(
 }
 
 /// The resource that the answer describes.
-struct Told {
+struct Multistatus {
     /// Its path, without a slash at its end.
     at: String,
     asked: Asked,
@@ -61,7 +61,7 @@ struct Told {
     room: Option<Room>,
 }
 
-impl Told {
+impl Multistatus {
     fn own(&self, own: &Entry, xml: &mut String) {
         response(
             &format!("{}{}", self.at, slash_and_type(own).0),
@@ -73,7 +73,7 @@ impl Told {
     }
 }
 
-impl Form for Told {
+impl Form for Multistatus {
     fn entry(&mut self, entry: &Entry, xml: &mut String) {
         let mut href = format!("{}/", self.at);
         encode_segment(&entry.name, &mut href);
@@ -98,7 +98,7 @@ impl Form for Told {
 
 /// The result of a PROPPATCH for one property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum PropertyResult {
     /// Set, like all others.
     Set,
     /// Not set, because another one failed.
@@ -107,7 +107,7 @@ pub(super) enum Fate {
     Refused,
 }
 
-impl Fate {
+impl PropertyResult {
     fn status(self) -> &'static str {
         match self {
             Self::Set => "200 OK",
@@ -118,22 +118,22 @@ impl Fate {
 }
 
 /// The answer to a PROPPATCH (RFC 4918 section 9.2.1): all properties are set, or none.
-pub(super) fn fates(
+pub(super) fn property_results(
     prefix: &str,
     path: &RequestPath,
     own: &Entry,
-    fates: &[(Fate, Property)],
+    property_results: &[(PropertyResult, Property)],
 ) -> Response {
     let mut xml = String::from(OPENING);
     let (slash, _) = slash_and_type(own);
     let href = format!("{prefix}{}{slash}", location(path));
     add(&mut xml, format_args!("<D:response><D:href>{}</D:href>", written(&href)));
-    for fate in [Fate::Set, Fate::Depends, Fate::Refused] {
-        let mut of_this = fates.iter().filter(|(of, _)| *of == fate).peekable();
+    for result in [PropertyResult::Set, PropertyResult::Depends, PropertyResult::Refused] {
+        let mut of_this = property_results.iter().filter(|(of, _)| *of == result).peekable();
         if of_this.peek().is_some() {
             xml.push_str("<D:propstat><D:prop>");
             of_this.for_each(|(_, property)| empty(property, &mut xml));
-            let status = fate.status();
+            let status = result.status();
             add(&mut xml, format_args!("</D:prop><D:status>HTTP/1.1 {status}</D:status>"));
             xml.push_str("</D:propstat>");
         }
@@ -301,7 +301,7 @@ pub(super) fn check(asked: &Asked) {
         digests: None,
     };
     let path = RequestPath::parse(b"/d&/a%26b.ts").expect("it is one");
-    let mut told = Told { at: location(&path), asked: asked.clone(), room: None };
+    let mut told = Multistatus { at: location(&path), asked: asked.clone(), room: None };
     let mut text = String::from(OPENING);
     told.own(&own, &mut text);
     told.end(&End::default(), &mut text);
@@ -320,7 +320,7 @@ pub(super) fn check(asked: &Asked) {
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_parts(asked: Asked, names: &[&str]) {
     let room = Some(Room { available: u64::MAX, used: u64::MAX });
-    let mut told = Told { at: "/a%20b".to_owned(), asked, room };
+    let mut told = Multistatus { at: "/a%20b".to_owned(), asked, room };
     listing::check_parts(names, &mut told);
 }
 
@@ -363,7 +363,7 @@ mod tests {
 
     fn told(path: &str, own: &Entry, asked: &Asked) -> String {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
-        let mut told = Told { at: location(&path), asked: asked.clone(), room: None };
+        let mut told = Multistatus { at: location(&path), asked: asked.clone(), room: None };
         let mut text = String::from(OPENING);
         told.own(own, &mut text);
         told.end(&End::default(), &mut text);
@@ -393,7 +393,7 @@ mod tests {
                  </D:multistatus>\n"
             )
         );
-        let told_in = Told { at: "/media/a%20b".into(), asked: Asked::Names, room: None };
+        let told_in = Multistatus { at: "/media/a%20b".into(), asked: Asked::Names, room: None };
         let mut text = String::new();
         told_in.own(&directory("a b"), &mut text);
         let mut told_in = told_in;

@@ -75,11 +75,11 @@ impl Connection {
         let (begun, hear) = oneshot::channel();
         give.send(Order::Play { part, begun, teller }).await.map_err(|_| gone())?;
         let begun = hear.await.map_err(|_| gone())?.map_err(|missed| match missed {
-            Missed::Behind => Reply::said(
+            PlayError::Behind => Reply::said(
                 Status::INVALID_RANGE,
                 "playback has already passed the end of this range",
             ),
-            Missed::NoRoom(refusal) => house.no_room(&refusal),
+            PlayError::NoRoom(refusal) => house.no_room(&refusal),
         })?;
         let mut reply = told.playing(&begun);
         if request.field("scale").is_some() {

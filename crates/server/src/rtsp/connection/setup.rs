@@ -103,7 +103,7 @@ impl Connection {
         let id = self.new_id()?;
         let bits = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let numbers = Numbers::new(bits, now);
-        let Some(half) = house.halves.take(self.peer.ip(), programme.rate) else {
+        let Some(unplayed) = house.unplayed.take(self.peer.ip(), programme.rate) else {
             return Err(self.refused(Refused::Waiting));
         };
         let setup = house.sessions().handle_setup(now, caller, None, what, id);
@@ -162,7 +162,7 @@ impl Connection {
             programme: Arc::clone(programme),
             grant: Some(grant),
             place,
-            half: Some(half),
+            unplayed: Some(unplayed),
             path: way.path,
             done,
             numbers,

@@ -32,7 +32,7 @@ impl Stream {
             None if scale.is_reverse() => index.duration().min(self.time(*position).await?),
             None => self.from(None, *position).await?.time,
         };
-        self.half = None;
+        self.unplayed = None;
         let session = self.numbers.begin(tactus_sys::clock::now());
         let Session { source, sequence, timestamp } = session;
         let whereto = match &self.path {
@@ -53,7 +53,7 @@ impl Stream {
         let (broker, title) = (self.broker.clone(), Arc::clone(&self.programme.title));
         let (of, counts, tables) = (Arc::clone(&index), self.counts.clone(), self.tables.clone());
         let start = move || {
-            let before = trick::Before { counts: &counts, tables: &tables };
+            let before = trick::Continuation { counts: &counts, tables: &tables };
             Trick::start(&broker, &title, &of, wanted, whereto, before)
         };
         let trick = match trick::started(start).await {

@@ -18,11 +18,11 @@ use super::{
     AnyName, Aside, Chain, Changed, Counted, DIRECTORY_MODE, Discarded, Erased, Missing, Names,
     Precondition, Thing, discarded, failed, open_beneath, path_fault,
 };
-use crate::catalogue::walk::{self, Place, Visitor};
+use crate::catalogue::walk::{self, Location, Visitor};
 use crate::catalogue::{Digests, FileVersion};
-use crate::store::described::Described;
 use crate::store::fault::{NameFault, UploadError};
 use crate::store::id::StoreId;
+use crate::store::metadata::TitleMetadata;
 
 /// What one step of taking a directory apart has done.
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(in crate::store) struct Dismantled {
 
 /// The longest path below a directory.
 #[derive(Default)]
-struct Longest {
+struct LongestPath {
     bytes: usize,
     entries: usize,
 }
@@ -46,31 +46,31 @@ struct Longest {
 /// depth of a larger tree is not checked; the census counts files at any depth.
 const LOOKED_AT_MAX: usize = 100_000;
 
-impl Longest {
-    fn see(&mut self, place: &Place<'_>) {
+impl LongestPath {
+    fn record(&mut self, place: &Location<'_>) {
         self.bytes = self.bytes.max(place.len());
         self.entries += 1;
     }
 }
 
-impl Visitor for Longest {
-    fn passes_over(&mut self, _: &CStr, _: usize) -> bool {
+impl Visitor for LongestPath {
+    fn skips(&mut self, _: &CStr, _: usize) -> bool {
         false
     }
 
-    fn handle_file(&mut self, _: &OwnedFd, place: &Place<'_>, _: &Stat) {
-        self.see(place);
+    fn handle_file(&mut self, _: &OwnedFd, place: &Location<'_>, _: &Stat) {
+        self.record(place);
     }
 
-    fn handle_directory(&mut self, place: &Place<'_>, _: &Stat) {
-        self.see(place);
+    fn handle_directory(&mut self, place: &Location<'_>, _: &Stat) {
+        self.record(place);
     }
 
-    fn handle_unreadable(&mut self, place: &Place<'_>, _: Option<&Stat>, _: Errno) {
-        self.see(place);
+    fn handle_unreadable(&mut self, place: &Location<'_>, _: Option<&Stat>, _: Errno) {
+        self.record(place);
     }
 
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         self.entries < LOOKED_AT_MAX
     }
 }
@@ -115,8 +115,8 @@ impl Names {
         };
         // The checksums hold for the same bytes, but are bound to the time.
         let digests = Digests::of(&file);
-        let described = Described { modified: Some(modified), digests };
-        described.write(&file).map_err(failed)?;
+        let metadata = TitleMetadata { modified: Some(modified), digests };
+        metadata.write(&file).map_err(failed)?;
         let etag = match present {
             Thing::Title(_) => {
                 Some(FileVersion::of(&rustix::fs::fstat(&file).map_err(failed)?).etag())
@@ -162,7 +162,7 @@ impl Names {
             Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(failed(errno)),
         };
-        let mut longest = Longest::default();
+        let mut longest = LongestPath::default();
         walk::walk(&directory, &mut longest).map_err(failed)?;
         match to.name.path().len() + 1 + longest.bytes < PATH_BYTES_MAX {
             true => Ok(()),

@@ -132,14 +132,14 @@ async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
 }
 
 /// Counts how many descriptors of the volume are open during flushes; else plain files.
-struct Watched {
+struct CountingMedium {
     plain: PlainMedium,
     root: PathBuf,
     most: std::sync::atomic::AtomicUsize,
     flushed: Mutex<std::collections::HashSet<u64>>,
 }
 
-impl Medium for Watched {
+impl Medium for CountingMedium {
     fn place_size(&self) -> usize {
         self.plain.place_size()
     }
@@ -170,7 +170,7 @@ impl Medium for Watched {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s03_a_path_of_thousands_of_new_directories_needs_few_descriptors() {
     let house = House::new();
-    let medium = Arc::new(Watched {
+    let medium = Arc::new(CountingMedium {
         plain: PlainMedium::new(4, 128 * 1024),
         root: house.0.path().to_owned(),
         most: 0.into(),

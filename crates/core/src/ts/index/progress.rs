@@ -17,7 +17,7 @@ const OFF_MAX: u64 = 27_000_000;
 
 /// The decoding times since the last PCR.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Passing {
+pub(super) struct PesProgress {
     streams: Vec<Stream>,
 }
 
@@ -31,7 +31,7 @@ struct Stream {
     is_broken: bool,
 }
 
-impl Passing {
+impl PesProgress {
     /// Takes the next packet of the title.
     pub(super) fn handle_packet(&mut self, packet: &Packet<'_>) {
         if !packet.starts_unit() || packet.is_scrambled() {
@@ -63,7 +63,7 @@ impl Passing {
     }
 
     /// Whether decoding times have advanced by about `span` since the last PCR.
-    pub(super) fn goes_on(&self, span: MediaTime) -> bool {
+    pub(super) fn advanced_by(&self, span: MediaTime) -> bool {
         self.streams.iter().filter(|stream| !stream.is_broken).any(|stream| {
             let passed = |before: Pts| stream.last.as_pcr().since(before.as_pcr()).0;
             let passed = stream.before.map_or(0, passed);

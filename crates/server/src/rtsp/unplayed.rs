@@ -16,26 +16,30 @@ use super::seats::network;
 /// Players set up some tracks and titles and play them at once.
 const PART: u64 = 10;
 
-pub(super) struct Halves {
+pub(super) struct UnplayedQuota {
     max: BitRate,
     held: Mutex<HashMap<IpAddr, u64>>,
 }
 
 /// The reservation of one session; released when dropped.
-pub(super) struct Half {
-    halves: Arc<Halves>,
+pub(super) struct UnplayedReservation {
+    unplayed: Arc<UnplayedQuota>,
     address: IpAddr,
     rate: BitRate,
 }
 
-impl Halves {
+impl UnplayedQuota {
     /// Limits for a link of this rate.
     pub(super) fn new(link: BitRate) -> Arc<Self> {
         Arc::new(Self { max: BitRate(link.0 / PART), held: Mutex::default() })
     }
 
     /// Takes a session of `rate`, if the address may reserve it; the first one always may.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, rate: BitRate) -> Option<Half> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        rate: BitRate,
+    ) -> Option<UnplayedReservation> {
         let address = network(address);
         let mut held = self.held();
         let own = held.get(&address).copied().unwrap_or(0);
@@ -44,7 +48,7 @@ impl Halves {
         }
         held.insert(address, own.saturating_add(rate.0));
         drop(held);
-        Some(Half { halves: Arc::clone(self), address, rate })
+        Some(UnplayedReservation { unplayed: Arc::clone(self), address, rate })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
@@ -52,9 +56,9 @@ impl Halves {
     }
 }
 
-impl Drop for Half {
+impl Drop for UnplayedReservation {
     fn drop(&mut self) {
-        let mut held = self.halves.held();
+        let mut held = self.unplayed.held();
         let own = held.get_mut(&self.address).expect("it was counted");
         *own = own.saturating_sub(self.rate.0);
         if *own == 0 {
@@ -69,19 +73,19 @@ mod tests {
 
     #[test]
     fn p07_an_address_holds_a_tenth_of_the_link_or_one_session_and_others_are_free() {
-        let halves = Halves::new(BitRate(1_000_000_000));
+        let unplayed = UnplayedQuota::new(BitRate(1_000_000_000));
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let rate = BitRate(30_000_000);
-        let mut held: Vec<_> = (0..3000).filter_map(|_| halves.take(one, rate)).collect();
+        let mut held: Vec<_> = (0..3000).filter_map(|_| unplayed.take(one, rate)).collect();
         assert_eq!(held.len(), 3);
-        assert!(halves.take(other, BitRate(900_000_000)).is_some(), "one is always taken");
+        assert!(unplayed.take(other, BitRate(900_000_000)).is_some(), "one is always taken");
         held.pop();
-        assert!(halves.take(one, rate).is_some() && halves.take(one, rate).is_some());
+        assert!(unplayed.take(one, rate).is_some() && unplayed.take(one, rate).is_some());
         drop(held);
-        assert!(halves.held().is_empty());
+        assert!(unplayed.held().is_empty());
         // An IPv6 network counts as one address.
         let [a, b] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
-        let _held = halves.take(a, BitRate(100_000_000)).unwrap();
-        assert!(halves.take(b, rate).is_none());
+        let _held = unplayed.take(a, BitRate(100_000_000)).unwrap();
+        assert!(unplayed.take(b, rate).is_none());
     }
 }

@@ -12,14 +12,14 @@ use crate::catalogue::Digests;
 
 /// Metadata that a client sends with a title.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Described {
+pub struct TitleMetadata {
     /// Its modification time; none: the time of storing.
     pub modified: Option<WallTime>,
     /// Verified checksums of the whole title.
     pub digests: Option<Digests>,
 }
 
-impl Described {
+impl TitleMetadata {
     /// Writes it to `file`, whose bytes are complete.
     pub(super) fn write(&self, file: &OwnedFd) -> Result<(), Errno> {
         if let Some(modified) = self.modified {

@@ -10,15 +10,15 @@ use super::client::{ClientError, Response};
 use super::{Failure, console};
 
 /// For how long a command retries.
-pub(super) struct Tries {
+pub(super) struct Retries {
     wait: Duration,
     quiet: bool,
 }
 
 /// Why an attempt failed.
-pub(super) enum Stopped {
+pub(super) enum AttemptError {
     /// It may be retried, after the given time if there is one.
-    ForNow(Failure, Option<Duration>),
+    Temporary(Failure, Option<Duration>),
     /// A retry would not help.
     Failed(Failure),
 }
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Longest `Retry-After` that is obeyed.
 const AFTER_MAX: Duration = Duration::from_secs(30);
 
-impl Tries {
+impl Retries {
     /// Retries for `wait` after the last progress; `quiet` prints no messages.
     pub(super) fn new(wait: Nanos, quiet: bool) -> Self {
         Self { wait: Duration::from_nanos(wait.0), quiet }
@@ -42,15 +42,15 @@ impl Tries {
     pub(super) fn run(
         &self,
         position: impl Fn() -> u64,
-        mut attempt: impl FnMut() -> Result<(), Stopped>,
+        mut attempt: impl FnMut() -> Result<(), AttemptError>,
     ) -> Result<(), Failure> {
         let mut give_up = Instant::now() + self.wait;
         let (mut best, mut is_told) = (position(), false);
         loop {
             let (failure, after) = match attempt() {
                 Ok(()) => return Ok(()),
-                Err(Stopped::Failed(failure)) => return Err(failure),
-                Err(Stopped::ForNow(failure, after)) => (failure, after),
+                Err(AttemptError::Failed(failure)) => return Err(failure),
+                Err(AttemptError::Temporary(failure, after)) => (failure, after),
             };
             if position() > best {
                 best = position();
@@ -74,7 +74,7 @@ impl Tries {
 }
 
 /// Whether a request with this status may succeed later.
-pub(super) fn may_pass(status: u16) -> bool {
+pub(super) fn is_temporary(status: u16) -> bool {
     matches!(status, 408 | 429 | 502 | 503 | 504)
 }
 
@@ -84,30 +84,30 @@ pub(super) fn retry_after(response: &Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-impl Stopped {
+impl AttemptError {
     pub(super) fn failed(message: &str) -> Self {
         Self::Failed(anyhow::anyhow!("{message}").into())
     }
 }
 
-impl From<ClientError> for Stopped {
+impl From<ClientError> for AttemptError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Connect { .. } | ClientError::Broken(_) => {
-                Self::ForNow(error.into(), None)
+                Self::Temporary(error.into(), None)
             }
             _ => Self::Failed(error.into()),
         }
     }
 }
 
-impl From<Failure> for Stopped {
+impl From<Failure> for AttemptError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<anyhow::Error> for Stopped {
+impl From<anyhow::Error> for AttemptError {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error.into())
     }
@@ -118,30 +118,30 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn broken() -> Stopped {
-        Stopped::ForNow(Failure::Broken(anyhow::anyhow!("cut")), None)
+    fn broken() -> AttemptError {
+        AttemptError::Temporary(Failure::Broken(anyhow::anyhow!("cut")), None)
     }
 
     #[test]
     fn s09_broken_connections_are_retried_and_refusals_are_not() {
         let count = Cell::new(0);
-        let tries = Tries::new(Nanos(60_000_000_000), true);
+        let retries = Retries::new(Nanos(60_000_000_000), true);
         let attempt = || {
             count.set(count.get() + 1);
             if count.get() < 3 { Err(broken()) } else { Ok(()) }
         };
-        assert!(tries.run(|| count.get(), attempt).is_ok());
+        assert!(retries.run(|| count.get(), attempt).is_ok());
         assert_eq!(count.get(), 3);
         let refused = || {
             count.set(count.get() + 1);
-            Err(Stopped::failed("no"))
+            Err(AttemptError::failed("no"))
         };
-        assert!(tries.run(|| 0, refused).is_err());
+        assert!(retries.run(|| 0, refused).is_err());
         assert_eq!(count.get(), 4);
     }
 
     #[test]
     fn s09_without_a_retry_time_the_first_failure_is_final() {
-        assert!(Tries::new(Nanos(0), true).run(|| 0, || Err(broken())).is_err());
+        assert!(Retries::new(Nanos(0), true).run(|| 0, || Err(broken())).is_err());
     }
 }
