@@ -17,8 +17,9 @@ use super::{
 };
 use crate::units::MediaTime;
 
-/// Streams of a multiplex whose counters are kept right; those of further ones break at a join.
-pub const PIDS: usize = 32;
+/// Elementary streams and tables whose counters are kept. Of more, those of the earliest part make way for new ones; where
+/// one part alone has more, the counters of the rest break at a join.
+pub const PIDS: usize = 64;
 
 /// A time stamp further from the clock than this is of another clock: what is before a jump, or behind it.
 const NEAR: u64 = 10 * 27_000_000;
@@ -276,7 +277,14 @@ impl Stamper {
                 self.used += 1;
                 self.used - 1
             }
-            None => return None,
+            None => {
+                let earliest = (0..PIDS).min_by_key(|&at| self.counters[at].part)?;
+                if self.counters[earliest].part == part {
+                    return None;
+                }
+                self.counters[earliest] = Counter::of(pid, part);
+                earliest
+            }
         };
         Some((&mut self.counters[at], part))
     }
@@ -499,9 +507,33 @@ mod tests {
     #[test]
     fn more_streams_than_there_is_room_for_are_counted() {
         let mut stamper = Stamper::default();
-        for pid in 0..40 {
+        for pid in 0..PIDS as u16 + 8 {
             stamper.stamp(&mut packet(pid, 0, None), &STILL);
         }
         assert_eq!(stamper.missed(), 8);
+    }
+
+    #[test]
+    fn p02_titles_with_pids_of_their_own_make_room_for_each_other() {
+        let mut stamper = Stamper::default();
+        let mut last = [None; 2048];
+        // Two hundred titles of ten PIDs each, each of them three times in a row; PID 0 is in all.
+        for title in 0..200u16 {
+            for begin in [3, 9, 14] {
+                for count in 0..4 {
+                    for pid in [0].into_iter().chain((1..10).map(|nth| 10 * title + nth)) {
+                        let mut bytes = packet(pid, begin + count, None);
+                        stamper.stamp(&mut bytes, &STILL);
+                        let left = bytes[3] & 0x0f;
+                        let before = last[usize::from(pid)].replace(left);
+                        assert!(
+                            before.is_none_or(|before: u8| before.wrapping_add(1) & 15 == left)
+                        );
+                    }
+                }
+                stamper.join(None);
+            }
+        }
+        assert_eq!(stamper.missed(), 0);
     }
 }

@@ -16,10 +16,11 @@ use alloc::vec::Vec;
 
 use super::{PACKET, Packet, Pid};
 
-/// Tables whose versions are counted.
-pub const TABLES: usize = 8;
+/// Tables whose versions are counted: PAT, SDT and the PMTs of a whole transponder. Each takes 64 bytes
+/// in each stream.
+pub const TABLES: usize = 32;
 /// PIDs of PMTs that are followed.
-const PMTS: usize = 16;
+const PMTS: usize = TABLES;
 /// Table identifiers.
 const PAT: u8 = 0;
 const PMT: u8 = 2;
@@ -90,7 +91,7 @@ struct Table {
 /// The part of a section that is still to come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Rest {
-    bytes: usize,
+    bytes: u16,
     /// The change to the section's CRC.
     sum: u32,
     hash: u64,
@@ -295,7 +296,7 @@ impl Versions {
         for (nth, byte) in bytes.iter_mut().enumerate().skip(len - CRC) {
             *byte ^= sum.to_be_bytes()[nth - (len - CRC)];
         }
-        let rest = Rest { bytes: len - bytes.len(), sum, hash: first };
+        let rest = Rest { bytes: (len - bytes.len()) as u16, sum, hash: first };
         let table = &mut self.tables[at];
         if is_current {
             *table = Table { version, rest, before: table.before, ..new };
@@ -358,11 +359,10 @@ impl Versions {
         let Some(table) = self.tables[..self.used].iter_mut().find(goes_on) else { return };
         let mut rest = if is_repeated { table.before } else { table.rest };
         table.before = rest;
-        let len = rest.bytes.min(bytes.len());
-        for byte in &mut bytes[..len] {
-            match rest.bytes.checked_sub(CRC + 1) {
-                Some(_) => rest.hash = hash(rest.hash, HEAD, core::slice::from_ref(byte)),
-                None => *byte ^= rest.sum.to_be_bytes()[CRC - rest.bytes],
+        for byte in bytes.iter_mut().take(usize::from(rest.bytes)) {
+            match usize::from(rest.bytes) {
+                left @ 0..=CRC => *byte ^= rest.sum.to_be_bytes()[CRC - left],
+                _ => rest.hash = hash(rest.hash, HEAD, core::slice::from_ref(byte)),
             }
             rest.bytes -= 1;
         }
@@ -383,6 +383,8 @@ impl Table {
         (self.pid, self.kind, self.number) == (other.pid, other.kind, other.number)
     }
 }
+
+const _: () = assert!(size_of::<Table>() <= 64, "there are many of them in each stream");
 
 /// The hash of no bytes (FNV-1a).
 const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;

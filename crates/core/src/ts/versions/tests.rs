@@ -196,6 +196,28 @@ fn p02_programmes_that_share_a_multiplex_count_each_for_itself() {
 }
 
 #[test]
+fn p02_each_of_thirty_programmes_of_a_multiplex_counts() {
+    let mut stage = Stage::new();
+    let programmes: Vec<_> = (0..30u16).map(|nth| (nth + 1, 0x1000 + nth)).collect();
+    for title in 0..5u8 {
+        for _ in 0..2 {
+            stage.send(&pat(0, &programmes), 0);
+            for &(number, pid) in &programmes {
+                // The even ones say the same in all titles.
+                let says = if number % 2 == 0 { 0 } else { title };
+                stage.send(&pmt(0, number, &[says]), pid);
+            }
+        }
+        stage.stamper.join(None);
+    }
+    assert_eq!(stage.receiver.versions(0), [0; 10]);
+    for (number, pid) in programmes {
+        let counted = if number % 2 == 0 { [0; 10] } else { [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] };
+        assert_eq!(stage.receiver.versions(pid), counted, "{number}");
+    }
+}
+
+#[test]
 fn p02_a_table_of_several_packets_is_known_by_what_the_index_says_of_it() {
     let (long, other) = ([7; 700], {
         let mut other = [7; 700];
