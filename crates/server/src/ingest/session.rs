@@ -586,7 +586,9 @@ impl Flow {
         let board = &self.session.board;
         let recording = &*self.session.recording.name;
         if let Some(failure) = cut_short.as_ref().filter(|failure| failure.cause != Cause::Long) {
-            board.raise(Alarm::Storage, format!("/{name} ends before its time: {}", failure.what));
+            let how =
+                if matches!(result, Ok(0)) { "is not stored" } else { "ends before its time" };
+            board.raise(Alarm::Storage, format!("/{name} {how}: {}", failure.what));
             self.retry_at = Some(now + RETRY_NANOS);
         }
         match result {

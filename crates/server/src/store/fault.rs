@@ -95,7 +95,9 @@ pub enum UploadError {
     )]
     Uncounted(String),
     /// The disk is full.
-    #[error("the disk has no room for this; a reserve stays free")]
+    #[error(
+        "the disk has no room for this: 1 % of it, and at least 256 MiB, stay free; delete something"
+    )]
     NoSpace,
     /// Too many uploads are open.
     #[error("{0} uploads are open already; finish or delete one, or wait until they expire")]

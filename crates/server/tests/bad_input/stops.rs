@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tactus_core::ts::PACKET;
+use tactus_core::units::Bytes;
 
+use crate::house::House;
 use crate::live::{Live, count, files, is_clean, stream};
 
 #[test]
@@ -103,5 +105,28 @@ fn p06_received_bytes_are_durable_within_five_seconds_of_the_last_byte() {
         let (status, titles) = live.end();
         is_clean(&status);
         assert!(titles.concat() == stream);
+    }
+}
+
+#[test]
+fn p06_where_there_is_no_room_for_a_byte_no_title_is_left() {
+    let stream = stream(1);
+    // With disk time of its own, and with what is left.
+    for rate in ["40 Mbit/s", "2 Gbit/s"] {
+        let house = House::with(|plan| {
+            plan.uploads = true;
+            plan.config.upload.principals[0].quota = Some(Bytes(0));
+        });
+        let live = Live::begin_in(house, "udp://127.0.0.1:0", json!({ "rate": rate }));
+        let mut sender = live.sender(false);
+        let datagrams = sender.all(&stream);
+        sender.send_all(&live, &datagrams);
+        live.until("the alarm says it", |status| {
+            let alarm = status["alarms"]["storage"].as_str();
+            alarm.is_some_and(|alarm| alarm.contains("is not stored") && alarm.contains("quota"))
+        });
+        let (status, titles) = live.end();
+        assert!(titles.is_empty(), "{status}");
+        assert_eq!((count(&status, "titles"), count(&status, "stored_bytes")), (0, 0), "{status}");
     }
 }
