@@ -1,21 +1,23 @@
 //! The access log: one record for each request, stream or session that ends.
 //!
 //! Promise: logging never blocks the caller. Records go through a bounded queue to a thread;
-//! records that find the queue full are dropped and counted. A record holds no secrets: it has the
-//! path of a URL, but no query, password or token. Control characters are escaped, so that a client
-//! cannot forge a line.
+//! records that are lost, in a full queue or on a full disk, are counted. A file has whole lines
+//! only, also after a full disk or a rotation. A record holds no secrets: it has the path of a URL,
+//! but no query, password or token. Control characters are escaped, so that a client cannot forge
+//! a line.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use tactus_core::units::{Nanos, WallTime};
 
 use crate::calendar;
@@ -27,6 +29,10 @@ const QUEUE: usize = 8192;
 const TEXT_MAX: usize = 1024;
 /// How long the server's shutdown waits for the last records.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Lines are written to the file in pieces of this size, or when no more records wait.
+const WRITE_AT: usize = 8 * 1024;
+/// The most bytes of lines that are kept while the file cannot be written, as on a full disk.
+const UNWRITTEN_MAX: usize = 1024 * 1024;
 /// How often a failing destination is reported.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
@@ -245,31 +251,62 @@ static LOG: OnceLock<AccessLog> = OnceLock::new();
 
 enum Message {
     Record(Box<Record>),
-    Reopen,
+    /// Asks the thread to look at [`Shared::reopen`].
+    Wake,
     /// Dropping it signals that all records before it are written.
     Close(SyncSender<()>),
 }
 
 struct AccessLog {
     queue: SyncSender<Message>,
+    shared: Arc<Shared>,
+}
+
+/// State beside the queue, which may be full.
+#[derive(Default)]
+struct Shared {
+    /// Lost records.
     dropped: AtomicU64,
+    /// The file is to be opened again.
+    reopen: AtomicBool,
 }
 
 impl AccessLog {
     fn start(form: AccessForm, output: Output) -> io::Result<Self> {
         let (queue, messages) = sync_channel(QUEUE);
-        let body = move || write_all(&messages, form, output);
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let body = move || write_all(&messages, form, output, &own);
         std::thread::Builder::new().name("tactus-access".to_owned()).spawn(body)?;
-        Ok(Self { queue, dropped: AtomicU64::new(0) })
+        Ok(Self { queue, shared })
     }
 
-    fn send(&self, message: Message) {
-        match self.queue.try_send(message) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+    fn record(&self, record: Record) {
+        if self.queue.try_send(Message::Record(Box::new(record))).is_err() {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn reopen(&self) {
+        self.shared.reopen.store(true, Ordering::Release);
+        // With a full queue the thread is awake.
+        self.queue.try_send(Message::Wake).ok();
+    }
+
+    /// Waits until all records so far are written, at most [`CLOSE_MAX`].
+    fn close(&self) {
+        let begun = Instant::now();
+        let (written, is_written) = sync_channel(0);
+        let mut message = Message::Close(written);
+        while let Err(TrySendError::Full(same)) = self.queue.try_send(message) {
+            if begun.elapsed() >= CLOSE_MAX {
+                return;
+            }
+            message = same;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Either all is written, or the writer takes too long.
+        is_written.recv_timeout(CLOSE_MAX.saturating_sub(begun.elapsed())).ok();
     }
 }
 
@@ -287,6 +324,22 @@ pub fn start(log: &Log) -> io::Result<()> {
     Ok(())
 }
 
+/// Checks that the file at `path` can be opened, or created where it does not exist.
+///
+/// # Errors
+/// Why not. Nothing is created.
+pub fn check(path: &Path) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match LogFile::open(path, false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+            let flags = rustix::fs::AtFlags::EACCESS;
+            Ok(rustix::fs::accessat(rustix::fs::CWD, dir, may, flags)?)
+        }
+        opened => opened.map(drop),
+    }
+}
+
 /// Whether records are logged; if not, callers need not build them.
 pub fn is_on() -> bool {
     LOG.get().is_some()
@@ -295,37 +348,35 @@ pub fn is_on() -> bool {
 /// Logs `record`, unless the queue is full.
 pub fn record(record: Record) {
     if let Some(log) = LOG.get() {
-        log.send(Message::Record(Box::new(record)));
+        log.record(record);
     }
 }
 
-/// Number of records dropped because the queue was full.
+/// Number of records lost: dropped because the queue was full, or not written.
 pub fn dropped() -> u64 {
-    LOG.get().map_or(0, |log| log.dropped.load(Ordering::Relaxed))
+    LOG.get().map_or(0, |log| log.shared.dropped.load(Ordering::Relaxed))
 }
 
 /// Reopens the file, after a rotation for example.
 pub fn reopen() {
     if let Some(log) = LOG.get() {
-        log.send(Message::Reopen);
+        log.reopen();
     }
 }
 
 /// Waits briefly until the last records are written.
 pub fn close() {
-    let Some(log) = LOG.get() else { return };
-    let (written, is_written) = sync_channel(0);
-    log.send(Message::Close(written));
-    // Either all is written, or the writer takes too long.
-    is_written.recv_timeout(CLOSE_MAX).ok();
+    if let Some(log) = LOG.get() {
+        log.close();
+    }
 }
 
-fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output) {
+fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output, shared: &Shared) {
     let mut complained: Option<Instant> = None;
-    let mut complain = |what: &str, error: &io::Error| {
+    let mut complain = |error: &io::Error| {
         if complained.is_none_or(|last| last.elapsed() > COMPLAINTS) {
             complained = Some(Instant::now());
-            tracing::warn!("the access log {what}: {error}");
+            tracing::warn!("the access log cannot be written: {error}");
         }
     };
     loop {
@@ -334,12 +385,17 @@ fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output)
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {
                 if let Err(error) = output.flush() {
-                    complain("cannot be written", &error);
+                    complain(&error);
                 }
                 let Ok(message) = messages.recv() else { return };
                 message
             }
         };
+        if shared.reopen.swap(false, Ordering::Acquire)
+            && let Err(error) = output.reopen()
+        {
+            complain(&error);
+        }
         let done = match message {
             Message::Record(record) => {
                 let line = match form {
@@ -348,64 +404,130 @@ fn write_all(messages: &Receiver<Message>, form: AccessForm, mut output: Output)
                 };
                 output.line(&line)
             }
-            Message::Reopen => output.reopen(),
+            Message::Wake => Ok(()),
             Message::Close(written) => {
                 let flushed = output.flush();
                 drop(written);
                 flushed
             }
         };
+        shared.dropped.fetch_add(output.take_lost(), Ordering::Relaxed);
         if let Err(error) = done {
-            complain("loses records", &error);
+            complain(&error);
         }
     }
 }
 
 /// The destination of the lines.
-enum Output {
+struct Output {
+    to: To,
+    /// Lost lines that are not in [`Shared::dropped`] yet.
+    lost: u64,
+}
+
+enum To {
     Stdout,
     Stderr,
-    File { path: PathBuf, file: BufWriter<File> },
+    File(LogFile),
+}
+
+/// A log file, with the lines that are not written yet.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    unwritten: Vec<u8>,
+    /// The first of these lines is partly written.
+    is_begun: bool,
 }
 
 impl Output {
     fn open(to: &AccessTo) -> io::Result<Self> {
-        Ok(match to {
-            AccessTo::Stdout => Self::Stdout,
-            AccessTo::Stderr => Self::Stderr,
-            AccessTo::File(path) => Self::File { path: path.clone(), file: append(path)? },
-        })
+        let to = match to {
+            AccessTo::Stdout => To::Stdout,
+            AccessTo::Stderr => To::Stderr,
+            AccessTo::File(path) => To::File(LogFile::open(path, true)?),
+        };
+        Ok(Self { to, lost: 0 })
     }
 
     fn line(&mut self, line: &str) -> io::Result<()> {
-        match self {
-            Self::Stdout => writeln!(io::stdout().lock(), "{line}"),
-            Self::Stderr => writeln!(io::stderr().lock(), "{line}"),
-            Self::File { file, .. } => writeln!(file, "{line}"),
-        }
+        let whole = match &mut self.to {
+            To::Stdout => writeln!(io::stdout().lock(), "{line}"),
+            To::Stderr => writeln!(io::stderr().lock(), "{line}"),
+            To::File(file) => {
+                let written = file.write_waiting(WRITE_AT);
+                if file.unwritten.len() + line.len() < UNWRITTEN_MAX {
+                    file.unwritten.extend_from_slice(line.as_bytes());
+                    file.unwritten.push(b'\n');
+                } else {
+                    self.lost += 1;
+                }
+                return written;
+            }
+        };
+        self.lost += u64::from(whole.is_err());
+        whole
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Stdout => io::stdout().lock().flush(),
-            Self::Stderr => Ok(()),
-            Self::File { file, .. } => file.flush(),
+        match &mut self.to {
+            To::Stdout => io::stdout().lock().flush(),
+            To::Stderr => Ok(()),
+            To::File(file) => file.write_waiting(1),
         }
     }
 
+    /// Lines that the old file did not take go to the new one.
     fn reopen(&mut self) -> io::Result<()> {
-        self.flush()?;
-        if let Self::File { path, file } = self {
-            *file = append(path)?;
+        let To::File(old) = &mut self.to else { return Ok(()) };
+        let flushed = old.write_waiting(1);
+        let mut new = LogFile::open(&old.path, true)?;
+        let mut rest = std::mem::take(&mut old.unwritten);
+        if old.is_begun {
+            // The old file has its beginning.
+            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
+            rest.drain(..end);
+            self.lost += 1;
         }
-        Ok(())
+        new.unwritten = rest;
+        *old = new;
+        flushed
+    }
+
+    fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 }
 
-/// Readable by owner and group only: the log shows who watches what.
-fn append(path: &PathBuf) -> io::Result<BufWriter<File>> {
-    let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
-    Ok(BufWriter::new(file))
+impl LogFile {
+    /// Readable by owner and group only: the log shows who watches what.
+    fn open(path: &Path, is_made: bool) -> io::Result<Self> {
+        // Opening a pipe without a reader fails instead of blocking.
+        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.create(is_made).append(true).mode(0o640).custom_flags(nonblocking);
+        let file = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::other("it is a pipe that nobody reads"),
+            _ => error,
+        })?;
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        Ok(Self { path: path.into(), file, unwritten: vec![], is_begun: false })
+    }
+
+    /// Writes the waiting lines while they are at least `least` bytes.
+    fn write_waiting(&mut self, least: usize) -> io::Result<()> {
+        while self.unwritten.len() >= least {
+            let count = match self.file.write(&self.unwritten) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.is_begun = self.unwritten[count - 1] != b'\n';
+            self.unwritten.drain(..count);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -475,14 +597,18 @@ mod tests {
     #[test]
     fn n11_records_beyond_the_queue_are_counted_and_do_not_block() {
         let (queue, messages) = sync_channel(2);
-        let log = AccessLog { queue, dropped: AtomicU64::new(0) };
+        let log = AccessLog { queue, shared: Arc::default() };
         for _ in 0..5 {
-            log.send(Message::Record(Box::new(record())));
+            log.record(record());
         }
-        assert_eq!(log.dropped.load(Ordering::Relaxed), 3);
+        assert_eq!(log.shared.dropped.load(Ordering::Relaxed), 3);
+        // A full queue does not hide a rotation.
+        log.reopen();
+        assert!(log.shared.reopen.load(Ordering::Relaxed));
         drop(messages);
-        log.send(Message::Reopen);
-        assert_eq!(log.dropped.load(Ordering::Relaxed), 4);
+        log.record(record());
+        assert_eq!(log.shared.dropped.load(Ordering::Relaxed), 4);
+        log.close();
     }
 
     #[test]
@@ -492,18 +618,87 @@ mod tests {
         let output = Output::open(&AccessTo::File(path.clone())).expect("a file");
         let log = AccessLog::start(AccessForm::Json, output).expect("a thread");
         let write = || {
-            log.send(Message::Record(Box::new(record())));
-            let (written, is_written) = sync_channel(0);
-            log.send(Message::Close(written));
-            assert!(is_written.recv().is_err(), "it is dropped when all is written");
+            log.record(record());
+            log.close();
         };
         write();
         let moved = dir.path().join("access.log.1");
         std::fs::rename(&path, &moved).expect("it is there");
         write();
-        log.send(Message::Reopen);
+        log.reopen();
         write();
         let lines = |path: &PathBuf| std::fs::read_to_string(path).expect("a file").lines().count();
         assert_eq!((lines(&moved), lines(&path)), (2, 1));
+    }
+
+    /// Lost lines, and bytes that wait.
+    fn outcome(output: &Output) -> (u64, usize) {
+        let To::File(file) = &output.to else { panic!("it is a file") };
+        (output.lost, file.unwritten.len())
+    }
+
+    #[test]
+    fn n11_a_full_disk_loses_no_line_for_a_while_and_counts_what_it_loses() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("access.log");
+        std::os::unix::fs::symlink("/dev/full", &path).expect("a link");
+        let mut output = Output::open(&AccessTo::File(path.clone())).expect("a device");
+        let line = "x".repeat(999);
+        for _ in 0..1000 {
+            // Each one after the first pieces fails.
+            output.line(&line).ok();
+        }
+        assert!(output.flush().is_err());
+        assert_eq!(outcome(&output), (0, 1_000_000));
+        for _ in 0..100 {
+            output.line(&line).expect_err("the disk is full");
+        }
+        let (lost, waiting) = outcome(&output);
+        assert_eq!(lost as usize + waiting / 1000, 1100);
+        assert!((1..=100).contains(&lost) && waiting <= UNWRITTEN_MAX);
+        // The log goes elsewhere, though the old place is still full.
+        std::fs::remove_file(&path).expect("a link");
+        output.reopen().expect_err("the old one is full");
+        output.flush().expect("there is room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        assert!(text.lines().all(|one| one == line));
+        assert_eq!(text.lines().count(), waiting / 1000);
+        assert_eq!(output.take_lost(), lost);
+    }
+
+    #[test]
+    fn n11_no_line_goes_on_in_another_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("access.log");
+        let mut output = Output::open(&AccessTo::File(path.clone())).expect("a file");
+        let To::File(file) = &mut output.to else { panic!("it is a file") };
+        // The disk was full in the middle of the second line.
+        (file.unwritten, file.is_begun) = (b"cond\nthird\n".to_vec(), true);
+        file.file = OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        output.reopen().expect_err("the old one is full");
+        output.line("fourth").expect("there is room");
+        output.flush().expect("there is room");
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "third\nfourth\n");
+        assert_eq!(output.take_lost(), 1);
+    }
+
+    #[test]
+    fn n11_a_pipe_that_nobody_reads_is_an_error_and_stops_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+        let to = AccessTo::File(path.clone());
+        let error = Output::open(&to).err().expect("nobody reads it");
+        assert!(error.to_string().contains("nobody reads"), "{error}");
+        let reader = OpenOptions::new().read(true).write(true).open(&path).expect("a pipe");
+        let mut output = Output::open(&to).expect("somebody reads it");
+        output.line("a").and_then(|()| output.flush()).expect("there is room");
+        let flags = match &output.to {
+            To::File(file) => rustix::fs::fcntl_getfl(&file.file).expect("its flags"),
+            _ => panic!("it is a file"),
+        };
+        assert!(!flags.contains(OFlags::NONBLOCK), "a slow reader is waited for");
+        drop(reader);
     }
 }
