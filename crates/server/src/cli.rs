@@ -37,6 +37,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 
 use crate::config::LogForm;
 use client::ClientError;
@@ -201,8 +202,11 @@ pub fn main() -> ExitCode {
 
 /// Logs go to standard error, where the journal and people find them.
 fn log(form: LogForm) {
-    let wanted = std::env::var("TACTUS_LOG").unwrap_or_else(|_| "warn".into());
-    let filter = tracing_subscriber::EnvFilter::new(wanted);
+    let wanted = std::env::var_os("TACTUS_LOG").unwrap_or_default();
+    let filter = filter(&wanted.to_string_lossy()).unwrap_or_else(|refused| {
+        console::notice(format_args!("tactus: {refused}"));
+        EnvFilter::new(LEVEL)
+    });
     // Colours are for people, not for files and journals.
     let is_seen = progress::takes_escapes();
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
@@ -215,6 +219,35 @@ fn log(form: LogForm) {
     });
 }
 
+/// The default level.
+const LEVEL: &str = "warn";
+
+/// The filter for a value of `TACTUS_LOG`: a level, or levels of modules like `warn,tactus::http=debug`.
+///
+/// # Errors
+/// A message when a part is not a level. The logger would take it for a module, and hide all warnings.
+fn filter(wanted: &str) -> Result<EnvFilter, String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let parts = || wanted.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
+    let is_known = |part: &str| {
+        is_level(part.rsplit_once('=').map_or(part, |(_, level)| level)) || part.contains("::")
+    };
+    let refused = || {
+        format!(
+            "TACTUS_LOG={wanted:?} is not a level; {LEVEL:?} is used; write one of {}",
+            LEVELS.join(", ")
+        )
+    };
+    if parts().next().is_none() {
+        return Ok(EnvFilter::new(LEVEL));
+    }
+    if !parts().all(is_known) {
+        return Err(refused());
+    }
+    EnvFilter::try_new(wanted).map_err(|_| refused())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +255,28 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn n11_a_level_that_is_none_hides_no_warning() {
+        for (wanted, shown) in [
+            ("", "warn"),
+            ("  ", "warn"),
+            ("info", "info"),
+            ("WARN", "warn"),
+            ("off", "off"),
+            ("warn,tactus::http=debug", "tactus::http=debug,warn"),
+        ] {
+            assert_eq!(
+                filter(wanted).map(|filter| filter.to_string()),
+                Ok(shown.into()),
+                "{wanted}"
+            );
+        }
+        for wanted in ["verbose", "warning", "3", "info,loud", "x=y=z", "tactus=loud", "\u{fffd}"] {
+            let refused = filter(wanted).expect_err(wanted);
+            assert!(refused.contains(wanted) && refused.contains("error, warn, info"), "{refused}");
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use tactus_sys::probe;
 
 use super::{Failure, nested};
 use crate::config::units::exact;
-use crate::config::{Auto, Config, ConfigFile, Key, Token, Volume};
-use crate::{engine, http, measure, rtsp, store};
+use crate::config::{AccessForm, AccessTo, Auto, Config, ConfigFile, Key, Token, Volume};
+use crate::{access, engine, http, measure, rtsp, store};
 
 /// An error of the configuration, and the key that it concerns.
 struct Finding<'a> {
@@ -36,7 +36,8 @@ pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Fa
     let found = volumes(config)
         .and_then(|()| secrets(config))
         .and_then(|()| memory(config))
-        .and_then(|()| classes(config));
+        .and_then(|()| classes(config))
+        .and_then(|()| access_log(config));
     found.map_err(|finding| failure(finding, file))
 }
 
@@ -87,6 +88,19 @@ fn is_one_socket(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port()
         && one.port() != 0
         && (covers(first, second) || covers(second, first))
+}
+
+/// Whether the access log can be opened, or created where it does not exist.
+fn access_log(config: &Config) -> Result<(), Finding<'static>> {
+    let AccessTo::File(path) = &config.log.access_to else { return Ok(()) };
+    if config.log.access == AccessForm::Off {
+        return Ok(());
+    }
+    access::check(path).map_err(|error| {
+        let message =
+            format!("the access log {} cannot be written: {error}; change it", path.display());
+        Finding::at(&[Key::Name("log"), Key::Name("access_to")], message)
+    })
 }
 
 /// Why `address` cannot be bound, and what to do.

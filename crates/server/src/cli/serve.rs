@@ -88,6 +88,13 @@ impl Serve {
             return console::line("the configuration is right");
         }
         config.state = state::directory();
+        let takes = self.uploads || config.volumes.iter().any(|volume| volume.uploads);
+        if takes && config.state.is_none() {
+            console::notice(format_args!(
+                "tactus: neither HOME nor XDG_STATE_HOME is set, so the identities of volumes are not kept: if a \
+                 disk is not mounted at the next start, uploads go to the disk below it"
+            ));
+        }
         if self.uploads && file.is_none() {
             accept_recreated(&config);
         }

@@ -138,7 +138,9 @@ fn log(raw: raw::Log, base: &Path) -> Checked<Log> {
             "stderr" => AccessTo::Stderr,
             file => {
                 let path = base.join(file);
-                if !path.parent().is_some_and(Path::is_dir) || path.is_dir() {
+                // The parent of a bare name is empty.
+                let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+                if !dir.unwrap_or(Path::new(".")).is_dir() || path.is_dir() || file.is_empty() {
                     let message =
                         "write \"stdout\", \"stderr\", or a file in an existing directory";
                     return Err(Mistake::at(written.span(), message));

@@ -96,6 +96,16 @@ fn reworded(message: &str) -> String {
         if let Some((found, expected)) =
             message.strip_prefix(kind).and_then(|rest| rest.split_once(", expected "))
         {
+            let number = |least: &str, most: &str| format!("a whole number from {least} to {most}");
+            let expected = match expected {
+                "u8" => number("0", "255"),
+                "u16" => number("0", "65535"),
+                "u32" => number("0", "4294967295"),
+                "u64" | "usize" => number("0", "9223372036854775807"),
+                "a boolean" => "true or false".to_owned(),
+                other => other.to_owned(),
+            };
+            let found = found.trim_end_matches(" as i128").trim_end_matches(" as u128");
             return format!("{found} does not belong here; write {expected}");
         }
     }

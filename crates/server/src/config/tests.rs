@@ -112,7 +112,14 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
             "[http]\nfields_max = 0\n",
             "t.toml:2:14: 0 is out of range; write a value from 8 to 1000",
         ),
-        ("[http]\nlisting = 1\n", "t.toml:2:11: integer `1` does not belong here; write a boolean"),
+        (
+            "[http]\nlisting = 1\n",
+            "t.toml:2:11: integer `1` does not belong here; write true or false",
+        ),
+        (
+            "[http]\nconnections_max = -1\n",
+            "t.toml:2:19: integer `-1` does not belong here; write a whole number from 0 to 4294967295",
+        ),
         (
             "[rate.title]\ntick = \"64 ms\"\n",
             "t.toml:2:8: there is no tick of 64 ms; write one of 10 ms, 25 ms, 62.5 ms, 125 ms, 250 ms",

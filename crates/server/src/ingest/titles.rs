@@ -504,7 +504,7 @@ impl Sink {
     /// Bytes of the title that it has become; without any there is none.
     async fn finish(self) -> Result<u64, Failure> {
         match self {
-            // There was no room for its first byte: nothing is stored under its name.
+            // An empty title would hide that nothing was stored.
             Self::Uploaded(upload) if upload.len() == 0 => Ok(0),
             Self::Uploaded(upload) => Ok(upload.finish().await?.len.0),
             Self::Recorded(recording) => {

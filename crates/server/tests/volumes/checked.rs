@@ -183,6 +183,19 @@ fn s14_two_principals_have_two_tokens() {
 }
 
 #[test]
+fn s07_an_access_log_that_cannot_be_written_is_found_by_the_check() {
+    let stage = Stage::new();
+    stage.give("media");
+    rustix::fs::mkfifoat(rustix::fs::CWD, stage.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    let key = "access_to";
+    refused(&stage, &format!("{VOLUME}[log]\n{key} = \"pipe\"\n"), &[key, "nobody reads"]);
+    stage.configure(&format!("{VOLUME}[log]\n{key} = \"new.log\"\n"));
+    let (code, error) = stage.checked();
+    assert_eq!(code, Some(0), "{error}");
+    assert!(!stage.path("new.log").exists(), "a check makes nothing");
+}
+
+#[test]
 fn n07_a_privileged_port_is_refused_with_the_capability_that_it_needs() {
     let stage = Stage::new();
     stage.give("media");
