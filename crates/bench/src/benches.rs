@@ -65,7 +65,8 @@ pub enum Bench {
     SmallAcks(Options),
     /// 20 to 1,000 streams of datagrams: CPU per packet and lateness against multicat, ffmpeg, threads and HTB.
     UdpMany(Options),
-    /// 200 viewers and 20 attackers behind one nginx: viewers refused, streams late. Fails when there are any.
+    /// 200 viewers and 20 attackers behind one nginx. Fails when a viewer is refused or a stream is
+    /// late.
     ProxyCrowd(Options),
     /// 2,000 RTSP clients that seek and pause at random while uploads come in.
     RtspCrowd(Options),

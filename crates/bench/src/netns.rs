@@ -26,7 +26,7 @@ const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 const RECEIVER_DEVICE: &str = "receiver";
 const SERVER_DEVICE: &str = "server";
 const NETWORK: &str = "10.213.0.0/30";
-/// Clients that have an address each: all of this network is the receiver's.
+/// Clients with one address each: this whole network is on the receiver's side.
 const CLIENTS: &str = "10.214.0.0/16";
 const SWALLOWING_DEVICE: &str = "swallow";
 const GROUPS: &str = "224.0.0.0/4";
@@ -105,7 +105,8 @@ impl Wire {
         RECEIVER_DEVICE
     }
 
-    /// From now on the receiver's side has all addresses of 10.214.0.0/16 too; answers the address of each client.
+    /// Gives the receiver's side all addresses of 10.214.0.0/16; returns the address of each
+    /// client.
     pub fn take_clients(&self) -> Result<fn(u16) -> Ipv4Addr> {
         ip(&["-n", &self.receiver, "route", "add", "local", CLIENTS, "dev", "lo"])?;
         let by = RECEIVER_ADDRESS.to_string();

@@ -43,7 +43,7 @@ pub struct Ask {
     pub after: Nanos,
     /// The request as it goes out.
     pub request: Vec<u8>,
-    /// The address that it comes from; the kernel's choice without one.
+    /// The source address; none: the kernel's choice.
     pub from: Option<Ipv4Addr>,
 }
 

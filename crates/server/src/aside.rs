@@ -1,7 +1,8 @@
-//! Processor time of a thread, and what of it does not count.
+//! Work of other threads, left out of the measured cost of a fuzzing entry point.
 //!
-//! Promise: a door of [`untrusted`](crate::untrusted) can do on its own thread what the server does
-//! on another one. It holds no bounds. Compiled for tests and fuzzing only.
+//! Promise: an entry point of [`untrusted`](crate::untrusted) can do on its own thread the work
+//! that the server does on another one. There are no limits here. Compiled for tests and fuzzing
+//! only.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,8 +14,8 @@ thread_local! {
     static ASIDE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Does what another thread does in the server, such as reading a file, for a door whose control
-/// thread works with the result. It costs the door no time and no memory.
+/// Runs `work`, which another thread does in the server, for example reading a file. Its time and
+/// memory do not count for the entry point.
 ///
 /// # Panics
 /// When `work` does.
@@ -26,7 +27,7 @@ pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     result.expect("the work has been done")
 }
 
-/// All time of this thread that is not counted.
+/// Total time of this thread that is not counted.
 pub(crate) fn aside_time() -> Duration {
     ASIDE.get()
 }

@@ -709,7 +709,7 @@ impl Catalogue {
             Err(damaged) => {
                 self.damaged.fetch_add(1, Ordering::Relaxed);
                 let name = path_of(&file);
-                // Whoever asks for it again and again finds it so each time.
+                // Each repeated request finds the same damage.
                 let shown = name.display().to_string();
                 if let Some(left_out) = warnings::poll("damaged", &shown) {
                     tracing::error!(title = shown, left_out, "a title is not served: {damaged}");

@@ -210,7 +210,8 @@ fn log(form: LogForm) {
     // Colours are for people, not for files and journals.
     let is_seen = progress::takes_escapes();
     let logger = tracing_subscriber::fmt().with_env_filter(filter);
-    // By default the logger reports a failed write with `eprintln!`, which panics for the same reason.
+    // By default the logger reports a failed write with `eprintln!`, which panics for the same
+    // reason.
     let logger = logger.with_ansi(is_seen).with_writer(std::io::stderr).log_internal_errors(false);
     // A second logger, as in a test, is not needed.
     drop(match form {

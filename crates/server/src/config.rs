@@ -395,18 +395,19 @@ pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
 /// The directory inside a volume that is the server's own and never served.
 pub const RESERVED: &str = ".tactus";
 
-/// Whether the server itself answers requests for this path, decoded and without outer slashes, whatever
-/// is stored under it. Some of them only at the address of `[admin]`, unless a key says otherwise.
+/// Whether the server itself answers requests for this path, decoded and without outer slashes, so
+/// that a title there is never served. Some of these paths exist only at the address of `[admin]`,
+/// unless a key says otherwise.
 pub(crate) fn is_api_path(path: &str) -> bool {
     let below = path.strip_prefix("api/v1");
-    // A directory that gets the name `api` may have a `v1` in it.
+    // A directory that is renamed to `api` may contain a `v1`.
     matches!(path, "api" | "metrics" | "healthz" | "readyz")
         || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The error for such a path.
-pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and what is below /api/v1/ is answered \
-    by the server itself, so nobody could read it there; choose another name";
+pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are the \
+    server's own paths, so a title there could not be read; choose another name";
 
 /// The disk model's file inside a volume.
 pub const MODEL_FILE: &str = ".tactus/disk-model.toml";

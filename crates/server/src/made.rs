@@ -52,8 +52,8 @@ pub trait Transformer: Send + 'static {
     /// more bytes are needed, or there is nothing left.
     fn next(&mut self) -> Option<(usize, Timed)>;
 
-    /// Whether the last answer was none only so that others have their turn: it has worked long,
-    /// and is to be asked again.
+    /// Whether the last answer was none only because the work paused for other tasks, so that it
+    /// must be called again.
     fn is_pausing(&self) -> bool {
         false
     }
@@ -404,7 +404,7 @@ const LEAD: Nanos = MILLISECOND.times(5);
 /// The least room of a ring.
 const ROOM_MIN: usize = 64;
 
-/// Datagrams that are made before other tasks of the thread have their turn: about a millisecond.
+/// Datagrams generated before other tasks may run: about a millisecond.
 const DATAGRAMS_AT_ONCE: u32 = 1024;
 
 /// Bytes taken from the pair of sockets at once: what the kernel holds of it.
@@ -543,7 +543,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Makes what there is room for. May be dropped as above.
+    /// Generates datagrams while there is room. May be dropped as above.
     async fn fill(&mut self, shared: &Shared) {
         let mut left = DATAGRAMS_AT_ONCE;
         loop {

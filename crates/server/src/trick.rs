@@ -169,7 +169,7 @@ impl Trick {
     /// [`Fault`] says why not; nothing has changed.
     ///
     /// # Panics
-    /// Outside of an executor, and of titles that grow. It may take long: see [`started`].
+    /// Outside of an executor, and of titles that grow. It may take long; see [`started`].
     pub fn start(
         broker: &Broker,
         title: &Arc<OpenTitle>,
@@ -323,10 +323,10 @@ impl Trick {
     }
 }
 
-/// Begins a trick by `start` on a thread that may take long: pictures are chosen, and their way is
-/// planned, among as many as a title has. Few do so at once; none when the server ends.
+/// Starts a trick play with `start` on a thread for long work: choosing and planning pictures takes
+/// time that grows with the title. Few run at once; none when the server ends.
 pub async fn started<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    /// A plan of the largest title takes a second of a processor.
+    /// A plan of the largest title takes a second of processor time.
     static TURNS: Semaphore = Semaphore::const_new(2);
     let turn = TURNS.acquire().await.ok()?;
     let started = tokio::task::spawn_blocking(move || {

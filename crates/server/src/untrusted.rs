@@ -74,7 +74,7 @@ pub const DOORS: [Door; 21] = [
     door("pace", pace, 8 * KIB + 32 * KIB, Thread::Control),
     door("upload", upload, 8 * KIB + 32 * KIB, Thread::Control),
     door("properties", properties, 64 * KIB, Thread::Control),
-    // A body, and as many of the longest names as are written at once.
+    // A body, and as many of the longest names as one part holds.
     door("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
     door("channel", channel, 64 * KIB, Thread::Control),
     // A stored file, up to its limits; a longer file only repeats.

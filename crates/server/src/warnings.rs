@@ -74,15 +74,16 @@ impl Cause {
     }
 }
 
-/// The limit for warnings that have none of their own.
+/// The limit for warnings without a limit of their own.
 static ALL: Mutex<Option<Throttle<(&'static str, String)>>> = Mutex::new(None);
 
 /// The time span of [`poll`].
 const EVERY: Duration = Duration::from_secs(60);
-/// Causes with a line of their own in that span. All others share one.
+/// Causes with their own lines per span. All others share one.
 const CAUSES_MAX: usize = 256;
 
-/// Whether to log a warning of this cause and subject now. If so, the number of suppressed ones before it.
+/// Whether a warning of this cause and subject may be logged now; if so, the number of suppressed
+/// ones before it.
 pub fn poll(cause: &'static str, subject: &str) -> Option<u64> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let throttle = all.get_or_insert_with(|| Throttle::new(EVERY, CAUSES_MAX));

@@ -1,8 +1,9 @@
-//! proxy-crowd: viewers and attackers that reach the server through one nginx.
+//! proxy-crowd: viewers and attackers behind one nginx.
 //!
-//! Promise: nginx and the server are configured as the guide shows it, and every client has an address of its own.
-//! The attack begins before the first viewer and ends after the last measurement. Viewers are judged by what they
-//! received and by what the server counted; one that is refused or late fails the bench.
+//! Promise: nginx and the server are configured as the guide shows it, and every client has an
+//! address of its own. The attack begins before the first viewer and ends after the last
+//! measurement. Viewers are judged by what they received and by what the server counted; one that
+//! is refused or late fails the bench.
 
 mod attack;
 
@@ -32,18 +33,18 @@ const VIEWERS: usize = 200;
 const RATE: BitRate = BitRate(1_000_000);
 const TITLES: usize = 20;
 const ATTACKERS: u16 = 20;
-/// Bad requests a second of each attacker.
+/// Bad requests per second of each attacker.
 const ATTACK_RATE: u64 = 200;
 /// The first attacker's address; viewers begin with that of client 1.
 const FIRST_ATTACKER: u16 = 0x6600;
-/// How long attackers are alone: most of them are refused for their score by then.
+/// How long the attackers are alone: by then most of them are refused for their score.
 const AHEAD: Nanos = SECOND.times(3);
 /// Viewers arrive within this time.
 const STAGGER: Nanos = SECOND.times(5);
 const WARM_UP: Nanos = SECOND.times(2);
 /// How long the server may take until it is ready.
 const PATIENCE: Nanos = SECOND.times(60);
-/// Where the server tells what it counts, on its own side of the wire.
+/// The server's metrics, on its own side of the wire.
 const ADMIN: &str = "127.0.0.1:9464";
 const GUIDE: &str = include_str!("../../../../docs/guide/proxies.md");
 
@@ -56,7 +57,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         SECOND.times(stage.options.seconds.unwrap_or(if stage.options.quick { 10 } else { 120 }));
     let size = Scene::title_size(RATE, STAGGER, WARM_UP, length);
     let titles = Titles::lay(&stage.options.data.join("crowd"), TITLES, size)?;
-    // The model of a disk that nobody has measured depends on what else runs at the start.
+    // The default disk model depends on other load at the start.
     peers::measure_volume(&stage.tactus, titles.root(), stage.options.quick)?;
     let client = stage.wire.take_clients()?;
     let mut server = start(stage, &titles, &mut report)?;
@@ -97,7 +98,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     }
     let spent = Look::take()?.since(&before, server.process());
     let sent = attack.sent() - sent_before;
-    // Streams that are over are counted no more.
+    // Ended streams are no longer in the metrics.
     let own = own_counts(stage)?;
     let harvest = sink.stop()?;
     let outcomes = attack.end()?;
@@ -112,15 +113,18 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
         "gaps": gaps,
     }));
     report.note(format!(
-        "the clock of the receiver's core stepped by more than a millisecond {gaps} times; load average {}",
+        "the clock of the receiver's core stepped by more than a millisecond {gaps} times; load \
+         average {}",
         machine::load()
     ));
     report.method = vec![format!(
-        "{viewers} viewers of {RATE} and {ATTACKERS} attackers, each with an address of its own, through one nginx of the \
-         guide's configuration (X-Forwarded-For, trusted_proxies). Each attacker begins {ATTACK_RATE} bad requests a second: \
-         wrong tokens, malformed paths and queries, too many ranges, methods that do not exist, broken XML, and connections \
-         that it drops. They begin {AHEAD} before the first viewer. Late by the clients' measurement is a viewer whose player, which starts with \
-         {START_UP} of media, ever stands still. The server's engine is on core {SERVER_CORE}, clients on core {RECEIVER_CORE}, nginx and the \
+        "{viewers} viewers of {RATE} and {ATTACKERS} attackers, each with an address of its own, \
+         through one nginx of the guide's configuration (X-Forwarded-For, trusted_proxies). Each \
+         attacker begins {ATTACK_RATE} bad requests a second: wrong tokens, malformed paths and \
+         queries, too many ranges, methods that do not exist, broken XML, and connections that it \
+         drops. They begin {AHEAD} before the first viewer. Late by the clients' measurement is a \
+         viewer whose player, which starts with {START_UP} of media, ever stands still. The \
+         server's engine is on core {SERVER_CORE}, clients on core {RECEIVER_CORE}, nginx and the \
          server's control side on both."
     )];
     let rate = sent as f64 * 1e9 / length.0 as f64;
@@ -129,13 +133,13 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-/// What the viewers saw.
+/// The viewers' results.
 struct Seen {
     viewers: usize,
     refused: usize,
     reasons: Vec<String>,
     late: usize,
-    /// Milliseconds behind the rate, of each arrival.
+    /// Milliseconds behind the rate at each arrival.
     lateness: Vec<f64>,
     first_bytes: Vec<f64>,
 }
@@ -173,7 +177,7 @@ fn summarise(
 ) {
     let late_by_server: f64 = own.iter().map(|(_, value)| value).sum();
     let of = |values: &[f64], q| spread::quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN);
-    let mut table = Table::new("what the viewers saw", &["figure", "value"]);
+    let mut table = Table::new("results of the viewers", &["figure", "value"]);
     let rows = [
         ("viewers", seen.viewers as f64),
         ("refused, or broken off", seen.refused as f64),
@@ -189,7 +193,7 @@ fn summarise(
     }
     table.row(vec!["CPU of the server, cores".into(), number(cpu)]);
     report.tables.push(table);
-    let mut table = Table::new("what became of the attackers' requests", &["answer", "requests"]);
+    let mut table = Table::new("answers to the attackers' requests", &["answer", "requests"]);
     for (answer, count) in &outcomes.0 {
         table.row(vec![answer.clone(), count.to_string()]);
     }
@@ -221,7 +225,7 @@ fn summarise(
     });
 }
 
-/// What the server itself has counted as late.
+/// The server's counters of late sends.
 fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--fail", "--max-time", "20", &format!("http://{ADMIN}/metrics")]);
@@ -233,7 +237,7 @@ fn own_counts(stage: &Stage) -> Result<Vec<(&'static str, f64)>> {
     let count = |(figure, name): (&'static str, &str)| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let value = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        Ok((figure, value.with_context(|| format!("the server tells no {name}"))?))
+        Ok((figure, value.with_context(|| format!("the server has no metric {name}"))?))
     };
     names.into_iter().map(count).collect()
 }
@@ -246,8 +250,8 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let text = format!(
         "{}\n[admin]\naddress = \"{ADMIN}\"\n[link]\nrate = \"1 Gbit/s\"\n\
-         [cores]\nplacement = [{{ cpu = {SERVER_CORE}, servers = [\"disk.0\", \"block\", \"delivery\", \"link\"] }}]\n\
-         [[volume]]\npath = \"{}\"\nmount = \"/\"\nuploads = true\n\
+         [cores]\nplacement = [{{ cpu = {SERVER_CORE}, servers = [\"disk.0\", \"block\", \
+         \"delivery\", \"link\"] }}]\n[[volume]]\npath = \"{}\"\nmount = \"/\"\nuploads = true\n\
          [[upload.principal]]\nname = \"bench\"\ntoken_file = \"token\"\n",
         shown("toml")?,
         titles.root().display(),
@@ -259,7 +263,7 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     tactus.arg("serve").arg("--config").arg(&file);
     let mut tactus = Server::start_silent(&tactus, folder, &stage.wire)?;
     let deadline = clock::now() + PATIENCE;
-    // The line behind that of titles: by then it serves them.
+    // The line after that of the titles: by then they are served.
     while !tactus.output().contains("Metrics") {
         tactus.check()?;
         if clock::now() > deadline {
@@ -272,7 +276,7 @@ fn start(stage: &Stage, titles: &Titles, report: &mut Report) -> Result<Server> 
     let at = folder.path().display().to_string();
     let listen = format!("listen {} backlog=8192;", peers::address(&stage.wire));
     let server = shown("nginx")?.replace("listen 80;", &listen);
-    ensure!(server.contains(&listen), "the guide's nginx listens elsewhere");
+    ensure!(server.contains(&listen), "the guide's nginx listens on another port");
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let paths = kinds.map(|kind| format!("    {kind}_temp_path {at}/{kind};\n")).concat();
     // nginx's own limits are those of a proxy for many clients; its defaults are 512 connections.

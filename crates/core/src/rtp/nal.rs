@@ -1,17 +1,16 @@
 //! NAL units: as ISO/IEC 14496-15 stores them in a movie, and what their packets have in common.
 
-/// Most units of a sample, those of nothing included: a picture of the largest size has 600 slices.
-/// Each unit is a packet at least, and a sample of a lying movie could be nothing but units of a
-/// byte.
+/// Most units of a sample, empty ones included: a video frame of the largest size has 600 slices.
+/// Each unit takes at least one packet, and a hostile movie could have samples of one-byte units.
 const UNITS_MAX: u32 = 4096;
 
-/// NAL units in a sample of a movie, each behind its length; the first 4,096 of them.
+/// NAL units in a sample of a movie, each after its length; the first 4,096 of them.
 #[derive(Clone, Copy, Debug)]
 pub struct LengthPrefixed<'a> {
     rest: &'a [u8],
     /// Bytes of each length: 1, 2 or 4.
     width: usize,
-    /// Units that may still come.
+    /// Units that may still follow.
     left: u32,
 }
 

@@ -112,7 +112,7 @@ pub struct Index {
     accesses: Vec<Access>,
     tables: Vec<Tables>,
     programmes: Vec<Programme>,
-    /// Of the line, worked out once: whoever asks later has no time for it.
+    /// The rates, computed once, because later callers have no time for it.
     rates: Option<Rates>,
     is_constant: bool,
 }
@@ -162,8 +162,7 @@ const LOOK: usize = 4 * 204 + PACKET;
 const REACH: u64 = 64 << 10;
 /// Accesses that are kept; of more, every second one goes. Nine hours at two a second.
 const ACCESSES_MAX: usize = 1 << 16;
-/// Seconds whose rates are looked at: twelve days. A clock that lies, with jumps over many bytes,
-/// says centuries.
+/// Seconds whose rates are computed: twelve days. An invalid clock that jumps may claim centuries.
 const SECONDS_MAX: u64 = 1 << 20;
 /// Pictures that may come before the clock.
 const EARLY_MAX: usize = 16;
@@ -707,7 +706,7 @@ impl Index {
         self.is_constant
     }
 
-    /// The rates; none for what lasts no time. The least and the largest one are those of the first
+    /// The rates; none for a title without duration. Minimum and maximum cover the first
     /// [`SECONDS_MAX`] seconds.
     pub fn rates(&self) -> Option<Rates> {
         self.rates

@@ -64,7 +64,7 @@ pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Res
             Ok(()) => others.iter().find(|(_, other)| is_one_socket(*other, address)).map(
                 |([table, key], other)| {
                     format!(
-                        "{address} is that of [{table}] {key} = \"{other}\", too: only one can listen \
+                        "{address} overlaps [{table}] {key} = \"{other}\", and only one can listen \
                          there; choose another port"
                     )
                 },

@@ -1,6 +1,6 @@
-//! What commands write to the terminal, to pipes and to files.
+//! Output of the commands to terminals, pipes and files.
 //!
-//! Promise: a reader that has gone never ends a command and is no failure; a full disk is a failure.
+//! Promise: a closed pipe does not end a command and is no failure; a full disk is a failure.
 //! `println!` and `eprintln!` panic on both, so the commands do not use them.
 
 use std::fmt::{Arguments, Display};
@@ -18,7 +18,7 @@ pub(super) fn text(text: impl Display) -> Result<(), Failure> {
     write(format_args!("{text}"))
 }
 
-/// Writes bytes as they are to standard output.
+/// Writes bytes unchanged to standard output.
 pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     checked(out.write_all(bytes).and_then(|()| out.flush()))
@@ -29,7 +29,7 @@ fn write(text: Arguments<'_>) -> Result<(), Failure> {
     checked(out.write_fmt(text).and_then(|()| out.flush()))
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// A closed pipe (`| head`) is no failure.
 fn checked(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -39,13 +39,13 @@ fn checked(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes a line about the command's progress to standard error. A command does its work also when
-/// nothing can be written there.
+/// Writes a line about the command's progress to standard error. A command continues when this
+/// fails.
 pub(super) fn notice(text: impl Display) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// Writes what a server says at its start to standard output. A server runs on when nobody reads it.
+/// Writes the server's start messages to standard output. A server runs on when this fails.
 pub(super) fn greeting(text: impl Display) {
     let mut out = io::stdout().lock();
     drop(out.write_fmt(format_args!("{text}")).and_then(|()| out.flush()));

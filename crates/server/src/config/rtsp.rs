@@ -104,7 +104,7 @@ impl Net {
         if bits > all {
             return Err(wrong());
         }
-        // Addresses are compared as IPv4 where they are that.
+        // IPv4-mapped addresses are compared as IPv4.
         let net = match first.to_canonical() {
             IpAddr::V4(v4) if first.is_ipv6() && bits >= MAPPED => {
                 Self { first: v4.into(), bits: bits - MAPPED }
@@ -168,7 +168,7 @@ impl fmt::Display for Net {
     }
 }
 
-/// Bits in front of an IPv4 address that is written as IPv6 (RFC 4291 section 2.5.5.2).
+/// Bits before an IPv4 address that is written as IPv6 (RFC 4291 section 2.5.5.2).
 const MAPPED: u8 = 96;
 
 fn width(address: IpAddr) -> u8 {
@@ -187,7 +187,7 @@ mod tests {
         assert!(is_in("0.0.0.0/0", "1.2.3.4") && !is_in("0.0.0.0/0", "::1"));
         assert!(is_in("::/0", "fd00::1") && is_in("fd00::/8", "fdff::1"));
         assert!(is_in("10.0.0.7", "10.0.0.7") && !is_in("10.0.0.7", "10.0.0.6"));
-        assert!(is_in("::ffff:10.0.0.0/104", "10.255.0.1"), "IPv4 is IPv4 however it is written");
+        assert!(is_in("::ffff:10.0.0.0/104", "10.255.0.1"), "a mapped address counts as IPv4");
         assert!(is_in("::ffff:10.0.0.7", "10.0.0.7") && !is_in("::ffff:10.0.0.7", "::ffff:a00:8"));
         assert_eq!(net("::ffff:0.0.0.0/96"), net("0.0.0.0/0"));
         assert_eq!((net("239.1.1.0/30").len(), net("::/0").len()), (4, u128::MAX));

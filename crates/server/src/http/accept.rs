@@ -95,7 +95,7 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
     }
     let site = Arc::clone(site);
     farewells.spawn(async move {
-        // The CORS fields depend on the `Origin` of the request.
+        // The CORS fields depend on the request's `Origin`.
         if matches!(site.limits.origins, Origins::List(_)) {
             tokio::time::timeout(REQUEST_WAIT, socket.readable()).await.ok();
         }

@@ -66,17 +66,18 @@ const STRONG_AGE: Duration = Duration::from_secs(2);
 /// Entity tags that a change depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
-    /// `*`: of any version.
+    /// `*`: any version.
     Any,
     These(Vec<String>),
 }
 
-/// The tags of `If-Match`, where it is there: strong ones, as others match nothing (section 13.1.1).
+/// The tags of `If-Match`, if present: strong ones, because weak ones match nothing (section
+/// 13.1.1).
 pub(super) fn if_match(fields: &Fields) -> Option<Wanted> {
     wanted(fields, "if-match", |tag| tag.starts_with(b"\"").then_some(tag))
 }
 
-/// The tags of `If-None-Match`, where it is there, as they are compared: weakly (section 13.1.2).
+/// The tags of `If-None-Match`, if present, without `W/`: the comparison is weak (section 13.1.2).
 pub(super) fn if_none_match(fields: &Fields) -> Option<Wanted> {
     wanted(fields, "if-none-match", |tag| Some(tag.strip_prefix(b"W/").unwrap_or(tag)))
 }

@@ -62,7 +62,8 @@ impl Cors {
         }
     }
 
-    /// Decides by the first bytes of a request that is refused before it is parsed: by its `Origin` line.
+    /// Decides by the first bytes of a request that is refused before it is parsed, from its
+    /// `Origin` line.
     pub(super) fn of_unread(origins: &Origins, bytes: &[u8]) -> Self {
         const NAME: &[u8] = b"origin:";
         let line = bytes.split(|&byte| byte == b'\n').find_map(|line| {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn w01_a_request_that_is_refused_unread_is_known_by_its_line() {
+    fn w01_a_refusal_without_parsing_uses_the_origin_line() {
         let list = Origins::List(vec!["https://app.example".into()]);
         let allowed = Cors::Allowed("https://app.example".into());
         for (bytes, meant) in [

@@ -265,7 +265,7 @@ pub(super) async fn make(
         return Err(there());
     }
     let modified = oc::modified(&request.fields)?;
-    // Of what must be there to hold, nothing does: a directory is only made where nothing is.
+    // A condition that requires an existing resource fails, because MKCOL needs a free name.
     precondition(&request.fields)?.holds_for(None).map_err(|error| not_stored(&error))?;
     let spot = uploads.new_place(&store.catalogue, path)?;
     match spot.store.make_directory(&spot.path).await {
@@ -308,8 +308,8 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
     asked.is_ok() || named.is_ok()
 }
 
-/// Writes parts of the answer to a PROPFIND with this body, about a directory with entries of these
-/// `names`; whether the body is taken.
+/// Writes the parts of the answer to a PROPFIND with this body, for a directory with entries of
+/// these `names`; returns whether the body is valid.
 ///
 /// # Panics
 /// When a part is longer than it may be.

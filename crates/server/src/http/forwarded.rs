@@ -110,13 +110,12 @@ fn node(text: &[u8]) -> Option<Client> {
     }
     let text = without_hidden_port(text);
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    // A zone means something on the proxy's own links alone (RFC 4007 section 11.2).
+    // A zone has a meaning on the proxy's own links only (RFC 4007 section 11.2).
     let address = inner.split_once('%').map_or(inner, |(address, _)| address);
     address.parse().ok().map(Client::of)
 }
 
-/// `text` without a port that the proxy hides (`obfport`): the address in front of it is the client's all
-/// the same.
+/// Removes an obfuscated port (`obfport`) from `text`: the address before it is still the client's.
 fn without_hidden_port(text: &str) -> &str {
     match text.rsplit_once(':') {
         Some((address, port)) if port.starts_with('_') => address,

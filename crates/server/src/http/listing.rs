@@ -218,11 +218,11 @@ const PART_ENTRIES: usize = 256;
 /// Longer listings are sent while they are generated.
 const HELD_BYTES_MAX: usize = 256 * KIB as usize;
 
-/// Bytes that are written at once, and the rest of the last entry: well below a millisecond of the
-/// thread, which serves other connections. An entry of PROPFIND may have 50 KiB.
+/// Bytes that are written at once, besides the rest of the last entry: well below a millisecond of
+/// the thread, which serves other connections too. An entry of a PROPFIND may have 50 KiB.
 pub(super) const PART_BYTES: usize = 64 * KIB as usize;
 
-/// Writes the next of `entries` until a part of [`PART_BYTES`] is full; whether there are more.
+/// Writes `entries` until a part of [`PART_BYTES`] is full; returns whether more are left.
 pub(super) fn write_part(
     entries: &mut std::vec::IntoIter<Entry>,
     form: &mut dyn Form,
@@ -241,7 +241,7 @@ pub(super) fn write_part(
 struct ListingSource {
     walk: Scroll,
     form: Box<dyn Form>,
-    /// Entries that have been read and not been written.
+    /// Entries that are read and not yet written.
     entries: std::vec::IntoIter<Entry>,
     /// Text that is written and not yet sent.
     text: String,
@@ -249,7 +249,7 @@ struct ListingSource {
 }
 
 impl ListingSource {
-    /// Writes one part more. Other connections have their turn before it.
+    /// Writes one part. Other connections may run before it.
     async fn more(&mut self) -> Result<(), OpenFault> {
         if self.entries.len() > 0 {
             tokio::task::yield_now().await;
@@ -372,8 +372,8 @@ fn thousandths(text: &str) -> Option<u16> {
     Some((whole * 1000 + fraction).min(1000))
 }
 
-/// Writes entries of these `names` in the forms of pages, as many parts as it takes. Each part is
-/// held to its bound.
+/// Writes entries of these `names` as pages, in as many parts as necessary, and checks the size of
+/// each.
 ///
 /// # Panics
 /// When a part is longer.
@@ -388,7 +388,7 @@ pub(super) fn check(names: &[&str]) {
     }
 }
 
-/// As above, in one form.
+/// Like `written`, in one format.
 ///
 /// # Panics
 /// When a part is longer.
@@ -415,14 +415,14 @@ pub(super) fn check_parts(names: &[&str], form: &mut dyn Form) {
         assert!(!more || part.len() >= PART_BYTES && entries.len() < before, "a part is full");
         more
     };
-    // One part is what a control thread does at once.
+    // A control thread writes one part without a pause.
     if part() {
         crate::aside::aside(|| while part() {});
     }
 }
 
-/// The longest entry: 64 properties of PROPFIND, whose names have 8 KiB, six times as long where
-/// they are escaped.
+/// The longest entry: 64 properties of a PROPFIND with names of 8 KiB, which escaping makes six
+/// times as long.
 #[cfg(any(test, fuzzing))]
 pub(super) const ENTRY_BYTES_MAX: usize = 64 * KIB as usize;
 

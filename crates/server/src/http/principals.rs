@@ -90,7 +90,7 @@ impl fmt::Debug for Principals {
     }
 }
 
-/// The digest by which a token is known.
+/// The digest of a token.
 ///
 /// # Errors
 /// When its file cannot be read, or holds none.
@@ -101,7 +101,7 @@ pub(crate) fn digest_of(token: &Token) -> Result<[u8; 32]> {
     })
 }
 
-/// What is said where two principals have one token: nobody could tell whose rights it gives.
+/// The error for two principals with one token, whose rights would be ambiguous.
 pub(crate) fn same_token(name: &str, other: &str) -> String {
     format!("the principals {name:?} and {other:?} have the same token; give each its own")
 }

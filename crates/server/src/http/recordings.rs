@@ -78,8 +78,9 @@ pub(super) async fn answer(
     Ok(Taken::Answer(response.with("Cache-Control", "no-store")))
 }
 
-/// Refuses a caller without the right to record titles of these names, or to delete them when the recording
-/// deletes old titles: those that match its pattern may belong to other principals.
+/// Refuses a caller without the right to record titles of these names. A recording that deletes old
+/// titles also needs the right to delete: titles that match its pattern may belong to other
+/// principals.
 fn check(caller: &Caller<'_>, recording: &Recording) -> Result<(), Response> {
     let titles = recording.to.fixed();
     caller.check(Right::Recordings, &titles)?;

@@ -76,8 +76,8 @@ impl Caller<'_> {
                 | Precondition::Match(_)
                 | Precondition::Unless { exists: true, .. }),
             ) => (wanted, None),
-            // What is there is replaced under the same condition. Whether that or the name has failed,
-            // nobody is told: it is the condition.
+            // Replacing needs the same condition. The failure is reported as the condition's,
+            // whether the condition or the name has failed.
             (false, true, Precondition::UnmodifiedSince(second)) => {
                 let (tags, exists, unmodified_since) = (Vec::new(), true, Some(second));
                 (Precondition::Unless { tags, exists, unmodified_since }, None)

@@ -157,7 +157,7 @@ fn refuse_reader(site: &Site, client: Client, request: &Request, name: &str) -> 
     Some(refuse(site, client, refused))
 }
 
-/// A refusal as an answer; a wrong token counts.
+/// A refusal as an answer; a wrong token is scored.
 fn refuse(site: &Site, client: Client, Refused { response, abuse }: Refused) -> Answer {
     if let Some(abuse) = abuse {
         site.abused(client, abuse);

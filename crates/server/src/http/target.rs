@@ -46,7 +46,7 @@ pub(super) fn parse<'a>(method: &str, raw: &'a [u8]) -> Result<(Target, Option<&
     Ok((Target::Path { path, query }, authority))
 }
 
-/// The same of a URL in a field, which may be one of TLS: a proxy in front of this server speaks that.
+/// Like the above for a URL in a field, which may be https: a proxy before this server speaks TLS.
 pub(super) fn of_url(raw: &[u8]) -> Result<(Target, Option<&[u8]>), Fault> {
     match after_scheme(raw, b"https://") {
         Some((authority, rest)) => Ok((parse("MOVE", rest)?.0, Some(authority))),
@@ -59,7 +59,7 @@ fn absolute(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     after_scheme(raw, b"http://")
 }
 
-/// The authority behind `begin`, a scheme in any case with its slashes, and the rest.
+/// The authority after `begin`, a scheme in any case with its slashes, and the rest.
 fn after_scheme<'a>(raw: &'a [u8], begin: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (scheme, rest) = raw.split_at_checked(begin.len())?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());

@@ -133,7 +133,7 @@ impl Asked<'_> {
         }
     }
 
-    /// `path` as the server has it: clients name parts by the URLs that they were told, with the public prefix.
+    /// Converts `path` to the server's form: clients name parts by URLs with the public prefix.
     fn own(&self, path: RequestPath) -> RequestPath {
         let own = public::without_prefix(self.public, self.request, path.clone(), false);
         own.unwrap_or(path)

@@ -68,8 +68,8 @@ pub fn properties(bytes: &[u8]) -> bool {
     dav::understood(bytes)
 }
 
-/// The body of a PROPFIND, and behind a byte of zero the names in a directory, one a line: what is
-/// written of them, as a page, for programs, for players and by WebDAV.
+/// The body of a PROPFIND, a zero byte, and the names in a directory, one per line: writes the
+/// listing as a page, JSON, a playlist and WebDAV.
 pub fn listing(bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let (body, names) = (&bytes[..end], bytes.get(end + 1..).unwrap_or_default());

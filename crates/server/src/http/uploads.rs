@@ -407,8 +407,8 @@ pub(super) fn whole(fields: &Fields) -> Result<(), Response> {
     }
 }
 
-/// The condition of a change, by the fields of RFC 9110 section 13.1 in the order of section 13.2.2. A date
-/// is ignored beside `If-Match`.
+/// The condition of a change, by the fields of RFC 9110 section 13.1 in the order of section
+/// 13.2.2. A date is ignored beside `If-Match`.
 pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
     let unmodified_since = conditional::unmodified_since(fields);
     let wanted = conditional::if_match(fields);
@@ -421,11 +421,11 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
         (None, Some(Wanted::Any)) => Precondition::CreateOnly,
         (Some(Wanted::Any), None) => Precondition::Exists,
         (Some(Wanted::These(tags)), None) => Precondition::Match(tags),
-        // A contradiction: nothing matches an empty list.
+        // A contradiction: no tag matches an empty list.
         (Some(_), Some(Wanted::Any)) => Precondition::Match(Vec::new()),
         // RFC 9110 section 13.1: a condition that is not understood must not be passed over.
         (_, Some(Wanted::These(tags))) if tags.is_empty() => {
-            return Err(Response::text(400, "If-None-Match is `*`, or entity tags in quotes"));
+            return Err(Response::text(400, "If-None-Match must be `*` or quoted entity tags"));
         }
         (Some(Wanted::These(mut tags)), Some(Wanted::These(unwanted))) => {
             tags.retain(|tag| !unwanted.contains(tag));

@@ -128,14 +128,14 @@ impl Part {
 pub struct MovieStreams {
     part: Part,
     epoch: i128,
-    /// What has come and has not been looked at.
+    /// Received bytes that are not yet parsed.
     inbox: Vec<u8>,
-    /// Where in the file its first byte comes from.
+    /// The file offset of its first byte.
     at: u64,
     /// The next sample that comes from the file, and what has come of it.
     place: usize,
     partial: Vec<u8>,
-    /// The next sample that leaves, and the one behind the last.
+    /// The next sample to send, and the end.
     time: usize,
     time_end: usize,
     /// What has come and not left.
@@ -144,15 +144,15 @@ pub struct MovieStreams {
     has_ended: bool,
     /// The next number of each output.
     sequences: Vec<u16>,
-    /// What is left of the sample that each output sends.
+    /// The remaining packets of the sample that each output sends.
     packets: Vec<Option<Packets>>,
-    /// When the last packet was due.
+    /// The due time of the last packet.
     last: Nanos,
     is_pausing: bool,
 }
 
-/// Samples that are passed over, or taken, before others have their turn: 1-byte samples of a track
-/// that is not sent take no longer than a millisecond.
+/// Samples that are skipped or read before other tasks may run: 1-byte samples of an unsent track
+/// take no longer than a millisecond.
 const SAMPLES_AT_ONCE: usize = 4096;
 
 impl MovieStreams {
@@ -185,13 +185,13 @@ impl MovieStreams {
         }
     }
 
-    /// By which output a sample leaves.
+    /// The output of a sample.
     fn output(&self, id: SampleId) -> Option<usize> {
         let output = self.part.tracks.iter().position(|sent| sent.track == id.track)?;
         let is_behind = id.sample >= *self.part.begin.first.get(id.track as usize)?;
         let decoded = self.decoded(id);
         let is_before = self.part.end.is_none_or(|end| decoded < i128::from(end.0));
-        // What would be due before all others has a time that lies.
+        // A time before all others is invalid.
         (is_behind && is_before && decoded >= self.epoch).then_some(output)
     }
 
@@ -206,7 +206,8 @@ impl MovieStreams {
         Nanos(u64::try_from(due).unwrap_or(0))
     }
 
-    /// Puts what has come together as samples, after at most so many; whether all has been.
+    /// Assembles up to this many samples from the received bytes; returns whether all are
+    /// assembled.
     fn take_in(&mut self, left: &mut usize) -> bool {
         let movie = Arc::clone(&self.part.movie);
         let inbox = std::mem::take(&mut self.inbox);
@@ -264,7 +265,7 @@ impl MovieStreams {
         self.packets[output] = packets.due().is_some().then_some(packets);
     }
 
-    /// The output whose next packet is the first of all, and when that is due.
+    /// The output with the earliest packet, and its due time.
     fn first(&self) -> Option<(usize, Nanos)> {
         let firsts = self.packets.iter().enumerate();
         let firsts =
@@ -272,8 +273,8 @@ impl MovieStreams {
         firsts.min_by_key(|&(_, due)| due)
     }
 
-    /// The next packet of an output. Where times of samples lie, it is due no earlier than the one
-    /// before it.
+    /// The next packet of an output. If times of samples are invalid, it is due no earlier than the
+    /// one before it.
     fn pop(&mut self, output: usize) -> Option<(usize, Timed)> {
         let packets = self.packets[output].as_mut()?;
         let mut timed = packets.next()?;
@@ -285,7 +286,7 @@ impl MovieStreams {
         Some((output, timed))
     }
 
-    /// Whether the file has been read beyond a sample that has not come.
+    /// Whether the file was read past the end of a sample that is still missing.
     fn is_lost(&self, id: SampleId) -> bool {
         let sample = self.part.movie.sample(id);
         self.at >= sample.at + u64::from(sample.len)

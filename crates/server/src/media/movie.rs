@@ -225,7 +225,7 @@ impl Movie {
         &self.tracks[id.track as usize].samples[id.sample as usize]
     }
 
-    /// Behind the last byte of all samples.
+    /// The end of the last byte of all samples.
     pub fn end(&self) -> u64 {
         let ends = self.tracks.iter().filter_map(|track| Some(track.bytes(0, None)?.end));
         ends.max().unwrap_or(0)

@@ -365,9 +365,10 @@ impl Stream {
                         tracing::debug!(session = ?self.id, "it has come to its end")
                     }
                     outcome => {
-                        // Any client can go away or read too slowly, again and again.
+                        // A client may cause this again and again.
                         if let Some(left_out) = warnings::poll("rtsp ended early", outcome.name()) {
-                            tracing::warn!(session = ?self.id, ?outcome, left_out, "it ended early");
+                            tracing::warn!(session = ?self.id, ?outcome, left_out, "it ended \
+                                                                                    early");
                         }
                     }
                 }

@@ -93,7 +93,7 @@ fn none(text: &str) -> Reply {
 
 pub(super) fn failed(error: &io::Error) -> Reply {
     if let Some(left_out) = warnings::poll("rtsp ports", "") {
-        tracing::warn!(%error, left_out, "no ports can be had for RTP");
+        tracing::warn!(%error, left_out, "no ports are free for RTP");
     }
     Reply::said(Status::INTERNAL, "no ports can be had")
 }
@@ -156,7 +156,11 @@ impl Asker<'_> {
                 house.counters.refuse(Reason::Reflect);
                 let peer = network(self.peer.ip()).to_string();
                 if let Some(left_out) = warnings::poll("rtsp destination", &peer) {
-                    tracing::warn!(peer = %self.peer, destination = %other, left_out, "it must not be sent there");
+                    tracing::warn!(peer = %self.peer, destination = %other, left_out, "sending to \
+                                                                                       this \
+                                                                                       address is \
+                                                                                       not \
+                                                                                       allowed");
                 }
                 let text = "packets are sent to who asks";
                 return Err(Reply::said(offer.form.prohibited(), text));

@@ -39,12 +39,12 @@ pub enum Precondition {
     /// The existing title was not modified after this second since 1970 (`If-Unmodified-Since`, RFC
     /// 9110 section 13.1.4); a free name passes.
     UnmodifiedSince(i64),
-    /// No version with one of these entity tags has the name (`If-None-Match` with tags, RFC 9110 section
+    /// No existing title has one of these entity tags (`If-None-Match` with tags, RFC 9110 section
     /// 13.1.2).
     Unless {
         /// The tags without `W/`: the comparison is weak.
         tags: Vec<String>,
-        /// Some title must have the name.
+        /// A title must exist.
         exists: bool,
         /// As in [`Self::UnmodifiedSince`].
         unmodified_since: Option<i64>,
@@ -89,7 +89,7 @@ impl Precondition {
         if held { Ok(()) } else { Err(UploadError::PreconditionFailed) }
     }
 
-    /// The entity tags that it names.
+    /// The entity tags in it.
     pub(super) fn tags(&self) -> &[String] {
         match self {
             Self::Match(tags) | Self::Unless { tags, .. } => tags,

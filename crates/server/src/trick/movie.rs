@@ -189,7 +189,7 @@ struct Pictures {
     /// The numbers of those that have not come.
     samples: VecDeque<usize>,
     gather: Gather,
-    /// Of the picture that leaves.
+    /// The packets of the picture that is sent.
     packets: Option<Packets>,
 }
 

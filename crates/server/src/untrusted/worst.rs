@@ -172,11 +172,11 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             let letters: Part = |n| format!("{n:05}{}.ts\n", "\u{e9}".repeat(123)).into();
             let short: Part = |_| (*b"a\n").into();
             vec![
-                of("names that are escaped", &body("&lt;"), quotes, ""),
-                of("names that are encoded", &body("urn:"), letters, ""),
+                of("escaped names", &body("&lt;"), quotes, ""),
+                of("encoded names", &body("urn:"), letters, ""),
                 of("short names, long properties", &body("&quot;"), short, ""),
-                of("names and the properties that there are", propname, letters, ""),
-                of("titles that no playlist has", "\0", |n| format!("{n:05}\n").into(), ""),
+                of("names with all properties", propname, letters, ""),
+                of("titles left out of playlists", "\0", |n| format!("{n:05}\n").into(), ""),
             ]
         }
         "channel" => vec![

@@ -232,7 +232,7 @@ fn w03_paths_in_answers_have_the_public_prefix() {
 }
 
 #[test]
-fn w03_parts_of_an_upload_are_named_by_the_urls_that_were_told() {
+fn w03_parts_of_an_upload_are_named_by_their_public_urls() {
     let house = House::with(|plan| {
         behind_a_proxy(plan);
         plan.limits.public =

@@ -199,7 +199,8 @@ fn s14_where_only_principals_read_each_read_needs_the_right() {
 fn s14_a_recording_that_deletes_titles_needs_the_right_to_delete() {
     let begin = |house: &House, name: &str, more: &str| {
         let body = format!(
-            "{{\"name\": \"{name}\", \"from\": \"udp://127.0.0.1:0\", \"to\": \"/live/{name}-%n.ts\"{more}}}"
+            "{{\"name\": \"{name}\", \"from\": \"udp://127.0.0.1:0\", \"to\": \
+             \"/live/{name}-%n.ts\"{more}}}"
         );
         bob(house, "POST", "/api/v1/recordings", "", body.replace(":0\"", ":45999\"").as_bytes())
     };
@@ -215,7 +216,7 @@ fn s14_a_recording_that_deletes_titles_needs_the_right_to_delete() {
         let answer = begin(house, "a", more);
         assert_eq!(answer.status, 201, "{}", answer.text());
         assert_eq!(bob(house, "DELETE", "/api/v1/recordings/a", "", b"").status, 200);
-        // It is begun again by those alone who might have begun it.
+        // Restarting it needs the rights that beginning it needs.
         assert_eq!(bob(house, "POST", "/api/v1/recordings/a", "", b"").status, 200);
     }
 }

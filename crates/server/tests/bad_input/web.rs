@@ -369,7 +369,8 @@ fn w08_pages_continue_after_names_with_any_characters() {
     assert_eq!(all, expected);
 }
 
-/// What RFC 9110 section 13.2.2 says of a title that is there with the tag `tag`, or is not.
+/// The result that RFC 9110 section 13.2.2 requires for an existing title with `tag`, or for a
+/// missing one.
 fn holds(tag: Option<&str>, fields: (Option<&str>, Option<&str>, Option<bool>)) -> bool {
     let (if_match, if_none_match, is_unmodified) = fields;
     let has = |list: &str, weakly: bool| {
@@ -429,7 +430,7 @@ fn w07_all_combinations_of_preconditions_are_evaluated_in_their_order() {
 }
 
 #[test]
-fn w07_directories_are_made_moved_and_deleted_under_conditions_too() {
+fn w07_directories_are_created_moved_and_deleted_under_conditions_too() {
     let house = House::taking_uploads();
     let to = "Destination: /to/\r\n";
     for (method, target, fields, status) in [
@@ -472,7 +473,7 @@ fn w01_a_page_may_read_why_its_connection_is_refused() {
         let stranger = house.client().get("/a.ts", "Origin: https://evil.example\r\n");
         let told = told.filter(|told| *told == "*");
         assert_eq!((stranger.status, stranger.field("access-control-allow-origin")), (429, told));
-        // Who says nothing is told as well.
+        // A silent client gets the answer too.
         assert_eq!(house.client().answer().expect("an answer").status, 429);
     }
 }

@@ -1,4 +1,4 @@
-//! Where output goes: readers that have gone, and disks that are full.
+//! Output to closed pipes and full disks.
 
 use std::fs::File;
 use std::io::{PipeReader, pipe};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{ProgramOutput, Server, directory, free_port, program, tactus, text};
 
-/// The writing end of a pipe that nobody reads.
+/// The writing end of a pipe whose reader is closed.
 fn unread() -> Stdio {
     let (reader, writer): (PipeReader, _) = pipe().expect("a pipe");
     drop(reader);
@@ -30,7 +30,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn n10_a_server_runs_on_when_nobody_reads_its_output() {
+fn n10_a_server_runs_on_when_its_output_is_closed() {
     for name in ["a closed pipe", "a full disk"] {
         let output = if name == "a full disk" { full } else { unread };
         let dir = directory();
@@ -50,7 +50,7 @@ fn n10_a_server_runs_on_when_nobody_reads_its_output() {
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address(http)).is_err() {
             assert_eq!(server.0.try_wait().expect("it can be asked"), None, "{name}");
-            assert!(Instant::now() < deadline, "{name}: it does not listen");
+            assert!(Instant::now() < deadline, "{name}: the server does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
         // Each request writes a line of the access log and lines of the log.
@@ -64,7 +64,7 @@ fn n10_a_server_runs_on_when_nobody_reads_its_output() {
 }
 
 #[test]
-fn n13_a_command_whose_reader_has_gone_succeeds_and_one_whose_disk_is_full_fails() {
+fn n13_a_command_succeeds_with_a_closed_pipe_and_fails_with_a_full_disk() {
     let server = Server::with_uploads();
     server.file("titles/a.ts", &[0x47; 188]);
     let (file, base) = (server.dir.path().join("titles/a.ts"), server.url("/"));

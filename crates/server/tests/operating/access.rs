@@ -126,7 +126,7 @@ fn n11_nothing_is_logged_where_it_is_off() {
     assert!(!server.out().contains("protocol="), "{}", server.out());
 }
 
-/// Asks for one thing by RTSP; the status line of the answer.
+/// Sends one RTSP request; returns the status line of the answer.
 fn rtsp(address: &str, request: &str) -> String {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
@@ -137,7 +137,7 @@ fn rtsp(address: &str, request: &str) -> String {
 }
 
 #[test]
-fn s12_a_stranger_of_rtsp_cannot_fill_the_log() {
+fn s12_an_rtsp_client_cannot_fill_the_log() {
     let server = Server::with(&["--rtsp", "127.0.0.1:0"], "");
     let said = server.wait_for(|server| line(&server.out(), "RTSP at rtsp://"));
     let address = said.rsplit("rtsp://").next().expect("an address").trim_end_matches('/');
@@ -153,7 +153,7 @@ fn s12_a_stranger_of_rtsp_cannot_fill_the_log() {
     }
     let lines = |server: &Server| {
         let said = std::fs::read_to_string(server.dir.path().join("err")).unwrap();
-        said.lines().filter(|line| line.contains("it must not be sent there")).count()
+        said.lines().filter(|line| line.contains("sending to this address is not allowed")).count()
     };
-    assert_eq!(lines(&server), 1, "of one address, one line in a minute");
+    assert_eq!(lines(&server), 1, "one line per address and minute");
 }

@@ -204,14 +204,15 @@ fn cadaver(stage: &Stage, commands: &str) -> String {
     String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned()
 }
 
-/// A mount of all titles by davfs2, whose options besides are `options`, in which `script` runs; what it
-/// says. `$mnt` is the mount, `$dir` the directory beside it.
+/// Mounts all titles by davfs2 with the extra options `options` and runs `script`; returns its
+/// output. `$mnt` is the mount, `$dir` the directory beside it.
 fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
     let place = |name: &str| stage.dir.path().join(name);
     fs::create_dir_all(place("mnt")).expect("a directory");
     let secrets = format!("{} anybody {}\n", stage.url("/"), stage.token);
     fs::write(place("secrets"), secrets).expect("a file");
-    // A kernel since 6.15 reads directories in pieces of 32 KiB and more, which fit into no buffer of 16.
+    // Kernels since 6.15 read directories in pieces of 32 KiB and more, which do not fit into a
+    // buffer of 16 KiB.
     let conf =
         format!("secrets {}\nbuf_size 64\ndelay_upload 0\n{options}\n", place("secrets").display());
     fs::write(place("davfs2.conf"), conf).expect("a file");
@@ -221,7 +222,7 @@ fn within_davfs2(stage: &Stage, options: &str, script: &str) -> String {
         fs::set_permissions(place(name), private).expect("its mode is set");
     }
     // In a mount namespace and with a cache of its own, which end with its last process.
-    // `umount` would look for the end of the daemon every three seconds.
+    // `umount` polls for the end of the daemon every three seconds.
     let script = format!(
         "set -e\n\
          mount -t tmpfs -o mode=1775,gid=davfs2 none /var/cache/davfs2\n\
@@ -251,7 +252,8 @@ fn w05_davfs2_mounts_stores_and_shows_the_free_space() {
     assert!(near(used, (disk.f_blocks - disk.f_bfree) * disk.f_frsize), "{said}");
 }
 
-/// Files are listed, read, stored, changed, renamed and removed through the mount, whatever they are called.
+/// Lists, reads, stores, changes, renames and removes files through the mount, with names of all
+/// kinds.
 fn davfs2_does_everything(options: &str) {
     let stage = Stage::new();
     let (_, bytes) = stage.file("film.ts", 3_000_000);
@@ -263,8 +265,8 @@ fn davfs2_does_everything(options: &str) {
         fs::write(titles.join("odd").join(name), *name).expect("a file");
     }
     let script = "ls $mnt/odd >$dir/listed\n\
-         for name in $mnt/odd/*; do [ -d \"$name\" ] || cmp \"$name\" \"$dir/titles/odd/${name##*/}\"; done\n\
-         ls -A \"$mnt/odd/empty dir\"\n\
+         for name in $mnt/odd/*; do [ -d \"$name\" ] || cmp \"$name\" \
+         \"$dir/titles/odd/${name##*/}\"; done\nls -A \"$mnt/odd/empty dir\"\n\
          cp $dir/film.ts \"$mnt/100%25 ü.ts\"\n\
          cmp $dir/film.ts \"$mnt/100%25 ü.ts\"\n\
          mkdir -p $mnt/sub/below\n\

@@ -106,7 +106,7 @@ fn s07_foreign_addresses_and_privileged_ports_are_refused_and_used_ones_are_not(
 }
 
 #[test]
-fn s07_addresses_that_exclude_each_other_and_those_of_proxies_are_found() {
+fn s07_overlapping_addresses_and_those_of_proxies_are_reported() {
     let stage = Stage::new();
     let said = |text: &str| {
         fs::write(stage.path("tactus.toml"), format!("{text}\n{VOLUME}")).unwrap();
@@ -131,7 +131,8 @@ fn s07_addresses_that_exclude_each_other_and_those_of_proxies_are_found() {
     assert!(error.starts_with("tactus: tactus.toml:3:"), "{error}");
     for text in [
         "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"",
-        "[http]\naddress = [\"127.0.0.1:8080\", \"[::1]:8080\"]\n[rtsp]\naddress = \"127.0.0.2:8080\"",
+        "[http]\naddress = [\"127.0.0.1:8080\", \"[::1]:8080\"]\n[rtsp]\naddress = \
+         \"127.0.0.2:8080\"",
         "[http]\naddress = \"[::1]:8080\"\n[rtsp]\naddress = \"0.0.0.0:8080\"",
     ] {
         assert_eq!(said(text), (Some(0), String::new()), "{text}");
@@ -139,14 +140,15 @@ fn s07_addresses_that_exclude_each_other_and_those_of_proxies_are_found() {
 }
 
 #[test]
-fn s09_no_volume_and_no_recording_is_where_the_server_answers_itself() {
+fn s09_no_volume_or_recording_uses_the_server_s_own_paths() {
     let stage = Stage::new();
     fs::create_dir(stage.path("more")).unwrap();
     for path in ["/metrics", "/healthz", "/readyz", "/api", "/api/v1", "/api/v1/films"] {
         let mounted = format!("{VOLUME}[[volume]]\npath = \"more\"\nmount = \"{path}/\"\n");
         refused(&stage, &mounted, &["mount", "choose another name"]);
         let recorded = format!(
-            "{UPLOADS}[[recording]]\nname = \"a\"\nfrom = \"udp://127.0.0.1:45998\"\nto = \"{path}\"\n"
+            "{UPLOADS}[[recording]]\nname = \"a\"\nfrom = \"udp://127.0.0.1:45998\"\nto = \
+             \"{path}\"\n"
         );
         refused(&stage, &recorded, &["to = ", "choose another name"]);
     }

@@ -1,7 +1,7 @@
-//! Attackers: clients that send bad requests at a steady rate, whatever is answered.
+//! Attackers: clients that send bad requests at a steady rate, whatever the answers.
 //!
-//! Promise: each attacker has one address and begins a request at each of its instants. A request that is not answered
-//! holds up one of its lanes only. What was answered is counted by status.
+//! Promise: each attacker has one address and begins a request at each of its instants. A request
+//! without an answer blocks one of its connections only. Answers are counted by status.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -25,35 +25,35 @@ pub(super) struct Attack {
     pub(super) server: SocketAddrV4,
     /// One for each attacker.
     pub(super) clients: Vec<Ipv4Addr>,
-    /// How often each begins a request.
+    /// The interval of each attacker's requests.
     pub(super) every: Nanos,
     /// A title that exists.
     pub(super) title: String,
     pub(super) core: usize,
 }
 
-/// How many requests ended in each way.
+/// Number of requests by outcome.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcomes(pub(super) BTreeMap<String, u64>);
 
-/// Attackers at work.
+/// Running attackers.
 pub(super) struct Running {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     lanes: Vec<JoinHandle<Result<Outcomes>>>,
 }
 
-/// Connections of each attacker: at 200 requests a second an answer may take 40 ms before the rate falls.
+/// Connections per attacker: at 200 requests per second an answer may take 40 ms.
 const LANES: u64 = 8;
-/// A request that is not answered by then is counted as such.
+/// After this time a request counts as not answered.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What an upload without the right to it sends.
+/// The body of uploads without the right.
 const BODY: usize = 4096;
 
 /// One bad request.
 struct Request {
     bytes: Vec<u8>,
-    /// The connection is closed as soon as the request is out.
+    /// The connection is closed as soon as the request is sent.
     is_dropped: bool,
 }
 
@@ -79,7 +79,7 @@ impl Attack {
                     let mut place = number + lane as usize;
                     while !stop.load(Ordering::Relaxed) {
                         clock::sleep_until(due);
-                        // What could not be sent in time is not made up for.
+                        // Requests that were not sent in time are not made up for.
                         due = (due + every.times(LANES)).max(clock::now());
                         let ended = lane_of.send(&requests[place % requests.len()]);
                         sent.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Attack {
 }
 
 impl Running {
-    /// How many requests were sent so far.
+    /// Number of requests sent so far.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -122,9 +122,9 @@ struct Lane {
 }
 
 impl Lane {
-    /// Sends `request`; answers how it ended, in words.
+    /// Sends `request`; returns the outcome in words.
     fn send(&mut self, request: &Request) -> String {
-        // A connection that was kept may have been closed meanwhile: then another one is tried.
+        // A kept connection may have been closed meanwhile; then a new one is used.
         let kept = self.connection.take();
         if let Some(mut kept) = kept
             && let Ok(Some(ended)) = self.exchange(&mut kept, request)
@@ -162,7 +162,8 @@ impl Lane {
         Ok(stream)
     }
 
-    /// Answers how it ended, and whether the connection goes on; `None` when it was closed without a byte.
+    /// Returns the outcome, and whether the connection stays open; `None` when it was closed
+    /// without a byte.
     fn exchange(
         &self,
         stream: &mut TcpStream,
@@ -173,7 +174,7 @@ impl Lane {
             written?;
             return Ok(Some(("dropped by the attacker".into(), false)));
         }
-        // Who closes before it has read all may have answered.
+        // A server that closes before it has read everything may have answered.
         let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
         loop {
             let received = stream.read(&mut piece)?;
@@ -262,7 +263,7 @@ mod tests {
                 ensure_some(first.read(&mut piece)?)?;
                 write!(first, "HTTP/1.1 {answer}\r\nContent-Length: 2\r\n\r\nno")?;
             }
-            // It closes what it said it keeps; then what it accepts.
+            // The server closes a connection that it promised to keep, then accepts a new one.
             drop(first);
             let (mut second, _) = listener.accept()?;
             ensure_some(second.read(&mut piece)?)?;

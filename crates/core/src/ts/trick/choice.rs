@@ -18,10 +18,10 @@ pub const PER_SECOND_MIN: u32 = 2;
 /// at different times before they are shown: a tenth of a second for a large one.
 const AGAIN_EACH: MediaTime = MediaTime(600 * 27_000);
 
-/// Pictures that are shown again in all: eleven hours without a new one. Clocks that lie say
+/// Most repeated pictures in all: eleven hours without a new one. Invalid clocks may claim
 /// centuries.
 const AGAIN_MAX: u64 = 1 << 16;
-/// The same between two pictures, and one: 41 minutes.
+/// Most repeated pictures between two pictures, plus one: 41 minutes.
 const PARTS_MAX: u64 = 1 << 12;
 
 /// By what is chosen.

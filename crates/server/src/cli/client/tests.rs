@@ -59,7 +59,7 @@ fn answering(answer: &'static str) -> Url {
 #[test]
 fn a_whole_answer_is_read_and_interim_ones_are_passed_over() {
     let url = answering(
-        "HTTP/1.1 103 SendStop Hints\r\nLink: x\r\n\r\n\
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
          HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\nhello, and more",
     );
     let response = fetch("GET", &url, &[("Range", "bytes=0-4")]).unwrap();

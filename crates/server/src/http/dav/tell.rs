@@ -313,7 +313,7 @@ pub(super) fn check(asked: &Asked) {
     }
 }
 
-/// Writes what is `asked` of a directory with entries of these `names`, part by part.
+/// Writes the properties in `asked` of a directory with entries of these `names`, part by part.
 ///
 /// # Panics
 /// When a part is longer than it may be.

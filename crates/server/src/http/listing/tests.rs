@@ -190,8 +190,7 @@ fn w03_links_of_a_page_lead_nowhere_outside_of_a_prefix() {
     }
 }
 
-/// Whatever is asked of an entry and however it is called, a part ends soon after 64 KiB: `check`
-/// counts.
+/// For any properties and names, a part ends soon after 64 KiB; `check` verifies it.
 #[test]
 fn s01_a_listing_is_written_in_parts_of_bounded_length() {
     let properties = |count: usize, namespace: &str| {
@@ -214,7 +213,7 @@ fn s01_a_listing_is_written_in_parts_of_bounded_length() {
         ] {
             assert!(crate::http::dav::check_parts(body.as_bytes(), &names), "{body}");
         }
-        // What would be more for each entry is refused.
+        // Requests that need more per entry are refused.
         let long = properties(64, &"u".repeat(128));
         assert!(!crate::http::dav::check_parts(long.as_bytes(), &names));
     }
@@ -245,7 +244,12 @@ fn s01_a_part_of_a_listing_has_as_many_entries_as_fit() {
     }
     form.end(&End::default(), &mut text);
     let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(listed["entries"].as_array().unwrap().len(), PART_ENTRIES, "none is lost at a seam");
+    assert_eq!(
+        listed["entries"].as_array().unwrap().len(),
+        PART_ENTRIES,
+        "none is lost between \
+                                                                           parts"
+    );
     let (_, full) = parts.split_last().unwrap();
     // An entry of 252 spaces has 1,060 bytes: its name, and its link in three bytes for each.
     assert!(

@@ -124,7 +124,7 @@ pub(super) enum Concat {
 }
 
 /// `Upload-Concat`. Parts that are none of ours keep whatever identifier they were given: nothing has
-/// it. `own` makes the server's own path of one that a client was told.
+/// it. `own` converts a client's path to the server's form.
 pub(super) fn concat(
     fields: &Fields,
     own: &impl Fn(RequestPath) -> RequestPath,

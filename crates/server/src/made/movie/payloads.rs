@@ -53,8 +53,7 @@ pub(crate) fn bytes_of(track: &Track, len: u32) -> Bytes {
     Bytes(len + sets as u64 + (len.div_ceil(FULL) + PARTIAL) * FRONT)
 }
 
-/// The packets of a sample, one by one: many are made of a large one, and each is made when it is
-/// wanted.
+/// The packets of a sample, generated one by one on demand, because a large sample has many.
 pub(crate) struct Packets {
     /// The sample.
     bytes: Vec<u8>,
@@ -62,24 +61,24 @@ pub(crate) struct Packets {
     sets: Vec<u8>,
     cuts: std::vec::IntoIter<Cut>,
     count: usize,
-    /// Of the next one.
+    /// The header of the next packet.
     header: Header,
     moment: Moment,
 }
 
-/// What is in a packet: a few bytes in front, and a part of the sample; or the parameter sets.
+/// The content of a packet: prefix bytes and a part of the sample; or the parameter sets.
 #[derive(Clone, Copy)]
 enum Cut {
     Sets,
     Part { front: [u8; FRONT_MAX], front_len: u8, at: usize, len: usize },
 }
 
-/// Most bytes in front of a part: the headers of AAC.
+/// Most prefix bytes: the headers of AAC.
 const FRONT_MAX: usize = 4;
 
 impl Packets {
-    /// Those of a sample with its bytes, the first of which has the number `sequence`, which goes
-    /// on.
+    /// The packets of a sample with its bytes. The first gets the sequence number `sequence`, which
+    /// is advanced.
     pub(crate) fn new(
         (track, sample, bytes): (&Track, &Sample, Vec<u8>),
         sent: &Sent,
@@ -105,12 +104,12 @@ impl Packets {
             timestamp: moment.timestamp,
             source: sent.session.source,
         };
-        // Runs modulo its width.
+        // The sequence number wraps.
         *sequence = sequence.wrapping_add(cuts.len() as u16);
         Self { bytes, sets, count: cuts.len(), cuts: cuts.into_iter(), header, moment }
     }
 
-    /// When the next one is due; none behind the last.
+    /// The due time of the next packet; none after the last.
     pub(crate) fn due(&self) -> Option<Nanos> {
         let nth = self.count - self.cuts.len();
         let after = u128::from(self.moment.lasts.0) * nth as u128;

@@ -1,8 +1,8 @@
-//! Groups of a track's samples: questions about all of them that need a bounded number of steps.
+//! Groups of a track's samples, for searches with a bounded number of steps.
 //!
-//! Promise: a search looks at each group once, and at the samples of [`SCANS_MAX`] groups at most,
-//! whatever the tables of a movie say: with [`SAMPLES_MAX`](super::SAMPLES_MAX) samples that is
-//! about a tenth of a millisecond of a thread that serves other clients as well.
+//! Promise: a search visits each group once and the samples of at most [`SCANS_MAX`] groups,
+//! whatever the movie's tables contain: with [`SAMPLES_MAX`](super::SAMPLES_MAX) samples that is
+//! about a tenth of a millisecond of a thread that also serves other clients.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use tactus_core::units::Nanos;
 
 use super::{Sample, Track};
 
-/// Samples of a group: about the square root of the most samples.
+/// Samples per group: about the square root of the largest number of samples.
 pub(super) const GROUP: usize = 1024;
-/// Groups whose samples are looked at by one search, at most.
+/// Most groups whose samples one search visits.
 const SCANS_MAX: usize = 4;
 
-/// What is known of some samples that follow each other. Times are ticks of the movie's time.
+/// Bounds of consecutive samples. Times are ticks of the movie's time scale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Group {
-    /// Of those at which decoding can begin: the latest to be decoded, and the first to be shown.
+    /// Over sync samples: the latest decoding time, and the earliest presentation time.
     entry_decoded_max: Option<i128>,
     entry_shown_min: Option<i128>,
     shown_max: i128,
     decoded: (i128, i128),
-    /// Where they lie in the file.
+    /// The range of the file that they occupy.
     bytes: Range<u64>,
 }
 
@@ -55,13 +55,13 @@ impl Group {
 }
 
 impl Track {
-    /// Makes its groups; its samples do not change any more.
+    /// Builds the groups; the samples must not change afterwards.
     pub(super) fn group(&mut self) {
         self.groups = self.samples.chunks(GROUP).map(|samples| Group::of(self, samples)).collect();
     }
 
-    /// The last sample at which decoding can begin of those that are decoded and shown at `wish` or
-    /// before; the first one at which it can when none is.
+    /// The last sync sample that is decoded and shown at `wish` or before; the first sync sample if
+    /// there is none.
     pub(super) fn entry(&self, wish: i128) -> Option<usize> {
         let is_late = |time: i128| self.nanos(time) > wish;
         let late = self.first(
@@ -77,16 +77,16 @@ impl Track {
         before.or_else(any)
     }
 
-    /// The sample before the first that is shown behind `at`, or the last one.
+    /// The sample before the first that is shown after `at`, or the last one.
     pub(super) fn heard(&self, at: i128) -> usize {
         let next =
             self.first(|group| self.nanos(group.shown_max) > at, |sample| self.shown(sample) > at);
         next.unwrap_or(self.samples.len()).saturating_sub(1)
     }
 
-    /// Where in the file the samples from `first` on lie that are decoded before `end`; none when
-    /// there are none. Where times go to and fro, so that many groups have samples before and
-    /// behind the end, more may be named.
+    /// The range of the file with the samples from `first` on that are decoded before `end`; none
+    /// if there are none. If decoding times are not monotonic, so that many groups have samples on
+    /// both sides of `end`, the range may be larger.
     pub fn bytes(&self, first: usize, end: Option<Nanos>) -> Option<Range<u64>> {
         let is_before = |time: i128| end.is_none_or(|end| self.nanos(time) < i128::from(end.0));
         let mut scans = 0;
@@ -117,7 +117,7 @@ impl Track {
         all
     }
 
-    /// The first sample that is one, in the first group that has one.
+    /// The first sample that matches, in the first group that may contain one.
     fn first(
         &self,
         has_one: impl Fn(&Group) -> bool,
@@ -133,8 +133,8 @@ impl Track {
         })
     }
 
-    /// The last sample before `to` that is one: the group that `to` lies in, then the last whole
-    /// one that has one.
+    /// The last matching sample before `to`: searches the group of `to`, then the last group that
+    /// may contain one.
     fn last_before(
         &self,
         to: usize,
@@ -170,7 +170,7 @@ fn both(one: Range<u64>, other: Range<u64>) -> Range<u64> {
     one.start.min(other.start)..one.end.max(other.end)
 }
 
-/// One group, or one sample, has been looked at.
+/// Counts a visited group or sample.
 fn step() {
     #[cfg(test)]
     tests::STEPS.set(tests::STEPS.get() + 1);

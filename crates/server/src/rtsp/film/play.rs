@@ -263,7 +263,7 @@ impl State {
 fn connection(line: &ByFrames, channels: Vec<u8>) -> Result<Connection, Reply> {
     line.connection(channels).map_err(|error| {
         if let Some(left_out) = warnings::poll("rtsp connection", "") {
-            tracing::warn!(%error, left_out, "a connection cannot be handed over");
+            tracing::warn!(%error, left_out, "cannot hand a connection over to the engine");
         }
         Reply::new(Status::INTERNAL)
     })

@@ -127,7 +127,8 @@ impl Names {
         Ok(Some(Changed { etag, created: false, flush, replaced: None, chain }))
     }
 
-    /// Takes away what has the name, a directory with all that is in it (W10); none when nothing has it.
+    /// Takes away what has the name, a directory with all that is in it (W10); none when nothing
+    /// has it.
     pub(in crate::store) fn remove(
         &self,
         name: &AnyName,

@@ -1,4 +1,4 @@
-//! Searches against the same questions asked of each sample; and how many steps they take.
+//! Compares searches with a scan of all samples, and counts their steps.
 
 use super::super::*;
 use super::{GROUP, SCANS_MAX};
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 thread_local! {
-    /// Groups and samples that have been looked at by this thread.
+    /// Groups and samples that this thread has visited.
     pub static STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What a table says of a sample: ticks since the one before, whether one can begin there, and when
-/// it is shown.
+/// A sample in the tables: ticks since the sample before, whether it is a sync sample, and its
+/// presentation offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) after: i64,
@@ -103,8 +103,8 @@ proptest! {
     }
 }
 
-/// The largest tables, each a way to make a search long: whatever is asked, it takes fewer steps
-/// than a hundredth of the samples.
+/// The largest tables, each an attempt to make a search long. Every search takes fewer steps than a
+/// hundredth of the samples.
 #[test]
 fn s01_no_table_of_a_movie_makes_a_search_long() {
     const MOST: usize = SAMPLES_MAX / GROUP * 4 + (SCANS_MAX + 2) * GROUP;
@@ -113,7 +113,7 @@ fn s01_no_table_of_a_movie_makes_a_search_long() {
     let tables: [(&str, Table); 7] = [
         ("no sync samples", |_| Row { after: 1, is_sync: false, shown_after: 0 }),
         ("sync samples only", |_| Row { after: 1, is_sync: true, shown_after: 0 }),
-        ("all at one time", |_| Row { after: 0, is_sync: true, shown_after: 0 }),
+        ("all decoded at one time", |_| Row { after: 0, is_sync: true, shown_after: 0 }),
         ("one sync sample, the last", |nth| Row {
             after: 1,
             is_sync: nth == SAMPLES_MAX - 1,
