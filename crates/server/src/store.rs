@@ -59,7 +59,7 @@ use crate::catalogue::Catalogue;
 use joint::Joint;
 use journal::Journal;
 use ledger::Ledger;
-use names::{Aside, Names};
+use names::{Discard, Names};
 use resume::Sessions;
 use tide::Audience;
 
@@ -115,7 +115,7 @@ struct Inner {
     /// Whether what is stored has been counted.
     counted: watch::Receiver<bool>,
     /// What lies aside and is to be unlinked.
-    discards: mpsc::Sender<(Aside, StoreId)>,
+    discards: mpsc::Sender<Discard>,
     /// End when the store does.
     background: Mutex<Vec<JoinHandle<()>>>,
     /// Ends only when it is told to.

@@ -35,6 +35,8 @@ pub(super) struct Census {
     pub(super) uncounted: Option<String>,
     /// Checksums that some file names.
     named: HashSet<StoreId>,
+    /// Files with several names that were seen, by file system and inode: each counts once.
+    linked: HashSet<(u64, u64)>,
 }
 
 /// Takes the census in the background and closes the books of what was there before.
@@ -110,6 +112,9 @@ impl Census {
 
     fn look(&mut self, directory: &OwnedFd, place: &Location<'_>, stat: &Stat) {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return;
+        }
+        if stat.st_nlink > 1 && !self.linked.insert((stat.st_dev, stat.st_ino)) {
             return;
         }
         let len = super::len_of(stat).0;

@@ -241,9 +241,17 @@ pub(super) struct Changed {
 /// What is without a name, in the trash or on the stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Discarded {
-    /// Of a title; what is in a directory counts until it is taken apart.
+    /// Of a title without another name; what is in a directory counts until it is taken apart.
     pub(super) counted: Option<Counted>,
     pub(super) place: (Aside, StoreId),
+}
+
+/// Something to unlink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Discard {
+    pub(super) place: (Aside, StoreId),
+    /// A title's bytes are out of the books already, or were never in them.
+    pub(super) is_settled: bool,
 }
 
 /// What a title takes of whose quota.
@@ -607,7 +615,7 @@ impl Names {
                     return Ok(Erased::Directory);
                 }
                 if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-                    counted = Some(counted_of(&file, &stat)?);
+                    counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose()?;
                 }
                 // First the checksums: nothing would find them afterwards.
                 if stat.st_nlink <= 1
@@ -744,7 +752,13 @@ fn discarded(
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(parent, last, flags, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
-    Ok(Discarded { counted: Some(counted_of(&file, &stat).map_err(failed)?), place })
+    let counted = is_last_name(&stat).then(|| counted_of(&file, &stat)).transpose();
+    Ok(Discarded { counted: counted.map_err(failed)?, place })
+}
+
+/// Whether a file loses its last name next. It counts once, however many hard links lead to it.
+fn is_last_name(stat: &Stat) -> bool {
+    stat.st_nlink <= 1
 }
 
 fn counted_of(file: &OwnedFd, stat: &Stat) -> Result<Counted, Errno> {

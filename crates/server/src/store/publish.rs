@@ -18,7 +18,7 @@ use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::Principal;
 use super::metadata::TitleMetadata;
-use super::names::{self, Chain, Changed, Counted, Precondition, TitleName};
+use super::names::{self, Chain, Changed, Counted, Discard, Precondition, TitleName};
 use super::sums::{self, Held, Mark, Sums};
 
 /// A title that is stored for good.
@@ -156,7 +156,8 @@ impl Inner {
                 self.ledger.remove_stored(owner.as_ref(), *len);
             }
             // Nobody takes them any more only when the store ends; then the next start does.
-            self.discards.send(replaced.place).await.ok();
+            let is_settled = replaced.counted.is_some();
+            self.discards.send(Discard { place: replaced.place, is_settled }).await.ok();
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use super::journal::{self, Created, Journal, Record, Table};
 use super::ledger::{Ledger, Principal, Purpose};
 use super::medium::{Medium, blocking};
 use super::names::{
-    Aside, Counted, Erased, Names, Own, Precondition, TitleName, list, open_beneath,
+    Aside, Counted, Discard, Erased, Names, Own, Precondition, TitleName, list, open_beneath,
 };
 use super::publish::OPENING_MAX;
 use super::resume::Sessions;
@@ -471,11 +471,7 @@ fn clear_stage(names: &Names) -> std::io::Result<usize> {
 
 /// Unlinks what has been discarded, one after the other: first what the last run has left. Directories
 /// are taken apart while nothing else waits.
-async fn sweep(
-    names: Arc<Names>,
-    ledger: Arc<Ledger>,
-    mut queue: mpsc::Receiver<(Aside, StoreId)>,
-) {
+async fn sweep(names: Arc<Names>, ledger: Arc<Ledger>, mut queue: mpsc::Receiver<Discard>) {
     let trash = Arc::clone(&names);
     let emptied = blocking(move || {
         let left = list(&trash.own.trash)?;
@@ -505,7 +501,11 @@ async fn sweep(
         };
         let names = Arc::clone(&names);
         match next {
-            Ok(place) => match blocking(move || names.erase(place)).await {
+            Ok(Discard { place, is_settled }) => match blocking(move || names.erase(place)).await {
+                // It had other names when it lost this one, and has lost them since.
+                Ok(Erased::Gone(Some(Counted { owner, len }))) if !is_settled => {
+                    ledger.remove_stored(owner.as_ref(), len);
+                }
                 Ok(Erased::Gone(_)) => {}
                 Ok(Erased::Directory) => directories.push((place.1, true)),
                 Err(error) => tracing::warn!(%error, "{NOT_UNLINKED}"),

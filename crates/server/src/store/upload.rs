@@ -14,7 +14,7 @@ use super::feed::Feed;
 use super::id::StoreId;
 use super::ledger::{Claim, Principal, Purpose};
 use super::metadata::TitleMetadata;
-use super::names::{Aside, Precondition, TitleName};
+use super::names::{Aside, Discard, Precondition, TitleName};
 use super::publish::{Finished, Unnamed};
 use super::tide::{Beginning, Tide};
 use super::{Inner, Store};
@@ -288,7 +288,8 @@ impl Drop for Staged {
         }
         if let Some(id) = self.id {
             // Full: then the next start takes it away.
-            self.inner.discards.try_send((Aside::Stage, id)).ok();
+            let discard = Discard { place: (Aside::Stage, id), is_settled: true };
+            self.inner.discards.try_send(discard).ok();
         }
     }
 }

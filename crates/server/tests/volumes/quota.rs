@@ -169,3 +169,40 @@ fn s02_n08_a_volume_that_becomes_read_only_refuses_and_is_exact_again_afterwards
     assert_eq!((server.put("/b.ts", &body(40_000)).0, stored(&server)), (201, 100_000));
     server.stop();
 }
+
+#[test]
+fn s02_a_file_with_hard_links_counts_once_until_its_last_name_is_gone() {
+    let stage = Stage::new();
+    stage.configure_uploads(QUOTA);
+    let server = stage.serve();
+    let path = |name: &str| stage.path("media").join(name);
+    let link = |from: &str, to: &str| fs::hard_link(path(from), path(to)).unwrap();
+    assert_eq!(server.put("/a.ts", &body(60_000)).0, 201);
+    fs::create_dir(path("d")).unwrap();
+    for name in ["b.ts", "c.ts", "d/e.ts", "d/f.ts"] {
+        link("a.ts", name);
+    }
+    assert_eq!(server.change("DELETE", "/b.ts", "", b"").0, 204);
+    assert_eq!(stored(&server), 60_000, "it has other names");
+    assert_eq!(server.put("/x.ts", &body(60_000)).0, 413, "so nothing is free");
+    // A replaced name, and all names in a directory.
+    assert_eq!(server.put("/c.ts", &body(10)).0, 204);
+    assert_eq!(server.change("DELETE", "/d/", "", b"").0, 204);
+    server.wait_until("the directory", |_| {
+        let trash = fs::read_dir(path(".tactus/trash")).unwrap();
+        (trash.count() == 0).then_some(())
+    });
+    assert_eq!(stored(&server), 60_010);
+    server.stop();
+    link("a.ts", "g.ts");
+    let server = stage.serve();
+    assert_eq!(server.put("/y.ts", &body(50_000)).0, 413, "it is counted once at the start");
+    assert_eq!(stored(&server), 60_010);
+    // Both at once: the last of them frees the room.
+    for name in ["/a.ts", "/g.ts"] {
+        assert_eq!(server.change("DELETE", name, "", b"").0, 204);
+    }
+    server.wait_until("the room", |server| (stored(server) == 10).then_some(()));
+    assert_eq!(server.put("/y.ts", &body(90_000)).0, 201);
+    server.stop();
+}
