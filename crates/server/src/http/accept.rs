@@ -97,16 +97,13 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
     farewells.spawn(async move {
         // The CORS fields depend on the request's `Origin`.
         if matches!(site.limits.origins, Origins::List(_)) {
-            tokio::time::timeout(REQUEST_WAIT, socket.readable()).await.ok();
+            tokio::time::timeout(site.limits.linger_time, socket.readable()).await.ok();
         }
         if tell(&site, &socket, answer) {
             connection::linger(socket, &site, UnreadInput::Little).await;
         }
     });
 }
-
-/// Time to wait for the first bytes of the request. Browsers send them with the first packet.
-const REQUEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Sends the answer; false when the client does not take all of it.
 fn tell(site: &Site, socket: &TcpStream, mut answer: Response) -> bool {

@@ -594,8 +594,18 @@ mod tests {
         for no_date in ["yesterday", "", "784111777", "Sun, 06 Nov 1994 08:49:37 GMT, x"] {
             assert_eq!(of(&[("if-unmodified-since", no_date)]), Some(Precondition::Any));
         }
-        assert_eq!(of(&[("if-none-match", "\"a\"")]), None);
-        assert_eq!(of(&[("if-none-match", "*"), ("if-match", "\"a\"")]), None);
+        let unless = |tag: &str, exists, unmodified_since| {
+            Some(Precondition::Unless { tags: vec![tag.into()], exists, unmodified_since })
+        };
+        assert_eq!(of(&[("if-none-match", "W/\"a\"")]), unless("\"a\"", false, None));
+        let unwanted = ("if-none-match", "\"a\"");
+        assert_eq!(of(&[unwanted, ("if-match", "*"), date]), unless("\"a\"", true, None));
+        assert_eq!(of(&[unwanted, date]), unless("\"a\"", false, Some(784_111_777)));
+        let left = Precondition::Match(vec!["\"b\"".into()]);
+        assert_eq!(of(&[unwanted, ("if-match", "\"a\", \"b\"")]), Some(left));
+        let never = Some(Precondition::Match(vec![]));
+        assert_eq!(of(&[("if-none-match", "*"), ("if-match", "\"a\"")]), never);
+        assert_eq!(of(&[("if-none-match", "a")]), None, "not understood");
     }
 
     #[test]

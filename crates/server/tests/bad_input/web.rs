@@ -477,3 +477,26 @@ fn w01_a_page_may_read_why_its_connection_is_refused() {
         assert_eq!(house.client().answer().expect("an answer").status, 429);
     }
 }
+
+#[test]
+fn w01_whatever_a_browser_would_run_is_in_a_sandbox() {
+    let house = House::taking_uploads();
+    let script = b"<x xmlns:h='http://www.w3.org/1999/xhtml'><h:script>alert(1)</h:script></x>";
+    for name in
+        ["x.html", "x.HTM", "x.svg", "x.xml", "x.mpd", "x.ttml", "dir/x.xspf", "x.ts", "x.txt", "x"]
+    {
+        assert_eq!(put(&house, &format!("/{name}"), "", script).status, 201, "{name}");
+        for method in ["GET", "HEAD"] {
+            let answer = house.client().ask(method, &format!("/{name}?rate=max"), "");
+            assert_eq!(answer.status, 200);
+            let is_active = !["x.ts", "x.txt", "x"].contains(&name);
+            let policy = answer.field("content-security-policy");
+            assert_eq!(policy, is_active.then_some("sandbox"), "{method} {name}");
+            assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{name}");
+        }
+        let part = house.client().get(&format!("/{name}?rate=max"), "Range: bytes=0-3\r\n");
+        let whole = house.client().ask("HEAD", &format!("/{name}?rate=max"), "");
+        let policy = |answer: &Answer| answer.field("content-security-policy").map(str::to_owned);
+        assert_eq!((part.status, policy(&part)), (206, policy(&whole)), "{name}");
+    }
+}
