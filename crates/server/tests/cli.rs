@@ -115,9 +115,12 @@ fn ask(address: &str, target: &str) -> String {
 
 /// Like [`ask`], with another host name.
 fn ask_as(address: &str, host: &str, target: &str) -> String {
+    sent(address, &format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+}
+
+fn sent(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-        .expect("a request");
+    stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer");
     String::from_utf8_lossy(&answer).into_owned()
@@ -501,6 +504,34 @@ fn w13_a_loopback_address_does_not_serve_metrics_with_the_titles() {
             assert!(ask(at, path).starts_with("HTTP/1.1 200 "), "{path}");
         }
         assert!(ask(at, "/a.bin").starts_with("HTTP/1.1 404 "), "no title is served there");
+    }
+}
+
+/// It has no password either for pages of other sites that may use the titles.
+#[test]
+fn s05_pages_of_other_sites_read_nothing_at_the_admin_address() {
+    for origins in ["\"*\"", "\"https://app.example\", \"null\""] {
+        let config = format!(
+            "[http]\nallowed_origins = [{origins}]\npublic_url = \"https://tv.example/media/\"\n\
+             [admin]\naddress = \"127.0.0.1:0\"\n"
+        );
+        let served = Served::new(&config, &[("a.bin", b"hello")]);
+        let admin = figures_at(&served);
+        let fields =
+            "Host: localhost\r\nConnection: close\r\nAccess-Control-Request-Method: GET\r\n";
+        for origin in ["https://app.example", "https://evil.example", "null", "https://tv.example"]
+        {
+            for line in
+                ["GET /api/v1/status", "GET /metrics", "OPTIONS /api/v1/status", "GET /none"]
+            {
+                let answer =
+                    sent(&admin, &format!("{line} HTTP/1.1\r\n{fields}Origin: {origin}\r\n\r\n"));
+                let answer = answer.to_ascii_lowercase();
+                assert!(answer.starts_with("http/1.1 "), "{answer}");
+                assert!(!answer.contains("access-control-"), "{origins} {origin}: {answer}");
+                assert!(!answer.contains("cross-origin"), "{origins} {origin}: {answer}");
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::broker::Broker;
 use crate::catalogue::{self, Catalogue, CatalogueRules, Root};
 use crate::channels::Channels;
 use crate::classes::Classes;
+use crate::config::http::{Origins, PublicUrl};
 use crate::config::units::exact;
 use crate::config::{Auto, Config, ConfigFile, placement};
 use crate::engine::{self, Engine, Intake};
@@ -258,7 +259,10 @@ impl House {
         let address = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let address = address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
         let hosts = Hosts::Local { named: self.config.admin.allowed_hosts.clone(), address };
-        let admin = site(Limits { hosts, ..limits.clone() }, figures, Some(store.clone()));
+        // Neither may pages of other sites read it: `allowed_origins` and `public_url` are of the titles.
+        let (origins, public_url) = (Origins::default(), PublicUrl::default());
+        let limits_of_admin = Limits { hosts, origins, public: public_url, ..limits.clone() };
+        let admin = site(limits_of_admin, figures, Some(store.clone()));
         let admin = Arc::new(admin.without_titles());
         let public = Arc::new(site(limits, public, Some(store)));
         let mut serving = JoinSet::new();
