@@ -366,6 +366,12 @@ pub struct Upload {
     pub open_per_principal_max: u32,
     /// For how long an upload that can be resumed waits for more.
     pub expiry: Nanos,
+    /// Most write locks of WebDAV, of all together.
+    pub locks_max: u32,
+    /// Most of one principal.
+    pub locks_per_principal_max: u32,
+    /// For how long one holds without a refresh.
+    pub lock_timeout_max: Nanos,
 }
 
 /// A principal, identified by a token.

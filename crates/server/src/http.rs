@@ -45,6 +45,8 @@ mod internal;
 
 mod keys;
 
+mod locks;
+
 mod cmcd;
 mod conditional;
 mod multipart;
@@ -64,6 +66,10 @@ mod rights;
 mod uploads;
 
 mod exchange;
+
+mod if_lists;
+
+mod locking;
 
 mod put;
 

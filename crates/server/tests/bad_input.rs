@@ -14,6 +14,8 @@ mod crowds;
 mod dav;
 #[path = "bad_input/exact.rs"]
 mod exact;
+#[path = "bad_input/file_managers.rs"]
+mod file_managers;
 #[path = "bad_input/framing.rs"]
 mod framing;
 #[path = "bad_input/good.rs"]
@@ -22,6 +24,8 @@ mod good;
 mod growing;
 #[path = "bad_input/live.rs"]
 mod live;
+#[path = "bad_input/locks.rs"]
+mod locks;
 #[path = "bad_input/oc.rs"]
 mod oc;
 #[path = "bad_input/paths.rs"]

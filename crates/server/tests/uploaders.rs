@@ -640,6 +640,8 @@ fn litmus_finds_nothing_but_that_directories_are_not_copied() {
     let stage = Stage::new();
     assert_eq!(litmus(&stage, "basic"), [""; 0]);
     assert_eq!(litmus(&stage, "http"), [""; 0]);
+    // Each sets a property that no file system keeps, after it has changed, copied and deleted.
+    assert_eq!(litmus(&stage, "locks"), ["owner_modify"; 3]);
     // The first wants a directory to be replaced by a copy; the last copies a directory before it moves.
     let copies = ["copy_overwrite", "copy_coll", "copy_shallow", "move_coll"];
     assert_eq!(litmus(&stage, "copymove"), copies);

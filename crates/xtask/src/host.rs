@@ -112,6 +112,11 @@ const FOR_TESTS: &[Need] = &[
         why: "client of the tests: WebDAV as a file system, with its free space",
     },
     Need {
+        probe: &["sh", "-c", "command -v gio dbus-run-session && ls /usr/libexec/gvfsd-dav"],
+        packages: &["gvfs", "gvfs-backends", "libglib2.0-bin", "dbus"],
+        why: "client of the tests: WebDAV as the file manager of GNOME mounts it",
+    },
+    Need {
         probe: &["litmus", "--version"],
         packages: &["litmus"],
         why: "judge of the tests: what WebDAV asks of a server",

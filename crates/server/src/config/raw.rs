@@ -334,6 +334,9 @@ pub struct Upload {
     pub open_max: Placed<u32>,
     pub open_per_principal_max: Placed<u32>,
     pub expiry: Placed<Value<Nanos>>,
+    pub locks_max: Placed<u32>,
+    pub locks_per_principal_max: Placed<u32>,
+    pub lock_timeout_max: Placed<Value<Nanos>>,
     pub principal: Vec<Principal>,
 }
 

@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::fields::Fields;
 use super::forwarded::Client;
 use super::incoming::{Ended, Gone, Incoming};
+use super::locking::Locking;
 use super::put::{self, Taken};
 use super::request::{Method, Request};
 use super::response::Response;
@@ -49,7 +50,7 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         Method::Propfind => uploads.is_some() || store.listing,
         _ if uploads.is_none() => false,
         Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Move => true,
-        Method::Copy | Method::Mkcol | Method::Proppatch => true,
+        Method::Copy | Method::Mkcol | Method::Proppatch | Method::Lock | Method::Unlock => true,
         // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
         // Of channels and classes nearby everybody may know; from afar, those who may change them.
         Method::Head | Method::Get if channels::is_here(path) || classes::is_here(path) => {
@@ -118,7 +119,8 @@ impl Change<'_> {
         let is_read = matches!(request.method, Method::Get | Method::Head);
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
-            let asked = tus::Asked { uploads, catalogue, public, caller, request, path, query };
+            let locking = Locking { uploads, catalogue, public, request, caller: &caller };
+            let asked = tus::Asked { locking, path, query };
             return tus::answer(asked, incoming).await;
         }
         if recordings::is_here(path) {
@@ -148,39 +150,33 @@ impl Change<'_> {
             return Ok(Taken::Answer(reload::answer(uploads, request).await?));
         }
         let catalogue = &store.catalogue;
+        let locking = Locking { uploads, catalogue, public, request, caller: &caller };
         let response = match request.method {
             Method::Put => {
                 let wish = rate::wish(query, &Fields::default())
                     .and_then(|wish| rate::recorded(wish, &store.rates));
                 let rate = wish.map_err(|fault| Response::text(400, fault.to_string()))?;
                 if let (Some(rate), Some(recorder)) = (rate, &store.recorder) {
-                    let spot = uploads.spot(catalogue, path)?;
-                    let source = put::Source { request, path, caller: &caller };
-                    return put::record(recorder, spot, source, rate, incoming).await;
+                    return put::record(recorder, locking, path, rate, incoming).await;
                 }
-                return put::put(uploads, catalogue, &caller, request, path, incoming).await;
+                return put::put(locking, path, incoming).await;
             }
             Method::Proppatch => {
                 caller.check(Right::Replace, path.name())?;
-                let set = dav::Setting { uploads, store, public };
-                return dav::set(set, request, path, incoming).await;
+                return dav::set(store, locking, path, incoming).await;
             }
             Method::Mkcol => {
                 caller.check(Right::Publish, path.name())?;
-                dav::make(uploads, store, request, path).await?
+                dav::make(locking, path).await?
             }
-            Method::Copy => {
-                let source = put::Source { request, path, caller: &caller };
-                put::duplicate(store, uploads, public, source).await?
-            }
+            Method::Copy => put::duplicate(store, locking, path).await?,
             Method::Delete => {
                 caller.check(Right::Delete, path.name())?;
-                put::delete(uploads, catalogue, request, path).await?
+                put::delete(locking, path).await?
             }
-            Method::Move => {
-                let source = put::Source { request, path, caller: &caller };
-                put::relocate(uploads, catalogue, public, source).await?
-            }
+            Method::Move => put::relocate(locking, path).await?,
+            Method::Lock => return dav::lock(locking, path, incoming).await,
+            Method::Unlock => dav::unlock(locking, path)?,
             _ => {
                 let text = "a title is put, deleted or moved; uploads by tus go to /api/v1/uploads";
                 let response = Response::text(405, text).with("Allow", ALLOWED);

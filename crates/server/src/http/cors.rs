@@ -10,18 +10,21 @@ use crate::config::http::Origins;
 
 /// Fields of an answer that such a page may read, beside those that the standard always allows.
 const EXPOSED: &str = "Accept-Ranges, Content-Length, Content-Range, Content-Type, Date, ETag, \
-    Location, Retry-After, Tactus-Rate, Tactus-Start, Tus-Checksum-Algorithm, Tus-Extension, \
+    Location, Lock-Token, Retry-After, Tactus-Rate, Tactus-Start, Tus-Checksum-Algorithm, \
+    Tus-Extension, \
     Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Concat, Upload-Defer-Length, Upload-Expires, \
     Upload-Length, Upload-Metadata, Upload-Offset, WWW-Authenticate";
 
 /// All methods that the server supports.
-const METHODS: &str =
-    "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
+const METHODS: &str = "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE, MOVE, COPY, PROPFIND, \
+ PROPPATCH, MKCOL, \
+     LOCK, UNLOCK";
 
 /// Fields of players and uploaders, for a browser that does not list the fields it wants to send.
 const FIELDS: &str = "Authorization, CMCD-Object, CMCD-Request, CMCD-Session, CMCD-Status, \
-    Content-Type, Depth, Destination, If-Match, If-Modified-Since, If-None-Match, If-Range, \
-    If-Unmodified-Since, Overwrite, Range, Tus-Resumable, Upload-Checksum, Upload-Concat, \
+    Content-Type, Depth, Destination, If, If-Match, If-Modified-Since, If-None-Match, If-Range, \
+    If-Unmodified-Since, Lock-Token, Overwrite, Range, Timeout, Tus-Resumable, Upload-Checksum, \
+    Upload-Concat, \
     Upload-Defer-Length, Upload-Length, Upload-Metadata, Upload-Offset, X-HTTP-Method-Override, \
     X-Requested-With";
 

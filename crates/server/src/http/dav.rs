@@ -1,16 +1,19 @@
-//! What WebDAV clients ask and change beside titles: properties and collections (RFC 4918, class 1).
+//! What WebDAV clients ask and change beside titles: properties, collections and locks (RFC 4918,
+//! class 2).
 //!
 //! Promise: a client learns no more than from the page of the directory, unless it has the right to
 //! read everything there. An answer lists a whole directory, or is visibly truncated. Its memory is
 //! bounded: by the bodies that are read ([`XML_BYTES_MAX`]), the number of properties in a request,
 //! and the part of a listing that is held while it is sent. Properties are those of the file
-//! system; none is stored, and there are no locks.
+//! system; none is stored.
 
 mod xml;
 
 mod ask;
 
 mod tell;
+
+mod lock;
 
 use ask::Asked;
 use tactus_core::path::RequestPath;
@@ -21,16 +24,20 @@ use super::answer::{if_down, not_served};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming};
+use super::locking::Locking;
+use super::locks::Change;
 use super::oc;
 use super::public;
 use super::put::{Taken, location};
 use super::request::Request;
 use super::response::Response;
-use super::uploads::{ALLOWED, Refused, Uploads, not_changed, not_stored, precondition, unlocked};
+use super::uploads::{ALLOWED, Refused, not_changed, not_stored, precondition};
 use crate::catalogue::{Detail, Entry, EntryKind, OpenFault, Sight, Within};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::store::{ChangeError, Precondition, Principal, Room};
+
+pub(super) use lock::{lock, unlock};
 
 /// The longest body of XML that is read. Clients send less than a thousandth.
 const XML_BYTES_MAX: u64 = 64 * tactus_core::units::KIB;
@@ -47,7 +54,7 @@ pub(super) async fn find(
     // A principal with the right to read sees all names.
     let mut principal = None;
     let within = match &store.uploads {
-        Some(uploads) if fields.one("authorization").is_some() => {
+        Some(uploads) if uploads.is_told_who(fields) => {
             let caller = uploads.caller(fields)?;
             principal = Some(caller.principal.clone());
             match caller.rights.has(Right::Read, path.name()) {
@@ -101,6 +108,10 @@ pub(super) async fn find(
     if asked.bytes() > NAMES_BYTES_MAX {
         return Err(Response::text(507, TOO_LONG).into());
     }
+    let locks = store.uploads.as_ref().filter(|uploads| uploads.may_anybody()).map(|uploads| {
+        let (locks, prefix) = (uploads.locks.clone(), public::prefix(public, request).to_owned());
+        tell::ToldLocks { locks, principal: principal.clone(), prefix }
+    });
     let room = match principal {
         Some(principal) if sight.own.kind == EntryKind::Directory && asks_for_room(&asked) => {
             room(store, path, &principal).await
@@ -108,8 +119,9 @@ pub(super) async fn find(
         _ => None,
     };
     let at = format!("{}{}", public::prefix(public, request), location(path));
-    let answer = tell::multistatus(at, sight, asked, room).await.map_err(not_served)?;
-    Ok(Taken::Answer(answer))
+    let name = path.name().to_owned();
+    let answer = tell::multistatus((at, name), sight, asked, room, locks).await;
+    Ok(Taken::Answer(answer.map_err(not_served)?))
 }
 
 fn asks_for_room(asked: &Asked) -> bool {
@@ -146,23 +158,16 @@ fn endless() -> Response {
     Response::new(403, tell::XML, error)
 }
 
-/// The resource that a PROPPATCH changes.
-pub(super) struct Setting<'a> {
-    pub(super) uploads: &'a Uploads,
-    pub(super) store: &'a Store,
-    pub(super) public: &'a PublicUrl,
-}
-
 /// PROPPATCH: sets the modification time of a title or directory. Nothing else can be set, and
 /// either all changes are made or none (RFC 4918 section 9.2).
 pub(super) async fn set(
-    setting: Setting<'_>,
-    request: &Request,
+    store: &Store,
+    locking: Locking<'_>,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Setting { uploads, store, public } = setting;
-    unlocked(&request.fields)?;
+    let Locking { uploads, public, request, .. } = locking;
+    let permit = locking.permit(path, vec![Change::of(path.name())]).await?;
     let precondition = precondition(&request.fields)?;
     let body = match body(incoming).await? {
         Ok(body) => body,
@@ -186,6 +191,7 @@ pub(super) async fn set(
     let all = possible.iter().all(|possible| *possible);
     if all && let Some(modified) = modified {
         let spot = uploads.place(&store.catalogue, path)?;
+        let _under_way = permit.begin()?;
         let set = spot.store.set_modified(&spot.path, precondition, modified).await;
         set.map_err(|error| not_changed(&error))?;
     }
@@ -246,13 +252,9 @@ fn date(value: &str) -> Option<WallTime> {
 }
 
 /// MKCOL: makes the directory `path`.
-pub(super) async fn make(
-    uploads: &Uploads,
-    store: &Store,
-    request: &Request,
-    path: &RequestPath,
-) -> Result<Response, Refused> {
-    unlocked(&request.fields)?;
+pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
+    let Locking { uploads, catalogue, request, .. } = locking;
+    let permit = locking.permit(path, vec![Change::appearing(path.name())]).await?;
     if !matches!(request.body, Body::None | Body::Length(0)) {
         let text = "a directory is made without a body";
         return Err(Response::text(415, text).into());
@@ -261,13 +263,14 @@ pub(super) async fn make(
         let response = Response::text(405, "something has this name already");
         Refused::from(response.with("Allow", ALLOWED))
     };
-    if path.name().is_empty() || store.catalogue.holds_mount(path) {
+    if path.name().is_empty() || catalogue.holds_mount(path) {
         return Err(there());
     }
     let modified = oc::modified(&request.fields)?;
     // A condition that requires an existing resource fails, because MKCOL needs a free name.
     precondition(&request.fields)?.holds_for(None).map_err(|error| not_stored(&error))?;
-    let spot = uploads.new_place(&store.catalogue, path)?;
+    let spot = uploads.new_place(catalogue, path)?;
+    let _under_way = permit.begin()?;
     match spot.store.make_directory(&spot.path).await {
         Ok(()) => {
             if let Some(modified) = modified {
@@ -297,6 +300,10 @@ async fn body(incoming: &mut Incoming<'_>) -> Result<Result<Vec<u8>, Ended>, Ref
 #[cfg(any(test, fuzzing))]
 pub(super) fn understood(bytes: &[u8]) -> bool {
     let (asked, named) = (ask::propfind(bytes), ask::proppatch(bytes));
+    let wanted = ask::lockinfo(bytes);
+    if let Ok(wanted) = &wanted {
+        lock::check(wanted);
+    }
     if let Ok(asked) = &asked {
         tell::check(asked);
     }
@@ -305,7 +312,7 @@ pub(super) fn understood(bytes: &[u8]) -> bool {
         let named = named.iter().map(|change| change.property.clone());
         tell::check(&ask::Asked::These(named.collect()));
     }
-    asked.is_ok() || named.is_ok()
+    asked.is_ok() || named.is_ok() || wanted.is_ok()
 }
 
 /// Writes the parts of the answer to a PROPFIND with this body, for a directory with entries of

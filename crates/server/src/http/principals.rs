@@ -31,7 +31,7 @@ pub(super) enum Who<'a> {
     Known(&'a str, &'a Rights),
     /// Somebody with credentials that are not right.
     Wrong,
-    /// Somebody without any.
+    /// Somebody without any, or with an empty password.
     Nobody,
 }
 
@@ -73,6 +73,10 @@ impl Principals {
             return if fields.one("authorization").is_some() { Who::Wrong } else { Who::Nobody };
         };
         let Some(token) = token(value) else { return Who::Wrong };
+        // A guest: file managers that were asked for a password send an empty one.
+        if token.is_empty() && is_basic(value) {
+            return Who::Nobody;
+        }
         let digest = digest(&token);
         let mut who = Who::Wrong;
         for known in &self.0 {
@@ -116,6 +120,10 @@ pub(crate) fn token_in(file: &Path) -> Result<Vec<u8>> {
 
 fn digest(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
+}
+
+fn is_basic(value: &[u8]) -> bool {
+    value.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
 /// What the value of an `Authorization` field gives as the token.
@@ -169,6 +177,7 @@ mod tests {
         assert_eq!(who(&[&basic(&format!("whoever:{TOKEN}"))]), "alice");
         assert_eq!(who(&[&basic(&format!(":{TOKEN}"))]), "alice");
         assert_eq!(who(&[]), "Nobody");
+        assert_eq!(who(&[&basic("guest:")]), "Nobody");
         for wrong in [
             "Bearer correct-horse-batter",
             "Bearer correct-horse-battery2",

@@ -7,6 +7,7 @@
 use tactus_core::path::{RequestPath, encode_segment};
 
 use super::request::Request;
+use super::target::{self, Target};
 use crate::config::http::PublicUrl;
 
 /// The prefix of paths in answers to `request`.
@@ -24,6 +25,37 @@ pub(super) fn is_ours(public: &PublicUrl, request: &Request, authority: &[u8]) -
     let forwarded = forwarded_host(request).map(str::as_bytes);
     let public = public.authority().map(str::as_bytes);
     [host, forwarded, public].into_iter().flatten().any(|own| own.eq_ignore_ascii_case(authority))
+}
+
+/// Why a URL that a client has written names nothing here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NotHere {
+    /// It is no path.
+    NoPath,
+    /// It is another server's.
+    Elsewhere,
+}
+
+/// What a client names by `url`: a URL of this server as the client reaches it, or a path.
+pub(super) fn path_of(
+    public: &PublicUrl,
+    request: &Request,
+    url: &[u8],
+) -> Result<RequestPath, NotHere> {
+    let bad = || NotHere::NoPath;
+    let (target, authority) = target::of_url(url).map_err(|_| bad())?;
+    if !authority.is_none_or(|authority| is_ours(public, request, authority)) {
+        return Err(NotHere::Elsewhere);
+    }
+    let is_public = authority.is_some_and(|authority| {
+        public.authority().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(authority))
+    });
+    match target {
+        Target::Path { path, query: None } => {
+            without_prefix(public, request, path, is_public).ok_or(NotHere::Elsewhere)
+        }
+        _ => Err(bad()),
+    }
 }
 
 /// Whether an `Origin` is this server's own.

@@ -15,16 +15,14 @@ use super::answer::{not_served, refused, unreadable};
 use super::fields::Fields;
 use super::framing::Body;
 use super::incoming::{Ended, Incoming, Pause};
+use super::locking::Locking;
+use super::locks::Change;
 use super::oc;
-use super::public;
+use super::public::{self, NotHere};
 use super::request::Request;
 use super::response::Response;
-use super::rights::Caller;
-use super::target::{self, Target};
-use super::uploads::{
-    Refused, Spot, Uploads, not_changed, not_resumed, not_stored, precondition, unlocked, whole,
-};
-use crate::catalogue::{Catalogue, Detail, Digests, Found};
+use super::uploads::{Refused, not_changed, not_resumed, not_stored, precondition, whole};
+use crate::catalogue::{Catalogue, Digests, Found};
 use crate::config::http::PublicUrl;
 use crate::config::rights::Right;
 use crate::recording::{Begin, BeginError, Recorder, Recording};
@@ -127,21 +125,19 @@ pub(super) enum Taken {
 
 /// PUT: stores the body as the title `path`.
 pub(super) async fn put(
-    uploads: &Uploads,
-    catalogue: &Catalogue,
-    caller: &Caller<'_>,
-    request: &Request,
+    locking: Locking<'_>,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
+    let Locking { uploads, catalogue, request, caller, .. } = locking;
     let fields = &request.fields;
     representation(fields)?;
     if request.body == Body::None && fields.one("content-length").is_none() {
         let text = "say how long the body is, or send it chunked";
         return Err(Response::text(411, text).into());
     }
-    unlocked(fields)?;
     let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let permit = locking.permit(path, vec![locking.storing(path).await?]).await?;
     let mut said = oc::said(fields)?;
     let not_stored = |error: &UploadError| {
         caller.refusal_by_rights(&terms, path.name(), error).unwrap_or_else(|| not_stored(error))
@@ -160,6 +156,7 @@ pub(super) async fn put(
     let described = said.end()?;
     let modified = described.modified;
     upload.describe(described);
+    let _under_way = permit.begin()?;
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
     Ok(Taken::Answer(oc::accepted(stored(&finished, path), modified)))
 }
@@ -168,12 +165,13 @@ pub(super) async fn put(
 /// when the body breaks off.
 pub(super) async fn record(
     recorder: &Recorder,
-    spot: Spot<'_>,
-    source: Source<'_>,
+    locking: Locking<'_>,
+    path: &RequestPath,
     rate: BitRate,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Source { request, path, caller } = source;
+    let Locking { uploads, catalogue, request, caller, .. } = locking;
+    let spot = uploads.spot(catalogue, path)?;
     let fields = &request.fields;
     representation(fields)?;
     if request.body != Body::Chunked {
@@ -181,6 +179,9 @@ pub(super) async fn record(
         return Err(Response::text(400, text).into());
     }
     let terms = caller.terms(path.name(), precondition(fields)?)?;
+    let permit = locking.permit(path, vec![locking.storing(path).await?]).await?;
+    // It becomes a title however it ends, so no lock can come between.
+    let _under_way = permit.begin()?;
     let not_resumed = |error: &ResumeError| match error {
         ResumeError::Upload(narrow) => caller
             .refusal_by_rights(&terms, path.name(), narrow)
@@ -210,13 +211,6 @@ pub(super) async fn record(
         Some(finished) => Ok(Taken::Answer(stored(&finished, path))),
         None => Err(Response::text(400, "nothing came to be recorded").into()),
     }
-}
-
-/// A request that stores something, and its sender.
-pub(super) struct Source<'a> {
-    pub(super) request: &'a Request,
-    pub(super) path: &'a RequestPath,
-    pub(super) caller: &'a Caller<'a>,
 }
 
 /// What a recording that does not begin means in HTTP.
@@ -274,33 +268,28 @@ fn representation(fields: &Fields) -> Result<(), Response> {
 }
 
 /// DELETE: takes the title or the directory `path` away.
-pub(super) async fn delete(
-    uploads: &Uploads,
-    catalogue: &Catalogue,
-    request: &Request,
-    path: &RequestPath,
-) -> Result<Response, Refused> {
+pub(super) async fn delete(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
+    let Locking { uploads, catalogue, request, .. } = locking;
     let fields = &request.fields;
-    unlocked(fields)?;
+    let permit = locking.permit(path, vec![Change::vanishing(path.name())]).await?;
     whole(fields)?;
     let precondition = precondition(fields)?;
     let spot = uploads.place(catalogue, path)?;
     stands_alone(catalogue, path)?;
+    let _under_way = permit.begin()?;
     let deleted = spot.store.remove(&spot.path, precondition).await;
     deleted.map_err(|error| not_changed(&error))?;
+    permit.forget(&[path]);
     Ok(Response::empty(204))
 }
 
 /// MOVE: gives the title or the directory `path` another name of its volume.
 pub(super) async fn relocate(
-    uploads: &Uploads,
-    catalogue: &Catalogue,
-    public: &PublicUrl,
-    source: Source<'_>,
+    locking: Locking<'_>,
+    path: &RequestPath,
 ) -> Result<Response, Refused> {
-    let Source { request, path, caller } = source;
+    let Locking { uploads, catalogue, public, request, caller } = locking;
     let fields = &request.fields;
-    unlocked(fields)?;
     whole(fields)?;
     let source = precondition(fields)?;
     // RFC 4918 section 10.6: what is not forbidden to be replaced is replaced. But a directory is lost
@@ -328,8 +317,11 @@ pub(super) async fn relocate(
         let text = "the destination is on another volume: put it there";
         return Err(Response::text(502, text).into());
     }
+    let target = Change { below: true, ..locking.storing(&to).await? };
+    let permit = locking.permit(path, vec![Change::vanishing(path.name()), target]).await?;
     stands_alone(catalogue, path)?;
     stands_alone(catalogue, &to)?;
+    let _under_way = permit.begin()?;
     let renamed = from.store.rename(&from.path, source, &new.path, may).await;
     let mut renamed = renamed.map_err(|error| match error {
         ChangeError::Exists if may != over => caller.lacks(Right::Replace, Some(to.name())),
@@ -338,6 +330,10 @@ pub(super) async fn relocate(
         }
         error => not_changed(&error),
     })?;
+    // RFC 4918 section 7.7: no lock moves along; what was replaced is gone, with its locks.
+    if path.name() != to.name() {
+        permit.forget(&[path, &to]);
+    }
     if let Some(modified) = modified {
         let set = from.store.set_modified(&new.path, Precondition::Any, modified).await;
         renamed.etag = set.map_err(|error| not_changed(&error))?.etag;
@@ -357,13 +353,11 @@ pub(super) async fn relocate(
 /// the disk has time for it, compared with its checksums, and stored like any upload.
 pub(super) async fn duplicate(
     store: &Store,
-    uploads: &Uploads,
-    public: &PublicUrl,
-    source: Source<'_>,
+    locking: Locking<'_>,
+    path: &RequestPath,
 ) -> Result<Response, Refused> {
-    let Source { request, path, caller } = source;
-    let (catalogue, fields) = (&store.catalogue, &request.fields);
-    unlocked(fields)?;
+    let Locking { uploads, catalogue, public, request, caller } = locking;
+    let fields = &request.fields;
     let source = precondition(fields)?;
     let target = match fields.one("overwrite") {
         None | Some(b"T" | b"t") => Precondition::Any,
@@ -379,6 +373,7 @@ pub(super) async fn duplicate(
         caller.check(Right::Read, path.name())?;
     }
     let terms = caller.terms(to.name(), target)?;
+    let permit = locking.permit(path, vec![locking.storing(&to).await?]).await?;
     let not_stored = |error: &UploadError| {
         caller.refusal_by_rights(&terms, to.name(), error).unwrap_or_else(|| not_stored(error))
     };
@@ -398,11 +393,7 @@ pub(super) async fn duplicate(
     source.holds_for(Some(version)).map_err(|error| not_stored(&error))?;
     let spot = uploads.spot(catalogue, &to)?;
     // RFC 4918 section 9.8.5: unlike by PUT, no directory is made.
-    let above = location(&to);
-    let above = above.rsplit_once('/').map_or("/", |(above, _)| above);
-    let above = RequestPath::parse(format!("{above}/").as_bytes());
-    let above = above.map_err(|fault| Response::text(400, fault.to_string()))?;
-    if catalogue.look(&above, None, Detail::Status).await.is_err() {
+    if !locking.has_directory(&to).await? {
         return Err(Response::text(409, "the directory of the destination is missing").into());
     }
     let mut left = title.len.0;
@@ -436,6 +427,7 @@ pub(super) async fn duplicate(
             }
         }
     }
+    let _under_way = permit.begin()?;
     let finished = upload.finish().await.map_err(|error| not_stored(&error))?;
     Ok(oc::accepted(stored(&finished, &to), modified))
 }
@@ -452,25 +444,14 @@ fn stands_alone(catalogue: &Catalogue, path: &RequestPath) -> Result<(), Respons
 fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Response> {
     let value = request.fields.one("destination");
     let value = value.ok_or_else(|| Response::text(400, "write where to: Destination"))?;
-    let bad = || Response::text(400, "the destination is no path of this server");
-    let (target, authority) = target::of_url(value).map_err(|_| bad())?;
-    let elsewhere = || {
-        let text = "the destination is on another server; behind a proxy that hides the host, or \
-                    takes a prefix away, set http.public_url";
-        Response::text(502, text)
-    };
-    if !authority.is_none_or(|authority| public::is_ours(public, request, authority)) {
-        return Err(elsewhere());
-    }
-    let is_public = authority.is_some_and(|authority| {
-        public.authority().is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(authority))
-    });
-    match target {
-        Target::Path { path, query: None } => {
-            public::without_prefix(public, request, path, is_public).ok_or_else(elsewhere)
+    public::path_of(public, request, value).map_err(|fault| match fault {
+        NotHere::NoPath => Response::text(400, "the destination is no path of this server"),
+        NotHere::Elsewhere => {
+            let text = "the destination is on another server; behind a proxy that hides the host, or \
+                        takes a prefix away, set http.public_url";
+            Response::text(502, text)
         }
-        _ => Err(bad()),
-    }
+    })
 }
 
 /// The path of a title as a URL has it.

@@ -29,6 +29,8 @@ pub(super) enum Method {
     Propfind,
     Proppatch,
     Mkcol,
+    Lock,
+    Unlock,
     /// A method that exists, but not here.
     Other,
     /// A method nobody has heard of.
@@ -158,7 +160,9 @@ impl Method {
             "PROPPATCH" => Self::Proppatch,
             "MKCOL" => Self::Mkcol,
             "COPY" => Self::Copy,
-            "TRACE" | "CONNECT" | "LOCK" | "UNLOCK" => Self::Other,
+            "LOCK" => Self::Lock,
+            "UNLOCK" => Self::Unlock,
+            "TRACE" | "CONNECT" => Self::Other,
             _ => Self::Unknown,
         }
     }

@@ -62,17 +62,24 @@ fn takes_uploads(site: &Site) -> bool {
     uploads.is_some_and(Uploads::may_anybody)
 }
 
-/// What can be done, whoever asks, and whatever is there: nothing is looked up.
+/// What can be done, whatever is there: nothing is looked up. Whoever asks gets the same, but for
+/// file managers that are to ask their users for a password first.
 fn options(site: &Site, request: &Request) -> Response {
     let uploads = site.store.as_ref().and_then(|store| store.uploads.as_ref());
+    if let Some(uploads) = uploads
+        && let Err(refused) = uploads.check_mounts(&request.fields)
+    {
+        return refused.response;
+    }
     let response = match (uploads, &request.target) {
         (Some(uploads), Target::Path { path, .. }) if tus::is_here(path) => tus::options(uploads),
         _ => {
             let response = Response::empty(204).with("Allow", allowed(site));
-            // RFC 4918 section 10.1: class 1, so there are no locks. The other field is what some file
-            // managers look for.
+            // RFC 4918 section 10.1: class 2 has locks; where nothing can be changed there is
+            // nothing to lock. The other field is what some file managers look for.
+            let class = if takes_uploads(site) { "1, 2" } else { "1" };
             match speaks_dav(site) {
-                true => response.with("DAV", "1").with("MS-Author-Via", "DAV"),
+                true => response.with("DAV", class).with("MS-Author-Via", "DAV"),
                 false => response,
             }
         }

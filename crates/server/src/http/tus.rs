@@ -14,14 +14,13 @@ use tactus_engine::message::VolumeId;
 
 use super::framing::Body;
 use super::incoming::{Ended, Incoming};
+use super::locking::{Locking, Permit, path_of};
 use super::public;
 use super::put::{Cut, Sink, Taken, no_space, take};
-use super::request::{Method, Request};
+use super::request::Method;
 use super::response::Response;
-use super::rights::{Caller, Terms};
+use super::rights::Terms;
 use super::uploads::{Refused, Spot, Uploads, not_resumed, precondition};
-use crate::catalogue::Catalogue;
-use crate::config::http::PublicUrl;
 use crate::store::{Appender, Create, Finished, Precondition, ResumeError, Status, Store, StoreId};
 
 use fields::{Checksum, Concat, UPLOADS, VERSION, Wrong};
@@ -62,11 +61,7 @@ pub(super) fn options(uploads: &Uploads) -> Response {
 
 /// A request about uploads.
 pub(super) struct Asked<'a> {
-    pub(super) uploads: &'a Uploads,
-    pub(super) catalogue: &'a Catalogue,
-    pub(super) public: &'a PublicUrl,
-    pub(super) caller: Caller<'a>,
-    pub(super) request: &'a Request,
+    pub(super) locking: Locking<'a>,
     pub(super) path: &'a RequestPath,
     pub(super) query: Option<&'a str>,
 }
@@ -104,11 +99,15 @@ struct Known<'a> {
 
 impl Asked<'_> {
     async fn act(&self, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
-        let fields = &self.request.fields;
+        let fields = &self.locking.request.fields;
         let name = below(self.path).unwrap_or_default();
-        if name.is_empty() && self.request.method == Method::Get {
+        if name.is_empty() && self.locking.request.method == Method::Get {
             // No part of tus, so it needs no version of it.
-            let response = account::told(self.uploads, self.catalogue, &self.caller.principal);
+            let response = account::told(
+                self.locking.uploads,
+                self.locking.catalogue,
+                &self.locking.caller.principal,
+            );
             return Ok(Taken::Answer(response));
         }
         fields::version(fields)?;
@@ -124,7 +123,7 @@ impl Asked<'_> {
             (_, Method::Patch) => self.append(self.find_up(name)?, incoming).await,
             (_, Method::Delete) => {
                 let Known { store, id, .. } = self.find_up(name)?;
-                store.terminate(&id, &self.caller.principal).await?;
+                store.terminate(&id, &self.locking.caller.principal).await?;
                 Ok(Taken::Answer(Response::empty(204)))
             }
             _ => Err(Response::text(405, "an upload is asked about, appended to, or deleted")
@@ -135,7 +134,8 @@ impl Asked<'_> {
 
     /// Converts `path` to the server's form: clients name parts by URLs with the public prefix.
     fn own(&self, path: RequestPath) -> RequestPath {
-        let own = public::without_prefix(self.public, self.request, path.clone(), false);
+        let own =
+            public::without_prefix(self.locking.public, self.locking.request, path.clone(), false);
         own.unwrap_or(path)
     }
 
@@ -143,7 +143,7 @@ impl Asked<'_> {
     /// protocol's own methods can be given to a request so.
     fn method(&self) -> Result<Method, Wrong> {
         const NAME: &str = "X-HTTP-Method-Override";
-        match (self.request.method, self.request.fields.one(NAME)) {
+        match (self.locking.request.method, self.locking.request.fields.one(NAME)) {
             (Method::Post, Some(b"PATCH")) => Ok(Method::Patch),
             (Method::Post, Some(b"DELETE")) => Ok(Method::Delete),
             (Method::Post, Some(b"POST")) => Ok(Method::Post),
@@ -154,9 +154,9 @@ impl Asked<'_> {
 
     fn find(&self, name: &str) -> Result<Known<'_>, Refused> {
         let id = name.parse::<StoreId>().map_err(|_| not_resumed(&ResumeError::NotFound))?;
-        for (volume, store) in self.uploads.volumes.iter().enumerate() {
+        for (volume, store) in self.locking.uploads.volumes.iter().enumerate() {
             let Some(store) = store else { continue };
-            match store.status(&id, &self.caller.principal) {
+            match store.status(&id, &self.locking.caller.principal) {
                 Ok(status) => {
                     let volume = VolumeId(volume as u16);
                     return Ok(Known { volume, store, id, status });
@@ -171,14 +171,14 @@ impl Asked<'_> {
     /// The same, for what needs the disk.
     fn find_up(&self, name: &str) -> Result<Known<'_>, Refused> {
         let known = self.find(name)?;
-        self.uploads.if_down(self.catalogue, known.volume)?;
+        self.locking.uploads.if_down(self.locking.catalogue, known.volume)?;
         Ok(known)
     }
 
     async fn create(&self, partial: bool, incoming: &mut Incoming<'_>) -> Result<Taken, Refused> {
-        let fields = &self.request.fields;
+        let fields = &self.locking.request.fields;
         let len = fields::declared(fields)?;
-        let brings = self.request.body != Body::None;
+        let brings = self.locking.request.body != Body::None;
         let sum = fields::checksum(fields)?;
         if brings {
             fields::media_type(fields)?;
@@ -186,29 +186,30 @@ impl Asked<'_> {
         }
         let Place { spot, kept, at } = self.target(partial)?;
         let terms = match &at {
-            Some(at) => self.caller.terms(at, precondition(fields)?)?,
+            Some(at) => self.locking.caller.terms(at, precondition(fields)?)?,
             None => {
-                self.caller.check_stores()?;
+                self.locking.caller.check_stores()?;
                 Terms::unrestricted(precondition(fields)?)
             }
         };
+        let permit = self.permit(at.as_deref()).await?;
         let refused = |error| self.not_stored(&terms, at.as_deref(), error);
         let create = Create {
             path: (!partial).then_some(spot.path),
             len,
             precondition: terms.precondition.clone(),
-            principal: self.caller.principal.clone(),
+            principal: self.locking.caller.principal.clone(),
             metadata: kept.write(),
         };
         let id = spot.store.create(create).await.map_err(refused)?;
         let mut offset = 0;
         if brings {
-            let appender = spot.store.append(&id, &self.caller.principal, 0).await?;
+            let appender = spot.store.append(&id, &self.locking.caller.principal, 0).await?;
             match self.receive(appender, sum, incoming).await? {
                 Received::All(len) => offset = len,
                 // The client does not know where it is: it cannot go on.
                 Received::Cut(ended) => {
-                    spot.store.terminate(&id, &self.caller.principal).await?;
+                    spot.store.terminate(&id, &self.locking.caller.principal).await?;
                     return Ok(Taken::Ended(ended));
                 }
             }
@@ -220,17 +221,18 @@ impl Asked<'_> {
         }
         let response = match len == Some(offset) && !partial {
             true => {
-                let done = spot.store.finish(&id, &self.caller.principal).await;
+                let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
+                let done = spot.store.finish(&id, &self.locking.caller.principal).await;
                 finished(response, &done.map_err(refused)?)
             }
-            false => expiring(response, &spot.store.status(&id, &self.caller.principal)?),
+            false => expiring(response, &spot.store.status(&id, &self.locking.caller.principal)?),
         };
         Ok(Taken::Answer(response))
     }
 
     /// Where a new upload goes, and what is kept of its fields.
     fn target(&self, partial: bool) -> Result<Place<'_>, Refused> {
-        let fields = &self.request.fields;
+        let fields = &self.locking.request.fields;
         let bad = |wrong: metadata::Wrong| Response::text(400, wrong.to_string());
         let metadata = metadata::metadata(fields).map_err(bad)?;
         let concat = fields.one("upload-concat").map(|v| String::from_utf8_lossy(v).into_owned());
@@ -243,26 +245,27 @@ impl Asked<'_> {
         let spot = match target {
             // A part goes where the whole may go; without a word, to the first volume.
             Err(metadata::Wrong::Nowhere) if partial => {
-                let mut volumes = (0..).zip(self.uploads.volumes.iter());
+                let mut volumes = (0..).zip(self.locking.uploads.volumes.iter());
                 let first = volumes.find_map(|(at, store)| Some((VolumeId(at), store.as_ref()?)));
                 let (volume, store) = first.ok_or_else(|| Response::text(403, "no volume"))?;
                 Spot { store, volume, path: String::new() }
             }
-            target => self.uploads.spot(self.catalogue, &target.map_err(bad)?)?,
+            target => self.locking.uploads.spot(self.locking.catalogue, &target.map_err(bad)?)?,
         };
         let kept = Kept { metadata: metadata.raw, concat };
         Ok(Place { spot, kept, at: at.filter(|_| !partial) })
     }
 
     async fn concat(&self, names: &[String]) -> Result<Response, Refused> {
-        let fields = &self.request.fields;
-        if fields::length(fields)?.is_some() || self.request.body != Body::None {
+        let fields = &self.locking.request.fields;
+        if fields::length(fields)?.is_some() || self.locking.request.body != Body::None {
             let text = "a whole has the length of its parts, and no bytes of its own";
             return Err(Response::text(400, text).into());
         }
         let Place { spot, kept, at } = self.target(false)?;
         let at = at.expect("a final upload has a path");
-        let terms = self.caller.terms(&at, precondition(fields)?)?;
+        let terms = self.locking.caller.terms(&at, precondition(fields)?)?;
+        let permit = self.permit(Some(&at)).await?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
             let Known { store, id, .. } = self.find(name)?;
@@ -277,18 +280,27 @@ impl Asked<'_> {
             path: Some(spot.path),
             len: None,
             precondition: terms.precondition.clone(),
-            principal: self.caller.principal.clone(),
+            principal: self.locking.caller.principal.clone(),
             metadata: kept.write(),
         };
+        let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
         let done = spot.store.concat(&parts, whole).await;
         let (id, done) = done.map_err(|error| self.not_stored(&terms, Some(&at), error))?;
         let response = Response::text(201, "stored").with("Location", format!("{UPLOADS}/{id}"));
         Ok(finished(response, &done))
     }
 
+    /// Whether locks allow a title at the path `at`; none where nothing gets a name.
+    async fn permit(&self, at: Option<&str>) -> Result<Option<Permit>, Refused> {
+        let Some(at) = at else { return Ok(None) };
+        let path = path_of(at)?;
+        let change = self.locking.storing(&path).await?;
+        self.locking.permit(&path, vec![change]).await.map(Some)
+    }
+
     /// The path from the root of `path` in a volume.
     fn path_of(&self, volume: VolumeId, path: &str) -> String {
-        match self.catalogue.mount_of(volume) {
+        match self.locking.catalogue.mount_of(volume) {
             "" => path.to_owned(),
             mount => format!("{mount}/{path}"),
         }
@@ -298,7 +310,7 @@ impl Asked<'_> {
     fn not_stored(&self, terms: &Terms, at: Option<&str>, error: ResumeError) -> Refused {
         let refusal_by_rights = match (&error, at) {
             (ResumeError::Upload(error), Some(at)) => {
-                self.caller.refusal_by_rights(terms, at, error)
+                self.locking.caller.refusal_by_rights(terms, at, error)
             }
             _ => None,
         };
@@ -306,12 +318,15 @@ impl Asked<'_> {
     }
 
     async fn tell(&self, known: Known<'_>) -> Result<Response, Refused> {
-        let Known { store, id, mut status, .. } = known;
+        let Known { store, id, mut status, volume } = known;
         let complete = status.len == Some(status.offset);
         if complete && !status.finished && status.path.is_some() {
-            // A crash came between its last byte and its name.
-            store.finish(&id, &self.caller.principal).await?;
-            status = store.status(&id, &self.caller.principal)?;
+            // A crash came between its last byte and its name, or a lock.
+            let at = status.path.as_ref().map(|path| self.path_of(volume, path));
+            let permit = self.permit(at.as_deref()).await?;
+            let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
+            store.finish(&id, &self.locking.caller.principal).await?;
+            status = store.status(&id, &self.locking.caller.principal)?;
         }
         let mut response = Response::announcing(200, "text/plain; charset=utf-8", 0)
             .with("Cache-Control", "no-store")
@@ -338,9 +353,9 @@ impl Asked<'_> {
         let Known { store, id, mut status, volume } = known;
         let at = status.path.as_ref().map(|path| self.path_of(volume, path));
         let terms = match &at {
-            Some(at) => self.caller.terms(at, status.precondition.clone())?,
+            Some(at) => self.locking.caller.terms(at, status.precondition.clone())?,
             None => {
-                self.caller.check_stores()?;
+                self.locking.caller.check_stores()?;
                 Terms::unrestricted(status.precondition.clone())
             }
         };
@@ -351,10 +366,11 @@ impl Asked<'_> {
         }
         // The original precondition is no longer known: a refusal is blamed on the missing right.
         let terms = match &at {
-            Some(at) => self.caller.terms(at, Precondition::Any)?,
+            Some(at) => self.locking.caller.terms(at, Precondition::Any)?,
             None => terms,
         };
-        let (fields, principal) = (&self.request.fields, &self.caller.principal);
+        let permit = self.permit(at.as_deref()).await?;
+        let (fields, principal) = (&self.locking.request.fields, &self.locking.caller.principal);
         let offset = fields::offset(fields)?;
         fields::media_type(fields)?;
         let sum = fields::checksum(fields)?;
@@ -371,6 +387,7 @@ impl Asked<'_> {
         let response = Response::empty(204).with("Upload-Offset", offset.to_string());
         let response = match status.len == Some(offset) && status.path.is_some() {
             true => {
+                let _under_way = permit.as_ref().map(Permit::begin).transpose()?;
                 let done = store.finish(&id, principal).await;
                 let done = done.map_err(|error| self.not_stored(&terms, at.as_deref(), error))?;
                 finished(response, &done)

@@ -22,7 +22,7 @@ use super::principals::{Principals, Who};
 use super::request::Request;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{dav, forwarded, listing, proxy_protocol, put, rate, route, tus};
+use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, tus};
 use crate::config::http::{ForwardedField, Proxies};
 use crate::config::rights::Rights;
 use crate::config::rtsp::Net;
@@ -152,7 +152,8 @@ pub fn upload(bytes: &[u8]) -> bool {
     assert!(!matches!(PRINCIPALS.who(&fields), Who::Known(..)), "no principal has this token");
     let request = Request::with(fields);
     let titles = put::understood(&request);
-    tus::understood(&request.fields, Some(&query)) || titles
+    let locks = request.fields.one("if").is_some_and(if_lists::understood);
+    tus::understood(&request.fields, Some(&query)) || titles || locks
 }
 
 /// A title's length in eight bytes, and the value of a `Range` field.

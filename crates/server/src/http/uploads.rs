@@ -1,7 +1,7 @@
 //! Where titles are put, and by whom: what every request that changes something has to pass.
 //!
-//! Promise: without a known token nothing is changed and nothing is said about what is there; a page
-//! of another site cannot use a browser's password for it. It changes nothing itself.
+//! Promise: without a known token nothing is changed and nothing is said about what is there; a
+//! page of another site cannot use a browser's password for it. It changes nothing itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use super::conditional::{self, Wanted};
 use super::counters::Abuse;
 use super::fields::Fields;
 use super::limits::Limits;
+use super::locks::{LockLimits, Locks};
 use super::principals::{Principals, Who};
 use super::public;
 use super::request::Request;
@@ -49,6 +50,8 @@ pub struct Uploads {
     closed: Arc<[Option<UploadsOff>]>,
     /// The largest title, in bytes.
     pub object_max: u64,
+    /// Who alone may change what.
+    pub(super) locks: Locks,
     /// Which volumes' disks answer.
     pulse: Pulse,
     /// Live inputs, where they can be recorded.
@@ -125,7 +128,10 @@ impl From<Response> for Refused {
 
 /// The methods where something can be changed.
 pub(super) const ALLOWED: &str =
-    "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
+    "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL, LOCK, UNLOCK";
+
+/// GNOME Files, and the Finder of macOS with its check before a mount.
+const MOUNTING_AGENTS: [&str; 3] = ["gvfs/", "WebDAVFS/", "WebDAVLib/"];
 
 /// The challenges of a 401 (RFC 9110 section 11.6.1): programs use the first, browsers the second.
 const CHALLENGE: &str = "Bearer realm=\"tactus\", Basic realm=\"tactus\", charset=\"UTF-8\"";
@@ -163,6 +169,11 @@ impl Uploads {
             expiry: Duration::from_nanos(upload.expiry.0),
             ..StoreOptions::default()
         };
+        let locks = Locks::new(LockLimits {
+            locks_max: upload.locks_max as usize,
+            per_principal_max: upload.locks_per_principal_max as usize,
+            timeout_max: Duration::from_nanos(upload.lock_timeout_max.0),
+        });
         let mut volumes = Vec::with_capacity(config.volumes.len());
         let mut closed = vec![None; config.volumes.len()];
         let known = config.state.as_deref().map(KnownIdentities::within);
@@ -201,6 +212,7 @@ impl Uploads {
             volumes: volumes.into(),
             closed: closed.into(),
             object_max: upload.object_max.0,
+            locks,
             pulse: Pulse::default(),
             recordings: None,
             channels: None,
@@ -270,6 +282,23 @@ impl Uploads {
     /// Who sends the request, when it may change something.
     pub(super) fn caller(&self, fields: &Fields) -> Result<Caller<'_>, Refused> {
         self.known(fields, "changes need a token")
+    }
+
+    /// Whether `fields` say who sends them, rightly or wrongly.
+    pub(super) fn is_told_who(&self, fields: &Fields) -> bool {
+        !matches!(self.principals.who(fields), Who::Nobody)
+    }
+
+    /// Refuses a file manager that mounts and does not say for whom, so that it asks its user. Most
+    /// ask at that moment alone: what may be read by everybody would be mounted for nobody, and be
+    /// read-only.
+    pub(super) fn check_mounts(&self, fields: &Fields) -> Result<(), Refused> {
+        let agent = fields.one("user-agent").unwrap_or_default();
+        let mounts = MOUNTING_AGENTS.iter().any(|name| agent.starts_with(name.as_bytes()));
+        match mounts && self.may_anybody() && fields.one("authorization").is_none() {
+            false => Ok(()),
+            true => self.known(fields, "say who mounts; a guest has an empty password").map(drop),
+        }
     }
 
     /// Refuses a caller that may not read `path`.
@@ -387,15 +416,6 @@ fn is_cross_site(limits: &Limits, request: &Request) -> bool {
         return site != b"same-origin" && site != b"none";
     }
     origin.is_some_and(|origin| !public::is_own_origin(&limits.public, request, origin))
-}
-
-/// Refuses what is to happen only under a lock, or under a condition of WebDAV's own (RFC 4918 section
-/// 10.4): there are no locks, and a condition that is not understood must not be passed over.
-pub(super) fn unlocked(fields: &Fields) -> Result<(), Response> {
-    match fields.one("if") {
-        None => Ok(()),
-        Some(_) => Err(Response::text(412, "nothing is locked here: leave If away")),
-    }
 }
 
 /// Refuses what would not concern all of a collection (RFC 4918 sections 9.6.1 and 9.9.2).

@@ -132,6 +132,7 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             of("metadata", "\nUpload-Metadata: a", |n| format!(",{n:04x} QQ==").into(), ""),
             of("parts", "\nUpload-Concat: final;", |_| (*b"/api/v1/uploads/a ").into(), ""),
             of("tags", "\nIf-Match: ", |_| (*b"\"a\",").into(), ""),
+            of("conditions", "\nIf: ", |_| (*b"(<a>)").into(), ""),
         ],
         "properties" => {
             let (open, close) = ("<propfind xmlns='DAV:'><prop>", "</prop></propfind>");
@@ -149,6 +150,12 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 ),
                 of("references in a value", "<propfind xmlns='", |_| (*b"&#68;").into(), "'/>"),
                 of("comments", open, |_| (*b"<!---->").into(), close),
+                of(
+                    "owners of a lock",
+                    "<lockinfo xmlns='DAV:' xmlns:p='u'><owner>",
+                    |_| (*b"<p:a xmlns:b='u'/>").into(),
+                    "</owner></lockinfo>",
+                ),
                 of("instructions", open, |_| (*b"<?a?>").into(), close),
                 of("sections", open, |_| (*b"<![CDATA[]]>").into(), close),
                 of(

@@ -249,7 +249,7 @@ fn u25_a_directory_goes_as_a_whole_or_stays() {
     for (target, fields, status) in [
         ("/", "", 403),
         ("/dir/", "Depth: 0\r\n", 400),
-        ("/dir/", "If-Match: *\r\n", 409),
+        ("/dir/", "If-Match: \"x\"\r\n", 412),
         ("/dir/", "If: (<urn:uuid:181d4fae>)\r\n", 412),
         ("/a.ts/", "", 404),
         ("/.tactus/", "", 403),
@@ -344,7 +344,7 @@ fn s01_a_body_with_thousands_of_namespaces_is_refused_at_once() {
     for (method, root, inner, status) in [
         ("PROPFIND", "propfind", "include", 400),
         ("PROPPATCH", "propertyupdate", "set", 400),
-        ("LOCK", "lockinfo", "owner", 405),
+        ("LOCK", "lockinfo", "owner", 400),
     ] {
         let body = within(root, inner);
         assert!(body.len() > 45_000, "{}", body.len());
@@ -352,19 +352,6 @@ fn s01_a_body_with_thousands_of_namespaces_is_refused_at_once() {
     }
     // Usually milliseconds; more in an unoptimised build on a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-}
-
-#[test]
-fn u28_nothing_is_locked() {
-    let house = House::taking_uploads();
-    for method in ["LOCK", "UNLOCK"] {
-        let answer = dav(&house, method, "/a.ts", "Destination: /b.ts\r\n", b"");
-        assert_eq!(answer.status, 405, "{method}");
-        assert!(!answer.field("allow").unwrap().contains(method));
-    }
-    let locked = "If: (<opaquelocktoken:f81de2ad>)\r\n";
-    assert_eq!(put(&house, "/a.ts", locked, b"x").status, 412);
-    assert_eq!(dav(&house, "DELETE", "/a.ts", locked, b"").status, 412);
 }
 
 #[test]

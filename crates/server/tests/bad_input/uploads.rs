@@ -657,8 +657,9 @@ fn u14_options_are_a_constant() {
         answer
     };
     let title = of(&mut client, "/a.ts");
-    let all = "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL";
-    assert_eq!((title.field("allow"), title.field("dav")), (Some(all), Some("1")));
+    let all =
+        "GET, HEAD, OPTIONS, PUT, DELETE, MOVE, COPY, PROPFIND, PROPPATCH, MKCOL, LOCK, UNLOCK";
+    assert_eq!((title.field("allow"), title.field("dav")), (Some(all), Some("1, 2")));
     assert_eq!(of(&mut client, "/none.ts"), title);
     let url = create(&house, "?path=/x.ts", "Upload-Length: 5\r\n");
     let uploads = of(&mut client, UPLOADS);

@@ -1,4 +1,5 @@
-//! WebDAV clients that compare trees, mount them, or query the free space: rclone, davfs2, cadaver.
+//! WebDAV clients that compare trees, mount them, or query the free space: rclone, davfs2, cadaver,
+//! gio.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -307,4 +308,86 @@ fn davfs2_does_everything(options: &str) {
 #[test]
 fn w05_davfs2_lists_reads_stores_renames_and_removes_without_locks() {
     davfs2_does_everything("use_locks 0");
+}
+
+#[test]
+fn w05_davfs2_lists_reads_stores_renames_and_removes_with_locks() {
+    davfs2_does_everything("use_locks 1");
+}
+
+#[test]
+fn w05_gnome_mounts_with_a_password_and_does_its_work() {
+    let stage = Stage::new();
+    let (_, bytes) = stage.file("film.ts", 1_000_000);
+    let titles = stage.dir.path().join("titles");
+    fs::create_dir(titles.join("odd")).expect("a directory");
+    for name in ODD {
+        fs::write(titles.join("odd").join(name), name).expect("a file");
+    }
+    for name in ["run", "home"] {
+        fs::create_dir(stage.dir.path().join(name)).expect("a directory");
+    }
+    // In an URL of gio everything is encoded but the names that it makes itself.
+    let script = format!(
+        "set -e\n\
+         at=dav://127.0.0.1:{port}\n\
+         cd {dir}\n\
+         printf 'user\\n{token}\\n' | gio mount $at/ >said\n\
+         gio list $at/odd >listed\n\
+         gio info -f $at/ | grep filesystem::free\n\
+         gio copy film.ts $at/new%20%C3%BC%3B%23.ts\n\
+         gio cat $at/new%20%C3%BC%3B%23.ts | cmp - film.ts\n\
+         gio copy film.ts $at/new%20%C3%BC%3B%23.ts\n\
+         gio mkdir $at/sub\n\
+         gio move $at/new%20%C3%BC%3B%23.ts $at/sub/moved.ts\n\
+         gio rename $at/sub/moved.ts 're#named 100%25.ts'\n\
+         gio copy $at/odd/%25 $at/sub/percent\n\
+         gio remove $at/odd/%252F\n\
+         gio mount -u $at/\n",
+        port = stage.port,
+        dir = stage.dir.path().display(),
+        token = stage.token,
+    );
+    let place = |name: &str| stage.dir.path().join(name);
+    let mut command = begin("dbus-run-session", ["--", "sh", "-c", &script]);
+    command.env("XDG_RUNTIME_DIR", place("run")).env("HOME", place("home"));
+    command.env("GVFS_DISABLE_FUSE", "1").env("LC_ALL", "C.UTF-8");
+    let said = ended_well(command.output().expect("it ends"));
+    assert!(said.contains("filesystem::free: "), "{said}");
+    let listed = fs::read_to_string(place("listed")).expect("a list");
+    let mut listed: Vec<_> = listed.lines().collect();
+    let mut all = ODD.to_vec();
+    listed.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(listed, all);
+    stage.has("sub/re#named 100%25.ts", &bytes);
+    stage.has("sub/percent", b"%");
+    assert!(!titles.join("odd/%2F").exists() && !titles.join("new ü;#.ts").exists());
+}
+
+#[test]
+fn w05_cadaver_locks_what_it_changes() {
+    let stage = Stage::new();
+    let (file, bytes) = stage.file("film.ts", 100_000);
+    let login = format!("machine 127.0.0.1\nlogin anybody\npassword {}\n", stage.token);
+    fs::write(stage.dir.path().join(".netrc"), login).expect("a file");
+    let file = text(&file);
+    let said = cadaver(
+        &stage,
+        &format!(
+            "put {file} a.ts\nlock a.ts\nput {file} a.ts\ndiscover a.ts\nunlock a.ts\n\
+             lock a.ts\nmove a.ts b.ts\nmkcol d\nlock d\nput {file} d/c.ts\nunlock d\nquit\n"
+        ),
+    );
+    assert!(!said.contains("failed"), "{said}");
+    for name in ["a.ts", "b.ts", "d/c.ts"] {
+        assert!(said.contains(name), "{said}");
+    }
+    stage.has("b.ts", &bytes);
+    stage.has("d/c.ts", &bytes);
+    // While it is locked, nobody else changes it; cadaver gives no lock back when it ends.
+    cadaver(&stage, "lock b.ts\nquit\n");
+    let said = cadaver(&stage, "delete b.ts\nquit\n");
+    assert!(said.contains("423 Locked"), "{said}");
+    stage.has("b.ts", &bytes);
 }

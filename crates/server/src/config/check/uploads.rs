@@ -31,6 +31,13 @@ pub(super) fn upload(raw: raw::Upload, base: &Path) -> Checked<Upload> {
         open_max: number(raw.open_max, 10_000, 1..=100_000)?,
         open_per_principal_max: number(raw.open_per_principal_max, 100, 1..=100_000)?,
         expiry: quantity(raw.expiry, day, SECOND.times(60)..=day.times(365))?,
+        locks_max: number(raw.locks_max, 4096, 1..=100_000)?,
+        locks_per_principal_max: number(raw.locks_per_principal_max, 1024, 1..=100_000)?,
+        lock_timeout_max: quantity(
+            raw.lock_timeout_max,
+            SECOND.times(3600),
+            SECOND.times(10)..=day,
+        )?,
     })
 }
 

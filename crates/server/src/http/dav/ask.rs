@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::xml::{BadXml, Name, Xml};
+use super::xml::{BadXml, Inner, Name, Xml, escaped};
+use crate::http::locks::Scope;
 
 /// Which properties a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,12 +70,14 @@ pub(super) enum BadBody {
     Unclear,
     #[error("at most {PROPERTIES_MAX} properties can be named at once")]
     Many,
+    #[error("the owner of a lock is told in at most {OWNER_BYTES_MAX} bytes")]
+    LongOwner,
 }
 
 pub(super) const DAV: &str = "DAV:";
 
-/// Names of properties in one request: file managers ask for a dozen. Each costs its length for each
-/// entry of the answer.
+/// Names of properties in one request: file managers ask for a dozen. Each costs its length for
+/// each entry of the answer.
 const PROPERTIES_MAX: usize = 64;
 
 /// What the body of a PROPFIND asks for; an empty one for everything.
@@ -145,6 +148,99 @@ pub(super) fn proppatch(body: &[u8]) -> Result<Vec<Change>, BadBody> {
     xml.end()?;
     if all.is_empty() { Err(BadBody::Unclear) } else { Ok(all) }
 }
+
+/// The lock that a client wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LockInfo {
+    pub(super) scope: Scope,
+    /// The element `owner`, which can stand wherever the prefix `D` is `DAV:`.
+    pub(super) owner: Option<String>,
+}
+
+/// What the body of a LOCK asks for (RFC 4918 section 14.11).
+pub(super) fn lockinfo(body: &[u8]) -> Result<LockInfo, BadBody> {
+    let mut xml = opened(body, "lockinfo")?;
+    let (mut scope, mut writes, mut owner) = (None, false, None);
+    while let Some(child) = xml.child()? {
+        let twice = match dav_name(&child) {
+            Some("lockscope") => {
+                let one = only(&mut xml)?;
+                let one = match one.as_ref().and_then(dav_name) {
+                    Some("exclusive") => Scope::Exclusive,
+                    Some("shared") => Scope::Shared,
+                    _ => return Err(BadBody::Unclear),
+                };
+                scope.replace(one).is_some()
+            }
+            Some("locktype") => {
+                let one = only(&mut xml)?;
+                if one.as_ref().and_then(dav_name) != Some("write") {
+                    return Err(BadBody::Unclear);
+                }
+                std::mem::replace(&mut writes, true)
+            }
+            Some("owner") => owner.replace(self::owner(&mut xml)?).is_some(),
+            _ => {
+                xml.skip()?;
+                false
+            }
+        };
+        if twice {
+            return Err(BadBody::Unclear);
+        }
+    }
+    xml.end()?;
+    match (scope, writes) {
+        (Some(scope), true) => Ok(LockInfo { scope, owner }),
+        _ => Err(BadBody::Unclear),
+    }
+}
+
+/// The only element within the one that is open, and closes both.
+fn only(xml: &mut Xml<'_>) -> Result<Option<Name>, BadBody> {
+    let mut first = None;
+    while let Some(name) = xml.child()? {
+        xml.skip()?;
+        if first.replace(name).is_some() {
+            return Err(BadBody::Unclear);
+        }
+    }
+    Ok(first)
+}
+
+/// The element `owner`, which is open, with what it needs to stand elsewhere: like a dead property
+/// it is told again as it came (section 14.17). Closes it.
+fn owner(xml: &mut Xml<'_>) -> Result<String, BadBody> {
+    let Inner { text: inner, mut declared } = xml.inner()?;
+    if inner.len() > OWNER_BYTES_MAX || inner.matches("xmlns").count() > OWNER_NAMESPACES_MAX {
+        return Err(BadBody::LongOwner);
+    }
+    // What has no element has no names.
+    declared.retain(|(prefix, namespace)| {
+        let is_used = prefix.is_empty() || inner.contains(&format!("{prefix}:"));
+        inner.contains('<') && is_used && (prefix, &**namespace) != (&"D".to_owned(), DAV)
+    });
+    let is_free = |name: &String| !declared.iter().any(|(prefix, _)| prefix == name);
+    let candidates = std::iter::once("D".to_owned()).chain((0..).map(|n| format!("D{n}")));
+    let own = { candidates }.find(is_free).expect("the declared ones end");
+    let mut element = format!("<{own}:owner");
+    if own != "D" {
+        declared.push((own.clone(), DAV.to_owned()));
+    }
+    for (prefix, namespace) in declared.iter().rev() {
+        let colon = if prefix.is_empty() { "" } else { ":" };
+        element.push_str(&format!(" xmlns{colon}{prefix}=\"{}\"", escaped(namespace)));
+    }
+    element.push_str(&format!(">{inner}</{own}:owner>"));
+    let is_long = element.len() > OWNER_BYTES_MAX || declared.len() > OWNER_NAMESPACES_MAX;
+    if is_long { Err(BadBody::LongOwner) } else { Ok(element) }
+}
+
+/// Clients write a name or an address of a hundred bytes.
+const OWNER_BYTES_MAX: usize = 2048;
+
+/// Half of what may be declared at once: the answer has others around it.
+const OWNER_NAMESPACES_MAX: usize = super::xml::NAMESPACES_MAX / 4;
 
 /// The body as XML, inside its root element, which must have this name.
 fn opened<'a>(body: &'a [u8], name: &str) -> Result<Xml<'a>, BadBody> {

@@ -9,19 +9,21 @@ use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::WallTime;
 
 use super::ask::{Asked, DAV, Property};
+use super::xml::escaped;
 use crate::calendar::rfc_3339;
 use crate::catalogue::{Entry, EntryKind, OpenFault, Sight};
 use crate::http::listing::{self, End, Form};
+use crate::http::locks::{Depth, Lock, Locks, Scope};
 use crate::http::oc;
 use crate::http::put::location;
 use crate::http::response::Response;
-use crate::store::Room;
+use crate::store::{Principal, Room};
 
 /// The type of all these answers.
 pub(super) const XML: &str = "application/xml; charset=utf-8";
 
 /// All that can be known of a thing.
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 9] = [
     "resourcetype",
     "displayname",
     "getcontentlength",
@@ -29,17 +31,79 @@ const KNOWN: [&str; 7] = [
     "getetag",
     "getlastmodified",
     "creationdate",
+    "supportedlock",
+    "lockdiscovery",
 ];
 
+/// What is told of locks to who asks.
+#[derive(Clone)]
+pub(super) struct ToldLocks {
+    pub(super) locks: Locks,
+    /// Who asks; nobody: nothing is told of locks that there are.
+    pub(super) principal: Option<Principal>,
+    /// What stands before each path that the client is told.
+    pub(super) prefix: String,
+}
+
+impl ToldLocks {
+    /// The value of `lockdiscovery` (RFC 4918 section 15.8) of `path`.
+    fn discovery(&self, path: &str) -> String {
+        let Some(principal) = &self.principal else { return String::new() };
+        let all = self.locks.covering(path);
+        all.iter().map(|lock| active(lock, &self.prefix, principal)).collect()
+    }
+}
+
+/// One lock (section 14.1). Its token is told to its own principal alone.
+pub(super) fn active(lock: &Lock, prefix: &str, principal: &Principal) -> String {
+    let wish = &lock.wish;
+    let scope = match wish.scope {
+        Scope::Exclusive => "exclusive",
+        Scope::Shared => "shared",
+    };
+    let depth = match wish.depth {
+        Depth::Zero => "0",
+        Depth::Infinity => "infinity",
+    };
+    let mut root = String::from(prefix);
+    wish.path.split('/').filter(|segment| !segment.is_empty()).for_each(|segment| {
+        root.push('/');
+        encode_segment(segment, &mut root);
+    });
+    if wish.is_directory {
+        root.push('/');
+    }
+    let token = match wish.principal == *principal {
+        true => format!("<D:locktoken><D:href>{}</D:href></D:locktoken>", lock.token),
+        false => String::new(),
+    };
+    format!(
+        "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
+         <D:depth>{depth}</D:depth>{}<D:timeout>Second-{}</D:timeout>{token}\
+         <D:lockroot><D:href>{}</D:href></D:lockroot></D:activelock>",
+        wish.owner.as_deref().unwrap_or_default(),
+        lock.seconds_left(),
+        written(&root),
+    )
+}
+
+/// The locks that can be had (section 15.10).
+const SUPPORTED: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope>\
+                         <D:locktype><D:write/></D:locktype></D:lockentry>\
+                         <D:lockentry><D:lockscope><D:shared/></D:lockscope>\
+                         <D:locktype><D:write/></D:locktype></D:lockentry>";
+
 /// The answer to a PROPFIND: the requested properties of a resource and of its members. `at` is its
-/// path in the client's form, without a slash at its end.
+/// path in the client's form, without a slash at its end, `name` its decoded path. `locks` is none
+/// where nothing can be locked.
 pub(super) async fn multistatus(
-    at: String,
+    (at, name): (String, String),
     sight: Sight,
     asked: Asked,
     room: Option<Room>,
+    locks: Option<ToldLocks>,
 ) -> Result<Response, OpenFault> {
-    let mut told = Multistatus { at, asked, room };
+    let mut told = Multistatus { at, name, asked, room, locks };
     let mut xml = String::from(OPENING);
     told.own(&sight.own, &mut xml);
     let answer = match sight.below {
@@ -56,20 +120,18 @@ pub(super) async fn multistatus(
 struct Multistatus {
     /// Its path, without a slash at its end.
     at: String,
+    /// Its decoded path, without outer slashes.
+    name: String,
     asked: Asked,
     /// How much can be stored in the directory.
     room: Option<Room>,
+    locks: Option<ToldLocks>,
 }
 
 impl Multistatus {
     fn own(&self, own: &Entry, xml: &mut String) {
-        response(
-            &format!("{}{}", self.at, slash_and_type(own).0),
-            own,
-            &self.asked,
-            self.room,
-            xml,
-        );
+        let href = format!("{}{}", self.at, slash_and_type(own).0);
+        self.response(&href, (own, &self.name), self.room, xml);
     }
 }
 
@@ -78,7 +140,11 @@ impl Form for Multistatus {
         let mut href = format!("{}/", self.at);
         encode_segment(&entry.name, &mut href);
         href.push_str(slash_and_type(entry).0);
-        response(&href, entry, &self.asked, None, xml);
+        let path = match self.name.as_str() {
+            "" => entry.name.clone(),
+            above => format!("{above}/{}", entry.name),
+        };
+        self.response(&href, (entry, &path), None, xml);
     }
 
     fn end(&mut self, end: &End, xml: &mut String) {
@@ -152,46 +218,65 @@ fn slash_and_type(entry: &Entry) -> (&'static str, &'static str) {
     }
 }
 
-/// What there is to say about one thing.
-fn response(href: &str, entry: &Entry, asked: &Asked, room: Option<Room>, xml: &mut String) {
-    add(xml, format_args!("<D:response><D:href>{}</D:href>", written(href)));
-    let all = KNOWN.iter().filter_map(|name| Some((*name, value(entry, name)?)));
-    let (named, is_all) = match asked {
-        Asked::Names => {
-            let names: String = all.map(|(name, _)| format!("<D:{name}/>")).collect();
-            found(&names, xml);
-            xml.push_str("</D:response>\n");
-            return;
-        }
-        Asked::All(more) => (more, true),
-        Asked::These(named) => (named, false),
-    };
-    let (mut there, mut missing) = (String::new(), String::new());
-    if is_all {
-        all.for_each(|(name, value)| element(name, &value, &mut there));
-    }
-    for property in named {
-        match property.dav().and_then(|name| Some((name, value(entry, name)?))) {
-            Some(_) if is_all => continue,
-            Some((name, value)) => {
-                element(name, &value, &mut there);
-                continue;
+impl Multistatus {
+    /// What there is to say about one thing, of which the path is told as well.
+    fn response(
+        &self,
+        href: &str,
+        (entry, path): (&Entry, &str),
+        room: Option<Room>,
+        xml: &mut String,
+    ) {
+        add(xml, format_args!("<D:response><D:href>{}</D:href>", written(href)));
+        let value = |name: &str| value(entry, name).or_else(|| self.of_locks(path, name));
+        let all = KNOWN.iter().filter_map(|name| Some((*name, value(name)?)));
+        let (named, is_all) = match &self.asked {
+            Asked::Names => {
+                let names: String = all.map(|(name, _)| format!("<D:{name}/>")).collect();
+                found(&names, xml);
+                xml.push_str("</D:response>\n");
+                return;
             }
-            None => {}
+            Asked::All(more) => (more, true),
+            Asked::These(named) => (named, false),
+        };
+        let (mut there, mut missing) = (String::new(), String::new());
+        if is_all {
+            all.for_each(|(name, value)| element(name, &value, &mut there));
         }
-        match other(entry, property, room) {
-            Some(element) => there.push_str(&element),
-            None => empty(property, &mut missing),
+        for property in named {
+            match property.dav().and_then(|name| Some((name, value(name)?))) {
+                Some(_) if is_all => continue,
+                Some((name, value)) => {
+                    element(name, &value, &mut there);
+                    continue;
+                }
+                None => {}
+            }
+            match other(entry, property, room) {
+                Some(element) => there.push_str(&element),
+                None => empty(property, &mut missing),
+            }
+        }
+        if !there.is_empty() || missing.is_empty() {
+            found(&there, xml);
+        }
+        if !missing.is_empty() {
+            add(xml, format_args!("<D:propstat><D:prop>{missing}</D:prop>"));
+            xml.push_str("<D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
+        }
+        xml.push_str("</D:response>\n");
+    }
+
+    /// The value of a property of locks.
+    fn of_locks(&self, path: &str, name: &str) -> Option<String> {
+        let locks = self.locks.as_ref()?;
+        match name {
+            "supportedlock" => Some(SUPPORTED.to_owned()),
+            "lockdiscovery" => Some(locks.discovery(path)),
+            _ => None,
         }
     }
-    if !there.is_empty() || missing.is_empty() {
-        found(&there, xml);
-    }
-    if !missing.is_empty() {
-        add(xml, format_args!("<D:propstat><D:prop>{missing}</D:prop>"));
-        xml.push_str("<D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
-    }
-    xml.push_str("</D:response>\n");
 }
 
 fn found(properties: &str, xml: &mut String) {
@@ -267,23 +352,6 @@ fn empty(property: &Property, xml: &mut String) {
     }
 }
 
-/// Text that XML can hold: some characters that files may have in their names, it cannot.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => add(&mut escaped, format_args!("&#{};", c as u32)),
-            '\0'..'\u{20}' | '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
 fn add(xml: &mut String, text: std::fmt::Arguments<'_>) {
     xml.write_fmt(text).expect("a string takes everything");
 }
@@ -301,7 +369,8 @@ pub(super) fn check(asked: &Asked) {
         digests: None,
     };
     let path = RequestPath::parse(b"/d&/a%26b.ts").expect("it is one");
-    let mut told = Multistatus { at: location(&path), asked: asked.clone(), room: None };
+    let (at, name) = (location(&path), path.name().to_owned());
+    let mut told = Multistatus { at, name, asked: asked.clone(), room: None, locks: None };
     let mut text = String::from(OPENING);
     told.own(&own, &mut text);
     told.end(&End::default(), &mut text);
@@ -320,7 +389,8 @@ pub(super) fn check(asked: &Asked) {
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_parts(asked: Asked, names: &[&str]) {
     let room = Some(Room { available: u64::MAX, used: u64::MAX });
-    let mut told = Multistatus { at: "/a%20b".to_owned(), asked, room };
+    let (at, name) = ("/a%20b".to_owned(), "a b".to_owned());
+    let mut told = Multistatus { at, name, asked, room, locks: None };
     listing::check_parts(names, &mut told);
 }
 
@@ -363,7 +433,8 @@ mod tests {
 
     fn told(path: &str, own: &Entry, asked: &Asked) -> String {
         let path = RequestPath::parse(path.as_bytes()).unwrap();
-        let mut told = Multistatus { at: location(&path), asked: asked.clone(), room: None };
+        let (at, name) = (location(&path), path.name().to_owned());
+        let mut told = Multistatus { at, name, asked: asked.clone(), room: None, locks: None };
         let mut text = String::from(OPENING);
         told.own(own, &mut text);
         told.end(&End::default(), &mut text);
@@ -393,10 +464,10 @@ mod tests {
                  </D:multistatus>\n"
             )
         );
-        let told_in = Multistatus { at: "/media/a%20b".into(), asked: Asked::Names, room: None };
+        let (at, name) = ("/media/a%20b".to_owned(), "a b".to_owned());
+        let mut told_in = Multistatus { at, name, asked: Asked::Names, room: None, locks: None };
         let mut text = String::new();
         told_in.own(&directory("a b"), &mut text);
-        let mut told_in = told_in;
         told_in.entry(&directory("c"), &mut text);
         for href in ["<D:href>/media/a%20b/</D:href>", "<D:href>/media/a%20b/c/</D:href>"] {
             assert!(text.contains(href), "{text}");

@@ -48,7 +48,10 @@ pub(super) struct Name {
 
 /// A document that is being read.
 pub(super) struct Xml<'a> {
+    whole: &'a str,
     reader: Reader<&'a [u8]>,
+    /// Where the piece that was read last begins.
+    last: u64,
     /// Namespace declarations, the innermost last.
     bindings: Vec<Binding>,
     /// For each open element, the number of bindings outside of it.
@@ -69,6 +72,14 @@ struct Binding {
     namespace: Rc<str>,
 }
 
+/// What stands within an element.
+pub(super) struct Inner<'a> {
+    pub(super) text: &'a str,
+    /// The prefixes that are declared around it, each with its namespace: without them the text
+    /// means nothing.
+    pub(super) declared: Vec<(String, String)>,
+}
+
 /// The next item of a document.
 enum Piece {
     Start(Name),
@@ -87,8 +98,9 @@ impl<'a> Xml<'a> {
         let config = reader.config_mut();
         config.expand_empty_elements = true;
         config.check_comments = true;
-        let (bindings, open, nodes, text) = (Vec::new(), Vec::new(), 0, None);
-        Ok(Self { reader, bindings, open, nodes, text, rooted: false, begun: false })
+        let (whole, last, text) = (text, 0, None);
+        let (bindings, open, nodes) = (Vec::new(), Vec::new(), 0);
+        Ok(Self { whole, reader, last, bindings, open, nodes, text, rooted: false, begun: false })
     }
 
     /// Opens the root element.
@@ -124,6 +136,21 @@ impl<'a> Xml<'a> {
         Ok(self.text.take().unwrap_or_default())
     }
 
+    /// What stands within the element that is open, as it is written, and closes it.
+    pub(super) fn inner(&mut self) -> Result<Inner<'a>, BadXml> {
+        let mut declared: Vec<(String, String)> = Vec::new();
+        for Binding { prefix, namespace } in self.bindings.iter().rev() {
+            if !declared.iter().any(|(known, _)| known == prefix) {
+                declared.push((prefix.clone(), namespace.to_string()));
+            }
+        }
+        let begin = self.reader.buffer_position();
+        self.skip()?;
+        let (begin, end) = (begin as usize, self.last as usize);
+        let text = self.whole.get(begin..end).expect("what is read as a piece is one");
+        Ok(Inner { declared, text })
+    }
+
     /// Reads to the end of the document: only comments may follow the root element.
     pub(super) fn end(mut self) -> Result<(), BadXml> {
         match self.piece()? {
@@ -134,6 +161,7 @@ impl<'a> Xml<'a> {
 
     fn piece(&mut self) -> Result<Piece, BadXml> {
         loop {
+            self.last = self.reader.buffer_position();
             let event = self.reader.read_event();
             let event = event
                 .map_err(|_| BadXml { at: self.reader.error_position(), why: "not well-formed" })?;
@@ -300,6 +328,23 @@ impl<'a> Xml<'a> {
     fn bad(&self, why: &'static str) -> BadXml {
         BadXml { at: self.reader.buffer_position(), why }
     }
+}
+
+/// Text that XML can hold: some characters that files may have in their names, it cannot.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push_str(&format!("&#{};", c as u32)),
+            c if is_char(c) => escaped.push(c),
+            _ => escaped.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+    escaped
 }
 
 /// XML 1.0 section 2.2, production 2.

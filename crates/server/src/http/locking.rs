@@ -1,0 +1,199 @@
+//! Whether locks, and the conditions of WebDAV on them, let a request change something (RFC 4918
+//! sections 6, 7 and 10.4).
+//!
+//! Promise: what a lock covers is changed only by a request with its token and by its principal.
+//! That is looked at before the body of a request, so that it is refused early, and again before
+//! the change, and from there to its end no other lock is granted.
+
+use std::sync::Arc;
+
+use tactus_core::path::{RequestPath, encode_segment};
+
+use super::answer::not_served;
+use super::if_lists::{self, List, State};
+use super::locks::{self, Change, Locks, UnderWay};
+use super::public;
+use super::request::Request;
+use super::response::Response;
+use super::rights::Caller;
+use super::uploads::{Refused, Uploads};
+use crate::catalogue::{Catalogue, Detail, Entry, EntryKind, OpenFault};
+use crate::config::http::PublicUrl;
+use crate::store::Principal;
+
+/// A request that changes something, with all that decides whether it may.
+#[derive(Clone, Copy)]
+pub(super) struct Locking<'a> {
+    pub(super) uploads: &'a Uploads,
+    pub(super) catalogue: &'a Arc<Catalogue>,
+    pub(super) public: &'a PublicUrl,
+    pub(super) request: &'a Request,
+    pub(super) caller: &'a Caller<'a>,
+}
+
+/// Changes that locks allow, for now.
+#[derive(Debug)]
+pub(super) struct Permit {
+    locks: Locks,
+    changes: Vec<Change>,
+    tokens: Vec<String>,
+    principal: Principal,
+    /// What stands before each path that the client is told.
+    prefix: String,
+}
+
+impl Locking<'_> {
+    /// Refuses what `If` does not allow (412), and what is locked (423). `path` is what the request
+    /// is about.
+    pub(super) async fn permit(
+        &self,
+        path: &RequestPath,
+        changes: Vec<Change>,
+    ) -> Result<Permit, Refused> {
+        let lists = match self.request.fields.one("if") {
+            Some(value) => if_lists::lists(value)?,
+            None => Vec::new(),
+        };
+        if !lists.is_empty() && !self.holds(path, &lists).await? {
+            let text = "none of the conditions in If holds: the lock is over, or the title is \
+             another version";
+            return Err(Response::text(412, text).into());
+        }
+        let permit = Permit {
+            locks: self.uploads.locks.clone(),
+            changes,
+            tokens: if_lists::tokens(&lists),
+            principal: self.caller.principal.clone(),
+            prefix: public::prefix(self.public, self.request).to_owned(),
+        };
+        permit.check()?;
+        Ok(permit)
+    }
+
+    /// The change that stores something at `path`: where nothing is there, a name appears as well.
+    pub(super) async fn storing(&self, path: &RequestPath) -> Result<Change, Refused> {
+        let mut change = Change::of(path.name());
+        if !self.uploads.locks.guard_names_above(path.name()) {
+            return Ok(change);
+        }
+        let mut name = path.name();
+        while !name.is_empty() && self.present(&path_of(name)?).await?.is_none() {
+            name = locks::above(name);
+            change.within.push(name.to_owned());
+        }
+        Ok(change)
+    }
+
+    /// Whether one of the lists holds.
+    async fn holds(&self, path: &RequestPath, lists: &[List<'_>]) -> Result<bool, Refused> {
+        for list in lists {
+            let about = match list.resource {
+                None => Some(path.clone()),
+                // A URL of another server is in no state that is known here.
+                Some(url) => public::path_of(self.public, self.request, url).ok(),
+            };
+            if self.all_hold(about.as_ref(), list).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn all_hold(
+        &self,
+        about: Option<&RequestPath>,
+        list: &List<'_>,
+    ) -> Result<bool, Refused> {
+        let mut etag = None;
+        for condition in &list.conditions {
+            let holds = match (&condition.state, about) {
+                (_, None) => false,
+                (State::Token(token), Some(about)) => self.uploads.locks.has(about.name(), token),
+                (State::Tag(tag), Some(about)) => {
+                    if etag.is_none() {
+                        let looked = self.catalogue.look(about, None, Detail::Status).await;
+                        etag = Some(looked.ok().and_then(|sight| sight.own.etag));
+                    }
+                    etag.as_ref().is_some_and(|etag| etag.as_ref() == Some(tag))
+                }
+            };
+            if holds == condition.not {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What there is at `path`; none when nothing is.
+    pub(super) async fn present(&self, path: &RequestPath) -> Result<Option<Entry>, Refused> {
+        match self.catalogue.look(path, None, Detail::Status).await {
+            Ok(sight) => Ok(Some(sight.own)),
+            Err(OpenFault::NotFound) => Ok(None),
+            Err(fault) => Err(not_served(fault).into()),
+        }
+    }
+
+    /// Whether the directory that `path` belongs into is there.
+    pub(super) async fn has_directory(&self, path: &RequestPath) -> Result<bool, Refused> {
+        let above = path_of(locks::above(path.name()))?;
+        let own = self.present(&above).await?;
+        Ok(own.is_some_and(|own| own.kind == EntryKind::Directory))
+    }
+}
+
+impl Permit {
+    /// Looks again, and holds off locks of what is changed until what is returned is dropped.
+    pub(super) fn begin(&self) -> Result<UnderWay, Response> {
+        let begun = self.locks.begin(&self.changes, &self.tokens, &self.principal);
+        begun.map_err(|path| locked(&self.prefix, &path, "lock-token-submitted"))
+    }
+
+    /// The tokens that came with the request.
+    pub(super) fn tokens(&self) -> &[String] {
+        &self.tokens
+    }
+
+    /// Ends the locks of what was at these paths and below them, as it is gone.
+    pub(super) fn forget(&self, paths: &[&RequestPath]) {
+        paths.iter().for_each(|path| self.locks.forget(path.name()));
+    }
+
+    fn check(&self) -> Result<(), Response> {
+        match self.locks.forbids(&self.changes, &self.tokens, &self.principal) {
+            None => Ok(()),
+            Some(path) => Err(locked(&self.prefix, &path, "lock-token-submitted")),
+        }
+    }
+}
+
+/// 423, with the path of the lock and the condition of RFC 4918 section 16 that is not met.
+pub(super) fn locked(prefix: &str, path: &str, condition: &str) -> Response {
+    let mut href = String::from(prefix);
+    path.split('/').filter(|segment| !segment.is_empty()).for_each(|segment| {
+        href.push('/');
+        encode_segment(segment, &mut href);
+    });
+    if href.is_empty() {
+        href.push('/');
+    }
+    let href = href.replace('&', "&amp;");
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+         <D:error xmlns:D=\"DAV:\"><D:{condition}><D:href>{href}</D:href></D:{condition}>\
+         <t:message xmlns:t=\"urn:tactus\">this is locked by another client: send the token of \
+         the lock, \
+         or try again when it has ended</t:message></D:error>\n"
+    );
+    Response::new(423, "application/xml; charset=utf-8", xml)
+}
+
+/// A decoded path as one of a request.
+pub(super) fn path_of(name: &str) -> Result<RequestPath, Response> {
+    let mut path = String::new();
+    for segment in name.split('/') {
+        // The root has an empty one.
+        path.push('/');
+        encode_segment(segment, &mut path);
+    }
+    RequestPath::parse(path.as_bytes()).map_err(|fault| Response::text(400, fault.to_string()))
+}

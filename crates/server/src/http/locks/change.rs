@@ -1,0 +1,42 @@
+//! What a request changes, as far as locks are concerned.
+
+/// A change of one path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::http) struct Change {
+    /// The decoded path, without outer slashes.
+    pub(in crate::http) path: String,
+    /// Also what is below it.
+    pub(in crate::http) below: bool,
+    /// Directories in which it makes or removes a name (RFC 4918 section 7.4).
+    pub(in crate::http) within: Vec<String>,
+}
+
+impl Change {
+    /// What is at `path` gets another content or other properties.
+    pub(in crate::http) fn of(path: &str) -> Self {
+        Self { path: path.to_owned(), below: false, within: Vec::new() }
+    }
+
+    /// What is at `path` appears, in its directory.
+    pub(in crate::http) fn appearing(path: &str) -> Self {
+        Self { within: vec![above(path).to_owned()], ..Self::of(path) }
+    }
+
+    /// What is at `path` and below it goes away.
+    pub(in crate::http) fn vanishing(path: &str) -> Self {
+        Self { below: true, ..Self::appearing(path) }
+    }
+}
+
+/// The directory of a path.
+pub(in crate::http) fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// Whether `path` lies below `directory`.
+pub(super) fn is_below(path: &str, directory: &str) -> bool {
+    match directory {
+        "" => !path.is_empty(),
+        _ => path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')),
+    }
+}

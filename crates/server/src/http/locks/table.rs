@@ -1,0 +1,179 @@
+//! The locks themselves, by the paths where they begin, and the changes that are under way.
+//!
+//! Promise: to ask about a path costs time by its depth and by the locks on its way, not by all
+//! locks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::change::{above, is_below};
+use super::{Change, Depth, Lock, Scope, Wish};
+use crate::store::Principal;
+
+#[derive(Default, Debug)]
+pub(super) struct Table {
+    by_path: BTreeMap<String, Vec<Lock>>,
+    len: usize,
+    /// No lock ends before this.
+    first_end: Option<Instant>,
+    under_way: HashMap<u64, Vec<Change>>,
+    changes: u64,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn len_of(&self, principal: &Principal) -> usize {
+        let all = self.by_path.values().flatten();
+        all.filter(|lock| lock.wish.principal == *principal).count()
+    }
+
+    /// Removes what has ended.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.first_end.is_some_and(|end| end <= now) {
+            self.retain(|lock| lock.expires > now);
+        }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Lock) -> bool) {
+        self.by_path.retain(|_, locks| {
+            locks.retain(&stays);
+            !locks.is_empty()
+        });
+        self.len = self.by_path.values().map(Vec::len).sum();
+        self.first_end = self.by_path.values().flatten().map(|lock| lock.expires).min();
+    }
+
+    pub(super) fn insert(&mut self, lock: Lock) {
+        self.first_end = self.first_end.into_iter().chain([lock.expires]).min();
+        self.len += 1;
+        self.by_path.entry(lock.wish.path.clone()).or_default().push(lock);
+    }
+
+    pub(super) fn remove(&mut self, root: &str, token: &str) {
+        if let Some(locks) = self.by_path.get_mut(root) {
+            let before = locks.len();
+            locks.retain(|lock| *lock.token != *token);
+            self.len -= before - locks.len();
+            if locks.is_empty() {
+                self.by_path.remove(root);
+            }
+        }
+    }
+
+    pub(super) fn prolong(&mut self, token: &Arc<str>, expires: Instant) -> Option<Lock> {
+        let mut all = self.by_path.values_mut().flatten();
+        let lock = all.find(|lock| lock.token == *token)?;
+        lock.expires = expires;
+        let lock = lock.clone();
+        self.first_end = self.first_end.into_iter().chain([expires]).min();
+        Some(lock)
+    }
+
+    pub(super) fn forget(&mut self, path: &str) {
+        if self.len > 0 {
+            self.retain(|lock| lock.wish.path != path && !is_below(&lock.wish.path, path));
+        }
+    }
+
+    /// Whether a lock begins at `path`.
+    fn is_root(&self, path: &str) -> bool {
+        self.by_path.contains_key(path)
+    }
+
+    /// Whether one begins at a directory above it.
+    pub(super) fn has_root_above(&self, path: &str) -> bool {
+        self.len > 0 && all_above(path).any(|path| self.is_root(path))
+    }
+
+    /// The locks that cover `path`: its own, and those of infinite depth above it.
+    pub(super) fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Lock> {
+        let above = all_above(path).filter(|_| self.len > 0);
+        let inherited = above.filter_map(|path| self.by_path.get(path)).flatten();
+        let inherited = inherited.filter(|lock| lock.wish.depth == Depth::Infinity);
+        self.by_path.get(path).into_iter().flatten().chain(inherited)
+    }
+
+    /// The paths below `path` where locks begin.
+    fn roots_below(&self, path: &str) -> impl Iterator<Item = &String> {
+        let begin = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let from = self.by_path.range::<String, _>((Bound::Excluded(&begin), Bound::Unbounded));
+        from.map(|(root, _)| root).take_while(move |root| root.starts_with(&begin))
+    }
+
+    /// Where a lock is that `wish` contradicts (section 6.1).
+    pub(super) fn conflict(&self, wish: &Wish) -> Option<String> {
+        let excludes =
+            |lock: &&Lock| wish.scope == Scope::Exclusive || lock.wish.scope == Scope::Exclusive;
+        if let Some(lock) = self.covering(&wish.path).find(excludes) {
+            return Some(lock.wish.path.clone());
+        }
+        if wish.depth == Depth::Zero {
+            return None;
+        }
+        let excludes = |root: &&String| self.by_path[*root].iter().any(|lock| excludes(&lock));
+        self.roots_below(&wish.path).find(excludes).cloned()
+    }
+
+    /// Where a lock is that forbids `change` to who has sent `tokens`. Of several locks of one path
+    /// one token suffices: then they are shared ones.
+    pub(super) fn forbids(
+        &self,
+        change: &Change,
+        tokens: &[String],
+        principal: &Principal,
+    ) -> Option<String> {
+        if self.len == 0 {
+            return None;
+        }
+        let closed = |path: &str| {
+            let mut locks = self.covering(path).peekable();
+            let first = locks.peek()?.wish.path.clone();
+            let open = locks.any(|lock| lock.is_opened_by(tokens, principal));
+            (!open).then_some(first)
+        };
+        let own = closed(&change.path);
+        let below = || self.roots_below(&change.path).find_map(|root| closed(root));
+        let within = || {
+            let mut guarded = change.within.iter().filter(|directory| self.is_root(directory));
+            guarded.find_map(|directory| closed(directory))
+        };
+        own.or_else(|| change.below.then(below).flatten()).or_else(within)
+    }
+
+    /// Notes that these changes are made now.
+    pub(super) fn begin(&mut self, changes: Vec<Change>) -> u64 {
+        self.changes += 1;
+        self.under_way.insert(self.changes, changes);
+        self.changes
+    }
+
+    pub(super) fn end(&mut self, number: u64) {
+        self.under_way.remove(&number);
+    }
+
+    /// Whether a change of what a lock would cover is under way.
+    pub(super) fn is_changing(&self, root: &str, depth: Depth) -> bool {
+        self.under_way.values().flatten().any(|Change { path, below, .. }| {
+            let inside = match depth {
+                Depth::Zero => above(path) == root,
+                Depth::Infinity => is_below(path, root),
+            };
+            path == root || inside || (*below && is_below(root, path))
+        })
+    }
+}
+
+/// The directories above a path, the nearest first.
+fn all_above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(next_above(path), |path| next_above(path))
+}
+
+/// The root lies in nothing.
+fn next_above(path: &str) -> Option<&str> {
+    if path.is_empty() { None } else { Some(above(path)) }
+}
