@@ -55,7 +55,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let classes = classes(raw.class, &link, gap_frames.as_ref())?;
     let channels = channels(raw.channel, &classes)?;
     let memory = memory(raw.memory)?;
-    let rtsp = rtsp(raw.rtsp, base, &classes, &memory)?;
+    let readers = raw.http.readers.as_ref().map(|readers| *readers.get_ref()).unwrap_or_default();
+    let rtsp = rtsp(raw.rtsp, base, (&classes, &memory), readers)?;
     Ok(Config {
         http: http(raw.http)?,
         admin: admin(raw.admin)?,

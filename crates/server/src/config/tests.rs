@@ -218,3 +218,21 @@ fn a_class_raises_the_rate_by_its_headroom_and_holds_it_under_its_ceiling() {
     assert_eq!(class.in_force(BitRate(18_000_000)), BitRate(20_000_000));
     assert_eq!(class.burst(BitRate(8_000_000)), Bytes(2_000_000));
 }
+
+#[test]
+fn s14_rtsp_is_no_open_door_beside_http_for_principals() {
+    let principal =
+        format!("[[upload.principal]]\nname = \"a\"\ntoken_sha256 = \"{}\"\n", "0".repeat(64));
+    let readers = |text: &str| {
+        let text = format!("{text}{principal}rights = [\"read\"]\n");
+        Config::parse(Path::new("t.toml"), &text).unwrap().rtsp.readers
+    };
+    let closed = "[http]\nreaders = \"principals\"\n";
+    assert_eq!(readers(""), Readers::Anyone);
+    assert_eq!(readers("[rtsp]\naddress = \"8554\"\n"), Readers::Anyone);
+    // Also where only the command line has an address.
+    assert_eq!(readers(closed), Readers::Principals);
+    assert_eq!(readers(&format!("{closed}[rtsp]\naddress = \"8554\"\n")), Readers::Principals);
+    assert_eq!(readers(&format!("{closed}[rtsp]\nreaders = \"anyone\"\n")), Readers::Anyone);
+    assert_eq!(readers("[rtsp]\nreaders = \"principals\"\n"), Readers::Principals);
+}

@@ -304,6 +304,10 @@ pub(super) async fn relocate(
     let to = destination(public, request)?;
     caller.check(Right::Delete, path.name())?;
     caller.check(Right::Publish, to.name())?;
+    // As by COPY: what the caller may not read does not go where it may.
+    if uploads.is_closed() && caller.rights.has(Right::Read, to.name()) {
+        caller.check(Right::Read, path.name())?;
+    }
     // Replacing a title needs the right to replace; moving a directory away needs the right to
     // delete.
     let replaces = caller.rights.has(Right::Replace, to.name());

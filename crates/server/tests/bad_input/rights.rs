@@ -220,3 +220,27 @@ fn s14_a_recording_that_deletes_titles_needs_the_right_to_delete() {
         assert_eq!(bob(house, "POST", "/api/v1/recordings/a", "", b"").status, 200);
     }
 }
+
+#[test]
+fn s14_a_move_takes_nothing_to_where_it_may_be_read() {
+    let paths = |path: &str| Paths::parse(&[path.to_owned()]).unwrap();
+    let house = House::with(|plan| {
+        plan.uploads = true;
+        plan.config.http.readers = Readers::Principals;
+        plan.config.upload.principals[1].rights = Rights::new(vec![
+            Grant::new(&[Right::Publish, Right::Delete], paths("/")),
+            Grant::new(&[Right::Read], paths("/dir/")),
+        ]);
+    });
+    let answer = bob(&house, "MOVE", "/a.ts", "Destination: /dir/a.ts\r\n", b"");
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert!(answer.text().contains("\"read\"") && house.root().join("a.ts").exists());
+    fs::create_dir(house.root().join("secret")).unwrap();
+    let answer = bob(&house, "MOVE", "/secret/", "Destination: /dir/open/\r\n", b"");
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    // Where it cannot read either, and within what it can read, nothing is lost.
+    for (from, to) in [("/a.ts", "/b.ts"), ("/dir/b.mp4", "/dir/c.mp4"), ("/dir/c.mp4", "/c.mp4")] {
+        let answer = bob(&house, "MOVE", from, &format!("Destination: {to}\r\n"), b"");
+        assert_eq!(answer.status, 201, "{from}: {}", answer.text());
+    }
+}

@@ -13,13 +13,14 @@ use crate::config::rtsp::{self, Net, Rtsp};
 use crate::config::written::{
     Checked, PLAIN_NAME, burst, dscp, in_range, is_plain_name, number, quantity,
 };
-use crate::config::{Memory, raw};
+use crate::config::{Memory, Readers, raw};
 
+/// The section; without a word about its readers they are as restricted as those of HTTP.
 pub(super) fn rtsp(
     raw: raw::Rtsp,
     base: &Path,
-    classes: &Classes,
-    memory: &Memory,
+    (classes, memory): (&Classes, &Memory),
+    readers_of_http: Readers,
 ) -> Checked<Rtsp> {
     let addresses = match raw.address {
         None => vec![],
@@ -80,7 +81,7 @@ pub(super) fn rtsp(
     let Terms { class, burst, dscp } = terms.map_err(|message| Mistake::at(span, message))?;
     Ok(Rtsp {
         addresses,
-        readers: raw.readers.unwrap_or_default(),
+        readers: raw.readers.unwrap_or(readers_of_http),
         groups: groups.into_iter().map(|(_, net)| net).collect(),
         group_port,
         interface: interface(raw.interface)?,
