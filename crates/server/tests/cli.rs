@@ -4,10 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use child::{Process, exchange};
 use rustix::process::{Pid, Signal};
+
+#[path = "process/child.rs"]
+mod child;
 
 fn tactus(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tactus"));
@@ -34,7 +38,7 @@ fn content(len: u32) -> Vec<u8> {
 
 /// `tactus serve` on a directory of its own. One at a time: it pins its cores.
 struct Served {
-    server: Child,
+    server: Process,
     /// What it said first: where it is, and where its figures are.
     said: [String; 2],
     /// Its address, as this host reaches it.
@@ -87,8 +91,8 @@ impl Served {
     }
 
     fn restart(&mut self) {
-        self.server.kill().expect("the server runs until now");
-        self.server.wait().expect("a killed server ends");
+        self.server.0.kill().expect("the server runs until now");
+        self.server.0.wait().expect("a killed server ends");
         (self.server, self.said, self.url) = start("127.0.0.1:0", &[], self.dir.path(), None);
     }
 
@@ -115,15 +119,8 @@ fn ask(address: &str, target: &str) -> String {
 
 /// Like [`ask`], with another host name.
 fn ask_as(address: &str, host: &str, target: &str) -> String {
-    sent(address, &format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
-}
-
-fn sent(address: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    String::from_utf8_lossy(&answer).into_owned()
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    exchange(address, request.as_bytes())
 }
 
 fn start(
@@ -131,7 +128,7 @@ fn start(
     more: &[&str],
     dir: &Path,
     log: Option<&Path>,
-) -> (Child, [String; 2], String) {
+) -> (Process, [String; 2], String) {
     let level = log.map(|_| ("TACTUS_LOG", "info"));
     let log = log.map(|log| Stdio::from(fs::File::create(log).expect("a log")));
     let mut server = Command::new(env!("CARGO_BIN_EXE_tactus"))
@@ -151,15 +148,7 @@ fn start(
     let url = said[0].rsplit(' ').next().expect("the last word is the address");
     assert!(url.starts_with("http://") && url.ends_with('/'), "{said:?}");
     let url = url.replace("0.0.0.0", "127.0.0.1");
-    (server, said, url)
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended already, as it should in the test of its end.
-        drop(self.server.kill());
-        drop(self.server.wait());
-    }
+    (Process(server), said, url)
 }
 
 #[test]
@@ -525,7 +514,7 @@ fn s05_pages_of_other_sites_read_nothing_at_the_admin_address() {
                 ["GET /api/v1/status", "GET /metrics", "OPTIONS /api/v1/status", "GET /none"]
             {
                 let answer =
-                    sent(&admin, &format!("{line} HTTP/1.1\r\n{fields}Origin: {origin}\r\n\r\n"));
+                    exchange(&admin, format!("{line} HTTP/1.1\r\n{fields}Origin: {origin}\r\n\r\n").as_bytes());
                 let answer = answer.to_ascii_lowercase();
                 assert!(answer.starts_with("http/1.1 "), "{answer}");
                 assert!(!answer.contains("access-control-"), "{origins} {origin}: {answer}");
@@ -623,13 +612,13 @@ fn a_signal_lets_running_deliveries_finish() {
         .expect("a request");
     let mut start = [0; 1024];
     stream.read_exact(&mut start).expect("it has begun");
-    let pid = Pid::from_child(&served.server);
+    let pid = Pid::from_child(&served.server.0);
     rustix::process::kill_process(pid, Signal::TERM).expect("the server runs");
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).expect("it goes on");
     let all = [&start[..], &rest].concat();
     assert!(all.ends_with(&bytes), "{} bytes came", all.len());
-    assert!(served.server.wait().expect("it ends").success());
+    assert!(served.server.0.wait().expect("it ends").success());
 }
 
 #[test]
@@ -677,9 +666,9 @@ fn p09_a_stop_is_not_reported_as_a_slow_disk() {
     let mut stream = TcpStream::connect(served.address()).expect("a connection");
     stream.write_all(b"GET /a.bin?rate=2M HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request");
     stream.read_exact(&mut [0; 1024]).expect("it has begun");
-    let pid = Pid::from_child(&served.server);
+    let pid = Pid::from_child(&served.server.0);
     rustix::process::kill_process(pid, Signal::TERM).expect("the server runs");
-    assert!(served.server.wait().expect("it ends").success());
+    assert!(served.server.0.wait().expect("it ends").success());
     let said = said();
     assert!(said.contains("ended at the drain limit"), "{said}");
     assert!(!said.contains("slower than") && !said.contains("nothing is sent"), "{said}");

@@ -3,6 +3,8 @@
 //! Promise: the commands that the guide and the demo show work as shown. A missing program fails
 //! its test by name.
 
+#[path = "process/child.rs"]
+mod child;
 #[path = "everyday/commands.rs"]
 mod commands;
 #[path = "everyday/output.rs"]

@@ -1,5 +1,7 @@
 //! The server from an operator's view: its status, logs and signals, and its reports of problems.
 
+#[path = "process/child.rs"]
+mod child;
 #[path = "operating/stage.rs"]
 mod stage;
 

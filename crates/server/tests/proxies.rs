@@ -4,6 +4,8 @@
 
 #[path = "proxies/chain.rs"]
 mod chain;
+#[path = "process/child.rs"]
+mod child;
 #[path = "proxies/guide.rs"]
 mod guide;
 

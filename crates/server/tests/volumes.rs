@@ -7,6 +7,8 @@
 
 #[path = "volumes/checked.rs"]
 mod checked;
+#[path = "process/child.rs"]
+mod child;
 #[path = "volumes/mounted.rs"]
 mod mounted;
 #[path = "volumes/quota.rs"]

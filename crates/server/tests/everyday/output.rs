@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{PipeReader, pipe};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use super::child::Process;
 use super::server::{ProgramOutput, Server, directory, free_port, program, tactus, text};
 
 /// The writing end of a pipe whose reader is closed.
@@ -18,15 +19,6 @@ fn unread() -> Stdio {
 /// A device that is always full.
 fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("/dev/full is there").into()
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 #[test]
@@ -46,7 +38,7 @@ fn n10_a_server_runs_on_when_its_output_is_closed() {
             .stdin(Stdio::null())
             .stdout(output())
             .stderr(output());
-        let mut server = Running(command.spawn().expect("the server starts"));
+        let mut server = Process(command.spawn().expect("the server starts"));
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(address(http)).is_err() {
             assert_eq!(server.0.try_wait().expect("it can be asked"), None, "{name}");

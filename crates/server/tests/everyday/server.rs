@@ -1,18 +1,20 @@
 //! A server for each test, and programs that run against it.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::child::{Process, exchange};
 
 /// Enough for a slow machine; hanging programs are ended then.
 const SECONDS_MAX: &str = "60";
 
 /// `tactus` on ports of its own. One server at a time, as it pins its cores.
 pub(crate) struct Server {
-    child: Child,
+    _child: Process,
     pub(crate) said: Vec<String>,
     pub(crate) dir: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -46,7 +48,7 @@ impl Server {
             said.push(lines.next().expect("it prints its addresses").expect("a line"));
         }
         std::thread::spawn(move || lines.for_each(drop));
-        Self { child, said, dir, _turn: turn }
+        Self { _child: Process(child), said, dir, _turn: turn }
     }
 
     /// The HTTP address, without a slash at the end.
@@ -85,21 +87,10 @@ impl Server {
     /// The answer to a request for `target`, head and body.
     pub(crate) fn ask(&self, target: &str, fields: &str) -> String {
         let address = self.base().trim_start_matches("http://");
-        let mut stream = TcpStream::connect(address).expect("a connection");
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: {address}\r\n{fields}Connection: close\r\n\r\n"
         );
-        stream.write_all(request.as_bytes()).expect("a request");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        exchange(address, request.as_bytes())
     }
 }
 

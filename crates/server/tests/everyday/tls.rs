@@ -1,12 +1,13 @@
 //! The commands through nginx with TLS, as in the guide.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use super::child::Process;
 use super::server::{ProgramOutput, Server, free_port, program, tactus, text};
 
 /// nginx before a server: `https` with its own certificate, and `http` that redirects to it.
 struct Front {
-    nginx: Child,
+    _nginx: Process,
     port: u16,
     plain: u16,
     certificate: String,
@@ -68,7 +69,12 @@ impl Front {
         let mut nginx = Command::new("nginx");
         nginx.args(["-e", &format!("{place}/nginx.log"), "-c", text(&file)]).stdin(Stdio::null());
         let nginx = nginx.spawn().expect("nginx is missing: cargo xtask setup");
-        let front = Self { nginx, port, plain, certificate: text(&certificate).to_owned() };
+        let front = Self {
+            _nginx: Process(nginx),
+            port,
+            plain,
+            certificate: text(&certificate).to_owned(),
+        };
         for _ in 0..2000 {
             if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return front;
@@ -91,13 +97,6 @@ impl Front {
 
 /// Names of this machine.
 const HERE: &str = "DNS:localhost,IP:127.0.0.1";
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        drop(self.nginx.kill());
-        drop(self.nginx.wait());
-    }
-}
 
 #[test]
 fn n13_every_command_speaks_https_through_a_proxy() {

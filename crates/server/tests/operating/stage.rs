@@ -1,8 +1,6 @@
 //! A server with its output in files and its admin address on a free port, and a client.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::child::{Process, exchange};
+
 /// One at a time: each server pins its cores.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Server {
-    child: Child,
+    child: Process,
     pub(crate) dir: tempfile::TempDir,
     /// `127.0.0.1:PORT`
     pub(crate) http: String,
@@ -70,7 +70,7 @@ impl Server {
     /// A server that was started by other means, with its output in the usual files.
     pub(crate) fn of(dir: tempfile::TempDir, child: Child) -> Self {
         let (http, admin) = (String::new(), String::new());
-        let mut server = Self { child, dir, http, admin, _turn: None };
+        let mut server = Self { child: Process(child), dir, http, admin, _turn: None };
         let address = |line: &str| {
             let rest = line.split_once("http://").expect("an address").1;
             rest.split('/').next().unwrap_or_default().to_owned()
@@ -102,32 +102,24 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
+        let pid = Pid::from_child(&self.child.0);
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_none()
+        self.child.0.try_wait().expect("a child").is_none()
     }
 
     /// Ends the server with SIGTERM.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        self.child.wait().expect("it ends")
+        self.child.0.wait().expect("it ends")
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let answer = get(&self.admin, "/api/v1/status", "");
         assert_eq!(answer.status, 200, "{}", answer.head);
         serde_json::from_str(&answer.body).expect("JSON")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already, as in tests of its end.
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -170,11 +162,7 @@ pub(crate) fn get(address: &str, path: &str, fields: &str) -> Response {
 }
 
 pub(crate) fn ask(address: &str, request: &str) -> Response {
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut answer = vec![];
-    stream.read_to_end(&mut answer).expect("an answer");
-    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let answer = exchange(address, request.as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
     Response { status, head: head.to_owned(), body: body.to_owned() }

@@ -1,13 +1,14 @@
 //! A server and a proxy before it, as processes.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::child::{Process, exchange};
 use crate::guide::GuideExample;
 
 /// Hanging programs are ended after this time.
@@ -23,7 +24,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
 
 /// `tactus serve`. One server at a time, as it pins its cores.
 pub(crate) struct Server {
-    process: Child,
+    _process: Process,
     /// The addresses of titles, of the PROXY protocol, and of metrics.
     pub(crate) http: String,
     pub(crate) proxied: Option<String>,
@@ -83,7 +84,14 @@ impl Server {
             }
         };
         std::thread::spawn(move || lines.for_each(drop));
-        Self { process, http: http.expect("an address"), proxied, admin, dir, _turn: turn }
+        Self {
+            _process: Process(process),
+            http: http.expect("an address"),
+            proxied,
+            admin,
+            dir,
+            _turn: turn,
+        }
     }
 
     pub(crate) fn stored(&self, name: &str) -> Option<Vec<u8>> {
@@ -106,24 +114,15 @@ impl Server {
 
     /// The server's status.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let mut stream = TcpStream::connect(&self.admin).unwrap();
         let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = exchange(&*self.admin, request.as_bytes());
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.process);
     }
 }
 
 /// A proxy before a server.
 pub(crate) struct Proxy {
-    process: Child,
+    _process: Process,
     _dir: tempfile::TempDir,
 }
 
@@ -179,7 +178,7 @@ impl Proxy {
             assert!(Instant::now() < end_of_time, "{} does not listen: {}", shown.program, said());
             std::thread::sleep(Duration::from_millis(10));
         }
-        Self { process, _dir: dir }
+        Self { _process: Process(process), _dir: dir }
     }
 }
 
@@ -194,18 +193,6 @@ fn nginx(server: &str, at: &str, port: u16) -> (String, Vec<String>) {
          http {{\n    access_log off;\n{paths}{server}}}\n"
     );
     (text, ["-p", at, "-c"].map(str::to_owned).to_vec())
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        end(&mut self.process);
-    }
-}
-
-fn end(process: &mut Child) {
-    // It may have ended already.
-    process.kill().ok();
-    process.wait().ok();
 }
 
 /// An answer that curl received.

@@ -1,14 +1,16 @@
 //! The server as a program, and a small client.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+use crate::child::{Process, exchange};
 
 pub(crate) const TOKEN: &str = "a-token-of-these-volumes";
 
@@ -25,7 +27,7 @@ pub(crate) struct Stage(TempDir);
 
 /// A running server.
 pub(crate) struct Server {
-    child: Child,
+    child: Process,
     pub(crate) http: SocketAddr,
     admin: SocketAddr,
     log: PathBuf,
@@ -131,7 +133,7 @@ impl Stage {
         };
         let http = address(" at http://", "/");
         let admin = address("Metrics and status at http://", "/metrics");
-        Server { child, http, admin, log }
+        Server { child: Process(child), http, admin, log }
     }
 
     /// Gives `path` and its contents to the user without rights.
@@ -144,7 +146,7 @@ impl Stage {
 
 impl Server {
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Runs shell commands in the server's mount namespace.
@@ -213,34 +215,20 @@ impl Server {
 
     /// Ends the server by a signal, as an operator does.
     pub(crate) fn stop(mut self) {
-        let pid = self.child.id().to_string();
+        let pid = self.child.0.id().to_string();
         assert!(Command::new("kill").arg(&pid).status().unwrap().success());
-        let ended = self.child.wait().unwrap();
+        let ended = self.child.0.wait().unwrap();
         assert!(ended.success(), "{ended}: {}", self.log());
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 fn ask(to: SocketAddr, method: &str, path: &str, fields: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let len = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\
          Content-Length: {len}\r\n\r\n"
     );
-    // A refusal may arrive before the whole body was sent.
-    stream.write_all(&[head.as_bytes(), body].concat()).ok();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok();
-    let text = String::from_utf8_lossy(&answer).into_owned();
+    let text = exchange(to, &[head.as_bytes(), body].concat());
     let status = text.get(9..12).and_then(|digits| digits.parse().ok());
     let status = status.unwrap_or_else(|| panic!("{method} {path}: no answer: {text}"));
     let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
