@@ -513,8 +513,10 @@ fn s05_pages_of_other_sites_read_nothing_at_the_admin_address() {
             for line in
                 ["GET /api/v1/status", "GET /metrics", "OPTIONS /api/v1/status", "GET /none"]
             {
-                let answer =
-                    exchange(&admin, format!("{line} HTTP/1.1\r\n{fields}Origin: {origin}\r\n\r\n").as_bytes());
+                let answer = exchange(
+                    &admin,
+                    format!("{line} HTTP/1.1\r\n{fields}Origin: {origin}\r\n\r\n").as_bytes(),
+                );
                 let answer = answer.to_ascii_lowercase();
                 assert!(answer.starts_with("http/1.1 "), "{answer}");
                 assert!(!answer.contains("access-control-"), "{origins} {origin}: {answer}");

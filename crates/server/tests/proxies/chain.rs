@@ -78,7 +78,7 @@ impl Server {
             let place = place.and_then(|rest| rest.split('/').next()).map(str::to_owned);
             match line.split(' ').next() {
                 Some("Serving") => http = place,
-                Some("By") => proxied = place,
+                Some("PROXY") => proxied = place,
                 Some("Metrics") => break place.expect("an address"),
                 _ => {}
             }
