@@ -239,7 +239,7 @@ fn owner(xml: &mut Xml<'_>) -> Result<String, BadBody> {
 /// Clients write a name or an address of a hundred bytes.
 const OWNER_BYTES_MAX: usize = 2048;
 
-/// Half of what may be declared at once: the answer has others around it.
+/// A quarter of what may be declared at once: the answer declares others around it.
 const OWNER_NAMESPACES_MAX: usize = super::xml::NAMESPACES_MAX / 4;
 
 /// The body as XML, inside its root element, which must have this name.
