@@ -195,7 +195,7 @@ fn collect(directory: &Path, into: &mut Vec<(PathBuf, u64)>, bad: &mut u64) -> R
 fn described(index: &Index) -> String {
     let seconds = |ticks: u64| format!("{:.3} s", ticks as f64 / 27e6);
     let mut lines = vec![format!(
-        "  {} in {} packets of {} bytes, {}",
+        "  {:.1} in {} packets of {} bytes, {}",
         Bytes(index.len()),
         index.packets(),
         index.stride(),

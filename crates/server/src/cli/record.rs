@@ -296,13 +296,17 @@ impl Watch {
         let (titles, stored) = (count(status, "titles"), Bytes(count(status, "stored_bytes")));
         let lost = Bytes(count(status, "write_gap_bytes"));
         if lost.0 > 0 {
-            console::notice(format_args!("tactus: the disk did not take {lost}: there are gaps"));
+            console::notice(format_args!(
+                "tactus: the disk did not take {lost:.1}: there are gaps"
+            ));
         }
         if !self.quiet {
             let last = status["last_title"].as_str().unwrap_or("no title");
             match titles {
-                0 | 1 => console::notice(format_args!("{last}: {stored} stored")),
-                more => console::notice(format_args!("{more} titles to {last}: {stored} stored")),
+                0 | 1 => console::notice(format_args!("{last}: {stored:.1} stored")),
+                more => {
+                    console::notice(format_args!("{more} titles to {last}: {stored:.1} stored"))
+                }
             }
         }
         match (count(status, "titles_failed"), titles) {

@@ -249,7 +249,7 @@ pub(super) fn run(
     };
     let opened_by = file.as_ref().filter(says).map(|file| file.path.clone());
     access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
-    let strict = config.strict;
+    let (strict, has_principals) = (config.strict, !config.upload.principals.is_empty());
     let house = runtime.block_on(House::open(config, file))?;
     let served = Endpoints {
         http: house.addresses(),
@@ -258,7 +258,9 @@ pub(super) fn run(
         admin: house.admin_address(),
     };
     announce(&volumes, &served, opened_by.as_deref());
-    if volumes.iter().any(|volume| volume.uploads) && !house.takes_uploads() {
+    // With principals the cause is a volume, which the log has named.
+    let wants_uploads = volumes.iter().any(|volume| volume.uploads);
+    if wants_uploads && !has_principals && !house.takes_uploads() {
         console::notice("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
     }
     for refused in house.degraded() {

@@ -83,6 +83,14 @@ fn n13_progress_sends_no_escapes_to_dumb_terminals_or_with_no_color() {
     assert!(!shown([("TERM", "dumb"), ("NO_COLOR", "")]));
 }
 
+#[test]
+fn n09_a_probe_shows_sizes_with_one_decimal() {
+    let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/clip.ts");
+    let mut probe = program(env!("CARGO_BIN_EXE_tactus"));
+    let said = ProgramOutput::of(probe.args(["probe", clip]));
+    assert!(said.out.contains("547.8 KiB in 2984 packets"), "{said:?}");
+}
+
 /// A server that answers each connection with the next of `answers`, and then closes its port.
 fn answering(answers: Vec<Vec<u8>>) -> (u16, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
