@@ -173,8 +173,8 @@ async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
         ("/missing.ts", "nothing is stored"),
         ("/film.mp4", "no MPEG transport stream"),
         ("/more", "directory"),
-        ("/a b.ts", "no path"),
-        ("/../a.ts", "no path"),
+        ("/a b.ts", "not a path"),
+        ("/../a.ts", "not a path"),
     ] {
         let refused = channels.wish("x", title.into()).await;
         let Err(OrderError::Title(why)) = refused else { panic!("{title}: {refused:?}") };
