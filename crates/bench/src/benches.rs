@@ -16,6 +16,7 @@ mod pace_sweep;
 mod proxy_crowd;
 mod recordings;
 mod rtsp_crowd;
+mod rtsp_many;
 mod small_acks;
 mod stretches;
 mod udp_many;
@@ -70,6 +71,8 @@ pub enum Bench {
     ProxyCrowd(Options),
     /// 2,000 RTSP clients that seek and pause at random while uploads come in.
     RtspCrowd(Options),
+    /// 100 and 500 RTSP readers of 4 Mbit/s: CPU and memory against MediaMTX.
+    RtspMany(Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
     /// Flows that want more than the link carries, and join one after the other: the error of each share.
@@ -125,6 +128,9 @@ pub struct Options {
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
+    /// Of `rtsp-many`: the binary of MediaMTX; `cargo xtask bench rtsp-many` builds it there.
+    #[arg(long, default_value = "target/tools/mediamtx/mediamtx")]
+    pub mediamtx: PathBuf,
     /// Where titles are laid down; they are kept for the next run.
     #[arg(long, default_value = "target/bench/data")]
     pub data: PathBuf,
@@ -168,6 +174,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::UdpMany(options) => (options, udp_many::bench),
         Bench::RtspCrowd(options) => (options, rtsp_crowd::bench),
         Bench::ProxyCrowd(options) => (options, proxy_crowd::bench),
+        Bench::RtspMany(options) => (options, rtsp_many::bench),
         Bench::PaceSweep(options) => (options, pace_sweep::bench),
         Bench::PaceShare(options) => (options, pace_share::bench),
         Bench::GapFrames(options) => (options, gap_frames::bench),

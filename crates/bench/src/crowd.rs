@@ -24,6 +24,7 @@ use crate::{clock, priority};
 use client::Client;
 use view::View;
 
+pub(crate) use client::Session;
 pub use client::{Did, Part, Title};
 pub use view::{Late, SHARE_MIN, Seen};
 

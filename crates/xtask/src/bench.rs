@@ -6,11 +6,15 @@
 use anyhow::Result;
 
 use crate::host;
+use crate::mediamtx;
 use crate::workspace::{Workspace, run};
 
 /// Runs `tactus-bench` with `arguments`.
 pub(crate) fn run_bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     host::set_up_for_benches()?;
+    if arguments.first().is_some_and(|name| name == "rtsp-many") {
+        mediamtx::set_up(workspace)?;
+    }
     run(&mut workspace.cargo(&[
         "build",
         "--release",

@@ -230,6 +230,12 @@ const FOR_BENCHES: &[Need] = &[
     Need { probe: &["fio", "--version"], packages: &["fio"], why: "the disk's physical limits" },
 ];
 
+const FOR_GO: &[Need] = &[Need {
+    probe: &["go", "version"],
+    packages: &["golang-go"],
+    why: "builds MediaMTX, which a bench measures against",
+}];
+
 const FOR_PYTHON_TOOLS: &[Need] = &[Need {
     probe: &["python3", "-c", "import ensurepip, venv"],
     packages: &["python3-venv"],
@@ -254,6 +260,11 @@ pub(crate) fn set_up_for_tests(_: &Workspace) -> Result<Remark> {
 /// Makes the programs available that the benches measure against.
 pub(crate) fn set_up_for_benches() -> Result<Remark> {
     set_up(&[FOR_BENCHES, FOR_DISKS])
+}
+
+/// Makes Go available.
+pub(crate) fn set_up_for_go() -> Result<Remark> {
+    set_up(&[FOR_GO])
 }
 
 /// Makes emulated machines available.

@@ -16,6 +16,7 @@ mod clients;
 mod crash;
 mod deny;
 mod dist;
+mod mediamtx;
 mod tidy;
 mod txtime;
 

@@ -70,14 +70,15 @@ enum State {
     Broken,
 }
 
-struct Session {
+/// A session of RTSP by UDP, on a connection of its own; it ends with the value.
+pub(crate) struct Session {
     stream: TcpStream,
     id: String,
     sequence: u32,
     url: String,
 }
 
-struct Answer {
+pub(crate) struct Answer {
     head: String,
 }
 
@@ -173,21 +174,7 @@ impl Client {
     }
 
     fn arrive(&self) -> Result<Session> {
-        let stream = TcpStream::connect(self.server).context("it cannot connect")?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let url = format!("rtsp://{}{}", self.server, self.title.path);
-        let mut session = Session { stream, id: String::new(), sequence: 0, url };
-        let described = session.ask("DESCRIBE", "Accept: application/sdp\r\n")?;
-        let control = described.control().context("DESCRIBE names no stream")?;
-        let whole = std::mem::replace(&mut session.url, control);
-        let ports = format!("{}-{}", self.port, self.port + 1);
-        let transport = format!("Transport: RTP/AVP;unicast;client_port={ports}\r\n");
-        let answer = session.ask("SETUP", &transport)?;
-        let id = answer.field("session").context("SETUP names no session")?;
-        session.id = id.split(';').next().unwrap_or_default().trim().to_owned();
-        session.url = whole;
-        Ok(session)
+        Session::open(self.server, &self.title.path, self.port)
     }
 
     fn play(&mut self, session: &mut Session, place: Option<f64>) -> Result<()> {
@@ -227,7 +214,27 @@ impl Client {
 }
 
 impl Session {
-    fn ask(&mut self, method: &str, fields: &str) -> Result<Answer> {
+    /// Connects and sets up the last medium of `path`, for datagrams to `port` and reports to the next.
+    pub(crate) fn open(server: SocketAddrV4, path: &str, port: u16) -> Result<Self> {
+        let stream = TcpStream::connect(server).context("it cannot connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let url = format!("rtsp://{server}{path}");
+        let mut session = Self { stream, id: String::new(), sequence: 0, url };
+        let described = session.ask("DESCRIBE", "Accept: application/sdp\r\n")?;
+        let control = described.control().context("DESCRIBE names no stream")?;
+        let whole = std::mem::replace(&mut session.url, control);
+        let ports = format!("{port}-{}", port + 1);
+        let transport = format!("Transport: RTP/AVP;unicast;client_port={ports}\r\n");
+        let answer = session.ask("SETUP", &transport)?;
+        let id = answer.field("session").context("SETUP names no session")?;
+        session.id = id.split(';').next().unwrap_or_default().trim().to_owned();
+        session.url = whole;
+        Ok(session)
+    }
+
+    /// Sends a request and takes its answer.
+    pub(crate) fn ask(&mut self, method: &str, fields: &str) -> Result<Answer> {
         self.sequence += 1;
         let sequence = self.sequence.to_string();
         let session = match &*self.id {
