@@ -62,6 +62,7 @@ impl Stage {
         let log = folder.path().join("log");
         let output = File::create(&log).expect("a log");
         let mut command = Command::new(tactus);
+        command.env("XDG_STATE_HOME", folder.path().join("state")).env_remove("STATE_DIRECTORY");
         command.arg("serve").arg("--config").arg(&file).stdin(Stdio::null());
         command.stdout(output.try_clone().expect("a handle")).stderr(output);
         let server = command.spawn().expect("the server starts");

@@ -195,12 +195,15 @@ pub struct StreamCounters {
     pub ended_lateness: Counter,
     /// Sends of that stream that were not on time: without data, or after a stall.
     pub ended_underruns: Counter,
+    /// Payload bytes of the session that had left when that stream ended.
+    pub ended_session_bytes: Counter,
 }
 
 impl StreamCounters {
     pub(crate) fn clear(&self) {
         self.ended_lateness.set(self.lateness_max.value());
         self.ended_underruns.set(self.underruns.value() + self.stalls.value());
+        self.ended_session_bytes.set(self.session_bytes.value());
         let Self { bytes, underruns, lateness_max, second_bytes, deviation, rate, .. } = self;
         let Self { stalls, stalled, epoch, session_packets, session_bytes, .. } = self;
         for counter in [bytes, underruns, lateness_max, second_bytes, deviation, rate] {

@@ -536,6 +536,12 @@ impl Broker {
         counters.map(late).unwrap_or_default()
     }
 
+    /// Payload bytes that the session at `place` had sent when its last stream ended.
+    pub(crate) fn session_bytes(&self, place: u32) -> u64 {
+        let counters = self.shared.streams.get(place as usize);
+        counters.map_or(0, |one| one.ended_session_bytes.value())
+    }
+
     /// Passes on all reports that are there. Called by the one thread that waits for them.
     pub fn handle_reports(&self, reports: &mut Consumer<Report>) {
         while let Some(report) = reports.pop() {

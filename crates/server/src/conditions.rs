@@ -2,7 +2,7 @@
 //!
 //! Promise: a condition lasts as long as its cause, under one kind and one subject, and is logged
 //! once when it begins and once when it ends. Reading the list never blocks. Status, readiness and
-//! metrics are views of it. The severity follows from the kind alone.
+//! metrics are views of it and of the alarms of live inputs. The severity follows from the kind alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,8 @@ pub enum Kind {
     Unreadable,
     /// Titles have no bytes.
     Empty,
+    /// A live input is silent, exceeds its reservation, or cannot be stored.
+    LiveInput,
     /// Files that cannot be requested: symbolic links, other file systems, names that are not valid
     /// UTF-8.
     LeftOut,
@@ -45,13 +47,14 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::VolumeMissing,
         Self::UploadsRefused,
         Self::ReadOnly,
         Self::QuotaUnknown,
         Self::Unreadable,
         Self::Empty,
+        Self::LiveInput,
         Self::LeftOut,
     ];
 
@@ -65,6 +68,7 @@ impl Kind {
             Self::QuotaUnknown => "quota_unknown",
             Self::Unreadable => "unreadable",
             Self::Empty => "empty",
+            Self::LiveInput => "live_input",
             Self::LeftOut => "left_out",
         }
     }
@@ -76,7 +80,7 @@ impl Kind {
             Self::VolumeMissing | Self::UploadsRefused | Self::ReadOnly | Self::QuotaUnknown => {
                 Severity::Fault
             }
-            Self::Unreadable | Self::Empty => Severity::Warning,
+            Self::Unreadable | Self::Empty | Self::LiveInput => Severity::Warning,
             Self::LeftOut => Severity::Notice,
         }
     }
@@ -89,7 +93,7 @@ pub struct Condition {
     pub kind: Kind,
     /// Its severity.
     pub severity: Severity,
-    /// The subject: a volume's mount, or a title's path.
+    /// The subject: a volume's mount, a title's path, or a recording.
     pub subject: String,
     /// What is wrong and what to do.
     pub message: String,

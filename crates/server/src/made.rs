@@ -34,8 +34,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::broker::{
-    Broker, Grant, MadeRate, MadeRing, MadeStream, MadeWay, Reading, Refusal, Target, Voice,
-    is_whole,
+    Broker, Grant, MadeRate, MadeRing, MadeStream, MadeWay, Punctuality, Reading, Refusal, Target,
+    Voice, is_whole,
 };
 use crate::catalogue::OpenTitle;
 use tally::Tally;
@@ -137,6 +137,18 @@ pub enum End {
     Source(Outcome),
     /// An output did.
     Output(Outcome),
+}
+
+impl End {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => Outcome::Stopped.name(),
+            Self::Complete => Outcome::Complete.name(),
+            Self::Source(outcome) | Self::Output(outcome) => outcome.name(),
+        }
+    }
 }
 
 struct Shared {
@@ -318,6 +330,18 @@ impl Made {
     #[must_use]
     pub fn places(&self) -> &[u32] {
         &self.shared.places
+    }
+
+    /// Payload bytes that have left of all outputs, and how punctual they were: of a session that has ended.
+    pub(crate) fn sent(&self) -> (u64, Punctuality) {
+        let mut places = self.places().to_vec();
+        places.dedup();
+        places.into_iter().fold((0, Punctuality::default()), |(sent, all), place| {
+            let one = self.broker.late(place);
+            let lateness = all.lateness.max(one.lateness);
+            let late = Punctuality { lateness, underruns: all.underruns + one.underruns };
+            (sent + self.broker.session_bytes(place), late)
+        })
     }
 
     /// Waits for its end.

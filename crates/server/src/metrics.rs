@@ -12,6 +12,7 @@ mod capacity;
 mod exposition;
 mod status;
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -27,7 +28,7 @@ use crate::broker::{Broker, Running, Strains};
 use crate::catalogue::{self, Catalogue};
 use crate::channels::Channels;
 use crate::classes::Classes;
-use crate::conditions::{Condition, Severity};
+use crate::conditions::{Condition, Kind, Severity};
 use crate::config::placement::CorePlan;
 use crate::config::{Config, units};
 use crate::engine::{Engine, Intake, PacketFacts, Pulse, Stalls, VolumeFacts};
@@ -307,9 +308,26 @@ impl Sources {
     /// Problems that the host caused at the start, and recent events.
     fn degraded(&self) -> Vec<String> {
         let grave = |one: &Condition| one.severity > Severity::Notice;
-        let conditions = self.catalogue.conditions().all().into_iter().filter(grave);
+        let conditions = self.conditions().into_iter().filter(grave);
         let conditions = conditions.map(|one| format!("{}: {}", one.subject, one.message));
         self.degraded_by_host().into_iter().chain(conditions).collect()
+    }
+
+    /// The current problems of volumes, titles and live inputs, the most severe first.
+    fn conditions(&self) -> Vec<Condition> {
+        let mut all = self.catalogue.conditions().all();
+        for recording in self.recordings.get().map(Recordings::all).unwrap_or_default() {
+            let since = |alarm| recording.alarmed.get(alarm).map_or(0, |at| at.elapsed().as_secs());
+            all.extend(recording.alarms.iter().map(|(alarm, message)| Condition {
+                kind: Kind::LiveInput,
+                severity: Kind::LiveInput.severity(),
+                subject: format!("recording {}", recording.name),
+                message: message.clone(),
+                seconds: since(alarm),
+            }));
+        }
+        all.sort_by_key(|condition| Reverse(condition.severity));
+        all
     }
 
     /// Problems that the host caused at the start, and stalls of the last ten minutes.

@@ -11,6 +11,7 @@ mod describe;
 mod ended;
 mod film;
 mod groups;
+mod play_record;
 mod ports;
 mod reception;
 mod record;

@@ -24,7 +24,7 @@ use tactus_core::ts::{Count, Index, Pcr, TableCount};
 use tactus_core::units::{BitRate, Bytes, MediaTime, MonoTime, Nanos, SECOND};
 use tokio::sync::Semaphore;
 
-use crate::broker::{Broker, MadeRate, Reading, Refusal, Target, Voice};
+use crate::broker::{Broker, MadeRate, Punctuality, Reading, Refusal, Target, Voice};
 use crate::catalogue::OpenTitle;
 use crate::made::{Connection, End, Feed, Gone, Made, Output, Transformer};
 
@@ -129,6 +129,8 @@ pub struct Left {
     pub tables: Vec<TableCount>,
     /// The last timestamp, in ticks of 90 kHz from the first one.
     pub ticks: u32,
+    /// Payload bytes, and how punctual it was.
+    pub(crate) sent: (u64, Punctuality),
 }
 
 /// From where to where something is shown, and how fast; by a player's time.
@@ -317,9 +319,10 @@ impl Trick {
     /// Ends it, if it has not ended.
     pub async fn stop(self) -> Left {
         let packets = self.made.stop().await.packets[0];
+        let sent = self.made.sent();
         let (counts, ticks) = self.trail.behind(packets);
         let tables = if packets > 0 { self.tables } else { vec![] };
-        Left { packets, is_whole: !self.made.is_cut(), counts, tables, ticks }
+        Left { packets, is_whole: !self.made.is_cut(), counts, tables, ticks, sent }
     }
 }
 

@@ -136,6 +136,8 @@ fn start(
         .args(more)
         .arg("--config")
         .args([dir.join("tactus.toml"), dir.join("media")])
+        .env("XDG_STATE_HOME", dir.join("state"))
+        .env_remove("STATE_DIRECTORY")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.unwrap_or_else(Stdio::inherit))

@@ -123,6 +123,8 @@ fn start(titles: &Path) -> (Child, String, String) {
         .arg("serve")
         .arg(titles)
         .args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .env("XDG_STATE_HOME", titles.with_extension("state"))
+        .env_remove("STATE_DIRECTORY")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -109,6 +109,8 @@ fn start(dir: &Path, port: u16) -> (Child, Vec<String>) {
         .arg(dir.join("titles"))
         .args(["--uploads", "--http", &format!("127.0.0.1:{port}"), "--admin", "127.0.0.1:0"])
         .env("TACTUS_LOG", "trace")
+        .env("XDG_STATE_HOME", dir.join("state"))
+        .env_remove("STATE_DIRECTORY")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

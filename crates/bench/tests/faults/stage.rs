@@ -131,6 +131,8 @@ impl Stage {
     /// Runs another command of the server's on the first volume.
     pub(crate) fn tactus(&self, arguments: &[&str]) -> std::process::Output {
         let mut command = Command::new(tactus());
+        command.env("XDG_STATE_HOME", self.folder.path().join("state"));
+        command.env_remove("STATE_DIRECTORY");
         command.args(arguments).arg(self.path("")).output().expect("it runs")
     }
 
@@ -218,6 +220,7 @@ impl Server {
             command.args(["setpriv", set, "--inh-caps=-ipc_lock,-sys_resource"]);
         }
         command.arg(tactus()).arg("serve").arg("--config").arg(&file).process_group(0);
+        command.env("XDG_STATE_HOME", folder.join("state")).env_remove("STATE_DIRECTORY");
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().expect("a handle"));
         let child = child.stderr(log).spawn().expect("the server starts");
         let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), output };

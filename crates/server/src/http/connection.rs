@@ -168,8 +168,9 @@ impl Connection {
                 }
             };
             if let Some(change) = change::wanted(&self.site, &request) {
-                let incoming =
-                    Incoming::new(&mut socket, &mut self.inbox, &self.site.limits, &request);
+                let (limits, received) = (&self.site.limits, exchange.received());
+                let inbox = &mut self.inbox;
+                let incoming = Incoming::new(&mut socket, inbox, limits, &request, received);
                 // Not in this task: what only waits should cost little.
                 let made = Box::pin(change.make(&self.site, self.client, &request, incoming)).await;
                 let (response, another) = match made {
@@ -193,7 +194,8 @@ impl Connection {
                 continue;
             }
             match self.body(&mut socket, &request).await {
-                Before::Answer(drained) => afterwards = drained.unwrap_or(afterwards),
+                Before::Answer(None) => exchange.read_over(request.body),
+                Before::Answer(Some(close)) => afterwards = close,
                 Before::Fault(fault) => {
                     if fault == Fault::LargeBody {
                         self.to_come = UnreadInput::Body;

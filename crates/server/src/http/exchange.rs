@@ -4,6 +4,7 @@
 //! server stops. When the access log is off, this costs nothing.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tactus_engine::message::Pace;
@@ -24,6 +25,8 @@ pub(super) struct Exchange(Option<Box<OpenRecord>>);
 struct OpenRecord {
     record: Record,
     begun: Instant,
+    /// Of the request's content.
+    received: AtomicU64,
 }
 
 impl Exchange {
@@ -46,14 +49,9 @@ impl Exchange {
             Method::Move | Method::Copy | Method::Mkcol | Method::Proppatch => Protocol::Upload,
             _ => Protocol::Http,
         };
-        let received_bytes = match request.body {
-            Body::Length(len) => len,
-            _ => 0,
-        };
         let rate_asked = query::values(query, "rate").next().flatten();
         let record = Record {
             client: Some(peer),
-            received_bytes,
             rate_asked: rate_asked.map(|rate| rate.to_string()),
             principal: principal(site, &request.fields),
             user_agent: request.fields.one("user-agent").map(lossy),
@@ -71,7 +69,23 @@ impl Exchange {
     }
 
     fn begun(record: Record) -> Self {
-        Self(Some(Box::new(OpenRecord { record, begun: Instant::now() })))
+        Self(Some(Box::new(OpenRecord {
+            record,
+            begun: Instant::now(),
+            received: AtomicU64::new(0),
+        })))
+    }
+
+    /// Where content of the request is counted as it comes.
+    pub(super) fn received(&self) -> Option<&AtomicU64> {
+        self.0.as_ref().map(|known| &known.received)
+    }
+
+    /// The request's content was read over.
+    pub(super) fn read_over(&self, body: Body) {
+        if let (Body::Length(len), Some(received)) = (body, self.received()) {
+            received.store(len, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn answered(&mut self, status: u16) {
@@ -114,7 +128,8 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(known) = self.0.take() {
-            let OpenRecord { mut record, begun } = *known;
+            let OpenRecord { mut record, begun, received } = *known;
+            record.received_bytes = received.into_inner();
             record.duration = begun.elapsed();
             access::record(record);
         }

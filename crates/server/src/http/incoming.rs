@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,6 +35,8 @@ pub(super) struct Incoming<'a> {
     /// How long the client has been waited for since its speed was last looked at, and what came.
     waited: Duration,
     came: u64,
+    /// Counts what was read of its content, where somebody wants to know.
+    received: Option<&'a AtomicU64>,
 }
 
 /// What is missing of a body.
@@ -73,6 +76,7 @@ impl<'a> Incoming<'a> {
         inbox: &'a mut Inbox,
         limits: &'a Limits,
         request: &Request,
+        received: Option<&'a AtomicU64>,
     ) -> Self {
         let rest = match request.body {
             Body::None => Rest::Length(0),
@@ -81,7 +85,7 @@ impl<'a> Incoming<'a> {
         };
         let waits = request.expects_continue && request.body != Body::None;
         let (ended, waited, came) = (None, Duration::ZERO, 0);
-        Self { socket, inbox, limits, rest, waits, ended, waited, came }
+        Self { socket, inbox, limits, rest, waits, ended, waited, came, received }
     }
 
     /// How many bytes are to come, if that is known.
@@ -125,7 +129,10 @@ impl<'a> Incoming<'a> {
         let mut filled = 0;
         loop {
             match self.rest.take(self.inbox.bytes(), &mut space[filled..]) {
-                Ok(taken) => filled += taken,
+                Ok(taken) => {
+                    filled += taken;
+                    self.count(taken);
+                }
                 Err(ended) => return (filled, Pause::Ended(self.end(ended))),
             }
             if self.rest.is_over() || filled == space.len() {
@@ -147,11 +154,18 @@ impl<'a> Incoming<'a> {
                 Ok(Some(read)) if direct > 0 => {
                     self.rest.took(read);
                     filled += read;
+                    self.count(read);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return (filled, Pause::Silence),
                 Err(ended) => return (filled, Pause::Ended(ended)),
             }
+        }
+    }
+
+    fn count(&self, received: usize) {
+        if let Some(all) = self.received {
+            all.fetch_add(received as u64, Ordering::Relaxed);
         }
     }
 

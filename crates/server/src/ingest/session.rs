@@ -336,6 +336,9 @@ impl Running {
                 board.raise(Alarm::Silence, what);
             }
             Some(_) => board.clear(Alarm::Silence),
+            None if now.since(self.flow.packet_at) > silence => {
+                board.raise(Alarm::Silence, "nothing has come since it began");
+            }
             None => {}
         }
         if let (Some(measured), Some(reserved)) = (self.reception.rate(), self.reserved) {

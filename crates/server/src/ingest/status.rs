@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 use tactus_core::{rtp, ts};
@@ -159,6 +160,9 @@ pub struct Status {
     pub state: State,
     /// What somebody should look at, with what is known of it.
     pub alarms: BTreeMap<Alarm, String>,
+    /// Since when each of these stands.
+    #[serde(skip)]
+    pub alarmed: BTreeMap<Alarm, Instant>,
     /// Where it listens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -215,6 +219,7 @@ impl Board {
         let mut status = self.status();
         let before = status.alarms.insert(alarm, what.clone());
         if before.is_none() {
+            status.alarmed.insert(alarm, Instant::now());
             tracing::warn!(recording = status.name, "{what}");
         }
     }
@@ -223,6 +228,7 @@ impl Board {
     pub(super) fn clear(&self, alarm: Alarm) {
         let mut status = self.status();
         if status.alarms.remove(&alarm).is_some() {
+            status.alarmed.remove(&alarm);
             tracing::info!(recording = status.name, ?alarm, "over");
         }
     }

@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::Sources;
 use crate::conditions::Severity;
 use crate::http::Response;
-use crate::ingest::Recordings;
 
 /// The server's problems.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
@@ -30,7 +29,7 @@ impl Health {
             }
         }
         let mut warnings = sources.degraded_by_host();
-        for condition in sources.catalogue.conditions().all() {
+        for condition in sources.conditions() {
             let line = format!("{}: {}", condition.subject, condition.message);
             match condition.severity {
                 Severity::Fault => reasons.push(line),
@@ -40,10 +39,6 @@ impl Health {
         }
         for core in sources.stalls.summary().standing {
             reasons.push(format!("core {} stands still: {}", core.core, core.cause));
-        }
-        for recording in sources.recordings.get().map(Recordings::all).unwrap_or_default() {
-            let alarms = recording.alarms.values();
-            warnings.extend(alarms.map(|what| format!("recording {}: {what}", recording.name)));
         }
         if sources.config.strict {
             reasons.append(&mut warnings);

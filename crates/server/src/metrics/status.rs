@@ -286,7 +286,7 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: sources.started.elapsed().as_secs(),
             degraded: sources.degraded(),
-            conditions: sources.catalogue.conditions().all(),
+            conditions: sources.conditions(),
             health: Health::now(sources),
             stalls: stalls(sources),
             placement: sources.placement.iter().map(core).collect(),

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::describe::fault;
+use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::way::{ByFrames, Path, Way, report_frame};
 use super::{House, Status as Told};
@@ -89,6 +90,7 @@ struct Track {
 struct Playing {
     made: Arc<Made>,
     course: Course,
+    record: Arc<PlayRecord>,
     /// Which of the tracks each output sends.
     sent: Vec<usize>,
     watch: JoinHandle<()>,
@@ -443,6 +445,8 @@ impl State {
         let bytes = |nth| made.gone(nth).map_or(0, |gone| gone.bytes);
         let bytes: Vec<_> = (0..sent.len()).map(bytes).collect();
         let ended = made.stop().await;
+        let (sent_bytes, late) = made.sent();
+        playing.record.log(ended.why.name(), sent_bytes, late);
         for ((&nth, packets), bytes) in sent.iter().zip(&ended.packets).zip(bytes) {
             let track = &mut self.tracks[nth];
             track.sequence = track.sequence.wrapping_add(*packets as u16);

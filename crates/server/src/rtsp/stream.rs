@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tactus_core::datagrams::{Counting, Form, Kept, PAYLOAD, Plan, Session};
 use tactus_core::rtp::rtcp::{Compound, Timeline};
@@ -23,13 +23,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::describe::{Part, Place, Programme, Shown};
 use super::ended::{Ending, Teller};
+use super::play_record::PlayRecord;
 use super::ports::Pair;
 use super::reports::{Sent, now_and_wall};
 use super::unplayed::UnplayedReservation;
 use super::way::{Path, report_frame as frame};
 use super::{House, Status};
-use crate::access::{self, Protocol, Record};
-use crate::broker::{Broker, Grant, Lane, Punctuality, Refusal, Target};
+use crate::broker::{Broker, Grant, Lane, Refusal, Target};
 use crate::trick;
 use crate::warnings;
 
@@ -330,7 +330,7 @@ impl Stream {
             None => None,
         };
         let front = plan.as_ref().map_or(0, |plan| plan.front.len() as u64);
-        let played_since = Instant::now();
+        let record = self.record();
         let Played { outcome, sent, timeline, order } = match &self.path {
             Path::Datagrams(_) => self.send((range, plan), session, orders).await,
             Path::Frames(_) => {
@@ -345,7 +345,8 @@ impl Stream {
         if let Some(timeline) = timeline {
             self.sent.timeline = timeline;
         }
-        self.log(played_since, sent, outcome);
+        let late = self.broker.late(self.place.load(Ordering::Relaxed));
+        record.log(outcome.name(), sent, late);
         // What stood in front has left with the first of it.
         let left = if sent > 0 { front + sent } else { 0 };
         self.sent.packets += left.div_ceil(PAYLOAD.0);
@@ -388,23 +389,9 @@ impl Stream {
         }
     }
 
-    /// Logs a playback, from PLAY to its end or the next order.
-    fn log(&self, since: Instant, sent: u64, outcome: Outcome) {
-        if !access::is_on() {
-            return;
-        }
-        let Punctuality { lateness, underruns } =
-            self.broker.late(self.place.load(Ordering::Relaxed));
-        access::record(Record {
-            name: Some(format!("{:?}", self.id)),
-            outcome: Some(outcome.name().to_owned()),
-            sent_bytes: sent,
-            duration: since.elapsed(),
-            rate: Some(self.programme.rate.0),
-            lateness: Some(lateness),
-            underruns: Some(underruns),
-            ..Record::new(Protocol::Rtsp, "play", self.programme.shown())
-        });
+    /// Of what begins to be played now.
+    fn record(&self) -> PlayRecord {
+        PlayRecord::begin(self.id, self.programme.shown(), self.programme.rate)
     }
 
     async fn send(

@@ -30,6 +30,8 @@ impl Served {
             .args(["serve", "--uploads", "--http", "127.0.0.1:0", "--config"])
             .arg(&file)
             .env("TACTUS_LOG", "info")
+            .env("XDG_STATE_HOME", dir.path().join("state"))
+            .env_remove("STATE_DIRECTORY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(dir.path().join("log")).expect("a file"))

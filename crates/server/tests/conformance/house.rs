@@ -72,6 +72,8 @@ impl House {
         let mut server = command(env!("CARGO_BIN_EXE_tactus"))
             .args(["serve", "--config"])
             .arg(&config)
+            .env("XDG_STATE_HOME", dir.path().join("state"))
+            .env_remove("STATE_DIRECTORY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

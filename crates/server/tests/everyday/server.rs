@@ -37,6 +37,8 @@ impl Server {
         let log = std::fs::File::create(dir.path().join("log")).expect("a log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_tactus"))
             .args(args)
+            .env("XDG_STATE_HOME", dir.path().join("state"))
+            .env_remove("STATE_DIRECTORY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -5,8 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use rustix::process::Signal;
+use tactus::media::sample;
+use tactus_core::units::SECOND;
 
-use crate::stage::{Server, ask, get, line};
+use crate::stage::{Server, ask, get, line, prepared};
 
 #[test]
 fn n11_requests_are_logged_by_default() {
@@ -115,6 +117,138 @@ fn n11_uploads_are_logged_with_their_principal() {
     let records =
         server.out().lines().filter(|line| line.contains("protocol=")).collect::<String>();
     assert!(!records.contains(token), "{records}");
+}
+
+#[test]
+fn n11_what_a_body_announced_is_not_what_was_received() {
+    let server = Server::with(&["--uploads"], "");
+    let file = server.dir.path().join("media/.tactus/upload-token");
+    let token = fs::read_to_string(file).expect("it is made at the start");
+    let token = token.trim();
+    let send = |name: &str, fields: &str, body: &[u8]| {
+        let mut stream = TcpStream::connect(&server.http).expect("a connection");
+        write!(stream, "PUT /{name} HTTP/1.1\r\nHost: x\r\n{fields}\r\n").expect("a request");
+        stream.write_all(body).expect("a part of a body");
+        stream
+    };
+    let record = |name: &str| {
+        let part = format!("path=/{name} ");
+        server.wait_for(|server| line(&server.out(), &part))
+    };
+    let auth = format!("Authorization: Bearer {token}\r\n");
+    // The client goes away in the middle.
+    drop(send("cut.ts", &format!("{auth}Content-Length: 1000000\r\n"), &[0x47; 1000]));
+    let said = record("cut.ts");
+    assert!(said.contains("received_bytes=1000 "), "{said}");
+    // In pieces nothing is announced.
+    let chunks = b"3\r\nfil\r\n1\r\nm\r\n0\r\n\r\n";
+    let fields = format!("{auth}Transfer-Encoding: chunked\r\nConnection: close\r\n");
+    let mut chunked = send("chunked.ts", &fields, chunks);
+    chunked.read_to_end(&mut vec![]).expect("an answer");
+    let said = record("chunked.ts");
+    assert!(said.contains("status=201") && said.contains("received_bytes=4 "), "{said}");
+    // What nobody may upload is not counted as if it had come.
+    let fields = "Content-Length: 9000000\r\nConnection: close\r\n";
+    let mut refused = send("refused.ts", fields, b"");
+    refused.read_exact(&mut [0; 12]).expect("an answer");
+    drop(refused);
+    let said = record("refused.ts");
+    assert!(said.contains("status=401") && !said.contains("received_bytes="), "{said}");
+}
+
+/// A player on one connection, which carries the media as well.
+struct Player {
+    stream: TcpStream,
+    url: String,
+    sequence: u32,
+    session: String,
+}
+
+impl Player {
+    fn new(address: &str, title: &str) -> Self {
+        let stream = TcpStream::connect(address).expect("a connection");
+        let (url, session) = (format!("rtsp://{address}/{title}"), String::new());
+        Self { stream, url, sequence: 0, session }
+    }
+
+    fn ask(&mut self, method: &str, below: &str, fields: &str) {
+        self.sequence += 1;
+        let Self { stream, url, sequence, session } = self;
+        let text =
+            format!("{method} {url}{below} RTSP/1.0\r\nCSeq: {sequence}\r\n{session}{fields}\r\n");
+        stream.write_all(text.as_bytes()).expect("a request");
+        // Frames come between the answers.
+        let mark = format!("CSeq: {sequence}\r\n");
+        let mut seen = vec![];
+        while !seen.ends_with(b"\r\n\r\n") || !String::from_utf8_lossy(&seen).contains(&mark) {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("an answer");
+            seen.push(byte[0]);
+        }
+        let seen = String::from_utf8_lossy(&seen).into_owned();
+        let answer = seen.rsplit("RTSP/1.0 ").next().expect("a status");
+        assert!(answer.starts_with("200"), "{method}: {seen}");
+        if let Some((_, rest)) = seen.split_once("Session: ") {
+            let id = rest.split([';', '\r']).next().expect("a name");
+            self.session = format!("Session: {id}\r\n");
+        }
+    }
+
+    fn set_up(&mut self) {
+        let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+        self.ask("SETUP", "/track1", transport);
+    }
+
+    fn takes(&mut self, bytes: usize) {
+        self.stream.read_exact(&mut vec![0; bytes]).expect("media");
+    }
+}
+
+#[test]
+fn n11_each_play_by_rtsp_leaves_a_record_of_movies_and_at_other_scales_too() {
+    let (dir, command) = prepared(&["--rtsp", "127.0.0.1:0"], "");
+    let media = dir.path().join("media");
+    let length = SECOND.times(20);
+    sample::write_mp4(&media.join("movie.mp4"), length).expect("a movie");
+    let server = Server::start(dir, command);
+    let rtsp = server.wait_for(|server| line(&server.out(), "RTSP at rtsp://"));
+    let address = rtsp.rsplit("rtsp://").next().expect("an address").trim_end_matches('/');
+    let mut player = Player::new(address, "movie.mp4");
+    player.set_up();
+    // Each PLAY that another one or a pause ends, at each scale; and the last one, to the end of the title.
+    player.ask("PLAY", "", "Range: npt=0-\r\n");
+    player.takes(5000);
+    player.ask("PLAY", "", "Scale: 4\r\nRange: npt=2-\r\n");
+    player.takes(1000);
+    player.ask("PAUSE", "", "");
+    player.ask("PLAY", "", "Range: npt=19-\r\n");
+    let mut rest = player.stream.try_clone().expect("a handle");
+    let rest = std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
+    let of = |outcome: &str| {
+        let said = server.wait_for(|server| {
+            let out = server.out();
+            let mut lines = out.lines().filter(|line| line.contains("method=play "));
+            lines.find(|line| line.contains(outcome)).map(str::to_owned)
+        });
+        for part in
+            ["protocol=rtsp", "path=/movie.mp4", "name=", "duration_seconds=", "underruns=0"]
+        {
+            assert!(said.contains(part), "{part} is not in {said}");
+        }
+        let sent = said.split("sent_bytes=").nth(1).and_then(|rest| rest.split(' ').next());
+        assert!(
+            sent.and_then(|sent| sent.parse::<u64>().ok()).is_some_and(|sent| sent > 0),
+            "{said}"
+        );
+    };
+    of("outcome=complete");
+    of("outcome=stopped");
+    player.stream.shutdown(std::net::Shutdown::Both).expect("it is there");
+    rest.join().expect("it does not panic").ok();
+    server.wait_for(|server| line(&server.out(), "method=session "));
+    let out = server.out();
+    let plays = out.lines().filter(|line| line.contains("method=play ")).count();
+    assert_eq!(plays, 3, "one for each PLAY: {out}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::stage::{Server, get, line, prepared};
+use crate::stage::{Server, get, keep_state_in, line, prepared};
 
 #[test]
 fn n13_liveness_is_served_everywhere_and_readiness_at_the_admin_address() {
@@ -78,6 +78,57 @@ fn n08_empty_titles_are_reported_and_fail_the_readiness_of_a_strict_server() {
     }
 }
 
+/// A source that has never said anything, and one that has stopped: both are in the list of conditions.
+#[test]
+fn n08_a_silent_source_of_a_recording_is_a_condition_of_the_status() {
+    // Closed again: the recording opens it.
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a port").port();
+    let config = format!(
+        "[[volume]]\npath = \"media\"\nuploads = true\n\
+         [[recording]]\nname = \"studio\"\nfrom = \"udp://127.0.0.1:{port}\"\nto = \"/studio-%n.ts\"\n\
+         silence = \"1 s\"\n"
+    );
+    let server = Server::with(&["--uploads"], &config);
+    let silent = |server: &Server| -> Option<serde_json::Value> {
+        let status = server.status();
+        let all = status["conditions"].as_array().expect("a list");
+        let found = all.iter().find(|one| {
+            let said = one["message"].as_str().unwrap_or_default();
+            one["kind"] == "live_input" && said.starts_with("nothing has come")
+        });
+        found.cloned()
+    };
+    let is_told = |server: &Server| {
+        let found = server.wait_for(|server| silent(server));
+        assert_eq!(
+            (&found["subject"], &found["severity"]),
+            (&"recording studio".into(), &"warning".into())
+        );
+        assert!(found["seconds"].is_u64(), "{found}");
+        let status = server.status();
+        let degraded = status["degraded"].to_string();
+        assert!(degraded.contains("recording studio: nothing has come"), "{degraded}");
+        let ready = get(&server.admin, "/readyz", "");
+        assert_eq!(ready.status, 200, "{}", ready.body);
+        assert!(
+            ready.body.contains("\nwarning: recording studio: nothing has come"),
+            "{}",
+            ready.body
+        );
+    };
+    is_told(&server);
+    // It ends when something comes, and is there again when that has stopped.
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let mut packet = [0xff; 188];
+    packet[..4].copy_from_slice(&[0x47, 0x1f, 0xff, 0x10]);
+    server.wait_for(|server| {
+        sender.send_to(&packet.repeat(7), ("127.0.0.1", port)).expect("it leaves");
+        silent(server).is_none().then_some(())
+    });
+    is_told(&server);
+}
+
 fn grants_all() -> bool {
     let server = Server::beside_others(&[], "");
     let degraded = server.status()["degraded"].as_array().map_or(0, Vec::len);
@@ -90,6 +141,7 @@ fn n08_a_strict_server_refuses_a_degraded_start_with_the_reason() {
     for (more, starts) in [(&[][..], true), (&["--strict"], false)] {
         let (dir, command) = prepared(more, "");
         let mut limited = Command::new("sh");
+        keep_state_in(&mut limited, dir.path());
         let serve: Vec<_> = command.get_args().map(|arg| arg.to_owned()).collect();
         limited.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\""]).arg(command.get_program());
         limited.args(serve);
@@ -115,6 +167,7 @@ fn n08_a_strict_server_refuses_a_degraded_start_with_the_reason() {
 fn n14_the_shortage_of_open_files_is_one_line_at_the_start() {
     let (dir, command) = prepared(&[], "");
     let mut limited = Command::new("sh");
+    keep_state_in(&mut limited, dir.path());
     limited.args(["-c", "ulimit -n 500; exec \"$0\" \"$@\""]).arg(command.get_program());
     limited.args(command.get_args());
     limited.stdout(fs::File::create(dir.path().join("out")).expect("a file"));

@@ -65,6 +65,8 @@ impl Server {
         let mut process = Command::new(env!("CARGO_BIN_EXE_tactus"))
             .args(["serve", "--config"])
             .arg(&config)
+            .env("XDG_STATE_HOME", dir.path().join("state"))
+            .env_remove("STATE_DIRECTORY")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(dir.path().join("log")).unwrap())

@@ -208,6 +208,8 @@ fn n07_a_privileged_port_is_refused_with_the_capability_that_it_needs() {
         .args(["--net", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
         .current_dir(stage.path(""))
+        .env("XDG_STATE_HOME", stage.path("state"))
+        .env_remove("STATE_DIRECTORY")
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&said.stderr);
@@ -279,6 +281,8 @@ fn s06_volumes_inside_each_other_are_refused_through_links_and_bind_mounts() {
         let said = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", &script])
             .current_dir(stage.path(""))
+            .env("XDG_STATE_HOME", stage.path("state"))
+            .env_remove("STATE_DIRECTORY")
             .output()
             .unwrap();
         (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())

@@ -57,6 +57,8 @@ fn n07_an_unreadable_volume_is_reported_with_its_path() {
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args([env!("CARGO_BIN_EXE_tactus"), "serve", "--config", "tactus.toml"])
         .current_dir(stage.path(""))
+        .env("XDG_STATE_HOME", stage.path("state"))
+        .env_remove("STATE_DIRECTORY")
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&said.stderr);

@@ -86,7 +86,8 @@ impl Stage {
     }
 
     fn within<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.current_dir(self.0.path()).env("XDG_STATE_HOME", self.path("state"))
+        command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", self.path("state"));
+        command.current_dir(self.0.path())
     }
 
     /// Starts the server in its own mount namespace, after the shell commands `before` there.

@@ -15,7 +15,9 @@ use tactus_core::ts::trick::Scale;
 use tactus_core::units::{MediaTime, MonoTime, Nanos};
 
 use super::super::House;
+use super::super::describe::shown;
 use super::super::ended::Teller;
+use super::super::play_record::PlayRecord;
 use super::super::way::{ByDatagrams, ByFrames, Path};
 use super::watch::{Reporter, Watch};
 use super::{Playing, Show, State, Track, media_time, nanos, ticks};
@@ -91,10 +93,13 @@ impl Show {
             (track.number, track.source, track.sequence, part.timestamp)
         };
         let told: Vec<_> = state.tracks.iter().zip(&tracks).map(told).collect();
+        let (title, rate) = (shown(&self.film.path), self.film.movie.needs.rate);
+        let record = Arc::new(PlayRecord::begin(id, title, rate));
         let watch = Watch {
             house: Arc::downgrade(house),
             id,
             made: Arc::clone(&made),
+            record: Arc::clone(&record),
             reporters,
             teller,
             course,
@@ -102,7 +107,7 @@ impl Show {
         };
         let watch = tokio::spawn(watch.run());
         let sent = (0..tracks.len()).filter(|&nth| tracks[nth].output.is_some()).collect();
-        state.playing = Some(Playing { made, course, sent, watch });
+        state.playing = Some(Playing { made, course, record, sent, watch });
         Ok(Begun { range: (course.from, course.last), tracks: told })
     }
 

@@ -12,6 +12,7 @@ use tactus_core::ts::trick::Scale;
 
 use super::super::House;
 use super::super::ended::{Ending, Teller};
+use super::super::play_record::PlayRecord;
 use super::super::ports::Hearers;
 use super::super::reports::now_and_wall;
 use super::super::way::{Path, report_frame};
@@ -31,6 +32,7 @@ pub(super) struct Watch {
     pub(super) house: Weak<House>,
     pub(super) id: SessionId,
     pub(super) made: Arc<Made>,
+    pub(super) record: Arc<PlayRecord>,
     pub(super) reporters: Vec<Reporter>,
     /// Who is told of its end.
     pub(super) teller: Option<Teller>,
@@ -103,6 +105,8 @@ impl Watch {
                 }
             }
         };
+        let (sent, late) = self.made.sent();
+        self.record.log(ended.why.name(), sent, late);
         let Some(house) = self.house.upgrade() else { return };
         house.sessions().handle_end(self.id);
         if let Some(teller) = &self.teller {

@@ -69,6 +69,7 @@ impl Stream {
         if let Some(house) = self.house.upgrade() {
             house.sessions().handle_begin(self.id);
         }
+        let record = self.record();
         let (from, to) = trick.span();
         begun.send(Ok(Begun { from, to, source, sequence, timestamp })).ok();
         let Followed { order, unsaid, ended } = self.follow(&trick, session, orders).await;
@@ -78,7 +79,8 @@ impl Stream {
         let time = trick.position(tactus_sys::clock::now());
         let entry = index.entry_at(time).map_or(0, |entry| index.start_of(entry));
         *position = entry.max(self.programme.bytes.start);
-        let trick::Left { packets, is_whole, counts, tables, ticks } = trick.stop().await;
+        let trick::Left { packets, is_whole, counts, tables, ticks, sent } = trick.stop().await;
+        record.log(ended.unwrap_or(End::Stopped).name(), sent.0, sent.1);
         if !tables.is_empty() {
             self.tables = tables;
         }
