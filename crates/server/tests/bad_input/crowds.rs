@@ -232,7 +232,7 @@ fn s10_one_address_leaves_downloads_rates_and_short_answers_to_others() {
     // 90 Mbit/s are reservable; one address gets half.
     assert_eq!(streams.len(), 4);
     assert!(said.contains("this address would hold"), "{said}");
-    assert!(said.contains("of link, and its share is"), "the resource is named: {said}");
+    assert!(said.contains("of link; its share is"), "the resource is named: {said}");
     assert_eq!(begin([1, 67], "/big.bin?rate=60M", "").1.status, 503, "a single stream too");
     assert_eq!(begin([1, 7], "/big.bin?rate=10M", "").1.status, 200, "another address");
     // Released shares are free again.
