@@ -90,28 +90,45 @@ fn welcome(
 /// Best effort: a client that does not read a short answer at once gets none.
 fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: Response) {
     if farewells.len() >= FAREWELLS_MAX {
-        tell(site, &socket, answer);
+        let mut request = [0; READ_BYTES];
+        let read = socket.try_read(&mut request).unwrap_or(0);
+        tell(site, &socket, &request[..read], answer);
         return;
     }
     let site = Arc::clone(site);
     farewells.spawn(async move {
+        let mut request = vec![0; READ_BYTES];
         // The CORS fields depend on the request's `Origin`.
-        if matches!(site.limits.origins, Origins::List(_)) {
-            tokio::time::timeout(site.limits.linger_time, socket.readable()).await.ok();
-        }
-        if tell(&site, &socket, answer) {
+        let read = match site.limits.origins {
+            Origins::List(_) => {
+                let begins = beginning(&socket, &mut request);
+                tokio::time::timeout(site.limits.linger_time, begins).await.unwrap_or(0)
+            }
+            Origins::None | Origins::Any => socket.try_read(&mut request).unwrap_or(0),
+        };
+        if tell(&site, &socket, &request[..read], answer) {
             connection::linger(socket, &site, UnreadInput::Little).await;
         }
     });
 }
 
-/// Sends the answer; false when the client does not take all of it.
-fn tell(site: &Site, socket: &TcpStream, mut answer: Response) -> bool {
+/// Waits for the first bytes of a request; none when the client has closed. `readable` may return though
+/// there are none.
+async fn beginning(socket: &TcpStream, request: &mut [u8]) -> usize {
+    while socket.readable().await.is_ok() {
+        match socket.try_read(request) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read.unwrap_or(0),
+        }
+    }
+    0
+}
+
+/// Sends the answer to a client whose request begins with `request`; false when the client does not take all
+/// of it. Unread request bytes would make the kernel reset the connection and drop the answer.
+fn tell(site: &Site, socket: &TcpStream, request: &[u8], mut answer: Response) -> bool {
     site.counters.answered(answer.status());
-    // Unread request bytes would make the kernel reset the connection and drop the answer.
-    let mut request = [0; READ_BYTES];
-    let read = socket.try_read(&mut request).unwrap_or(0);
-    Cors::of_unread(&site.limits.origins, &request[..read]).put(&mut answer);
+    Cors::of_unread(&site.limits.origins, request).put(&mut answer);
     let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());
     bytes.extend_from_slice(answer.content());
     socket.try_write(&bytes).is_ok_and(|written| written == bytes.len())
