@@ -223,10 +223,12 @@ fn log(form: LogForm) {
 /// The default level.
 const LEVEL: &str = "warn";
 
-/// The filter for a value of `TACTUS_LOG`: a level, or levels of modules like `warn,tactus::http=debug`.
+/// The filter for a value of `TACTUS_LOG`: a level, or levels of modules like
+/// `warn,tactus::http=debug`.
 ///
 /// # Errors
-/// A message when a part is not a level. The logger would take it for a module, and hide all warnings.
+/// A message when a part is not a level. The logger would take it for a module, and hide all
+/// warnings.
 fn filter(wanted: &str) -> Result<EnvFilter, String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let parts = || wanted.split(',').map(str::trim).filter(|part| !part.is_empty());

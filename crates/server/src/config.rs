@@ -412,8 +412,8 @@ pub(crate) fn is_api_path(path: &str) -> bool {
 }
 
 /// The error for such a path.
-pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are the \
-    server's own paths, so a title there could not be read; choose another name";
+pub(crate) const API_PATH: &str = "/metrics, /healthz, /readyz and everything below /api/v1/ are \
+    the server's own paths, so a title there could not be read; choose another name";
 
 /// The disk model's file inside a volume.
 pub const MODEL_FILE: &str = ".tactus/disk-model.toml";

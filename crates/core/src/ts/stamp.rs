@@ -17,8 +17,8 @@ use super::{
 };
 use crate::units::MediaTime;
 
-/// PIDs whose continuity counters are kept. A new PID replaces one of the earliest part. If a single part has more
-/// PIDs, the counters of the rest break at a join.
+/// PIDs whose continuity counters are kept. A new PID replaces one of the earliest part. If a
+/// single part has more PIDs, the counters of the rest break at a join.
 pub const PIDS: usize = 64;
 
 /// A time stamp further from the clock than this is of another clock: what is before a jump, or behind it.

@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 
 use super::{PACKET, Packet, Pid};
 
-/// Tables whose versions are counted: PAT, SDT and the PMTs of a whole transponder. Each takes 64 bytes
-/// in each stream.
+/// Tables whose versions are counted: PAT, SDT and the PMTs of a whole transponder. Each takes 64
+/// bytes in each stream.
 pub const TABLES: usize = 32;
 /// PIDs of PMTs that are followed.
 const PMTS: usize = TABLES;

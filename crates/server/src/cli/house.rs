@@ -259,7 +259,8 @@ impl House {
         let address = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let address = address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
         let hosts = Hosts::Local { named: self.config.admin.allowed_hosts.clone(), address };
-        // Neither may pages of other sites read it: `allowed_origins` and `public_url` are of the titles.
+        // Neither may pages of other sites read it: `allowed_origins` and `public_url` are of the
+        // titles.
         let (origins, public_url) = (Origins::default(), PublicUrl::default());
         let limits_of_admin = Limits { hosts, origins, public: public_url, ..limits.clone() };
         let admin = site(limits_of_admin, figures, Some(store.clone()));

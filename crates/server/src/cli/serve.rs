@@ -91,8 +91,9 @@ impl Serve {
         let takes = self.uploads || config.volumes.iter().any(|volume| volume.uploads);
         if takes && config.state.is_none() {
             console::notice(format_args!(
-                "tactus: neither HOME nor XDG_STATE_HOME is set, so the identities of volumes are not kept: if a \
-                 disk is not mounted at the next start, uploads go to the disk below it"
+                "tactus: neither HOME nor XDG_STATE_HOME is set, so the identities of volumes are \
+                 not kept: if a disk is not mounted at the next start, uploads go to the disk \
+                 below it"
             ));
         }
         if self.uploads && file.is_none() {

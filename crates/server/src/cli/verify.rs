@@ -95,7 +95,8 @@ impl Verify {
         } else {
             let bytes = Bytes(bytes);
             console::line(format_args!(
-                "{whole} whole ({bytes:.1}), {without} without checksums, {bad} damaged or unreadable"
+                "{whole} whole ({bytes:.1}), {without} without checksums, {bad} damaged or \
+                 unreadable"
             ))?;
         }
         if bad > 0 {

@@ -118,7 +118,8 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[http]\nconnections_max = -1\n",
-            "t.toml:2:19: integer `-1` does not belong here; write a whole number from 0 to 4294967295",
+            "t.toml:2:19: integer `-1` does not belong here; write a whole number from 0 to \
+             4294967295",
         ),
         (
             "[rate.title]\ntick = \"64 ms\"\n",

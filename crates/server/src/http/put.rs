@@ -451,8 +451,8 @@ fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Res
     public::path_of(public, request, value).map_err(|fault| match fault {
         NotHere::NoPath => Response::text(400, "the destination is no path of this server"),
         NotHere::Elsewhere => {
-            let text = "the destination is on another server; behind a proxy that hides the host, or \
-                        takes a prefix away, set http.public_url";
+            let text = "the destination is on another server; behind a proxy that hides the host, \
+                        or takes a prefix away, set http.public_url";
             Response::text(502, text)
         }
     })

@@ -136,8 +136,9 @@ const SCRIPTS: &str = "sandbox allow-scripts allow-forms allow-popups allow-pres
 /// Whether a browser runs what is written in it when it is opened.
 fn is_active(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
-    // Browsers show every XML type as a document, and XML may contain scripts of XHTML: also a manifest
-    // of DASH, subtitles, or a playlist (the MIME Sniffing standard, section 4.6: XML MIME types).
+    // Browsers show every XML type as a document, and XML may contain scripts of XHTML: also a
+    // manifest of DASH, subtitles, or a playlist (the MIME Sniffing standard, section 4.6: XML MIME
+    // types).
     matches!(essence, "text/html" | "text/xml" | "application/xml") || essence.ends_with("+xml")
 }
 

@@ -96,7 +96,8 @@ pub enum UploadError {
     Uncounted(String),
     /// The disk is full.
     #[error(
-        "the disk has no room for this: 1 % of it, and at least 256 MiB, stay free; delete something"
+        "the disk has no room for this: 1 % of it, and at least 256 MiB, stay free; delete \
+         something"
     )]
     NoSpace,
     /// Too many uploads are open.
