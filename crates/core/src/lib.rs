@@ -27,8 +27,10 @@ pub mod datagrams;
 pub mod made;
 
 pub mod classes;
-pub mod cycle;
 pub mod disk_model;
+
+pub mod cost;
+pub mod cycle;
 pub mod itinerary;
 pub mod ledger;
 pub mod read_ahead;

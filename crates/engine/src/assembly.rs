@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use tactus_core::cost::RESIDENT_WINDOW;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, IntakeLimits};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::RESIDENT_WINDOW;
 use tactus_core::ports::{Bell, DiskPort, LinkPort, PacketPort};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::Keeper;

@@ -16,6 +16,7 @@ mod planned;
 mod popular;
 mod recording;
 mod refusal;
+mod request;
 mod running;
 mod shares;
 mod strain;
@@ -28,8 +29,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, SendCost, Share};
 use tactus_core::itinerary::Itinerary;
-use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Wish};
+use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::{Bell, SocketHandle};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos};
@@ -38,10 +40,11 @@ use tactus_engine::message::{Command, Outcome, Pace, Report, Sink, Start, Stream
 use tactus_ring::spsc::{Consumer, Producer};
 use tokio::sync::oneshot;
 
-use crate::broker::book::{Book, Damage, Place, Source, version_of};
+use crate::broker::book::{Admitted, Book, Damage, Place, Source, version_of};
 use crate::broker::marks::Marks;
 use crate::broker::popular::Popular;
 use crate::broker::refusal::{beyond_share, in_class, refusal};
+use crate::broker::request::{Read, Request, Without};
 use crate::broker::shares::Shares;
 use crate::catalogue::{self, OpenTitle};
 use crate::config::{BestEffort, ClientShare};
@@ -88,6 +91,8 @@ pub struct BrokerRules {
     pub datagram: DatagramCost,
     /// For each volume, whether its titles are read through the page cache.
     pub sendfile: Vec<bool>,
+    /// For each volume, what sending its blocks to a connection costs.
+    pub connections: Vec<SendCost>,
     /// How the classes of the link are called.
     pub classes: Vec<String>,
 }
@@ -150,26 +155,13 @@ pub struct Wanted {
     pub len: Bytes,
 }
 
-/// The needs of a delivery on its volume.
-#[derive(Clone, Copy)]
-struct Need {
-    volume: VolumeId,
-    share: Share,
-    /// A short answer without a rate, which does not count as a download.
-    is_short: bool,
-}
-
-impl Need {
-    fn of(volume: VolumeId, share: Share) -> Self {
-        Self { volume, share, is_short: false }
-    }
-}
-
 /// Room for one delivery at a time. Returned when dropped.
 pub struct Grant {
     shared: Arc<Shared>,
     place: u32,
-    demand: Demand,
+    cost: Cost,
+    /// Blocks that its streams may hold or wait for at once.
+    window: u32,
     pace: Pace,
     /// A stream of this grant that has finished but perhaps not retired.
     retiring: Option<oneshot::Receiver<()>>,
@@ -307,11 +299,11 @@ impl Broker {
             drop(book);
             return Err(beyond_share(over, viewer, &what(wanted.pace), rules));
         }
-        let wish = |is_held| wish_of(pace, is_held);
         let is_short = viewer.is_some() && shares::is_short(wanted);
-        let asked = Need { volume: wanted.volume, share, is_short };
-        let admitted = book.admit(asked, wish, title.map(|title| title.id), rules);
-        let (place, demand) = match admitted {
+        let without = if is_short { Without::ShortAnswer } else { Without::Download };
+        let request = to_connection(wanted.volume, pace, share, without, rules);
+        let admitted = book.admit(&request, title.map(|title| title.id), rules);
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(short) => {
                 book.refusals.count(short.resource);
@@ -319,13 +311,18 @@ impl Broker {
                 return Err(refusal(short, &what(wanted.pace), rules));
             }
         };
-        book.watch(place, title, step, rules);
+        book.watch(admitted.place, title, step, rules);
         if let Some(viewer) = viewer {
-            book.take_share(place, viewer, wanted);
+            book.take_share(admitted.place, viewer, wanted);
         }
         drop(book);
+        Ok(self.grant(admitted, pace))
+    }
+
+    fn grant(&self, admitted: Admitted, pace: Pace) -> Grant {
+        let Admitted { place, cost, window } = admitted;
         let shared = Arc::clone(&self.shared);
-        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
+        Grant { shared, place, cost, window, pace, retiring: None, in_engine: false }
     }
 
     /// Delivers `range` of `title` to `socket`, which must be non-blocking and prepared for the
@@ -402,7 +399,7 @@ impl Broker {
                 grows,
                 repeats,
                 pace: grant.pace,
-                window: grant.demand.window(),
+                window: grant.window,
                 sink,
                 plan,
             };
@@ -453,8 +450,12 @@ impl Broker {
     /// Like [`Self::room_for`], with the resource that refuses the next stream.
     pub fn limit_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> (u32, Resource) {
         let burst = rate.bytes_in(self.shared.rules.start_burst);
-        let wish = Wish::Paced { rate, tick: Tick::for_rate(rate, tick), burst };
-        self.shared.book().ledger.limit_for(u32::from(volume.0), wish)
+        let pace = Pace::Paced { rate, burst, tick: Tick::for_rate(rate, tick) };
+        let share = Share::whole(Bytes(u64::MAX / 2));
+        let rules = &self.shared.rules;
+        let request = to_connection(volume, pace, share, Without::Download, rules);
+        let book = self.shared.book();
+        book.ledger.limit_for(request.cost(&book.ledger, false).0)
     }
 
     /// Titles of which all is held in memory.
@@ -516,7 +517,7 @@ impl Broker {
                 title.is_some_and(|source| source.title.volume == volume) && !relies
             })
             // Without a rate first, then the newest.
-            .map(|(index, place)| (!place.best_effort, u64::MAX - place.begun, index))
+            .map(|(index, place)| (place.without_rate.is_none(), u64::MAX - place.begun, index))
             .collect();
         running.sort_unstable();
         running.truncate(running.len().div_ceil(8));
@@ -600,12 +601,12 @@ impl Drop for Grant {
         let place = &mut book.places[self.place as usize];
         if self.in_engine && place.title.is_some() {
             // Not retired yet: the engine may still send or read for it.
-            place.release = Some(self.demand);
+            place.release = Some(self.cost);
             if place.way.is_some() {
                 book.stop(self.place);
             }
         } else {
-            book.release(self.place, self.demand);
+            book.release(self.place, self.cost);
         }
     }
 }
@@ -623,12 +624,23 @@ fn suited(pace: Pace) -> Pace {
     }
 }
 
-fn wish_of(pace: Pace, is_held: bool) -> Wish {
-    match pace {
-        Pace::Paced { rate, burst, tick } if is_held => Wish::Resident { rate, tick, burst },
-        Pace::Paced { rate, burst, tick } => Wish::Paced { rate, tick, burst },
-        Pace::BestEffort => Wish::BestEffort,
-    }
+/// A title that is read once, to a connection.
+fn to_connection(
+    volume: VolumeId,
+    pace: Pace,
+    share: Share,
+    without: Without,
+    rules: &BrokerRules,
+) -> Request {
+    let (read, output) = match pace {
+        Pace::Paced { rate, burst, tick } => {
+            let reading = PacedRead { rate, tick, burst, order: Order::Once, is_held: false };
+            let cost = rules.connections[usize::from(volume.0)];
+            (Read::Paced(reading, share), OutputCost::connection(cost, rate, tick))
+        }
+        Pace::BestEffort => (Read::BestEffort(share, without), OutputCost::NONE),
+    };
+    Request { volume, read, output }
 }
 
 /// A pace for people.

@@ -153,6 +153,7 @@ pub fn start(config: &Config) -> io::Result<Engine> {
         start_burst: config.rate.title.start_burst,
         datagram: packets.datagram,
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
+        connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: config.classes.0.iter().map(|class| class.name.clone()).collect(),
     };
     let all = Bells(started.bells.clone());

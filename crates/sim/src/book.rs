@@ -3,10 +3,12 @@
 //! Promise: what the ledger says is compared with what lives, by arithmetic that shares no line with
 //! it, at every admission, refusal and return.
 
-use tactus_core::ledger::{
-    Demand, DiskTerms, Ledger, Level, RESIDENT_WINDOW, Resource, Share, Terms, Wish,
+use tactus_core::cost::{
+    Cost, Disk, DiskTerms, Order, OutputCost, PacedRead, RESIDENT_WINDOW, SendCost, Share, Source,
 };
-use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
+use tactus_core::ledger::{Ledger, Level, Resource, Terms};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 use tactus_engine::message::StreamId;
 
 use crate::verdict::{Invariant, require};
@@ -19,14 +21,64 @@ pub(crate) struct Book {
     sums: Sums,
 }
 
+/// What a simulated client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// At an exact rate, to a connection.
+    Paced { rate: BitRate, tick: Tick, burst: Bytes, is_held: bool },
+    /// At an exact rate, as datagrams; again and again after so many bytes, where it does.
+    Datagrams { rate: BitRate, wire: BitRate, is_held: bool, turn: Option<Bytes> },
+    /// In the time left over.
+    BestEffort,
+    /// A whole title kept in memory.
+    Hold,
+    /// A recording.
+    Record { rate: BitRate },
+}
+
+impl Request {
+    fn cost(self, disk: Disk<'_>, share: Share) -> (Cost, u32) {
+        let read = |rate, tick, burst, order, is_held| {
+            disk.paced(&PacedRead { rate, tick, burst, order, is_held }, share)
+        };
+        let (source, output) = match self {
+            Self::Record { rate } => {
+                let Source { cost, window } = disk.recorded(rate);
+                return (Cost::recording(cost), window);
+            }
+            Self::Hold => (disk.held(share.title_len), OutputCost::NONE),
+            Self::BestEffort => (disk.best_effort(share), OutputCost::NONE),
+            Self::Paced { rate, tick, burst, is_held } => (
+                read(rate, tick, burst, Order::Once, is_held),
+                OutputCost::connection(SEND, rate, tick),
+            ),
+            Self::Datagrams { rate, wire, is_held, turn } => (
+                read(
+                    rate,
+                    Tick::Ms10,
+                    Bytes(0),
+                    turn.map_or(Order::Once, Order::Repeating),
+                    is_held,
+                ),
+                OutputCost::datagrams(wire, Nanos(1), None),
+            ),
+        };
+        (Cost::stream(source.cost, output), source.window)
+    }
+}
+
+/// The processor is large enough.
+const SEND: SendCost = SendCost { per_send: Nanos(1), per_mib: Nanos(1) };
+
 /// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) place: u32,
     pub(crate) volume: usize,
-    pub(crate) pace: Wish,
+    pub(crate) request: Request,
     share: Share,
-    demand: Demand,
+    cost: Cost,
+    window: u32,
 }
 
 /// Everything that lives, summed up.
@@ -48,13 +100,15 @@ struct Sums {
 impl Grant {
     /// Blocks that the stream may hold or wait for.
     pub(crate) fn window(&self) -> u32 {
-        self.demand.window()
+        self.window
     }
 
     /// Whether it lives on the blocks of a held title.
     pub(crate) fn is_resident(&self) -> bool {
-        let is_held =
-            matches!(self.pace, Wish::Resident { .. } | Wish::Datagrams { is_held: true, .. });
+        let is_held = matches!(
+            self.request,
+            Request::Paced { is_held: true, .. } | Request::Datagrams { is_held: true, .. }
+        );
         is_held && self.window() <= RESIDENT_WINDOW
     }
 }
@@ -89,16 +143,16 @@ impl Book {
     }
 
     /// Reserves what a stream needs, or says no and changes nothing.
-    pub(crate) fn admit(&mut self, volume: usize, pace: Wish, share: Share) -> Option<Grant> {
+    pub(crate) fn admit(&mut self, volume: usize, request: Request, share: Share) -> Option<Grant> {
         // The place of a hold that was given up is free only when the engine has retired it.
         if self.free.is_empty() {
             return None;
         }
-        let demand = self.ledger.demand(volume as u32, pace, share);
+        let (cost, window) = request.cost(self.ledger.disk(volume as u32), share);
         let before: Vec<Level> = self.ledger.levels().collect();
-        if self.ledger.admit(demand).is_err() {
+        if self.ledger.admit(cost).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
-                format!("{pace:?} of {share:?} on volume {volume} was refused")
+                format!("{request:?} of {share:?} on volume {volume} was refused")
             });
             return None;
         }
@@ -106,24 +160,24 @@ impl Book {
         require(place.is_some(), Invariant::LedgerIsTheSum, || {
             "the ledger admits more streams than there are places".to_owned()
         });
-        let grant = Grant { place: place.unwrap_or(0), volume, pace, share, demand };
+        let grant = Grant { place: place.unwrap_or(0), volume, request, share, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
     }
 
     /// Reserves what a recording needs, which has no place in the delivery table.
-    pub(crate) fn admit_recording(&mut self, volume: usize, pace: Wish) -> Option<Grant> {
+    pub(crate) fn admit_recording(&mut self, volume: usize, request: Request) -> Option<Grant> {
         let share = Share::whole(Bytes(0));
-        let demand = self.ledger.demand(volume as u32, pace, share);
+        let (cost, window) = request.cost(self.ledger.disk(volume as u32), share);
         let before: Vec<Level> = self.ledger.levels().collect();
-        if self.ledger.admit(demand).is_err() {
+        if self.ledger.admit(cost).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
-                format!("{pace:?} on volume {volume} was refused")
+                format!("{request:?} on volume {volume} was refused")
             });
             return None;
         }
-        let grant = Grant { place: u32::MAX, volume, pace, share, demand };
+        let grant = Grant { place: u32::MAX, volume, request, share, cost, window };
         self.add(grant, true);
         self.check();
         Some(grant)
@@ -138,7 +192,7 @@ impl Book {
 
     /// Gives back what a grant promises; its place may still be in use.
     pub(crate) fn release(&mut self, grant: Grant) {
-        self.ledger.release(grant.demand);
+        self.ledger.release(grant.cost);
         self.add(grant, false);
         self.check();
     }
@@ -160,9 +214,9 @@ impl Book {
         fn change<T: std::ops::AddAssign + std::ops::SubAssign>(enters: bool, sum: &mut T, by: T) {
             if enters { *sum += by } else { *sum -= by }
         }
-        let Grant { volume, pace, share, demand, .. } = grant;
+        let Grant { volume, request, share, window, .. } = grant;
         let sums = &mut self.sums;
-        if let Wish::Record { rate } = pace {
+        if let Request::Record { rate } = request {
             let terms = &self.ledger.terms().disks[volume];
             let place = terms.intake.map_or(terms.block, |intake| intake.place);
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
@@ -170,35 +224,32 @@ impl Book {
             let most = if terms.model.has_arm() { 1_000_000_000 } else { u128::MAX };
             change(enters, &mut sums.visits[volume], visits.min(most));
             change(enters, &mut sums.written[volume], bytes);
-            change(enters, &mut sums.places[volume], u64::from(demand.window()));
+            change(enters, &mut sums.places[volume], u64::from(window));
             change(enters, &mut sums.recordings, 1);
             return;
         }
         let DiskTerms { ahead, block, .. } = self.ledger.terms().disks[volume];
-        let own = u64::from(demand.window()) + u64::from(ahead);
+        let own = u64::from(window) + u64::from(ahead);
         let title = share.title_len.0.div_ceil(block.0);
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
-        let link = match pace {
-            Wish::Paced { rate, .. } | Wish::Resident { rate, .. } => rate,
-            Wish::Datagrams { wire, .. } => wire,
-            Wish::BestEffort
-            | Wish::Hold
-            | Wish::Record { .. }
-            | Wish::Reader { .. }
-            | Wish::Made { .. } => BitRate(0),
+        let link = match request {
+            Request::Paced { rate, .. } => rate,
+            Request::Datagrams { wire, .. } => wire,
+            Request::BestEffort | Request::Hold | Request::Record { .. } => BitRate(0),
         };
         change(enters, &mut sums.link, link.0);
-        if let Wish::Paced { rate, .. } | Wish::Resident { rate, .. } | Wish::Datagrams { rate, .. } =
-            pace
+        if let Request::Paced { rate, .. } | Request::Datagrams { rate, .. } = request
             && !grant.is_resident()
         {
             let terms = &self.ledger.terms().disks[volume];
             let bytes = u128::from(rate.0) * u128::from(terms.cycle.0);
             // A turn is read in whole blocks and what is left.
-            let of_turn = match pace {
-                Wish::Datagrams { turn: Some(turn), .. } => turn.0 / turn.0.div_ceil(terms.block.0),
+            let of_turn = match request {
+                Request::Datagrams { turn: Some(turn), .. } => {
+                    turn.0 / turn.0.div_ceil(terms.block.0)
+                }
                 _ => terms.block.0,
             };
             let visits = bytes * 1_000_000_000 / (u128::from(of_turn) * BYTE);

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tactus_core::ledger::{IntakeTerms, SendCost};
+use tactus_core::cost::IntakeTerms;
 use tactus_core::pacer::Class;
 use tactus_core::ports::Bell;
 use tactus_core::sums::Sums;
@@ -244,14 +244,15 @@ impl World {
                 }),
             });
             shares.push(share.map(|share| (share, rung)));
-            ledger_terms.push(tactus_core::ledger::DiskTerms {
+            ledger_terms.push(tactus_core::cost::DiskTerms {
                 model,
                 cycle: spec.cycle,
                 share_thousandths: spec.share_thousandths,
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
-                cost: SendCost { per_send: Nanos(1), per_mib: Nanos(1), read_per_mib: Nanos(1) },
+                read_per_mib: Nanos(1),
+                per_write: Nanos(1),
                 intake: spec.intake.map(|intake| IntakeTerms {
                     places: intake.places,
                     place: tactus_core::units::Bytes(u64::from(intake.place)),

@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tactus_core::ledger::{Demand, Ledger, Level, Resource, Share, Short, Wish};
+use tactus_core::cost::{Cost, OutputCost};
+use tactus_core::ledger::{Ledger, Level, Resource, Short};
 use tactus_core::made::Timed;
 use tactus_core::ports::{Bell, FileHandle};
 use tactus_core::units::{BitRate, Bytes};
@@ -21,8 +22,9 @@ use super::frames::{self, Texts};
 use super::marks::{self, BadPlace, Marks, Version};
 use super::popular::Popular;
 use super::refusal::{Refusals, ShareExceeded};
+use super::request::{Request, Without};
 use super::shares::{self, Claim, Party, Shares, Viewer};
-use super::{BrokerRules, DatagramCost, Delivered, Need, Punctuality, Step, Wanted, Way};
+use super::{BrokerRules, DatagramCost, Delivered, Punctuality, Step, Wanted, Way};
 use crate::catalogue::{self, OpenTitle};
 
 pub(super) struct Book {
@@ -62,6 +64,14 @@ pub(super) struct Damage {
     pub(super) errno: Option<i32>,
 }
 
+/// A request that was admitted.
+pub(super) struct Admitted {
+    pub(super) place: u32,
+    pub(super) cost: Cost,
+    /// Blocks that it may have at once.
+    pub(super) window: u32,
+}
+
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) generation: u32,
@@ -76,10 +86,8 @@ pub(super) struct Place {
     /// Keeps the file open until no read of it is under way.
     pub(super) title: Option<Source>,
     /// The grant is gone: returned when the stream retires.
-    pub(super) release: Option<Demand>,
-    pub(super) best_effort: bool,
-    /// Without a rate, and too short to count as a download.
-    pub(super) is_short: bool,
+    pub(super) release: Option<Cost>,
+    pub(super) without_rate: Option<Without>,
     /// What it takes of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
@@ -280,13 +288,13 @@ impl Book {
             if self.popular.place_of(held) == Some(stream.index)
                 && let Some(hold) = self.popular.end_hold(held)
             {
-                self.ledger.release(hold.demand);
+                self.ledger.release(hold.cost);
             }
             self.free.push(stream.index);
             return title;
         }
-        if let Some(demand) = place.release.take() {
-            self.release(stream.index, demand);
+        if let Some(cost) = place.release.take() {
+            self.release(stream.index, cost);
         }
         title
     }
@@ -294,21 +302,19 @@ impl Book {
     /// A place and a promise for a delivery, if need be in place of a title that nobody watches.
     pub(super) fn admit(
         &mut self,
-        asked: Need,
-        wish: impl Fn(bool) -> Wish,
+        request: &Request,
         title: Option<TitleId>,
         rules: &BrokerRules,
-    ) -> Result<(u32, Demand), Short> {
-        let Need { volume, share, is_short } = asked;
+    ) -> Result<Admitted, Short> {
         let is_held = title.is_some_and(|title| self.popular.is_held(title));
-        let wish = wish(is_held);
-        let is_best_effort = wish == Wish::BestEffort;
-        let (used, max) = match is_short {
-            true => (self.short_answers, self.short_answers_max()),
-            false => (self.best_effort, rules.best_effort.streams_max),
+        let without_rate = request.without_rate();
+        let (used, max) = match without_rate {
+            Some(Without::ShortAnswer) => (self.short_answers, self.short_answers_max()),
+            Some(Without::Download) => (self.best_effort, rules.best_effort.streams_max),
+            None => (0, u32::MAX),
         };
         let limit = u64::from(max);
-        if is_best_effort && used >= max {
+        if used >= max {
             return Err(Short {
                 resource: Resource::Streams,
                 needed: limit + 1,
@@ -316,9 +322,9 @@ impl Book {
                 class: None,
             });
         }
-        let demand = self.ledger.demand(u32::from(volume.0), wish, share);
+        let (cost, window) = request.cost(&self.ledger, is_held);
         loop {
-            match self.ledger.check(demand) {
+            match self.ledger.check(cost) {
                 Ok(()) => break,
                 Err(Short { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
@@ -330,13 +336,14 @@ impl Book {
         let (resource, class) = (Resource::Streams, None);
         let none_free = Short { resource, needed: streams + 1, limit: streams, class };
         let place = self.free.pop().ok_or(none_free)?;
-        self.ledger.admit(demand)?;
-        let is_short = is_best_effort && is_short;
-        let at = &mut self.places[place as usize];
-        (at.best_effort, at.is_short) = (is_best_effort, is_short);
-        self.best_effort += u32::from(is_best_effort && !is_short);
-        self.short_answers += u32::from(is_short);
-        Ok((place, demand))
+        self.ledger.admit(cost)?;
+        self.places[place as usize].without_rate = without_rate;
+        match without_rate {
+            Some(Without::ShortAnswer) => self.short_answers += 1,
+            Some(Without::Download) => self.best_effort += 1,
+            None => {}
+        }
+        Ok(Admitted { place, cost, window })
     }
 
     /// Reads `title` into memory, when half of the arena stays for everybody else.
@@ -345,31 +352,29 @@ impl Book {
             return;
         }
         let disk = u32::from(title.volume.0);
-        let demand = self.ledger.demand(disk, Wish::Hold, Share::whole(title.len));
+        let source = self.ledger.disk(disk).held(title.len);
+        let (cost, window) = (Cost::stream(source.cost, OutputCost::NONE), source.window);
         let mut levels = self.ledger.levels();
         let arena = levels.find(|level| level.resource == Resource::Arena && level.disk == disk);
         let leaves_half =
-            arena.is_some_and(|arena| arena.used + u64::from(demand.window()) <= arena.limit / 2);
+            arena.is_some_and(|arena| arena.used + u64::from(window) <= arena.limit / 2);
         drop(levels);
         // A hold takes a place in the table; viewers come first.
         let has_places = self.free.len() > self.places.len() / 8;
-        if !leaves_half || !has_places || self.ledger.check(demand).is_err() {
+        if !leaves_half || !has_places || self.ledger.check(cost).is_err() {
             return;
         }
         let Ok(source) = Source::open(title, rules) else { return };
         let Some(index) = self.free.pop() else { return };
-        self.ledger.admit(demand).expect("there was room for it");
+        self.ledger.admit(cost).expect("there was room for it");
         let place = &mut self.places[index as usize];
         place.generation = place.generation.wrapping_add(1);
         let origin = source.origin();
         place.title = Some(source);
         place.holds = Some(title.id);
-        let hold = Hold {
-            stream: StreamId { index, generation: place.generation },
-            origin,
-            window: demand.window(),
-        };
-        self.popular.begin_hold(title.id, index, demand);
+        let hold =
+            Hold { stream: StreamId { index, generation: place.generation }, origin, window };
+        self.popular.begin_hold(title.id, index, cost);
         self.command(Command::Hold(hold));
     }
 
@@ -380,18 +385,19 @@ impl Book {
             return false;
         };
         let hold = self.popular.end_hold(title).expect("it is held");
-        self.ledger.release(hold.demand);
+        self.ledger.release(hold.cost);
         let generation = self.places[hold.place as usize].generation;
         self.command(Command::Stop(StreamId { index: hold.place, generation }));
         true
     }
 
-    pub(super) fn release(&mut self, index: u32, demand: Demand) {
+    pub(super) fn release(&mut self, index: u32, cost: Cost) {
         let place = &mut self.places[index as usize];
-        let is_best_effort = std::mem::take(&mut place.best_effort);
-        let is_short = std::mem::take(&mut place.is_short);
-        self.best_effort -= u32::from(is_best_effort && !is_short);
-        self.short_answers -= u32::from(is_short);
+        match place.without_rate.take() {
+            Some(Without::ShortAnswer) => self.short_answers -= 1,
+            Some(Without::Download) => self.best_effort -= 1,
+            None => {}
+        }
         place.client = None;
         if let Some((party, claim)) = place.claim.take() {
             self.shares.give_back(&party, claim);
@@ -399,7 +405,7 @@ impl Book {
         if let Some((title, relied)) = place.watches.take() {
             self.popular.leave(title, relied);
         }
-        self.ledger.release(demand);
+        self.ledger.release(cost);
         self.free.push(index);
     }
 }

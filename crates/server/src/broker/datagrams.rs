@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
+use tactus_core::cost::{Order, OutputCost, PacedRead, Share};
 use tactus_core::datagrams::{Form, Gathering, Ip, PAYLOAD, Plan};
-use tactus_core::ledger::{Resource, Share, Wish};
+use tactus_core::ledger::Resource;
 use tactus_core::ports::SocketHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
@@ -18,7 +19,8 @@ use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Datagrams, Outcome, Pace, StreamId, VolumeId};
 use tokio::sync::oneshot;
 
-use super::{Broker, Delivered, Grant, Need, Part, Refusal, Step, Way, ended, in_class, refusal};
+use super::request::{Read, Request};
+use super::{Broker, Delivered, Grant, Part, Refusal, Step, Way, ended, in_class, refusal};
 use crate::catalogue::OpenTitle;
 
 /// A socket that datagrams leave by; any number of streams of one class may share it.
@@ -175,63 +177,37 @@ impl Broker {
     ) -> Result<Grant, Refusal> {
         let sending = self.datagram_cost().of(out, burst);
         let tick = Tick::not_under(burst);
-        let wish = |is_held| Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class };
+        let order = turn.map_or(Order::Once, Order::Repeating);
+        let reading = PacedRead { rate, tick, burst: Bytes(0), order, is_held: false };
         // Of a title that repeats the same block may be needed twice at once.
         let share = Share::whole(Bytes(u64::MAX));
         let pace = Pace::Paced { rate, burst: Bytes(0), tick };
         let what = format!("packets of {rate}{}", in_class(class, &self.shared.rules));
-        self.admit_wish(title, wish, share, pace, &what)
+        let output = OutputCost::datagrams(wire, sending, class);
+        let request = Request { volume: title.volume, read: Read::Paced(reading, share), output };
+        self.admit_request(title, &request, pace, &what)
     }
 
-    /// Reserves what `wish` says of a title that is read, and perhaps held.
-    pub(super) fn admit_wish(
+    /// Reserves what `request` needs of `title`, which may be held.
+    pub(super) fn admit_request(
         &self,
         title: &Arc<OpenTitle>,
-        wish: impl Fn(bool) -> Wish,
-        share: Share,
+        request: &Request,
         pace: Pace,
         what: &str,
     ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
         let step = self.shared.step(title.volume);
-        let is_scattered = matches!(wish(false), Wish::Reader { is_scattered: true, .. });
+        let Read::Paced(PacedRead { order, .. }, _) = request.read else {
+            return self.admit_without_disk(request, pace, what);
+        };
         let mut book = self.shared.book();
         if step >= Step::Newcomers && !book.popular.is_held(title.id) {
             book.refusals.count(Resource::Disk);
             drop(book);
             return Err(self.shared.too_slow(what));
         }
-        let (place, demand) =
-            match book.admit(Need::of(title.volume, share), wish, Some(title.id), rules) {
-                Ok(admitted) => admitted,
-                Err(short) => {
-                    book.refusals.count(short.resource);
-                    drop(book);
-                    return Err(refusal(short, what, rules));
-                }
-            };
-        // Who looks for a place is no further viewer; but what it relies on stays.
-        if !is_scattered || book.popular.is_held(title.id) {
-            book.watch(place, Some(title), step, rules);
-        }
-        drop(book);
-        let shared = Arc::clone(&self.shared);
-        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
-    }
-
-    /// Reserves what `wish` says, which is nothing of a disk.
-    pub(super) fn admit_without_disk(
-        &self,
-        title: &Arc<OpenTitle>,
-        wish: Wish,
-        pace: Pace,
-        what: &str,
-    ) -> Result<Grant, Refusal> {
-        let rules = &self.shared.rules;
-        let mut book = self.shared.book();
-        let share = Share::whole(Bytes(0));
-        let (place, demand) = match book.admit(Need::of(title.volume, share), |_| wish, None, rules)
-        {
+        let admitted = match book.admit(request, Some(title.id), rules) {
             Ok(admitted) => admitted,
             Err(short) => {
                 book.refusals.count(short.resource);
@@ -239,9 +215,28 @@ impl Broker {
                 return Err(refusal(short, what, rules));
             }
         };
+        // Who looks for a place is no further viewer; but what it relies on stays.
+        if order != Order::Scattered || book.popular.is_held(title.id) {
+            book.watch(admitted.place, Some(title), step, rules);
+        }
         drop(book);
-        let shared = Arc::clone(&self.shared);
-        Ok(Grant { shared, place, demand, pace, retiring: None, in_engine: false })
+        Ok(self.grant(admitted, pace))
+    }
+
+    fn admit_without_disk(
+        &self,
+        request: &Request,
+        pace: Pace,
+        what: &str,
+    ) -> Result<Grant, Refusal> {
+        let rules = &self.shared.rules;
+        let mut book = self.shared.book();
+        let admitted = book.admit(request, None, rules).map_err(|short| {
+            book.refusals.count(short.resource);
+            refusal(short, what, rules)
+        })?;
+        drop(book);
+        Ok(self.grant(admitted, pace))
     }
 
     /// Sends `range` of `title` to `target`, once or again and again; until it ends, or the future is

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tactus_core::classes::ClassNumber;
+use tactus_core::cost::{Order, OutputCost, PacedRead, Share};
 use tactus_core::datagrams::Ip;
 use tactus_core::itinerary::Itinerary;
-use tactus_core::ledger::{Share, Wish};
 use tactus_core::made::{self, Timed};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime};
@@ -24,6 +24,7 @@ use tactus_engine::message::{Command, Make, Outcome, Pace, StreamId};
 use tactus_ring::spsc::{Producer, ring};
 use tokio::sync::oneshot;
 
+use super::request::{Read, Request};
 use super::{Broker, Delivered, Grant, Part, Refusal, Source, Target, Way, ended, in_class};
 use crate::catalogue::OpenTitle;
 
@@ -120,10 +121,16 @@ impl Broker {
         let tick = [Tick::Ms62, Tick::Ms25].into_iter().find(fits);
         let tick = Tick::for_rate(rate, tick.unwrap_or(Tick::Ms10));
         let pace = Pace::Paced { rate, burst, tick };
-        let is_scattered = itinerary.is_some();
-        let wish = |is_held| Wish::Reader { rate, tick, burst, is_held, is_scattered };
+        let order = if itinerary.is_some() { Order::Scattered } else { Order::Once };
+        let read = PacedRead { rate, tick, burst, order, is_held: false };
         let share = Share { len: Bytes(range.end - range.start), title_len: title.len };
-        self.admit_wish(title, wish, share, pace, &format!("a stream of {rate}"))
+        let cost = self.shared.rules.connections[usize::from(title.volume.0)];
+        let request = Request {
+            volume: title.volume,
+            read: Read::Paced(read, share),
+            output: OutputCost::reader(cost, rate, tick),
+        };
+        self.admit_request(title, &request, pace, &format!("a stream of {rate}"))
     }
 
     /// Gives what `reading` says of `title` to the other end of `socket`, until it ends or the future is
@@ -162,10 +169,11 @@ impl Broker {
         let wire = made::wire_rate(rate, datagrams, way.ip());
         let rules = &self.shared.rules;
         let (sending, class) = (self.datagram_cost().first.times(datagrams.into()), way.class());
-        let wish = Wish::Made { wire, sending, class };
+        let output = OutputCost::datagrams(wire, sending, class);
+        let request = Request { volume: title.volume, read: Read::Elsewhere, output };
         let pace = Pace::Paced { rate: wire, burst: Bytes(0), tick: Tick::Ms10 };
         let what = format!("a stream of {rate}{}", in_class(class, rules));
-        self.admit_without_disk(title, wish, pace, &what)
+        self.admit_request(title, &request, pace, &what)
     }
 
     /// Begins a made stream at `begin`, from which the times of its datagrams count. It ends with what the

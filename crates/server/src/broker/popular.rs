@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use tactus_core::ledger::Demand;
+use tactus_core::cost::Cost;
 use tactus_engine::message::TitleId;
 
 /// Viewers at once that make a title popular.
@@ -34,7 +34,7 @@ struct Title {
 pub(super) struct Holding {
     /// Its place in the delivery table.
     pub(super) place: u32,
-    pub(super) demand: Demand,
+    pub(super) cost: Cost,
     /// All of it is in memory.
     pub(super) is_complete: bool,
 }
@@ -66,8 +66,8 @@ impl Popular {
     }
 
     /// Notes that the engine has begun to read the title into memory.
-    pub(super) fn begin_hold(&mut self, title: TitleId, place: u32, demand: Demand) {
-        let hold = Holding { place, demand, is_complete: false };
+    pub(super) fn begin_hold(&mut self, title: TitleId, place: u32, cost: Cost) {
+        let hold = Holding { place, cost, is_complete: false };
         self.titles.entry(title).or_default().hold = Some(hold);
     }
 
@@ -116,7 +116,7 @@ mod tests {
     const B: TitleId = TitleId(2);
 
     fn hold(popular: &mut Popular, title: TitleId) {
-        popular.begin_hold(title, 0, Demand::default());
+        popular.begin_hold(title, 0, Cost::default());
         popular.complete_hold(title);
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut popular = Popular::default();
         assert!(!popular.enter(A, false));
         assert!(popular.enter(A, false));
-        popular.begin_hold(A, 0, Demand::default());
+        popular.begin_hold(A, 0, Cost::default());
         assert!(!popular.is_held(A), "it is only being read");
         assert!(!popular.enter(A, false));
         popular.complete_hold(A);

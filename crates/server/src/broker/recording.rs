@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tactus_core::ledger::{Demand, Ledger, Resource, Share, Wish};
-use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+use tactus_core::cost::{Cost, Source};
+use tactus_core::ledger::{Ledger, Resource};
+use tactus_core::units::{BitRate, Nanos, SECOND};
 use tactus_engine::message::VolumeId;
 
 use super::{Broker, Refusal, Shared, Step, refusal};
@@ -11,7 +12,8 @@ use super::{Broker, Refusal, Shared, Step, refusal};
 /// Room for one recording. Returned when dropped.
 pub struct RecordGrant {
     shared: Arc<Shared>,
-    demand: Demand,
+    cost: Cost,
+    places: u32,
     /// The rate that is promised: a little more than was asked for.
     pub rate: BitRate,
     /// How soon each of its writes is done.
@@ -21,7 +23,7 @@ pub struct RecordGrant {
 /// What a recording is counted as.
 struct Counted {
     promised: BitRate,
-    wish: Wish,
+    source: Source,
     /// How long a place is filled.
     full: Nanos,
     cycle: Nanos,
@@ -35,7 +37,8 @@ impl Counted {
         // Of a slow one a place is written before it is full, and still costs the disk a visit.
         let rate = promised.max(BitRate((place.0 * 8).div_ceil(WRITTEN_AFTER_SECONDS)));
         let full = Nanos((place.0 * 8).saturating_mul(SECOND.0) / rate.0);
-        Self { promised, wish: Wish::Record { rate }, full, cycle: terms.cycle }
+        let source = ledger.disk(disk).recorded(rate);
+        Self { promised, source, full, cycle: terms.cycle }
     }
 }
 
@@ -51,9 +54,9 @@ impl Broker {
             return Err(self.shared.too_slow(&format!("a recording of {rate}")));
         }
         let disk = u32::from(volume.0);
-        let Counted { promised, wish, full, cycle } = Counted::of(&book.ledger, disk, rate);
-        let demand = book.ledger.demand(disk, wish, Share::whole(Bytes(0)));
-        if let Err(short) = book.ledger.admit(demand) {
+        let Counted { promised, source, full, cycle } = Counted::of(&book.ledger, disk, rate);
+        let (cost, places) = (Cost::recording(source.cost), source.window);
+        if let Err(short) = book.ledger.admit(cost) {
             book.refusals.count(short.resource);
             drop(book);
             let what = format!("a recording of {rate}");
@@ -61,14 +64,15 @@ impl Broker {
         }
         drop(book);
         let within = cycle.times(3) + full;
-        Ok(RecordGrant { shared: Arc::clone(&self.shared), demand, rate: promised, within })
+        let shared = Arc::clone(&self.shared);
+        Ok(RecordGrant { shared, cost, places, rate: promised, within })
     }
 
     /// How many more recordings at `rate` would be admitted to a volume that takes uploads.
     pub fn room_for_recordings(&self, volume: VolumeId, rate: BitRate) -> u32 {
         let book = self.shared.book();
         let disk = u32::from(volume.0);
-        book.ledger.room_for(disk, Counted::of(&book.ledger, disk, rate).wish)
+        book.ledger.room_for(Cost::recording(Counted::of(&book.ledger, disk, rate).source.cost))
     }
 }
 
@@ -82,18 +86,18 @@ const WRITTEN_AFTER_SECONDS: u64 = 2;
 impl RecordGrant {
     /// Places of the write share that it may have.
     pub fn places(&self) -> u32 {
-        self.demand.window()
+        self.places
     }
 }
 
 impl Drop for RecordGrant {
     fn drop(&mut self) {
-        self.shared.book().ledger.release(self.demand);
+        self.shared.book().ledger.release(self.cost);
     }
 }
 
 impl std::fmt::Debug for RecordGrant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecordGrant").field("demand", &self.demand).finish_non_exhaustive()
+        f.debug_struct("RecordGrant").field("cost", &self.cost).finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ impl Broker {
                 place,
                 title: Arc::clone(&at.title.as_ref()?.title),
                 client: at.client.clone().or_else(|| Some(way.peer()?.to_string())),
-                best_effort: at.best_effort,
+                best_effort: at.without_rate.is_some(),
             })
         });
         running.collect()

@@ -3,9 +3,10 @@
 use super::*;
 use std::net::TcpListener;
 
+use tactus_core::cost::{DiskTerms, SendCost};
 use tactus_core::datagrams::{Form, Ip, Session};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{DiskTerms, SendCost, Terms};
+use tactus_core::ledger::Terms;
 use tactus_core::units::{KIB, SECOND};
 use tactus_ring::spsc::ring;
 
@@ -40,7 +41,8 @@ impl Stage {
             block: Bytes(256 * KIB),
             blocks: 1000,
             ahead: 0,
-            cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0), read_per_mib: Nanos(0) },
+            read_per_mib: Nanos(0),
+            per_write: Nanos(0),
             intake: None,
         };
         let link = BitRate(1_000_000 * u64::from(streams));
@@ -65,6 +67,7 @@ impl Stage {
             start_burst: Nanos(0),
             datagram: DatagramCost::each(Nanos::from_micros(4)),
             sendfile: vec![false],
+            connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
             classes: vec![],
         };
         let broker = Broker::new(ledger, to_engine, Box::new(Silent), rules, Arc::clone(&counters));

@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tactus_core::cost::{DiskTerms, IntakeTerms, SendCost};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, SendCost, Terms};
+use tactus_core::ledger::{Ledger, Terms};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_sys::probe;
@@ -75,6 +76,11 @@ impl VolumeFacts {
         self.terms.intake.map(|intake| Bytes(intake.place.0 * u64::from(intake.places)))
     }
 
+    /// What sending its blocks to a connection costs.
+    pub(super) fn connection_cost(&self) -> SendCost {
+        connection_cost(self.terms.sendfile)
+    }
+
     /// Memory for its blocks.
     pub fn arena(&self) -> Bytes {
         self.terms.arena
@@ -86,19 +92,13 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What sending costs a core, with a margin of a tenth over what was measured on a virtual machine whose
 /// receiver sits on the same host (`docs/benchmarks.md`): a copying send of data that is not in the
-/// cache, and the read before it.
-const COPIED: SendCost = SendCost {
-    per_send: Nanos::from_micros(7),
-    per_mib: Nanos::from_micros(500),
-    read_per_mib: READ,
-};
+/// cache.
+const COPIED: SendCost =
+    SendCost { per_send: Nanos::from_micros(7), per_mib: Nanos::from_micros(400) };
 /// The same by reference.
-const BY_REFERENCE: SendCost = SendCost {
-    per_send: Nanos::from_micros(8),
-    per_mib: Nanos::from_micros(350),
-    read_per_mib: READ_CACHED,
-};
-/// Of it the read: from the disk it is 30 to 50 us.
+const BY_REFERENCE: SendCost =
+    SendCost { per_send: Nanos::from_micros(8), per_mib: Nanos::from_micros(150) };
+/// Each MiB read: from the disk it is 30 to 50 us.
 const READ: Nanos = Nanos::from_micros(100);
 /// The same, and out of the page cache a copy, by a call for each 16 KiB.
 const READ_CACHED: Nanos = Nanos::from_micros(200);
@@ -187,7 +187,8 @@ pub(super) fn of(
             block,
             blocks: volume.terms.places(),
             ahead,
-            cost: if sendfile { BY_REFERENCE } else { COPIED },
+            read_per_mib: if sendfile { READ_CACHED } else { READ },
+            per_write: connection_cost(sendfile).per_send,
             intake: volume.terms.intake,
         }
     });
@@ -199,6 +200,11 @@ pub(super) fn of(
     let classes = config.classes.0.iter().map(Class::terms).collect();
     let streams = config.memory.streams_max;
     Terms { disks: disks.collect(), link, datagrams, classes, cpu: budget, streams }
+}
+
+/// What sending blocks of a volume to a connection costs.
+fn connection_cost(sendfile: bool) -> SendCost {
+    if sendfile { BY_REFERENCE } else { COPIED }
 }
 
 /// What classes are guaranteed must be there.

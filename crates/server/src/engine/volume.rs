@@ -7,8 +7,8 @@
 
 use std::io;
 
+use tactus_core::cost::IntakeTerms;
 use tactus_core::cycle::GROUP_MAX;
-use tactus_core::ledger::IntakeTerms;
 use tactus_core::units::Bytes;
 use tactus_engine::assembly::{IntakeSetup, VolumeSetup};
 use tactus_engine::feeding::Memory;

@@ -4,8 +4,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tactus_core::cost::{DiskTerms, IntakeTerms, SendCost};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ledger::{DiskTerms, IntakeTerms, Ledger, Resource, SendCost, Terms};
+use tactus_core::ledger::{Ledger, Resource, Terms};
 use tactus_core::ports::Bell;
 use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_ring::spsc::ring;
@@ -131,7 +132,8 @@ fn broker() -> Broker {
         block: Bytes(PLACE),
         blocks: 1000,
         ahead: 0,
-        cost: SendCost { per_send: Nanos(0), per_mib: Nanos(0), read_per_mib: Nanos(0) },
+        read_per_mib: Nanos(0),
+        per_write: Nanos(0),
         intake: Some(IntakeTerms { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
     let terms = Terms {
@@ -152,6 +154,7 @@ fn broker() -> Broker {
         start_burst: Nanos(0),
         datagram: DatagramCost::each(Nanos::from_micros(4)),
         sendfile: vec![false],
+        connections: vec![SendCost { per_send: Nanos(0), per_mib: Nanos(0) }],
         classes: vec![],
     };
     Broker::new(Ledger::new(terms), to_engine, Box::new(Silent), rules, Arc::default())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
+use tactus_core::cost::Share;
 use tactus_core::datagrams::{Form, Session};
-use tactus_core::ledger::{Share, Wish};
 use tactus_core::ports::FileHandle;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
@@ -16,7 +16,7 @@ use tactus_engine::message::{
 
 use super::schedule::Event;
 use super::{Mode, World};
-use crate::book::Grant;
+use crate::book::{Grant, Request};
 use crate::content;
 use crate::device::open;
 use crate::dice::Dice;
@@ -92,19 +92,16 @@ impl World {
             Habit::Holder if self.held[title].holder.is_some() => {
                 return self.push(self.now + SECOND, Event::Arrive { client });
             }
-            Habit::Holder => Wish::Hold,
-            Habit::Downloader => Wish::BestEffort,
+            Habit::Holder => Request::Hold,
+            Habit::Downloader => Request::BestEffort,
             _ if spec.datagrams.is_some() => {
                 let is_held = self.held[title].is_complete;
                 let wire = wire_max(rate);
                 let repeats = spec.datagrams.is_some_and(|datagrams| datagrams.repeats);
                 let turn = Some(end - first).filter(|&turn| repeats && turn >= TURN_MIN);
-                // The processor is large enough.
-                let (sending, tick, class) = (Nanos(1), Tick::Ms10, None);
-                Wish::Datagrams { rate, wire, sending, tick, is_held, turn, class }
+                Request::Datagrams { rate, wire, is_held, turn }
             }
-            _ if self.held[title].is_complete => Wish::Resident { rate, tick, burst },
-            _ => Wish::Paced { rate, tick, burst },
+            _ => Request::Paced { rate, tick, burst, is_held: self.held[title].is_complete },
         };
         let title_len = self.titles[title].len;
         // Who asks for several ranges does so by one grant; and who comes to the end of what is there may
@@ -113,7 +110,7 @@ impl World {
         let len = if may_be_more { title_len } else { end - first };
         let share = match asked {
             // What two turns need of the same block is two leases.
-            Wish::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
+            Request::Datagrams { turn: Some(_), .. } => Share::whole(Bytes(u64::MAX)),
             _ => Share { len, title_len },
         };
         let Some(grant) = self.book.admit(spec.volume, asked, share) else {
@@ -128,7 +125,7 @@ impl World {
         };
         self.held[title].relying += u32::from(grant.is_resident());
         self.tally.resident += u64::from(grant.is_resident());
-        if grant.pace == Wish::Hold {
+        if grant.request == Request::Hold {
             self.hold(client, grant, title);
         } else {
             self.start(client, grant, title, (first, end), parts_left);
@@ -222,15 +219,14 @@ impl World {
         let last = if grows { whole } else { end };
         let volume = &self.swarm.volumes[grant.volume];
         let healthy = volume.faults.is_empty() && self.swarm.pauses.is_empty();
-        let (pace, paced) = match grant.pace {
-            Wish::BestEffort | Wish::Hold | Wish::Record { .. } => (Pace::BestEffort, None),
-            Wish::Datagrams { rate, .. } => {
+        let (pace, paced) = match grant.request {
+            Request::BestEffort | Request::Hold | Request::Record { .. } => {
+                (Pace::BestEffort, None)
+            }
+            Request::Datagrams { rate, .. } => {
                 (Pace::Paced { rate, burst: Bytes(0), tick: Tick::Ms10 }, None)
             }
-            Wish::Reader { .. } | Wish::Made { .. } => {
-                unreachable!("no client of these worlds asks for that")
-            }
-            Wish::Paced { rate, tick, burst } | Wish::Resident { rate, tick, burst } => (
+            Request::Paced { rate, tick, burst, .. } => (
                 Pace::Paced { rate, burst, tick },
                 Some(Paced {
                     rate: rate.0,
@@ -248,9 +244,9 @@ impl World {
             is_promised: healthy && self.swarm.mode != Mode::Liveness && !grows,
             grows: healthy && self.swarm.mode != Mode::Liveness && grows,
         };
-        let repeats = matches!(grant.pace, Wish::Datagrams { turn: Some(_), .. }) && !grows;
-        let sink = match (spec.datagrams, grant.pace) {
-            (Some(datagrams), Wish::Datagrams { rate, .. }) => {
+        let repeats = matches!(grant.request, Request::Datagrams { turn: Some(_), .. }) && !grows;
+        let sink = match (spec.datagrams, grant.request) {
+            (Some(datagrams), Request::Datagrams { rate, .. }) => {
                 self.cast(stream, rate, datagrams, (delivery, repeats))
             }
             _ => {
@@ -373,7 +369,7 @@ impl World {
             return;
         }
         let held = &mut self.held[live.title];
-        if live.grant.pace == Wish::Hold && now < self.end {
+        if live.grant.request == Request::Hold && now < self.end {
             // What somebody relies on stays; what is not complete has no memory to give.
             if held.relying > 0 || !held.is_complete {
                 return self.push(now + SECOND, Event::Leave { stream });
@@ -382,7 +378,7 @@ impl World {
             live.is_given_up = true;
             self.book.release(live.grant);
         }
-        if live.grant.pace == Wish::Hold {
+        if live.grant.request == Request::Hold {
             *held = Held { relying: held.relying, ..Held::default() };
         }
         live.stopped = Some(now);
@@ -411,7 +407,8 @@ impl World {
 
     fn is_held(&mut self, stream: StreamId) {
         let live = self.live[stream.index as usize].as_ref();
-        let known = live.filter(|live| live.stream == stream && live.grant.pace == Wish::Hold);
+        let known =
+            live.filter(|live| live.stream == stream && live.grant.request == Request::Hold);
         require(known.is_some(), Invariant::TrueOutcome, || {
             format!("{stream:?} is held, but nobody asked for that")
         });
@@ -435,7 +432,7 @@ impl World {
         };
         live.finished = Some(now);
         self.last_finished[live.title] = now;
-        if live.grant.pace == Wish::Hold {
+        if live.grant.request == Request::Hold {
             if self.held[live.title].holder == Some(stream) {
                 let relying = self.held[live.title].relying;
                 self.held[live.title] = Held { relying, ..Held::default() };
@@ -506,7 +503,7 @@ impl World {
             // for as well is read: a download's in the time left over, of which there may be none.
             let mut all = self.live.iter().flatten();
             let shares = all.any(|other| other.title == live.title && other.finished.is_none());
-            let has_time = !matches!(live.grant.pace, Wish::BestEffort | Wish::Hold);
+            let has_time = !matches!(live.grant.request, Request::BestEffort | Request::Hold);
             // By then its first blocks have been read, whether or not anybody still wants them.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);
             let (since, bound) = match (live.finished, live.stopped) {

@@ -8,7 +8,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tactus_core::ledger::Wish;
 use tactus_core::ports::{self, DiskFault, FileHandle, Reach};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 use tactus_engine::assembly::Intake;
@@ -17,7 +16,7 @@ use tactus_ring::arena::{BlockRef, Keeper, View};
 
 use super::World;
 use super::schedule::Event;
-use crate::book::Grant;
+use crate::book::{Grant, Request};
 use crate::content::{self, Fidelity, Target};
 use crate::device::{NewFile, SPAN, open};
 use crate::dice::Dice;
@@ -242,7 +241,8 @@ impl World {
         let cycle = self.swarm.volumes[spec.volume].cycle;
         let fills = rate.time_for(Bytes(u64::from(spec.place)));
         if grant.is_none() {
-            let Some(grant) = self.book.admit_recording(spec.volume, Wish::Record { rate }) else {
+            let Some(grant) = self.book.admit_recording(spec.volume, Request::Record { rate })
+            else {
                 self.tally.refused += 1;
                 return self.push(now + SECOND, Event::Upload { uploader });
             };

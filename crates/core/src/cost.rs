@@ -1,0 +1,369 @@
+//! Costs: what a stream, a held title or a recording takes of the machine.
+//!
+//! Promise: a cost is put together by who builds the delivery. What is read and written has a cost,
+//! and so has what it leaves by; they add up, and who adds them knows neither sources nor outputs.
+//! All divisions round against the stream (`docs/design/admission.md`).
+
+use crate::classes::ClassNumber;
+use crate::disk_model::{DiskModel, MilliVisits, Moved};
+use crate::mutant;
+use crate::stagger::Tick;
+use crate::units::{BitRate, Bytes, Nanos, SECOND};
+
+/// One disk as admission sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskTerms {
+    /// What the disk can do.
+    pub model: DiskModel,
+    /// Its cycle.
+    pub cycle: Nanos,
+    /// Part of the cycle that streams may fill, in thousandths, before what is kept for uploads; the rest
+    /// is for best-effort work and the margin for what the model does not know.
+    pub share_thousandths: u32,
+    /// Size of a block.
+    pub block: Bytes,
+    /// Places for blocks.
+    pub blocks: u32,
+    /// Blocks that the kernel reads ahead of each stream, beside those that the stream asks for.
+    pub ahead: u32,
+    /// Time of a real-time core for each MiB that is read.
+    pub read_per_mib: Nanos,
+    /// Time of a real-time core for each place that is written.
+    pub per_write: Nanos,
+    /// What is kept for uploads; none on a volume that takes none.
+    pub intake: Option<IntakeTerms>,
+}
+
+/// The uploads of one disk as admission sees them. One flush of the model is kept for them in each
+/// cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntakeTerms {
+    /// Places of the write share.
+    pub places: u32,
+    /// Size of one.
+    pub place: Bytes,
+    /// Part of each cycle that uploads get even when streams fill the rest, in thousandths.
+    pub floor_thousandths: u32,
+}
+
+/// How much of a title a stream delivers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Bytes that it delivers in all.
+    pub len: Bytes,
+    /// Bytes of the title; none is read beyond them.
+    pub title_len: Bytes,
+}
+
+impl Share {
+    /// All of a title.
+    pub const fn whole(title_len: Bytes) -> Self {
+        Self { len: title_len, title_len }
+    }
+}
+
+/// How a title is read at an exact rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacedRead {
+    /// Payload rate.
+    pub rate: BitRate,
+    /// How often it is sent.
+    pub tick: Tick,
+    /// Bytes that are sent at once at the start, beside those of the first tick.
+    pub burst: Bytes,
+    /// Which of its bytes follow each other.
+    pub order: Order,
+    /// All of it is in memory: it is read without the disk, and shares its blocks.
+    pub is_held: bool,
+}
+
+/// Which bytes of a title follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// As they lie, once.
+    Once,
+    /// As they lie, and again from the first one after so many bytes.
+    Repeating(Bytes),
+    /// By a list of blocks: each of them is a visit of its own for an arm.
+    Scattered,
+}
+
+/// The part of a cost that belongs to a disk, its memory and the core that serves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SourceCost {
+    pub(crate) disk: u32,
+    pub(crate) visits: MilliVisits,
+    pub(crate) per_cycle: Moved,
+    pub(crate) blocks: u32,
+    /// Places of the write share.
+    pub(crate) places: u32,
+    pub(crate) cpu: Nanos,
+}
+
+/// A source, and how many of its blocks are in use at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// What it costs.
+    pub cost: SourceCost,
+    /// Blocks that the stream may hold or wait for at once; of a recording, places of the write share.
+    pub window: u32,
+}
+
+/// What sending to a connection costs a real-time core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendCost {
+    /// Each send, whatever its size.
+    pub per_send: Nanos,
+    /// Each MiB, beside what reading it costs.
+    pub per_mib: Nanos,
+}
+
+/// By what a stream leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Route {
+    /// A connection.
+    #[default]
+    Connection,
+    /// Datagrams outside of classes.
+    Datagrams,
+    /// Datagrams of a class of the link.
+    Class(ClassNumber),
+}
+
+/// The part of a cost that belongs to what a stream leaves by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OutputCost {
+    pub(crate) wire: BitRate,
+    pub(crate) route: Route,
+    pub(crate) cpu: Nanos,
+}
+
+impl OutputCost {
+    /// Of what never leaves, or leaves in the time left over.
+    pub const NONE: Self = Self { wire: BitRate(0), route: Route::Connection, cpu: Nanos(0) };
+
+    /// Of a connection that is sent to each `tick`.
+    pub fn connection(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
+        Self { wire: rate, ..Self::reader(cost, rate, tick) }
+    }
+
+    /// Of a reader on this host, which is no link.
+    pub fn reader(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
+        let sends = SECOND.0.div_ceil(tick.span().0);
+        Self { cpu: per_mib(cost.per_mib, rate) + cost.per_send.times(sends), ..Self::NONE }
+    }
+
+    /// Of datagrams: their rate on the wire, the time that sending them takes in each second, and
+    /// their class of the link.
+    pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
+        let route = match class {
+            Some(class) => Route::Class(class),
+            None => Route::Datagrams,
+        };
+        Self { wire, route, cpu: sending }
+    }
+}
+
+/// What is promised to one stream, held title or recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    pub(crate) source: SourceCost,
+    pub(crate) output: OutputCost,
+    /// Places of the delivery table.
+    pub(crate) rows: u32,
+}
+
+impl Cost {
+    /// Of a source that leaves by an output, which takes a place of the delivery table.
+    pub const fn stream(source: SourceCost, output: OutputCost) -> Self {
+        Self { source, output, rows: 1 }
+    }
+
+    /// Of what the delivery table does not know.
+    pub const fn recording(source: SourceCost) -> Self {
+        Self { source, output: OutputCost::NONE, rows: 0 }
+    }
+
+    /// Time of the real-time cores in each second.
+    pub(crate) fn cpu(&self) -> Nanos {
+        self.source.cpu + self.output.cpu
+    }
+
+    /// As many of them.
+    pub(crate) fn times(&self, count: u32) -> Self {
+        let Self { source, output, rows } = *self;
+        let times = u64::from(count);
+        let bytes = |bytes: Bytes| Bytes(bytes.0.saturating_mul(times));
+        let Moved { read, written } = source.per_cycle;
+        Self {
+            source: SourceCost {
+                visits: MilliVisits(source.visits.0 * times),
+                per_cycle: Moved { read: bytes(read), written: bytes(written) },
+                blocks: source.blocks.saturating_mul(count),
+                places: source.places.saturating_mul(count),
+                cpu: source.cpu.times(times),
+                ..source
+            },
+            output: OutputCost {
+                wire: BitRate(output.wire.0.saturating_mul(times)),
+                cpu: output.cpu.times(times),
+                ..output
+            },
+            rows: rows.saturating_mul(count),
+        }
+    }
+}
+
+/// Most blocks that a stream of a held title has leased at once. Faster streams, over 25 Mbit/s with
+/// blocks of 256 KiB, are admitted as if their title were not held.
+pub const RESIDENT_WINDOW: u32 = 8;
+
+/// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
+const BEST_EFFORT_BLOCKS: u32 = 3;
+
+/// A disk by its number: what reading and writing cost there.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Its terms.
+    pub terms: &'a DiskTerms,
+}
+
+impl Disk<'_> {
+    /// No part of it.
+    pub fn nothing(&self) -> Source {
+        Source { cost: SourceCost { disk: self.number, ..SourceCost::default() }, window: 0 }
+    }
+
+    /// A whole title kept in memory.
+    pub fn held(&self, title_len: Bytes) -> Source {
+        self.of_memory(blocks_of(title_len, self.terms.block), title_len)
+    }
+
+    /// Read in the time left over: needs memory, and no time of the disk.
+    pub fn best_effort(&self, share: Share) -> Source {
+        self.of_memory(BEST_EFFORT_BLOCKS.min(self.touched(share)), share.title_len)
+    }
+
+    /// Read at an exact rate.
+    pub fn paced(&self, reading: &PacedRead, share: Share) -> Source {
+        let Self { terms, .. } = *self;
+        let PacedRead { rate, tick, burst, order, is_held } = *reading;
+        let pieces = match order {
+            Order::Repeating(turn) => Some(pieces_of_turns(rate, tick, turn, terms)),
+            Order::Once | Order::Scattered => None,
+        };
+        let steady = window(rate, tick, Bytes(0), terms).min(self.touched(share));
+        let needed =
+            pieces.unwrap_or_else(|| window(rate, tick, burst, terms).min(self.touched(share)));
+        let cpu = per_mib(terms.read_per_mib, rate);
+        // A burst is no reason to need memory of its own: it is as long as the leases allow.
+        if is_held && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
+            let window = needed.min(RESIDENT_WINDOW);
+            return Source { cost: SourceCost { cpu, ..self.nothing().cost }, window };
+        }
+        let read = rate.bytes_in(terms.cycle) + Bytes(1);
+        let visits = match order {
+            Order::Once => visits(read, terms.block, &terms.model),
+            Order::Repeating(turn) => visits(read, bytes_of_piece(turn, terms.block), &terms.model),
+            Order::Scattered => {
+                let blocks = (u128::from(read.0) * 1000).div_ceil(u128::from(terms.block.0));
+                MilliVisits(blocks as u64)
+            }
+        };
+        let memory = self.of_memory(needed, share.title_len);
+        let per_cycle = Moved { read, ..Moved::NOTHING };
+        Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
+    }
+
+    /// Written in real time, from places of the write share.
+    pub fn recorded(&self, rate: BitRate) -> Source {
+        let Self { number: disk, terms } = *self;
+        let written = rate.bytes_in(terms.cycle) + Bytes(1);
+        let place = terms.intake.map_or(terms.block, |intake| intake.place);
+        let places = record_places(rate, place, terms.cycle);
+        let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
+        let cost = SourceCost {
+            disk,
+            visits: visits(written, place, &terms.model),
+            per_cycle: Moved { written, ..Moved::NOTHING },
+            blocks: 0,
+            places,
+            // Its bytes are not touched by a real-time core, only handed on.
+            cpu: terms.per_write.times(per_second),
+        };
+        Source { cost, window: places }
+    }
+
+    fn of_memory(&self, window: u32, title_len: Bytes) -> Source {
+        // The kernel does not read beyond the end of the title.
+        let title = blocks_of(title_len, self.terms.block);
+        let blocks = window.saturating_add(self.terms.ahead).min(title);
+        Source { cost: SourceCost { blocks, ..self.nothing().cost }, window }
+    }
+
+    /// Blocks of what is delivered, which may begin and end within one.
+    fn touched(&self, share: Share) -> u32 {
+        let title = blocks_of(share.title_len, self.terms.block);
+        (blocks_of(share.len, self.terms.block) + 1).min(title)
+    }
+}
+
+/// Blocks that a paced stream holds at most: the bytes of two cycles and of the tick that is being
+/// sent, its start burst, and one block at each end that is only partly needed.
+fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
+    let steady = rate.bytes_in(terms.cycle.times(2) + tick.span());
+    blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
+}
+
+/// As [`window`], of a stream that begins again after `turn` bytes: where turns meet, the last block of one and
+/// the first of the next are only partly needed, and a turn that is shorter than a block is a piece by
+/// itself.
+fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) -> u32 {
+    let held = rate.bytes_in(terms.cycle.times(2) + tick.span());
+    let stretches = blocks_of(held, turn).saturating_add(1);
+    let each = blocks_of(turn, terms.block).saturating_add(1);
+    let of_stretches = stretches.saturating_mul(each);
+    blocks_of(held, terms.block).saturating_add(stretches.saturating_mul(2)).min(of_stretches)
+}
+
+/// What a block of a title that repeats brings on average. Rounds down.
+fn bytes_of_piece(turn: Bytes, block: Bytes) -> Bytes {
+    Bytes((turn.0 / u64::from(blocks_of(turn, block))).clamp(1, block.0))
+}
+
+/// What a second of `rate` costs at so much for each MiB.
+fn per_mib(cost: Nanos, rate: BitRate) -> Nanos {
+    let moving = u128::from(cost.0) * u128::from(rate.bytes_in(SECOND).0);
+    Nanos((moving >> 20) as u64)
+}
+
+fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
+    u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
+}
+
+/// Visits in each cycle for so many bytes. A stream slower than a block per cycle visits the disk only
+/// in some cycles; a faster one finds its blocks one after the other, which is one way for an arm.
+fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
+    let visits = (per_cycle.0 as u128 * 1000).div_ceil(block.0 as u128);
+    MilliVisits(if model.has_arm() {
+        mutant!(VisitsForgotten, 0, visits.min(1000) as u64)
+    } else {
+        visits as u64
+    })
+}
+
+/// Places that a recording fills or waits for at most. A place is filled for a place's duration, then
+/// waits for the next cycle, is written two cycles and a place's duration later at the latest, and comes
+/// back when the control side looks.
+fn record_places(rate: BitRate, place: Bytes, cycle: Nanos) -> u32 {
+    blocks_of(rate.bytes_in(cycle.times(3) + COME_BACK), place) + 3
+}
+
+/// How long the control side may take to hear that a place has been written: it runs on ordinary
+/// threads, and a fast recording needs its places soon again.
+const COME_BACK: Nanos = Nanos::from_millis(50);
+
+#[cfg(test)]
+mod tests;
