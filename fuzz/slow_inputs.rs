@@ -8,12 +8,15 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tactus::untrusted::cost::{self, CONTROL_TIME_MAX, Cost};
 use tactus::untrusted::{DOORS, Door, Thread, worst};
 
 /// Measurements of each input; the lowest counts.
 const TRIES: u32 = 3;
+/// Inputs that cost less are tried once.
+const CHEAP: Duration = Duration::from_micros(500);
 
 fn main() -> ExitCode {
     if cfg!(debug_assertions) {
@@ -22,14 +25,18 @@ fn main() -> ExitCode {
     }
     println!("| door | thread | bytes | inputs | slowest | memory | which |");
     println!("|---|---|---|---|---|---|---|");
-    let mut slowest = std::time::Duration::ZERO;
+    let mut slowest = Duration::ZERO;
     for door in &DOORS {
         let seeds = seeds(door);
         let inputs = worst::inputs(door, &seeds, door.bytes_max);
-        let costs = inputs.iter().map(|input| (cost::of(door, &input.bytes, TRIES), input));
-        let slowest_input = costs.clone().max_by_key(|(cost, _)| cost.time);
+        let cost = |bytes: &[u8]| match cost::of(door, bytes, 1) {
+            cost if cost.time < CHEAP => cost,
+            cost => cost.min(cost::of(door, bytes, TRIES - 1)),
+        };
+        let costs: Vec<_> = inputs.iter().map(|input| (cost(&input.bytes), input)).collect();
+        let slowest_input = costs.iter().max_by_key(|(cost, _)| cost.time);
         let (Cost { time, .. }, input) = slowest_input.expect("each entry point has inputs");
-        let held = costs.map(|(cost, _)| cost.held).max().unwrap_or(0);
+        let held = costs.iter().map(|(cost, _)| cost.held).max().unwrap_or(0);
         let (thread, all) = (format!("{:?}", door.thread).to_lowercase(), inputs.len());
         let (millis, mebibytes) = (time.as_secs_f64() * 1e3, held as f64 / f64::from(1 << 20));
         let (name, most, what) = (door.name, door.bytes_max, &input.name);
@@ -37,7 +44,7 @@ fn main() -> ExitCode {
             "| {name} | {thread} | {most} | {all} | {millis:.2} ms | {mebibytes:.1} MiB | {what} |"
         );
         if door.thread == Thread::Control {
-            slowest = slowest.max(time);
+            slowest = slowest.max(*time);
         }
     }
     println!();

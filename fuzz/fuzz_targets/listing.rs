@@ -1,4 +1,4 @@
-//! Fuzzes the bodies of PROPFIND and PROPPATCH.
+//! Fuzzes listings: the body of a PROPFIND and names of entries.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -25,9 +25,10 @@ use tactus_core::units::{Bytes, KIB, MIB};
 pub use crate::channels::untrusted::{channel, playlist};
 use crate::config::Config;
 pub use crate::http::untrusted::{
-    chunked, listing, pace, properties, proxied, range, request, target, upload,
+    chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
 pub use crate::ingest::untrusted::datagrams;
+pub use crate::made::movie::untrusted::film;
 use crate::measure::model_file;
 use crate::media::probe::probe;
 pub use crate::rtsp::untrusted::{credentials, description, reports};
@@ -64,7 +65,7 @@ const fn door(
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const DOORS: [Door; 21] = [
+pub const DOORS: [Door; 23] = [
     // The request line, its fields, and a body that is skipped.
     door("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     door("chunked", chunked, 64 * KIB, Thread::Control),
@@ -76,12 +77,16 @@ pub const DOORS: [Door; 21] = [
     door("properties", properties, 64 * KIB, Thread::Control),
     // A body, and as many of the longest names as one part holds.
     door("listing", listing, 64 * KIB + 256 * 256, Thread::Control),
-    door("channel", channel, 64 * KIB, Thread::Control),
+    door("channel", channel, 64 * KIB, Thread::Blocking),
     // A stored file, up to its limits; a longer file only repeats.
     door("playlist", playlist, 16 * MIB, Thread::Blocking),
     door("transport_stream", transport_stream, 8 * MIB, Thread::Blocking),
     door("movie", movie, 8 * MIB, Thread::Blocking),
     door("index", index, 8 * MIB, Thread::Blocking),
+    // What requests ask of a movie and of an index that have been read: the most samples; the most
+    // points, accesses and jumps.
+    door("film", film, 8 + (4 << 21), Thread::Control),
+    door("times", times, 2 * MIB, Thread::Control),
     // Files of the operator, read at the start and at a reload.
     door("configuration", configuration, 64 * KIB, Thread::Blocking),
     door("disk_model", disk_model, 64 * KIB, Thread::Blocking),

@@ -84,3 +84,16 @@ pub(super) fn even_parts(bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8
     let parts = bytes.len().div_ceil(most).max(1);
     bytes.chunks(bytes.len().div_ceil(parts).max(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s01_a_sample_of_nothing_but_small_units_ends() {
+        let units = [0, 0, 0, 1, 0x65].repeat(100_000);
+        assert_eq!(LengthPrefixed::new(&units, 4).count(), UNITS_MAX as usize);
+        assert_eq!(LengthPrefixed::new(&[0; 100_000], 1).count(), 0);
+        assert_eq!(LengthPrefixed::new(&units[..5 * 600], 4).count(), 600);
+    }
+}

@@ -162,8 +162,8 @@ const LOOK: usize = 4 * 204 + PACKET;
 const REACH: u64 = 64 << 10;
 /// Accesses that are kept; of more, every second one goes. Nine hours at two a second.
 const ACCESSES_MAX: usize = 1 << 16;
-/// Seconds whose rates are computed: twelve days. An invalid clock that jumps may claim centuries.
-const SECONDS_MAX: u64 = 1 << 20;
+/// Seconds whose rates are computed: three days. An invalid clock that jumps may claim centuries.
+const SECONDS_MAX: u64 = 1 << 18;
 /// Pictures that may come before the clock.
 const EARLY_MAX: usize = 16;
 /// The clock has gone when another one has come for so long instead.

@@ -57,7 +57,7 @@ pub(super) async fn answer(
         (Method::Get | Method::Head, "", "") => Response::json(200, &channels.all()),
         (Method::Get | Method::Head, name, "") => told(channels, name, 200)?,
         (Method::Post, "", "") => {
-            let channel = wanted(read(&body)?)?;
+            let channel = keys::worked_out(move || wanted(read(&body)?)).await?;
             if channels.one(&channel.name).is_some() {
                 let text = "there is a channel of this name; change it by PUT or PATCH";
                 return Err(Response::text(409, text).into());
@@ -65,11 +65,15 @@ pub(super) async fn answer(
             set(channels, channel).await?
         }
         (Method::Put, name, "") if !name.is_empty() => {
-            set(channels, wanted(named(read(&body)?, name)?)?).await?
+            let name = name.to_owned();
+            let work = move || wanted(named(read(&body)?, &name)?);
+            set(channels, keys::worked_out(work).await?).await?
         }
         (Method::Patch, name, "") if !name.is_empty() => {
             let known = channels.configured(name).ok_or_else(|| refused(&OrderError::Unknown))?;
-            set(channels, wanted(patched(known.keys(), named(read(&body)?, name)?))?).await?
+            let (known, name) = (known.keys(), name.to_owned());
+            let work = move || wanted(patched(known, named(read(&body)?, &name)?));
+            set(channels, keys::worked_out(work).await?).await?
         }
         (Method::Delete, name, "") if !name.is_empty() => {
             channels.remove(name).await.map_err(|error| refused(&error))?;

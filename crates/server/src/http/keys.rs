@@ -30,6 +30,15 @@ pub(super) fn named(
     }
 }
 
+/// Works a body out on a thread that may take long: one of 64 KiB takes about as long as a thread
+/// may that serves other clients as well.
+pub(super) async fn worked_out<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Response> + Send + 'static,
+) -> Result<T, Response> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Response::text(500, "the body could not be worked out; try again")))
+}
+
 /// What they mean by the rules of the configuration.
 pub(super) fn checked<T>(
     keys: &Map<String, Value>,

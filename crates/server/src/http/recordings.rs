@@ -52,7 +52,7 @@ pub(super) async fn answer(
                 Ok(body) => body,
                 Err(ended) => return Ok(ended),
             };
-            let wanted = wanted(&body)?;
+            let wanted = keys::worked_out(move || wanted(&body)).await?;
             check(&caller, &wanted)?;
             let name = wanted.name.clone();
             recordings.begin(wanted, caller.principal).map_err(refused)?;

@@ -259,6 +259,21 @@ pub(crate) fn facts(index: &Index) -> Value {
     })
 }
 
+/// Cuts parts of an index.
+///
+/// # Panics
+/// When one lies outside of the title.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check(index: &Index) {
+    let last = index.duration().0;
+    for start in [0, 1, last / 2, last.saturating_sub(1), last] {
+        for end in [None, Some(MediaTime(start.saturating_add(TICKS)))] {
+            let Some(part) = cut(index, Span { start: MediaTime(start), end }) else { continue };
+            assert!(part.bytes.start < part.bytes.end && part.bytes.end <= index.len());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

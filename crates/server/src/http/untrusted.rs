@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tactus_core::path::{PATH_BYTES_MAX, RequestPath, check_name, encode_segment};
 use tactus_core::range::{self, Asked, RANGES_MAX};
+use tactus_core::ts::Index;
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::Pace;
 
@@ -20,9 +21,11 @@ use super::limits::Limits;
 use super::multipart::Multipart;
 use super::principals::{Principals, Who};
 use super::request::Request;
+use super::response::Response;
 use super::scan::HeadScan;
 use super::target::{self, Target};
-use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, tus};
+use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, seek, tus};
+use crate::aside::aside;
 use crate::config::http::{ForwardedField, Proxies};
 use crate::config::rights::Rights;
 use crate::config::rtsp::Net;
@@ -80,6 +83,16 @@ pub fn listing(bytes: &[u8]) -> bool {
     let names: Vec<_> = names.collect();
     listing::check(&names);
     dav::check_parts(body, &names) && !names.is_empty()
+}
+
+/// An index as it is kept: what is told of the title, and where parts of it begin. It is read on a
+/// thread of its own.
+pub fn times(bytes: &[u8]) -> bool {
+    let Some(index) = aside(|| Index::decode(bytes)) else { return false };
+    let told = Response::json(200, &seek::facts(&index));
+    assert!(!told.content().is_empty());
+    seek::check(&index);
+    true
 }
 
 /// Parses a PROXY protocol header; or else `Forwarded` from the first line and `X-Forwarded-For`

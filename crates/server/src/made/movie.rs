@@ -6,6 +6,8 @@
 //! some times as long.
 
 mod payloads;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod untrusted;
 
 use std::collections::HashMap;
 use std::ops::Range;

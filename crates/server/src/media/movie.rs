@@ -7,6 +7,8 @@
 //! never a sample.
 
 mod groups;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod rows;
 
 use std::fs::File;
 use std::num::NonZeroU32;

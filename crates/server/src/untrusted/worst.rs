@@ -39,8 +39,10 @@ pub fn inputs(door: &Door, seeds: &[(String, Vec<u8>)], len: usize) -> Vec<Input
         bytes.truncate(len);
         inputs.push(input(what.to_owned(), bytes));
     }
-    if door.name == "properties" {
-        inputs.extend(nested(len));
+    match door.name {
+        "properties" => inputs.extend(nested(len)),
+        "times" => inputs.extend(indexes(len)),
+        _ => {}
     }
     inputs
 }
@@ -310,6 +312,27 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 ("nested boxes", index, inner, vec![]),
             ]
         }
+        "film" => {
+            // Begin in the middle, and no end; or end there.
+            let middle = vec![0, 0x10, 0, 0, 0, 0, 0, 0];
+            let to_middle = vec![0, 0, 0, 0, 0, 0x10, 0, 0];
+            let still: Part = |_| vec![1, 0, 0, 0];
+            let no_sync: Part = |_| vec![0, 1, 0, 0];
+            let all_sync: Part = |_| vec![1, 1, 0, 0];
+            let never_shown: Part = |_| vec![1, 1, 0x7f, 0xff];
+            let backwards: Part = |nth| vec![[4, 0], [0, 200]][nth % 2].repeat(2);
+            let sound: Part = |nth| if nth == 0 { vec![1, 0, 0, 0] } else { vec![3, 1, 0, 0] };
+            vec![
+                ("samples of one time", middle.clone(), still, vec![]),
+                ("no sync samples", middle.clone(), no_sync, vec![]),
+                ("one sync sample at the end", middle.clone(), no_sync, vec![1, 1, 0, 0]),
+                ("sync samples only", middle.clone(), all_sync, vec![]),
+                ("an end in the middle", to_middle.clone(), all_sync, vec![]),
+                ("sync samples that are shown late", middle.clone(), never_shown, vec![]),
+                ("times to and fro", to_middle, backwards, vec![]),
+                ("sound that is passed over", middle, sound, vec![1, 1, 0, 0]),
+            ]
+        }
         "configuration" | "disk_model" => vec![
             of("keys", "[http]\n", |n| format!("k{n:04} = 1\n").into(), ""),
             of("tables", "", |_| (*b"[[volume]]\n").into(), ""),
@@ -319,6 +342,51 @@ fn special(door: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
         ],
         _ => vec![],
     }
+}
+
+/// Indexes as they are kept, of as many points, runs and accesses as fit and as there may be.
+fn indexes(len: usize) -> Vec<Input> {
+    let len = len.saturating_sub(64) as u64;
+    let runs = (len / 20).clamp(1, 4096);
+    let shapes = [
+        ("points", [(len / 5).clamp(2, 1 << 18), 1, 1]),
+        ("jumps", [2 * runs, runs, 1]),
+        ("accesses", [2, 1, (len / 4).clamp(1, 1 << 16)]),
+        ("all of these", [(len / 15).clamp(8192, 1 << 18), runs / 3 + 1, (len / 12).min(1 << 16)]),
+    ];
+    shapes.map(|(name, counts)| input(name.to_owned(), index_of(counts))).into()
+}
+
+/// An index as it is kept, of so many points, runs and accesses. Only the last access is one to begin with.
+fn index_of([points, runs, accesses]: [u64; 3]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut number = |mut number: u64| {
+        while number >= 0x80 {
+            out.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        out.push(number as u8);
+    };
+    let len = 188 * (points - 1);
+    [188, len, points - 1, 0x100].into_iter().for_each(&mut number);
+    [0; 8].into_iter().for_each(&mut number);
+    number(12);
+    for (count, step) in [(points, [188, 27_000]), (runs, [len / runs, 27_000])] {
+        number(count);
+        for nth in 0..count {
+            step.into_iter().for_each(|step| number(if nth == 0 { 0 } else { step }));
+            if count == runs {
+                number(3);
+            }
+        }
+    }
+    number(accesses);
+    for nth in 0..accesses {
+        number(u64::from(nth + 1 < accesses));
+        [0, 1, 0].into_iter().for_each(&mut number);
+    }
+    [0; 2].into_iter().for_each(&mut number);
+    out
 }
 
 /// A field with a name of the greatest length for a hundred fields, which differs from the others

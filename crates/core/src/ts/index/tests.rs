@@ -422,3 +422,64 @@ fn p05_scrambled_packets_are_counted() {
     assert_eq!(index.flaws().scrambled, 50);
     assert_eq!(Index::decode(&index.encode()).unwrap().flaws().scrambled, 50);
 }
+
+/// An index of these points and runs (bytes and ticks), as it is kept.
+fn kept(len: u64, points: &[(u64, u64)], runs: &[(u64, u64)]) -> Option<Index> {
+    let mut out = Vec::new();
+    let mut number = |mut number: u64| {
+        while number >= 0x80 {
+            out.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        out.push(number as u8);
+    };
+    [188, len, len / 188, 0x100].into_iter().for_each(&mut number);
+    [0; 8].into_iter().for_each(&mut number);
+    number(12);
+    number(points.len() as u64);
+    let mut last = (0, 0);
+    for &(at, time) in points {
+        number(at - last.0);
+        number(time - last.1);
+        last = (at, time);
+    }
+    number(runs.len() as u64);
+    last = (0, 0);
+    for &(at, time) in runs {
+        number(at - last.0);
+        number(time - last.1);
+        number(0);
+        last = (at, time);
+    }
+    // No accesses, tables and programmes.
+    [0; 3].into_iter().for_each(&mut number);
+    Index::decode(&out)
+}
+
+#[test]
+fn s01_a_clock_that_says_centuries_has_rates_all_the_same() {
+    // A second in a packet, then a jump over a gibibyte at the same pace: 180 years.
+    let (len, end) = (1 << 30, 1 << 57);
+    let index = kept(len, &[(0, 0), (188, SECOND), (len, end)], &[(0, 0)]).unwrap();
+    assert_eq!(index.duration(), MediaTime(end));
+    let rates = index.rates().unwrap();
+    assert_eq!(rates.max, BitRate(188 * 8));
+    assert!(rates.min < rates.max && !index.is_constant());
+}
+
+#[test]
+fn s01_constancy_of_many_runs_is_that_of_each() {
+    let runs: Vec<_> = (0..4096).map(|nth| (nth * 1000, nth * SECOND)).collect();
+    let len = 4096 * 1000;
+    // Each of its first and its last stamp.
+    let ends =
+        runs.iter().flat_map(|&(at, time)| [(at, time), (at + 999, time + SECOND / 1000 * 999)]);
+    let even: Vec<_> = ends.chain([(len, 4096 * SECOND)]).collect();
+    let index = kept(len, &even, &runs).unwrap();
+    assert!(index.is_constant());
+    assert_eq!(index.rates().unwrap().max, BitRate(8000));
+    // A stamp between them that is on no line.
+    let mut bent = even.clone();
+    bent.insert(2001, (1_000_300, 1000 * SECOND + SECOND / 2));
+    assert!(!kept(len, &bent, &runs).unwrap().is_constant());
+}

@@ -105,10 +105,37 @@ fn again(chosen: &[Choice], stride: u64, rate: BitRate) -> Vec<Choice> {
         let parts = (2..=most).rev().find(fits).unwrap_or(1);
         left -= parts - 1;
         for part in 1..parts {
-            all.push(Choice { due: MediaTime(choice.due.0 + gap * part / parts), ..*choice });
+            let after = u128::from(gap) * u128::from(part) / u128::from(parts);
+            all.push(Choice { due: MediaTime(choice.due.0 + after as u64), ..*choice });
         }
     }
     all
 }
 
 const SECOND: u64 = 27_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s01_clocks_that_lie_make_no_endless_repetition() {
+        // Pictures a century apart, each sent in a moment.
+        let century = 100 * 365 * 86_400 * SECOND;
+        let chosen: Vec<_> = (0..40)
+            .map(|nth| Choice {
+                at: nth * 1000,
+                end: nth * 1000 + 188,
+                shown: MediaTime(nth * century),
+                due: MediaTime(nth * century),
+            })
+            .collect();
+        let all = again(&chosen, 188, BitRate(8_000_000));
+        assert!(all.len() as u64 <= chosen.len() as u64 + AGAIN_MAX, "{}", all.len());
+        assert!(chosen.iter().all(|choice| all.contains(choice)), "each is shown");
+        assert!(all.is_sorted_by_key(|choice| choice.due));
+        // Ten seconds apart they are shown again as before.
+        let near = [chosen[0], Choice { due: MediaTime(10 * SECOND), ..chosen[1] }];
+        assert_eq!(again(&near, 188, BitRate(8_000_000)).len(), 1 + 10_000 / 600 + 1);
+    }
+}

@@ -1,0 +1,51 @@
+//! Movies whose tables are bytes, so that any table can be tried without a file that has it.
+//!
+//! Promise: they are movies as [`Movie::read`] makes them. Compiled for tests and fuzzing only.
+
+use std::num::NonZeroU32;
+
+use tactus_core::units::{BitRate, MIB};
+
+use super::{Codec, Movie, MovieFault, SAMPLES_MAX, Sample, Track};
+
+/// Of a row of four bytes: one can begin there; it is of the sound; time goes back to it.
+const SYNC: u8 = 1;
+const SOUND: u8 = 2;
+const BACK: u8 = 4;
+
+/// A movie of rows: what it is, ticks of a millisecond since the sample before, and in two bytes
+/// how many quarters of a second later than it is decoded it is shown.
+///
+/// # Errors
+/// As [`Movie::read`].
+pub(crate) fn movie(rows: &[u8]) -> Result<Movie, MovieFault> {
+    let (rows, _) = rows.as_chunks::<4>();
+    let (mut decoded, mut samples) = (0u64, [vec![], vec![]]);
+    for (at, &[kind, after, high, low]) in (0..).step_by(2).zip(rows.iter().take(SAMPLES_MAX)) {
+        decoded = match kind & BACK {
+            0 => decoded + u64::from(after),
+            _ => decoded.saturating_sub(u64::from(after) * 1000),
+        };
+        samples[usize::from(kind & SOUND != 0)].push(Sample {
+            at,
+            len: 2,
+            is_sync: kind & SYNC != 0,
+            shown_after: i32::from(i16::from_be_bytes([high, low])) * 250,
+            decoded,
+        });
+    }
+    let codecs = [
+        Codec::H264 { profile_level: [66, 0, 30], sets: vec![vec![0x67, 66, 0, 30]], width: 1 },
+        Codec::Aac { config: vec![0x11, 0x90], rate: 48_000, channels: 2 },
+    ];
+    let track = |(codec, samples)| Track {
+        codec,
+        timescale: NonZeroU32::new(1000).expect("it is not zero"),
+        samples,
+        groups: vec![],
+        shift: 0,
+        rate: BitRate(0),
+        samples_per_second: 0,
+    };
+    Movie::of_tracks(codecs.into_iter().zip(samples).map(track).collect(), 16 * MIB)
+}
