@@ -57,6 +57,7 @@ fn every_row_has_its_case() {
         include_str!("bad_input/dav.rs"),
         include_str!("bad_input/framing.rs"),
         include_str!("bad_input/live.rs"),
+        include_str!("bad_input/locks.rs"),
         include_str!("bad_input/paths.rs"),
         include_str!("bad_input/ranges.rs"),
         include_str!("bad_input/slow.rs"),

@@ -40,6 +40,8 @@ pub fn supported() -> String {
 /// Which of the features that are required, in all fields of that name, are not there; none: all are.
 pub fn unsupported<'a>(required: impl Iterator<Item = &'a str>) -> Option<String> {
     let tags = required.flat_map(|tags| tags.split(',')).map(str::trim);
+    // A list may have empty elements, as lists of HTTP (RFC 9110 section 5.6.1).
+    let tags = tags.filter(|tag| !tag.is_empty());
     let is_there = |tag: &str| FEATURES.iter().any(|known| known.eq_ignore_ascii_case(tag));
     let missing: Vec<_> = tags.filter(|tag| !is_there(tag)).collect();
     (!missing.is_empty()).then(|| missing.join(", "))
@@ -181,6 +183,7 @@ mod tests {
         assert_eq!(missing(&["play.basic", "play.scale, Play.Basic"]), None);
         let both = "setup.rtp.rtcp.mux, com.example.x".to_string();
         assert_eq!(missing(&["play.basic,setup.rtp.rtcp.mux", "com.example.x"]), Some(both));
+        assert_eq!(missing(&["", ", play.basic,,"]), None, "empty elements name nothing");
         assert_eq!(supported(), "play.basic, play.scale");
         assert!(accepts_npt("npt, clock, smpte, clock") && accepts_npt("smpte,NPT"));
         assert!(!accepts_npt("clock, smpte-25") && !accepts_npt(""));
