@@ -45,6 +45,16 @@ pub(super) fn notice(text: impl Display) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
+/// How this program is called from the shell: by its path, if it was started by one.
+pub(super) fn program() -> String {
+    let path = std::env::args().next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    match path.contains('/') && path.chars().all(is_plain) {
+        true => path,
+        false => "tactus".to_owned(),
+    }
+}
+
 /// Writes the server's start messages to standard output. A server runs on when this fails.
 pub(super) fn greeting(text: impl Display) {
     let mut out = io::stdout().lock();

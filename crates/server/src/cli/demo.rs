@@ -95,7 +95,8 @@ impl Demo {
         serve::run(ground, config, None, |served| {
             if let Some(&http) = served.http.first() {
                 let rtsp = served.rtsp.first().copied();
-                let places = Endpoints { http, rtsp, admin: served.admin, token };
+                let program = console::program();
+                let places = Endpoints { http, rtsp, admin: served.admin, token, program };
                 console::greeting(invitation(&titles, &places));
             }
         })
@@ -132,6 +133,8 @@ struct Endpoints {
     admin: Option<SocketAddr>,
     /// The token for uploads.
     token: Option<String>,
+    /// How this program is called.
+    program: String,
 }
 
 /// What to type next.
@@ -169,7 +172,8 @@ fn invitation(titles: &[DemoTitle], places: &Endpoints) -> String {
         text += &format!("  curl http://{admin}/api/v1/capacity      room for more streams\n");
     }
     if let Some(token) = &places.token {
-        text += &format!("  TACTUS_TOKEN={token} \\\n    tactus put FILE {base}/\n");
+        let program = &places.program;
+        text += &format!("  TACTUS_TOKEN={token} \\\n    {program} put FILE {base}/\n");
     }
     text += "\nCtrl-C ends it.\n";
     text
@@ -200,6 +204,7 @@ mod tests {
             rtsp: rtsp.then_some(RTSP),
             admin: "127.0.0.1:9464".parse().ok(),
             token: token.then(|| "secret".to_owned()),
+            program: "target/first/tactus".to_owned(),
         };
         invitation(&titles, &places)
     }
@@ -213,7 +218,7 @@ mod tests {
             "  ffplay http://127.0.0.1:8080/a.mp4",
             "  vlc http://127.0.0.1:8080/a.ts",
             "  ffplay rtsp://127.0.0.1:8554/a.ts",
-            "    tactus put FILE http://127.0.0.1:8080/",
+            "    target/first/tactus put FILE http://127.0.0.1:8080/",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }

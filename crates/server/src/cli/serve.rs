@@ -275,7 +275,8 @@ pub(super) fn run(
     if !house.degraded().is_empty() {
         let dir = volumes.first().map(|volume| volume.path.display().to_string());
         console::notice(format_args!(
-            "tactus: `tactus doctor {}` says what to change",
+            "tactus: `{} doctor {}` says what to change",
+            console::program(),
             dir.unwrap_or_default()
         ));
     }

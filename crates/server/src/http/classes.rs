@@ -45,7 +45,9 @@ pub(super) async fn answer(
                 Ok(body) => body,
                 Err(ended) => return Ok(ended),
             };
-            let keys = keys::named(keys::read(&body, "[[class]]")?, name, "class")?;
+            let of = name.to_owned();
+            let work = move || keys::named(keys::read(&body, "[[class]]")?, &of, "class");
+            let keys = keys::worked_out(work).await?;
             let is_patch = request.method == Method::Patch;
             classes.set(name, keys, is_patch).map_err(|error| refused(&error))?;
             told(classes, name)?
