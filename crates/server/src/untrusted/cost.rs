@@ -27,7 +27,13 @@ pub const CONTROL_TIME_MAX: Duration = Duration::from_millis(10);
 const BLOCKING_TIME_MAX: Duration = Duration::from_secs(1);
 /// Builds with checks and instrumentation, as for tests and fuzzing, are slower by up to this
 /// factor. A cost that grows with the square of the input takes hundreds of times as long.
-const SLOW_BUILD: u32 = if cfg!(debug_assertions) { 40 } else { 1 };
+const SLOW_BUILD: u32 = if cfg!(debug_assertions) {
+    40
+} else if cfg!(instrumented) {
+    8
+} else {
+    1
+};
 /// The part of the time that the shortest input may take: reading the clock has a cost too.
 const FLOOR_PART: u32 = 10;
 /// Bytes held at one time, per byte of input and for an empty input.
