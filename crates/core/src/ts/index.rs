@@ -707,7 +707,7 @@ impl Index {
     }
 
     /// The rates; none for a title without duration. Minimum and maximum cover the first
-    /// [`SECONDS_MAX`] seconds.
+    /// three days.
     pub fn rates(&self) -> Option<Rates> {
         self.rates
     }
