@@ -1,7 +1,7 @@
 //! Costs: what a stream, a held title or a recording takes of the machine.
 //!
-//! Promise: a cost is put together by who builds the delivery. What is read and written has a cost,
-//! and so has what it leaves by; they add up, and who adds them knows neither sources nor outputs.
+//! Promise: the builder of a delivery adds the cost of its source to the cost of its output. The
+//! ledger sums costs and knows neither sources nor outputs.
 //! All divisions round against the stream (`docs/design/admission.md`).
 
 use crate::classes::ClassNumber;
@@ -17,8 +17,8 @@ pub struct DiskTerms {
     pub model: DiskModel,
     /// Its cycle.
     pub cycle: Nanos,
-    /// Part of the cycle that streams may fill, in thousandths, before what is kept for uploads; the rest
-    /// is for best-effort work and the margin for what the model does not know.
+    /// Share of the cycle for streams and uploads, in thousandths. The rest is for best-effort work
+    /// and covers the errors of the model.
     pub share_thousandths: u32,
     /// Size of a block.
     pub block: Bytes,
@@ -30,7 +30,7 @@ pub struct DiskTerms {
     pub read_per_mib: Nanos,
     /// Time of a real-time core for each place that is written.
     pub per_write: Nanos,
-    /// What is kept for uploads; none on a volume that takes none.
+    /// The reservation for uploads. `None`: the volume takes no uploads.
     pub intake: Option<IntakeTerms>,
 }
 
@@ -103,9 +103,10 @@ pub struct SourceCost {
 /// A source, and how many of its blocks are in use at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// What it costs.
+    /// The cost.
     pub cost: SourceCost,
-    /// Blocks that the stream may hold or wait for at once; of a recording, places of the write share.
+    /// Blocks that the stream may hold or wait for at once; of a recording, places of the write
+    /// share.
     pub window: u32,
 }
 
@@ -164,7 +165,7 @@ impl OutputCost {
     }
 }
 
-/// What is promised to one stream, held title or recording.
+/// The cost of one stream, held title or recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     pub(crate) source: SourceCost,
@@ -214,8 +215,8 @@ impl Cost {
     }
 }
 
-/// Most blocks that a stream of a held title has leased at once. Faster streams, over 25 Mbit/s with
-/// blocks of 256 KiB, are admitted as if their title were not held.
+/// Most blocks that a stream of a held title has leased at once. Faster streams, over 25 Mbit/s
+/// with blocks of 256 KiB, are admitted as if their title were not held.
 pub const RESIDENT_WINDOW: u32 = 8;
 
 /// Best-effort streams hold this many blocks: one being sent, one being read, one in reserve.
@@ -303,7 +304,7 @@ impl Disk<'_> {
         Source { cost: SourceCost { blocks, ..self.nothing().cost }, window }
     }
 
-    /// Blocks of what is delivered, which may begin and end within one.
+    /// Blocks that the delivered bytes touch: the first and the last may be used in part.
     fn touched(&self, share: Share) -> u32 {
         let title = blocks_of(share.title_len, self.terms.block);
         (blocks_of(share.len, self.terms.block) + 1).min(title)
@@ -317,9 +318,9 @@ fn window(rate: BitRate, tick: Tick, burst: Bytes, terms: &DiskTerms) -> u32 {
     blocks_of(Bytes(steady.0.saturating_add(burst.0)), terms.block) + 2
 }
 
-/// As [`window`], of a stream that begins again after `turn` bytes: where turns meet, the last block of one and
-/// the first of the next are only partly needed, and a turn that is shorter than a block is a piece by
-/// itself.
+/// As [`window`], of a stream that begins again after `turn` bytes: where turns meet, the last
+/// block of one and the first of the next are only partly needed, and a turn that is shorter than a
+/// block is a piece by itself.
 fn pieces_of_turns(rate: BitRate, tick: Tick, turn: Bytes, terms: &DiskTerms) -> u32 {
     let held = rate.bytes_in(terms.cycle.times(2) + tick.span());
     let stretches = blocks_of(held, turn).saturating_add(1);
@@ -343,8 +344,9 @@ fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {
     u32::try_from(bytes.0.div_ceil(block.0)).unwrap_or(u32::MAX - 2)
 }
 
-/// Visits in each cycle for so many bytes. A stream slower than a block per cycle visits the disk only
-/// in some cycles; a faster one finds its blocks one after the other, which is one way for an arm.
+/// Visits in each cycle for so many bytes. A stream slower than a block per cycle visits the disk
+/// only in some cycles; a faster one finds its blocks one after the other, which is one way for an
+/// arm.
 fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
     let visits = (per_cycle.0 as u128 * 1000).div_ceil(block.0 as u128);
     MilliVisits(if model.has_arm() {
@@ -354,9 +356,9 @@ fn visits(per_cycle: Bytes, block: Bytes, model: &DiskModel) -> MilliVisits {
     })
 }
 
-/// Places that a recording fills or waits for at most. A place is filled for a place's duration, then
-/// waits for the next cycle, is written two cycles and a place's duration later at the latest, and comes
-/// back when the control side looks.
+/// Places that a recording fills or waits for at most. A place is filled for a place's duration,
+/// then waits for the next cycle, is written two cycles and a place's duration later at the latest,
+/// and comes back when the control side looks.
 fn record_places(rate: BitRate, place: Bytes, cycle: Nanos) -> u32 {
     blocks_of(rate.bytes_in(cycle.times(3) + COME_BACK), place) + 3
 }

@@ -1,9 +1,9 @@
 //! Streams whose datagrams are made here, out of bytes of a title.
 //!
-//! Promise: the title is read at a promised rate, never beside the disk's plan; what is made of it leaves by
-//! the engine's clock, each datagram at its own time. What is made ahead is bounded, and so is what is read
-//! ahead; when anything of a stream ends, all of it does, and everything goes back. The argument:
-//! `docs/design/made.md`.
+//! Promise: the title is read at a promised rate, never beside the disk's plan; what is made of it
+//! leaves by the engine's clock, each datagram at its own time. What is made ahead is bounded, and
+//! so is what is read ahead; when anything of a stream ends, all of it does, and everything goes
+//! back. The argument: `docs/design/made.md`.
 //!
 //! ```text
 //! disk ─► arena ─► link ─► pair of sockets ─► transformer ─► rings ─► packet server ─► outlets
@@ -40,7 +40,8 @@ use crate::broker::{
 use crate::catalogue::OpenTitle;
 use tally::Tally;
 
-/// Makes datagrams out of bytes. It is asked on an ordinary thread, which it must not hold for long.
+/// Makes datagrams out of bytes. It is asked on an ordinary thread, which it must not hold for
+/// long.
 pub trait Transformer: Send + 'static {
     /// More bytes of the source, in order.
     fn push(&mut self, bytes: &[u8]);
@@ -48,8 +49,8 @@ pub trait Transformer: Send + 'static {
     /// There are no more.
     fn end(&mut self);
 
-    /// The next datagram and the number of its output, in order of their times over all outputs. None when
-    /// more bytes are needed, or there is nothing left.
+    /// The next datagram and the number of its output, in order of their times over all outputs.
+    /// None when more bytes are needed, or there is nothing left.
     fn next(&mut self) -> Option<(usize, Timed)>;
 
     /// Whether the last answer was none only because the work paused for other tasks, so that it
@@ -69,11 +70,11 @@ pub struct Feed {
     pub title: Arc<OpenTitle>,
     /// What of it; not nothing.
     pub reading: Reading,
-    /// Bytes that must have come when the streams begin. Within each stretch of time no more may be needed
-    /// than these and what comes in it at the rate at which it is read.
+    /// Bytes that must have come when the streams begin. Within each stretch of time no more may be
+    /// needed than these and what comes in it at the rate at which it is read.
     pub ready: Bytes,
-    /// Most bytes that the transformer holds before it is given more: at least `ready`, or it waits for
-    /// ever.
+    /// Most bytes that the transformer holds before it is given more: at least `ready`, or it waits
+    /// for ever.
     pub hold: Bytes,
 }
 
@@ -207,8 +208,9 @@ impl Made {
         Ok(Self::run(broker, feed, source, lanes, transformer, shared, None))
     }
 
-    /// The same into a connection, which is the engine's for writing from now on until it has ended. What is made
-    /// waits for [`Self::go`]; what is said meanwhile, and later, is said by [`Self::voice`].
+    /// The same into a connection, which is the engine's for writing from now on until it has
+    /// ended. What is made waits for [`Self::go`]; what is said meanwhile, and later, is said by
+    /// [`Self::voice`].
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
@@ -332,7 +334,8 @@ impl Made {
         &self.shared.places
     }
 
-    /// Payload bytes that have left of all outputs, and how punctual they were: of a session that has ended.
+    /// Payload bytes that have left of all outputs, and how punctual they were: of a session that
+    /// has ended.
     pub(crate) fn sent(&self) -> (u64, Punctuality) {
         let mut places = self.places().to_vec();
         places.dedup();
@@ -363,7 +366,8 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What it holds stops the engine's streams, and gives their grants back when they have retired.
+        // What it holds stops the engine's streams, and gives their grants back when they have
+        // retired.
         self.task.abort();
     }
 }
@@ -416,13 +420,15 @@ struct Session {
     shared: Arc<Shared>,
 }
 
-/// How far ahead datagrams are made: a task may be kept waiting for nearly as long on a busy machine.
+/// How far ahead datagrams are made: a task may be kept waiting for nearly as long on a busy
+/// machine.
 const AHEAD: Nanos = Nanos::from_millis(500);
 
 /// How often a full ring is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// From the moment that all is there to the first datagram: the way of the commands into the engine.
+/// From the moment that all is there to the first datagram: the way of the commands into the
+/// engine.
 const LEAD: Nanos = MILLISECOND.times(5);
 
 /// The least room of a ring.

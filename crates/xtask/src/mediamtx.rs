@@ -1,8 +1,9 @@
 //! MediaMTX, which `rtsp-many` measures against: one exact version, built from its module of Go.
 //!
-//! Promise: the sum of the module is compared with the one below before anything is built; what it needs is pinned by
-//! its own sums. It lies in the build directory. Two files that its release adds are made here: its version, and the
-//! script of its HLS page, which stays empty as the bench uses RTSP alone.
+//! Promise: the sum of the module is compared with the one below before anything is built; what it
+//! needs is pinned by its own sums. It lies in the build directory. Two files that its release adds
+//! are made here: its version, and the script of its HLS page, which stays empty as the bench uses
+//! RTSP alone.
 
 use std::fs;
 use std::path::Path;

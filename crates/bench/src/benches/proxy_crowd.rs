@@ -2,8 +2,8 @@
 //!
 //! Promise: nginx and the server are configured as the guide shows it, and every client has an
 //! address of its own. The attack begins before the first viewer and ends after the last
-//! measurement. Viewers are judged by what they received and by what the server counted; one that
-//! is refused or late fails the bench.
+//! measurement. The bench fails when a viewer is refused, or when a stream is late by the viewer's
+//! own measurement or by the server's count.
 
 mod attack;
 

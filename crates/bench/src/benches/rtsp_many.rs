@@ -1,8 +1,9 @@
 //! rtsp-many: RTSP readers of one title of 4 Mbit/s, beside MediaMTX.
 //!
-//! Promise: both servers run on one core and send RTP over UDP to the same readers, in turns. Tactus reads a file for
-//! each reader at that reader's place; MediaMTX, which serves no files, copies one live stream that ffmpeg publishes on
-//! the other core. What arrived is counted by the receiver's device, so a server that sends less is seen.
+//! Promise: both servers run on one core and send RTP over UDP to the same readers, in turns.
+//! Tactus reads a file for each reader at that reader's place; MediaMTX, which serves no files,
+//! copies one live stream that ffmpeg publishes on the other core. What arrived is counted by the
+//! receiver's device, so a server that sends less is seen.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -223,7 +224,8 @@ fn start_tactus(stage: &Stage, burst: &str, root: &Path) -> Result<Server> {
     Server::start(&command, folder, &stage.wire, address)
 }
 
-/// MediaMTX with everything but RTSP off, and a publisher on the receiver's core, which is not counted.
+/// MediaMTX with everything but RTSP off, and a publisher on the receiver's core, which is not
+/// counted.
 fn start_mediamtx(stage: &Stage, root: &Path) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-mediamtx-").tempdir()?;
     let file = folder.path().join("mediamtx.yml");

@@ -214,7 +214,8 @@ impl Client {
 }
 
 impl Session {
-    /// Connects and sets up the last medium of `path`, for datagrams to `port` and reports to the next.
+    /// Connects and sets up the last medium of `path`, for datagrams to `port` and reports to the
+    /// next.
     pub(crate) fn open(server: SocketAddrV4, path: &str, port: u16) -> Result<Self> {
         let stream = TcpStream::connect(server).context("it cannot connect")?;
         stream.set_nodelay(true)?;

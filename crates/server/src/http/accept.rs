@@ -112,8 +112,8 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
     });
 }
 
-/// Waits for the first bytes of a request; none when the client has closed. `readable` may return though
-/// there are none.
+/// Waits for the first bytes of a request; none when the client has closed. `readable` may return
+/// though there are none.
 async fn beginning(socket: &TcpStream, request: &mut [u8]) -> usize {
     while socket.readable().await.is_ok() {
         match socket.try_read(request) {
@@ -124,8 +124,9 @@ async fn beginning(socket: &TcpStream, request: &mut [u8]) -> usize {
     0
 }
 
-/// Sends the answer to a client whose request begins with `request`; false when the client does not take all
-/// of it. Unread request bytes would make the kernel reset the connection and drop the answer.
+/// Sends the answer to a client whose request begins with `request`; false when the client does not
+/// take all of it. Unread request bytes would make the kernel reset the connection and drop the
+/// answer.
 fn tell(site: &Site, socket: &TcpStream, request: &[u8], mut answer: Response) -> bool {
     site.counters.answered(answer.status());
     Cors::of_unread(&site.limits.origins, request).put(&mut answer);

@@ -357,7 +357,8 @@ fn indexes(len: usize) -> Vec<Input> {
     shapes.map(|(name, counts)| input(name.to_owned(), index_of(counts))).into()
 }
 
-/// An index as it is kept, of so many points, runs and accesses. Only the last access is one to begin with.
+/// An index as it is kept, of so many points, runs and accesses. Only the last access is one to
+/// begin with.
 fn index_of([points, runs, accesses]: [u64; 3]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut number = |mut number: u64| {

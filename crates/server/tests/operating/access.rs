@@ -215,7 +215,8 @@ fn n11_each_play_by_rtsp_leaves_a_record_of_movies_and_at_other_scales_too() {
     let address = rtsp.rsplit("rtsp://").next().expect("an address").trim_end_matches('/');
     let mut player = Player::new(address, "movie.mp4");
     player.set_up();
-    // Each PLAY that another one or a pause ends, at each scale; and the last one, to the end of the title.
+    // Each PLAY that another one or a pause ends, at each scale; and the last one, to the end of
+    // the title.
     player.ask("PLAY", "", "Range: npt=0-\r\n");
     player.takes(5000);
     player.ask("PLAY", "", "Scale: 4\r\nRange: npt=2-\r\n");

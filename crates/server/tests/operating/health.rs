@@ -78,7 +78,8 @@ fn n08_empty_titles_are_reported_and_fail_the_readiness_of_a_strict_server() {
     }
 }
 
-/// A source that has never said anything, and one that has stopped: both are in the list of conditions.
+/// A source that has never said anything, and one that has stopped: both are in the list of
+/// conditions.
 #[test]
 fn n08_a_silent_source_of_a_recording_is_a_condition_of_the_status() {
     // Closed again: the recording opens it.
