@@ -14,7 +14,6 @@ mod layers;
 mod links;
 mod order;
 mod places;
-mod rows;
 mod unfinished;
 
 use std::fs;
@@ -51,7 +50,6 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(unfinished::check(&tree));
     findings.extend(places::check(&tree.texts));
     findings.extend(links::check(workspace, &tree.texts));
-    findings.extend(rows::check(&tree.sources));
     findings.extend(cases::check(&tree.texts, &tree.sources));
     findings.sort();
     for finding in &findings {

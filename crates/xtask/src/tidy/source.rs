@@ -14,8 +14,6 @@ pub(super) struct Source {
     pub(super) text: String,
     /// With comments and the contents of literals blanked.
     pub(super) code: String,
-    /// With comments blanked.
-    pub(super) uncommented: String,
     /// Whether the whole file is compiled for tests only.
     is_test: bool,
     /// Lines of items that are compiled for tests only, counted from zero.
@@ -33,7 +31,6 @@ impl Source {
         Self {
             path: path.to_owned(),
             text: text.to_owned(),
-            uncommented: keep(text, &kinds, |kind| kind != Kind::Comment),
             code,
             is_test: path.split('/').any(|part| part == "tests" || part == "benches"),
             test_lines,
@@ -280,12 +277,6 @@ mod tests {
         assert_eq!(code("br\"\\\" c"), "br\" \" c");
         assert_eq!(code("'\"' 'a '\\'' b\"x\""), "' ' 'a '  ' b\" \"");
         assert_eq!(code("\"é\" 'é'"), "\"  \" '  '");
-    }
-
-    #[test]
-    fn a_comment_keeps_its_literals_when_only_comments_go() {
-        let source = Source::read("crates/core/src/a.rs", "#[row(\"H01\")] // H02");
-        assert_eq!(source.uncommented.trim_end(), "#[row(\"H01\")]");
     }
 
     #[test]
