@@ -9,7 +9,6 @@
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,8 +66,8 @@ pub struct Record {
     pub lateness: Option<Nanos>,
     /// Sends that were not on time.
     pub underruns: Option<u64>,
-    /// The client's address.
-    pub client: Option<IpAddr>,
+    /// The client: its address, or the user and process of a Unix socket.
+    pub client: Option<String>,
     /// The principal.
     pub principal: Option<String>,
     /// The client's `User-Agent`.
@@ -145,10 +144,9 @@ impl Record {
                 see(name, Value::Number(value));
             }
         };
-        let client = self.client.map(|client| client.to_string());
         see("time", Value::Text(&time(self.time)));
         see("protocol", Value::Text(self.protocol.name()));
-        text(see, "client", client.as_deref());
+        text(see, "client", self.client.as_deref());
         see("method", Value::Text(&self.method));
         see("path", Value::Text(&self.path));
         text(see, "name", self.name.as_deref());
@@ -544,7 +542,7 @@ mod tests {
             rate: Some(8_800_000),
             lateness: Some(Nanos::from_micros(1_250)),
             underruns: Some(0),
-            client: Some([192, 0, 2, 7].into()),
+            client: Some("192.0.2.7".into()),
             user_agent: Some("VLC/3.0 \"x\"".into()),
             ..Record::new(Protocol::Http, "GET", "/film.ts")
         }

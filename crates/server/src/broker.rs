@@ -99,7 +99,7 @@ pub struct BrokerRules {
 
 /// What a stream goes out by.
 enum Way {
-    Socket(TcpStream),
+    Socket(OwnedFd),
     Frames(TcpStream, Lane),
     Reader(UnixStream),
     Outlet(Target),
@@ -110,7 +110,8 @@ enum Way {
 impl Way {
     fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Self::Socket(socket) | Self::Frames(socket, _) => socket.peer_addr().ok(),
+            Self::Socket(socket) => rustix::net::getpeername(socket).ok()??.try_into().ok(),
+            Self::Frames(socket, _) => socket.peer_addr().ok(),
             Self::Reader(_) => None,
             Self::Outlet(target) => Some(target.to),
             Self::Made(_, peer) => Some(*peer),
@@ -172,7 +173,7 @@ pub struct Grant {
 #[derive(Debug)]
 pub struct Delivered {
     /// The socket, for the next request; none when the connection is of no more use.
-    pub socket: Option<TcpStream>,
+    pub socket: Option<OwnedFd>,
     /// How it ended.
     pub outcome: Outcome,
     /// Bytes that the socket has taken.
@@ -335,11 +336,11 @@ impl Broker {
         grant: &mut Grant,
         title: &Arc<OpenTitle>,
         range: Range<u64>,
-        socket: TcpStream,
+        socket: impl Into<OwnedFd>,
     ) -> Delivered {
         assert!(range.start < range.end, "an empty range is answered without the engine");
         let part = Part::of(range);
-        let delivered = self.start(grant, title, part, Way::Socket(socket)).await;
+        let delivered = self.start(grant, title, part, Way::Socket(socket.into())).await;
         match delivered {
             Ok(delivered) => ended(delivered.await),
             Err(ended) => ended,

@@ -5,15 +5,17 @@
 //! never through here, and an upload's from the socket to places of the store. There is no TLS and no
 //! HTTP/2 here.
 //!
-//! The path of a request, by file: `accept` → `connection` (`seats`) → `inbox` (`proxy_protocol`,
+//! The path of a request, by file: `accept` (`transport`) → `connection` (`seats`) → `inbox` (`proxy_protocol`,
 //! `scan`, `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; the client:
 //! `forwarded`) → `route` → `title` (`conditional`, `rate`, `multipart`, `seek`) or `listing` →
 //! `answer` → `response` (`cors`, `public`). A request that changes something: `change` → `uploads`
 //! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its
 //! body from `incoming`.
 
-mod addresses;
 mod counters;
+mod transport;
+
+mod addresses;
 
 mod fault;
 mod fields;
@@ -94,11 +96,9 @@ mod accept;
 #[cfg(any(test, fuzzing))]
 pub mod untrusted;
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::broker::Broker;
@@ -109,7 +109,6 @@ use crate::recording::Recorder;
 use crate::warnings::Throttle;
 
 pub use counters::{Abuse, Counters};
-pub use forwarded::Client;
 pub use host::Hosts;
 pub use internal::Internal;
 pub use limits::Limits;
@@ -117,10 +116,12 @@ pub use principals::Principals;
 pub(crate) use principals::{digest_of, same_token, token_in};
 pub use response::Response;
 pub(crate) use seek::facts;
+pub use transport::{Client, Credentials, Listener, Peer};
 pub use uploads::Uploads;
 
-use addresses::{AddressRules, Addresses, network};
+use addresses::{AddressRules, Addresses};
 use connection::Preamble;
+use transport::Unit;
 
 /// What is served and by which terms: shared by all listeners and connections.
 pub struct Site {
@@ -134,7 +135,7 @@ pub struct Site {
     /// Bytes of memory that answers may take, as permits.
     long_answers: Semaphore,
     stop: watch::Sender<bool>,
-    warnings: Mutex<Throttle<(&'static str, Option<IpAddr>)>>,
+    warnings: Mutex<Throttle<(&'static str, Option<Unit>)>>,
 }
 
 /// Each limit that refuses an address is logged once per interval for that address.
@@ -199,10 +200,11 @@ impl Site {
     /// Scores an abuse. A trusted proxy has no score of its own.
     fn abused(&self, client: Client, abuse: Abuse) {
         self.counters.count(abuse);
-        if abuse.points() == 0 || self.limits.proxies.trusts(client.ip) {
+        if abuse.points() == 0 || client.peer.is_trusted(&self.limits.proxies) {
             return;
         }
-        let is_full = self.addresses().handle_abuse(Instant::now(), client.ip, abuse.points());
+        let is_full =
+            self.addresses().handle_abuse(Instant::now(), client.peer.unit(), abuse.points());
         if is_full {
             self.warn(seats::SCORE, client);
         }
@@ -210,9 +212,9 @@ impl Site {
 
     /// Logs that `limit` refuses `client`, at most once per interval.
     fn warn(&self, limit: &'static str, client: Client) {
-        if let Some(left_out) = self.throttle(limit, Some(network(client.ip))) {
+        if let Some(left_out) = self.throttle(limit, Some(client.peer.unit())) {
             tracing::warn!(
-                client = %client.ip, limit, left_out,
+                client = %client.peer, limit, left_out,
                 "requests from this address are refused"
             );
         }
@@ -226,7 +228,7 @@ impl Site {
     }
 
     /// Returns the number of suppressed lines if a line may be logged now, else none.
-    fn throttle(&self, cause: &'static str, of: Option<IpAddr>) -> Option<u64> {
+    fn throttle(&self, cause: &'static str, of: Option<Unit>) -> Option<u64> {
         let warnings = self.warnings.lock();
         warnings.unwrap_or_else(PoisonError::into_inner).poll(Instant::now(), (cause, of))
     }
@@ -239,13 +241,13 @@ impl Site {
 
 /// Serves `listener` until [`Site::stop`], and then until the last of its connections has ended.
 /// Dropping the future ends them at once. One site can serve several listeners.
-pub async fn serve(listener: TcpListener, site: Arc<Site>) {
-    accept::serve(listener, site, Preamble::WithRequest).await;
+pub async fn serve(listener: impl Into<Listener>, site: Arc<Site>) {
+    accept::serve(listener.into(), site, Preamble::WithRequest).await;
 }
 
 /// Like [`serve`], for trusted proxies that begin each connection with the PROXY protocol.
-pub async fn serve_proxies(listener: TcpListener, site: Arc<Site>) {
-    accept::serve(listener, site, Preamble::WithProxyHeader).await;
+pub async fn serve_proxies(listener: impl Into<Listener>, site: Arc<Site>) {
+    accept::serve(listener.into(), site, Preamble::WithProxyHeader).await;
 }
 
 /// The wish to end.

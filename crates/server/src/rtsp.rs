@@ -343,7 +343,7 @@ fn log_end(status: &Status) {
     let client = to.parse::<SocketAddr>().map(|to| to.ip()).ok();
     access::record(Record {
         name: Some(session.clone()),
-        client,
+        client: client.map(|ip| ip.to_string()),
         principal: principal.clone(),
         sent_bytes: *sent_bytes,
         underruns: Some(*underruns),

@@ -236,7 +236,7 @@ impl Book {
         let usable = matches!(outcome, Outcome::Complete | Outcome::Unreadable { .. });
         let socket = match place.way.take() {
             Some(Way::Socket(socket)) if usable => Some(socket),
-            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket),
+            Some(Way::Frames(socket, _)) if frames::is_whole(outcome) => Some(socket.into()),
             _ => None,
         };
         place.texts.give_back();

@@ -4,7 +4,7 @@
 //! and then waits for more, but not without end; one whose title is whole goes on to its end in the same
 //! file, whatever has the name by then.
 
-use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Broker {
         grant: &mut Grant,
         title: &Arc<OpenTitle>,
         first: u64,
-        socket: TcpStream,
+        socket: impl Into<OwnedFd>,
     ) -> Delivered {
         let mut following = title.following.clone().expect("a title that grows is followed");
         let nothing = Delivered::without_socket;
@@ -47,7 +47,7 @@ impl Broker {
                 Growth::Growing => {}
                 // All of it has been sent: there is nothing.
                 Growth::Whole => {
-                    return Delivered { socket: Some(socket), ..nothing(Outcome::Complete) };
+                    return Delivered { socket: Some(socket.into()), ..nothing(Outcome::Complete) };
                 }
                 Growth::GivenUp => return nothing(Outcome::Stopped),
             }
@@ -58,7 +58,7 @@ impl Broker {
         }
         let grows = edge.state == Growth::Growing;
         let part = Part { grows, ..Part::of(first..edge.durable.0) };
-        let begun = self.start(grant, title, part, Way::Socket(socket)).await;
+        let begun = self.start(grant, title, part, Way::Socket(socket.into())).await;
         let mut delivered = match begun {
             Ok(delivered) => delivered,
             Err(ended) => return ended,

@@ -100,6 +100,7 @@ pub(super) fn beyond_share(
     let whose = match &viewer.party {
         Party::Address(_) => "this address",
         Party::Principal(_) => "this principal",
+        Party::User(_) => "this user of the host",
     };
     let message = format!(
         "no room for {what}: {whose} would hold {needed} of {resource}; its share is {share} \

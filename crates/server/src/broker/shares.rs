@@ -19,6 +19,8 @@ pub enum Party {
     Address(IpAddr),
     /// A principal, from any address.
     Principal(String),
+    /// A user of this host, by any number of processes.
+    User(u32),
 }
 
 impl Party {

@@ -9,17 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::connection::{Preamble, UnreadInput};
 use super::cors::Cors;
 use super::counters::Abuse;
-use super::forwarded::Client;
 use super::framing::Version;
 use super::limits::READ_BYTES;
 use super::response::{Afterwards, Response};
 use super::seats::Seat;
+use super::transport::{Client, Listener, Transport};
 use super::{Site, connection};
 use crate::config::http::Origins;
 
@@ -32,7 +31,7 @@ const FAREWELLS_MAX: usize = 64;
 
 /// Serves `listener`, whose connections begin with `begins`. When the site stops, the last
 /// connections are completed. Dropping the future ends them at once.
-pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, preamble: Preamble) {
+pub(super) async fn serve(listener: Listener, site: Arc<Site>, preamble: Preamble) {
     let (mut connections, mut farewells) = (JoinSet::new(), JoinSet::new());
     let mut stop = site.stopping();
     let descriptors = Descriptors::new(site.limits.descriptors_reserve);
@@ -44,7 +43,7 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, preamble: Prea
             Some(_) = farewells.join_next(), if !farewells.is_empty() => {}
             accepted = listener.accept(), if !scarce => match accepted {
                 Ok((socket, peer)) => {
-                    let refused = welcome(&mut connections, &site, socket, peer.into(), preamble);
+                    let refused = welcome(&mut connections, &site, socket, peer, preamble);
                     if let Err((socket, response)) = refused {
                         turn_away(&mut farewells, &site, socket, *response);
                     }
@@ -62,10 +61,10 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>, preamble: Prea
 fn welcome(
     connections: &mut JoinSet<()>,
     site: &Arc<Site>,
-    socket: TcpStream,
+    socket: Transport,
     peer: Client,
     preamble: Preamble,
-) -> Result<(), (TcpStream, Box<Response>)> {
+) -> Result<(), (Transport, Box<Response>)> {
     if connections.len() >= site.limits.connections_max {
         site.counters.count(Abuse::ConnectionLimit);
         site.warn_all("http.connections_max");
@@ -78,8 +77,7 @@ fn welcome(
     };
     let open = Open::new(Arc::clone(site));
     connections.spawn(async move {
-        // Answers are written whole; waiting to fill a packet would only delay them.
-        if socket.set_nodelay(true).is_ok() {
+        if socket.set_options().is_ok() {
             connection::serve(Arc::clone(&open.0), socket, peer, preamble).await;
         }
         drop((seat, open));
@@ -88,7 +86,7 @@ fn welcome(
 }
 
 /// Best effort: a client that does not read a short answer at once gets none.
-fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, answer: Response) {
+fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: Transport, answer: Response) {
     if farewells.len() >= FAREWELLS_MAX {
         let mut request = [0; READ_BYTES];
         let read = socket.try_read(&mut request).unwrap_or(0);
@@ -114,7 +112,7 @@ fn turn_away(farewells: &mut JoinSet<()>, site: &Arc<Site>, socket: TcpStream, a
 
 /// Waits for the first bytes of a request; none when the client has closed. `readable` may return
 /// though there are none.
-async fn beginning(socket: &TcpStream, request: &mut [u8]) -> usize {
+async fn beginning(socket: &Transport, request: &mut [u8]) -> usize {
     while socket.readable().await.is_ok() {
         match socket.try_read(request) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -127,7 +125,7 @@ async fn beginning(socket: &TcpStream, request: &mut [u8]) -> usize {
 /// Sends the answer to a client whose request begins with `request`; false when the client does not
 /// take all of it. Unread request bytes would make the kernel reset the connection and drop the
 /// answer.
-fn tell(site: &Site, socket: &TcpStream, request: &[u8], mut answer: Response) -> bool {
+fn tell(site: &Site, socket: &Transport, request: &[u8], mut answer: Response) -> bool {
     site.counters.answered(answer.status());
     Cors::of_unread(&site.limits.origins, request).put(&mut answer);
     let mut bytes = answer.head(Version::Http11, Afterwards::Close, SystemTime::now());

@@ -4,14 +4,12 @@
 //! full. The table is bounded. There are no sockets here; the time is an argument.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
+
+use super::transport::Unit;
 
 /// Addresses that are remembered for their score alone.
 const SCORES_MAX: usize = 16 * 1024;
-
-/// Bits of an IPv6 address that name a customer; the rest is the customer's to choose from.
-const IPV6_NETWORK_BITS: u32 = 64;
 
 /// The bounds of one address.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +33,7 @@ pub(super) enum Welcome {
 #[derive(Debug)]
 pub(super) struct Addresses {
     rules: AddressRules,
-    book: HashMap<IpAddr, Record>,
+    book: HashMap<Unit, Record>,
 }
 
 #[derive(Debug)]
@@ -54,9 +52,8 @@ impl Addresses {
 
     /// Counts a new connection, or a request through a proxy, if it may stay. [`Self::left`] is its
     /// counterpart.
-    pub(super) fn handle_connection(&mut self, now: Instant, address: IpAddr) -> Welcome {
-        let key = network(address);
-        let record = self.book.entry(key).or_insert_with(|| Record::new(now));
+    pub(super) fn handle_connection(&mut self, now: Instant, unit: Unit) -> Welcome {
+        let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
         if let Some(left) = record.refused_for(now) {
             return Welcome::Refused(left);
         }
@@ -68,13 +65,12 @@ impl Addresses {
     }
 
     /// Takes back a connection that was welcome.
-    pub(super) fn left(&mut self, now: Instant, address: IpAddr) {
-        let key = network(address);
-        let Some(record) = self.book.get_mut(&key) else { return };
+    pub(super) fn left(&mut self, now: Instant, unit: Unit) {
+        let Some(record) = self.book.get_mut(&unit) else { return };
         record.open = record.open.saturating_sub(1);
         record.forgive(now);
         if record.is_forgettable(now) {
-            self.book.remove(&key);
+            self.book.remove(&unit);
         } else {
             self.forget_some(now);
         }
@@ -82,9 +78,9 @@ impl Addresses {
 
     /// Adds to the score of an address. Returns true when the score has become full, which refuses
     /// the address for a while.
-    pub(super) fn handle_abuse(&mut self, now: Instant, address: IpAddr, points: u32) -> bool {
+    pub(super) fn handle_abuse(&mut self, now: Instant, unit: Unit, points: u32) -> bool {
         let rules = self.rules;
-        let record = self.book.entry(network(address)).or_insert_with(|| Record::new(now));
+        let record = self.book.entry(unit).or_insert_with(|| Record::new(now));
         record.forgive(now);
         record.score = record.score.saturating_add(points);
         let is_full = rules.score_max > 0 && record.score >= rules.score_max;
@@ -131,19 +127,19 @@ impl Record {
     }
 }
 
-/// What counts as one address.
-pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS))
-        }
-        v4 => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::transport::Client;
+    use std::net::IpAddr;
+
+    fn unit(address: IpAddr) -> Unit {
+        Client::of(address).peer.unit()
+    }
+
+    fn parse(text: &str) -> Unit {
+        unit(text.parse().unwrap())
+    }
 
     fn book() -> Addresses {
         let refusal = Duration::from_secs(60);
@@ -153,9 +149,9 @@ mod tests {
     #[test]
     fn an_address_holds_at_most_its_share() {
         let (mut book, now) = (book(), Instant::now());
-        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(parse);
         assert_eq!(book.handle_connection(now, a), Welcome::Yes);
-        assert_eq!(book.handle_connection(now, "::ffff:10.0.0.1".parse().unwrap()), Welcome::Yes);
+        assert_eq!(book.handle_connection(now, parse("::ffff:10.0.0.1")), Welcome::Yes);
         assert_eq!(book.handle_connection(now, a), Welcome::Full);
         assert_eq!(book.handle_connection(now, b), Welcome::Yes);
         book.left(now, a);
@@ -165,7 +161,7 @@ mod tests {
     #[test]
     fn an_ipv6_network_is_one_address() {
         let (mut book, now) = (book(), Instant::now());
-        let mut welcome = |text: &str| book.handle_connection(now, text.parse().unwrap());
+        let mut welcome = |text: &str| book.handle_connection(now, parse(text));
         assert_eq!(welcome("2001:db8:0:1::1"), Welcome::Yes);
         assert_eq!(welcome("2001:db8:0:1:ffff::2"), Welcome::Yes);
         assert_eq!(welcome("2001:db8:0:1::3"), Welcome::Full);
@@ -175,7 +171,7 @@ mod tests {
     #[test]
     fn a_full_score_refuses_for_a_while_and_points_are_forgiven() {
         let (mut book, start) = (book(), Instant::now());
-        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let address = parse("10.0.0.1");
         let after = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(book.handle_connection(start, address), Welcome::Yes);
         book.handle_abuse(start, address, 99);
@@ -194,17 +190,17 @@ mod tests {
     #[test]
     fn w02_points_count_without_a_connection_and_a_limit_of_zero_refuses_no_address() {
         let (mut book, now) = (book(), Instant::now());
-        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let address = parse("10.0.0.1");
         let full: Vec<_> = (0..6).map(|_| book.handle_abuse(now, address, 20)).collect();
         assert_eq!(full, [false, false, false, false, true, false]);
         book.rules.score_max = 0;
-        let other: IpAddr = "10.0.0.2".parse().unwrap();
+        let other = parse("10.0.0.2");
         assert!(!(0..100).any(|_| book.handle_abuse(now, other, 20)));
         assert_eq!(book.handle_connection(now, other), Welcome::Yes);
         // The table stays bounded, whatever the number of refused addresses.
         book.rules.score_max = 100;
         for bits in 0..100_000u32 {
-            book.handle_abuse(now, IpAddr::V4(bits.into()), 100);
+            book.handle_abuse(now, unit(IpAddr::V4(bits.into())), 100);
         }
         assert!(book.book.len() <= 2 * SCORES_MAX + 1);
     }
@@ -213,7 +209,7 @@ mod tests {
     fn who_left_without_guilt_is_forgotten() {
         let (mut book, now) = (book(), Instant::now());
         for bits in 0..100_000u32 {
-            let address = IpAddr::V4(bits.into());
+            let address = unit(IpAddr::V4(bits.into()));
             assert_eq!(book.handle_connection(now, address), Welcome::Yes);
             book.handle_abuse(now, address, bits % 2);
             book.left(now, address);

@@ -5,14 +5,13 @@
 //! the engine sends, the connection costs a task that sleeps.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tactus_core::units::{Bytes, KIB, MIB};
 use tactus_engine::message::{Outcome, Pace};
-use tactus_sys::tcp::{self, Preparation};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, Delivery, Follows, refused, unreadable};
@@ -22,7 +21,7 @@ use super::counters::Abuse;
 use super::exchange::Exchange;
 use super::fault::Fault;
 use super::fields::Fields;
-use super::forwarded::{self, Client, Hop};
+use super::forwarded::{self, Hop};
 use super::framing::{Body, Version};
 use super::inbox::{Drained, Inbox, Next, Wait};
 use super::incoming::Incoming;
@@ -31,6 +30,7 @@ use super::principals::Who;
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Afterwards, Response, Source};
 use super::seats::Seat;
+use super::transport::{Client, Transport};
 use super::{Site, Stopping, Store, route};
 use crate::broker::{Party, Viewer};
 use crate::config::ClientShare;
@@ -44,7 +44,7 @@ pub(super) enum Preamble {
 }
 
 /// Serves `socket` until it is closed.
-pub(super) async fn serve(site: Arc<Site>, socket: TcpStream, peer: Client, preamble: Preamble) {
+pub(super) async fn serve(site: Arc<Site>, socket: Transport, peer: Client, preamble: Preamble) {
     let cors = Cors::of(&site.limits.origins, None);
     let mut connection = Connection {
         site,
@@ -107,7 +107,7 @@ struct Manner {
 
 impl Connection {
     /// Answers requests; gives the socket back when it is to be closed politely.
-    async fn requests(&mut self, mut socket: TcpStream) -> Option<TcpStream> {
+    async fn requests(&mut self, mut socket: Transport) -> Option<Transport> {
         let mut wait = Wait::First;
         let mut stop = self.site.stopping();
         loop {
@@ -119,7 +119,7 @@ impl Connection {
                 Next::Request(request) => request,
                 Next::Fault(InvalidHead { fault, fields }) => {
                     let fault = self.identify_client(fields.as_ref()).err().unwrap_or(fault);
-                    let exchange = Exchange::of_fault(self.client.ip);
+                    let exchange = Exchange::of_fault(self.client.peer);
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
                 Next::Gone => return None,
@@ -136,11 +136,11 @@ impl Connection {
             request.hop = match self.identify_client(Some(&request.fields)) {
                 Ok(hop) => Some(Box::new(hop)),
                 Err(fault) => {
-                    let exchange = Exchange::of_fault(self.peer.ip);
+                    let exchange = Exchange::of_fault(self.peer.peer);
                     return Box::pin(self.refuse(socket, fault, exchange)).await;
                 }
             };
-            let mut exchange = Exchange::of(&self.site, &request, self.client.ip);
+            let mut exchange = Exchange::of(&self.site, &request, self.client.peer);
             let mut afterwards = match request.keeps_alive && !stop.is_stopping() {
                 true => Afterwards::Keep,
                 false => Afterwards::Close,
@@ -228,10 +228,10 @@ impl Connection {
     /// the socket to close, unless the peer closed it.
     async fn proxied(
         &mut self,
-        mut socket: TcpStream,
-    ) -> (Result<TcpStream, Option<TcpStream>>, Option<Seat>) {
-        if !self.site.limits.proxies.trusts(self.peer.ip) {
-            let exchange = Exchange::of_fault(self.peer.ip);
+        mut socket: Transport,
+    ) -> (Result<Transport, Option<Transport>>, Option<Seat>) {
+        if !self.peer.peer.is_trusted(&self.site.limits.proxies) {
+            let exchange = Exchange::of_fault(self.peer.peer);
             return (Err(Box::pin(self.refuse(socket, Fault::NoProxy, exchange)).await), None);
         }
         let mut stop = self.site.stopping();
@@ -246,11 +246,11 @@ impl Connection {
             Err(Some(fault)) => {
                 if let Some(left_out) = self.site.throttle("http.proxy_protocol", None) {
                     tracing::warn!(
-                        proxy = %self.peer.ip, left_out,
+                        proxy = %self.peer.peer, left_out,
                         "{fault}; the connection is closed"
                     );
                 }
-                let exchange = Exchange::of_fault(self.peer.ip);
+                let exchange = Exchange::of_fault(self.peer.peer);
                 return (Err(Box::pin(self.refuse(socket, fault, exchange)).await), None);
             }
         };
@@ -261,7 +261,7 @@ impl Connection {
             Err(response) => {
                 let (version, afterwards) = (Version::Http11, Afterwards::Close);
                 let manner = Manner { version, afterwards, head_only: false };
-                let mut exchange = Exchange::of_fault(self.peer.ip);
+                let mut exchange = Exchange::of_fault(self.peer.peer);
                 (Err(Box::pin(self.send(socket, *response, manner, &mut exchange)).await), None)
             }
         }
@@ -290,7 +290,7 @@ impl Connection {
     }
 
     /// Reads over the request's body before the answer, so that no byte of it can be a request.
-    async fn body(&mut self, socket: &mut TcpStream, request: &Request) -> Before {
+    async fn body(&mut self, socket: &mut Transport, request: &Request) -> Before {
         let limits = &self.site.limits;
         let too_large = matches!(request.body, Body::Length(len) if len > limits.body_bytes_max);
         if request.body != Body::None && request.expects_continue && !too_large {
@@ -313,10 +313,10 @@ impl Connection {
     /// Tells the client what was wrong, as the last thing.
     async fn refuse(
         &self,
-        socket: TcpStream,
+        socket: Transport,
         fault: Fault,
         mut exchange: Exchange,
-    ) -> Option<TcpStream> {
+    ) -> Option<Transport> {
         self.abused(fault.abuse());
         tracing::debug!(client = %self.client, %fault, "request refused");
         let (version, afterwards) = (Version::Http11, Afterwards::Close);
@@ -335,11 +335,11 @@ impl Connection {
 
     async fn send(
         &self,
-        mut socket: TcpStream,
+        mut socket: Transport,
         mut response: Response,
         manner: Manner,
         exchange: &mut Exchange,
-    ) -> Option<TcpStream> {
+    ) -> Option<Transport> {
         if !manner.head_only
             && let Some(source) = response.source()
         {
@@ -369,12 +369,12 @@ impl Connection {
     /// Sends content in chunks while it is generated (RFC 9112 section 7.1).
     async fn send_parts(
         &self,
-        mut socket: TcpStream,
+        mut socket: Transport,
         mut response: Response,
         mut source: Box<dyn Source>,
         manner: Manner,
         exchange: &mut Exchange,
-    ) -> Option<TcpStream> {
+    ) -> Option<Transport> {
         let Ok(room) = self.site.long_answers.try_acquire_many(PARTS_MEMORY) else {
             return Box::pin(self.send(socket, busy(), manner, exchange)).await;
         };
@@ -391,7 +391,7 @@ impl Connection {
             let Ok(part) = part else {
                 // The missing last chunk, or the reset, shows the client that the content was
                 // truncated.
-                socket.set_zero_linger().ok();
+                socket.reset_at_close().ok();
                 return None;
             };
             let bytes = match framed && chunked {
@@ -428,23 +428,25 @@ impl Connection {
     /// Lets the engine send a title, when there is room for it.
     async fn deliver(
         &self,
-        mut socket: TcpStream,
+        mut socket: Transport,
         mut delivery: Delivery,
         manner: Manner,
         exchange: &mut Exchange,
-    ) -> Option<TcpStream> {
+    ) -> Option<Transport> {
         let Some(Store { broker, .. }) = &self.site.store else { return None };
         if let Some((_, first)) = delivery.parts.first()
             && broker.readable(&delivery.title, first) == first.start
         {
             return self.send(socket, unreadable(first.start), manner, exchange).await;
         }
-        let (pace, len) = (delivery.pace, Bytes(delivery.len()));
+        let (pace, len, kind) = (delivery.pace, Bytes(delivery.len()), socket.kind());
         let viewer = Viewer {
-            party: self.party.as_deref().cloned().unwrap_or_else(|| Party::of(self.client.ip)),
+            party: self.party.as_deref().cloned().unwrap_or_else(|| self.client.peer.party()),
             client: self.client.to_string(),
             // A proxy that names no client may stand for any number of clients.
-            share: match self.site.limits.proxies.trusts(self.client.ip) && self.party.is_none() {
+            share: match self.client.peer.is_trusted(&self.site.limits.proxies)
+                && self.party.is_none()
+            {
                 true => ClientShare::All,
                 false => delivery.share,
             },
@@ -465,20 +467,19 @@ impl Connection {
                 return None;
             }
             if follows == Follows::UntilClosed {
-                // Without a length only a reset tells a client that something is missing.
-                socket.set_zero_linger().ok()?;
+                socket.reset_at_close().ok()?;
             }
             let engines = prepare(socket, pace).ok()?;
             let delivered = broker.follow(&mut grant, &delivery.title, 0, engines).await;
             exchange.delivered(&delivered);
             return match (delivered.outcome, delivered.socket) {
                 (Outcome::Complete, Some(socket)) if follows != Follows::UntilClosed => {
-                    TcpStream::from_std(socket).ok()
+                    Transport::from_engine(kind, socket).ok()
                 }
                 (Outcome::Complete, Some(socket)) => {
                     // Its end is the end of the connection, and a clean one.
-                    let socket = TcpStream::from_std(socket).ok()?;
-                    rustix::net::sockopt::set_socket_linger(&socket, None).ok()?;
+                    let socket = Transport::from_engine(kind, socket).ok()?;
+                    socket.end_at_close().ok()?;
                     Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
                     None
                 }
@@ -510,7 +511,7 @@ impl Connection {
                     // The announced length is not reached: closing is how HTTP/1.1 says so.
                     _ => return None,
                 };
-                socket = TcpStream::from_std(delivered.socket?).ok()?;
+                socket = Transport::from_engine(kind, delivered.socket?).ok()?;
             }
             if left.end < part.end {
                 Box::pin(linger(socket, &self.site, UnreadInput::Little)).await;
@@ -522,7 +523,7 @@ impl Connection {
         self.write(&mut socket, &words).await.then_some(socket)
     }
 
-    async fn write(&self, socket: &mut TcpStream, bytes: &[u8]) -> bool {
+    async fn write(&self, socket: &mut Transport, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
         }
@@ -549,7 +550,7 @@ enum Before {
 }
 
 /// Takes the socket out of the control side's hands, ready for the link.
-fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
+fn prepare(socket: Transport, pace: Pace) -> io::Result<OwnedFd> {
     let not_sent_max = match pace {
         Pace::Paced { rate, burst, tick } => {
             let due = rate.bytes_in(tick.span().times(2)).0.max(burst.0);
@@ -557,9 +558,7 @@ fn prepare(socket: TcpStream, pace: Pace) -> io::Result<std::net::TcpStream> {
         }
         Pace::BestEffort => None,
     };
-    let socket = socket.into_std()?;
-    tcp::prepare(&socket, Preparation { not_sent_max, send_buffer: None })?;
-    Ok(socket)
+    socket.into_engine(not_sent_max)
 }
 
 /// The answer when there is no memory for another long answer.
@@ -602,7 +601,7 @@ async fn wait_for_stop(stop: &mut Stopping, wait: Wait) {
 
 /// Closes a connection so that the client sees the answer: the kernel would discard it if bytes that
 /// nobody has read were still there (RFC 9112 section 9.6).
-pub(super) async fn linger(mut socket: TcpStream, site: &Site, to_come: UnreadInput) {
+pub(super) async fn linger(mut socket: Transport, site: &Site, to_come: UnreadInput) {
     if socket.shutdown().await.is_err() {
         return;
     }
@@ -647,7 +646,8 @@ mod tests {
     async fn a_connection_that_waits_costs_little() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = listener.local_addr().unwrap();
-        let socket = TcpStream::connect(peer).await.unwrap();
+        let socket = tokio::net::TcpStream::connect(peer).await.unwrap();
+        let socket = Transport::Tcp(socket);
         let site = Site::new(Limits::default(), Arc::new(Counters::default()), None, Arc::new(()));
         let task = serve(Arc::new(site), socket, peer.into(), Preamble::WithRequest);
         assert!(size_of_val(&task) <= 2048, "{} bytes of task", size_of_val(&task));

@@ -3,7 +3,6 @@
 //! Promise: each request is logged once, however it ends, also when its connection breaks or the
 //! server stops. When the access log is off, this costs nothing.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -16,6 +15,7 @@ use super::principals::Who;
 use super::query;
 use super::request::{Method, Request};
 use super::target::Target;
+use super::transport::Peer;
 use crate::access::{self, Protocol, Record};
 use crate::broker::Delivered;
 
@@ -31,7 +31,7 @@ struct OpenRecord {
 
 impl Exchange {
     /// A parsed request.
-    pub(super) fn of(site: &Site, request: &Request, peer: IpAddr) -> Self {
+    pub(super) fn of(site: &Site, request: &Request, peer: Peer) -> Self {
         if !access::is_on() {
             return Self(None);
         }
@@ -51,7 +51,7 @@ impl Exchange {
         };
         let rate_asked = query::values(query, "rate").next().flatten();
         let record = Record {
-            client: Some(peer),
+            client: Some(peer.to_string()),
             rate_asked: rate_asked.map(|rate| rate.to_string()),
             principal: principal(site, &request.fields),
             user_agent: request.fields.one("user-agent").map(lossy),
@@ -61,11 +61,14 @@ impl Exchange {
     }
 
     /// Input that is not a valid request.
-    pub(super) fn of_fault(peer: IpAddr) -> Self {
+    pub(super) fn of_fault(peer: Peer) -> Self {
         if !access::is_on() {
             return Self(None);
         }
-        Self::begun(Record { client: Some(peer), ..Record::new(Protocol::Http, "-", "-") })
+        Self::begun(Record {
+            client: Some(peer.to_string()),
+            ..Record::new(Protocol::Http, "-", "-")
+        })
     }
 
     fn begun(record: Record) -> Self {

@@ -3,44 +3,12 @@
 //! Promise: only trusted proxies are believed. The client is the rightmost address that is no
 //! trusted proxy, so entries that a client writes itself have no effect. There is no state.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::fault::Fault;
 use super::fields::Fields;
+use super::transport::Client;
 use crate::config::http::{ForwardedField, Proxies};
-
-/// A client, directly connected or behind proxies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Client {
-    /// Its address; never an IPv4 address mapped to IPv6.
-    pub ip: IpAddr,
-    /// Its port, if known.
-    pub port: Option<u16>,
-}
-
-impl Client {
-    /// A client with an unknown port.
-    #[must_use]
-    pub fn of(ip: IpAddr) -> Self {
-        Self { ip: ip.to_canonical(), port: None }
-    }
-}
-
-impl From<SocketAddr> for Client {
-    fn from(address: SocketAddr) -> Self {
-        Self { ip: address.ip().to_canonical(), port: Some(address.port()) }
-    }
-}
-
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => SocketAddr::new(self.ip, port).fmt(f),
-            None => self.ip.fmt(f),
-        }
-    }
-}
 
 /// The origin of a request, according to trusted proxies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,7 +28,7 @@ pub(super) struct Hop {
 /// # Errors
 /// When a trusted proxy sends a malformed `Forwarded`. A client may have written part of it.
 pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Hop, Fault> {
-    let is_proxy = proxies.trusts(peer.ip);
+    let is_proxy = peer.peer.is_trusted(proxies);
     let is_public = is_proxy || proxies.trusted.is_empty();
     let mut hop = Hop { client: peer, scheme: None, host: None, is_public };
     if !is_proxy {
@@ -94,7 +62,7 @@ pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Ho
         // The hop does not name its client, so the hop counts as the client.
         let Some(client) = client else { break };
         hop.client = client;
-        if !proxies.trusts(client.ip) {
+        if !client.peer.is_trusted(proxies) {
             break;
         }
     }

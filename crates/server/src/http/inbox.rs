@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::chunked::Chunked;
@@ -17,6 +16,7 @@ use super::limits::{Limits, READ_BYTES};
 use super::proxy_protocol;
 use super::request::{InvalidHead, Request};
 use super::scan::HeadScan;
+use super::transport::Transport;
 
 /// What came instead of, or as, the next request.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Inbox {
     /// Waits for the next request: first for its first byte, then for the rest of its head.
     pub(super) async fn next(
         &mut self,
-        socket: &mut TcpStream,
+        socket: &mut Transport,
         wait: Wait,
         limits: &Limits,
     ) -> Next {
@@ -114,7 +114,7 @@ impl Inbox {
     /// closed the connection.
     pub(super) async fn proxied(
         &mut self,
-        socket: &mut TcpStream,
+        socket: &mut Transport,
         limits: &Limits,
     ) -> Result<Option<SocketAddr>, Option<Fault>> {
         let end = Instant::now() + limits.head_time;
@@ -136,7 +136,7 @@ impl Inbox {
     /// Throws away a request's body.
     pub(super) async fn drain(
         &mut self,
-        socket: &mut TcpStream,
+        socket: &mut Transport,
         body: Body,
         limits: &Limits,
     ) -> Drained {
@@ -168,7 +168,7 @@ impl Inbox {
     }
 
     /// Reads without holding a buffer while there is nothing to read.
-    async fn first_bytes(&mut self, socket: &TcpStream) -> io::Result<usize> {
+    async fn first_bytes(&mut self, socket: &Transport) -> io::Result<usize> {
         loop {
             self.bytes = Vec::new();
             socket.readable().await?;
@@ -186,7 +186,7 @@ impl Inbox {
     }
 
     /// Reads once.
-    pub(super) async fn fill(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+    pub(super) async fn fill(&mut self, socket: &mut Transport) -> io::Result<usize> {
         if self.bytes.capacity() - self.bytes.len() < READ_BYTES {
             self.bytes.reserve_exact(READ_BYTES);
         }

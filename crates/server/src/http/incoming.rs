@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::chunked::{BadChunk, Chunked};
@@ -21,10 +20,11 @@ use super::framing::Body;
 use super::inbox::Inbox;
 use super::limits::{Limits, READ_BYTES};
 use super::request::Request;
+use super::transport::Transport;
 
 /// A body that may be read, and how much of it has been.
 pub(super) struct Incoming<'a> {
-    socket: &'a mut TcpStream,
+    socket: &'a mut Transport,
     inbox: &'a mut Inbox,
     limits: &'a Limits,
     rest: Rest,
@@ -72,7 +72,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 impl<'a> Incoming<'a> {
     /// The body of `request`, of which `inbox` may hold the beginning.
     pub(super) fn new(
-        socket: &'a mut TcpStream,
+        socket: &'a mut Transport,
         inbox: &'a mut Inbox,
         limits: &'a Limits,
         request: &Request,

@@ -5,20 +5,19 @@
 //! gets none is told the limit's key and the time to wait, and the log has one line per minute
 //! about it.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Site;
 use super::addresses::Welcome;
 use super::counters::Abuse;
-use super::forwarded::Client;
 use super::response::Response;
+use super::transport::{Client, Unit};
 
 /// A seat of one address, released when dropped.
 pub(super) struct Seat {
     site: Arc<Site>,
-    ip: IpAddr,
+    unit: Unit,
 }
 
 impl Seat {
@@ -28,12 +27,13 @@ impl Seat {
     /// The answer for a client that gets none.
     pub(super) fn take(site: &Arc<Site>, client: Client) -> Result<Option<Self>, Box<Response>> {
         let limits = &site.limits;
-        if limits.proxies.trusts(client.ip) {
+        if client.peer.is_trusted(&limits.proxies) {
             return Ok(None);
         }
-        let welcome = site.addresses().handle_connection(Instant::now(), client.ip);
+        let unit = client.peer.unit();
+        let welcome = site.addresses().handle_connection(Instant::now(), unit);
         match welcome {
-            Welcome::Yes => Ok(Some(Self { site: Arc::clone(site), ip: client.ip })),
+            Welcome::Yes => Ok(Some(Self { site: Arc::clone(site), unit })),
             Welcome::Full => {
                 site.counters.count(Abuse::PerIpLimit);
                 site.warn("http.connections_per_address_max", client);
@@ -55,7 +55,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.site.addresses().left(Instant::now(), self.ip);
+        self.site.addresses().left(Instant::now(), self.unit);
     }
 }
 

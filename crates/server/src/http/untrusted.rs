@@ -15,7 +15,6 @@ use tactus_engine::message::Pace;
 use super::chunked::Chunked;
 use super::conditional::{self, Validators};
 use super::fields::Fields;
-use super::forwarded::Client;
 use super::framing::Body;
 use super::limits::Limits;
 use super::multipart::Multipart;
@@ -24,6 +23,7 @@ use super::request::Request;
 use super::response::Response;
 use super::scan::HeadScan;
 use super::target::{self, Target};
+use super::transport::{Client, Peer};
 use super::{dav, forwarded, if_lists, listing, proxy_protocol, put, rate, route, seek, tus};
 use crate::aside::aside;
 use crate::config::http::{ForwardedField, Proxies};
@@ -111,7 +111,9 @@ pub fn proxied(bytes: &[u8]) -> bool {
         let places = vec![(0..name.len(), name.len()..head.len())];
         let proxies = Proxies { trusted: trusted.clone(), field };
         if let Ok(hop) = forwarded::hop(&proxies, peer, &Fields::new(head, places)) {
-            assert_eq!(hop.client.ip, hop.client.ip.to_canonical());
+            if let Peer::Address(ip) = hop.client.peer {
+                assert_eq!(ip, ip.to_canonical());
+            }
             understood |= hop.client != peer;
         }
     }

@@ -530,8 +530,9 @@ mod tests {
     use super::*;
     use crate::config::http::PublicUrl;
     use crate::config::rtsp::Net;
-    use crate::http::forwarded::{self, Client};
+    use crate::http::forwarded;
     use crate::http::scan::HeadScan;
+    use crate::http::transport::Client;
 
     /// A request with these fields, from `hop` through a trusted proxy.
     fn other(limits: &Limits, all: &[(&str, &str)]) -> bool {

@@ -448,7 +448,7 @@ impl Connection {
         let record = Record {
             status: Some(status.0),
             duration: begun.elapsed(),
-            client: Some(self.peer.ip()),
+            client: Some(self.peer.ip().to_string()),
             name: request.session().map(|id| id.chars().take(SESSION_SHOWN).collect()),
             user_agent: request.field("user-agent").map(str::to_owned),
             ..Record::new(Protocol::Rtsp, request.verb.clone(), path_of(&request.uri))
