@@ -27,6 +27,8 @@ pub mod raw;
 
 mod written;
 
+mod unix_socket;
+
 mod check;
 
 mod file;
@@ -50,6 +52,7 @@ pub use rights::Readers;
 use rights::Rights;
 use rtsp::Rtsp;
 use units::Percent;
+pub use unix_socket::UnixSocket;
 
 /// A value that the operator has given, or that is found out at start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +146,8 @@ pub enum AccessTo {
 pub struct Http {
     /// Where to listen.
     pub addresses: Vec<SocketAddr>,
+    /// Socket files to listen on.
+    pub unix_sockets: Vec<UnixSocket>,
     /// Addresses for proxies that speak the PROXY protocol.
     pub proxy_protocol: Vec<SocketAddr>,
     /// Proxies whose client addresses are trusted.
@@ -191,6 +196,8 @@ pub struct Http {
 pub struct Admin {
     /// Their own address, if any.
     pub address: Option<SocketAddr>,
+    /// Their own socket files.
+    pub unix_sockets: Vec<UnixSocket>,
     /// Host names that are accepted there besides this machine's; `*` accepts every name.
     pub allowed_hosts: Vec<String>,
     /// Whether they are served at the addresses of [`Http`] too.

@@ -116,7 +116,7 @@ pub use principals::Principals;
 pub(crate) use principals::{digest_of, same_token, token_in};
 pub use response::Response;
 pub(crate) use seek::facts;
-pub use transport::{Client, Credentials, Listener, Peer};
+pub use transport::{Client, Credentials, Listener, Peer, UnixListener};
 pub use uploads::Uploads;
 
 use addresses::{AddressRules, Addresses};

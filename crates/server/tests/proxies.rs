@@ -13,3 +13,5 @@ mod guide;
 mod behind;
 #[path = "proxies/hls.rs"]
 mod hls;
+#[path = "proxies/unix_socket.rs"]
+mod unix_socket;

@@ -37,6 +37,7 @@ pub(super) fn check(config: &Config, file: Option<&ConfigFile>) -> Result<(), Fa
         .and_then(|()| secrets(config))
         .and_then(|()| memory(config))
         .and_then(|()| classes(config))
+        .and_then(|()| unix_sockets(config))
         .and_then(|()| access_log(config));
     found.map_err(|finding| failure(finding, file))
 }
@@ -74,6 +75,21 @@ pub(super) fn check_addresses(config: &Config, file: Option<&ConfigFile>) -> Res
             return Err(failure(Finding::at(&key.map(Key::Name), message), file));
         }
         others.push((key, address));
+    }
+    Ok(())
+}
+
+/// Whether socket files can be created.
+fn unix_sockets(config: &Config) -> Result<(), Finding<'static>> {
+    let tables = [("http", &config.http.unix_sockets), ("admin", &config.admin.unix_sockets)];
+    for (table, sockets) in tables {
+        for (at, socket) in sockets.iter().enumerate() {
+            http::UnixListener::check(socket).map_err(|error| {
+                let keys = [Key::Name(table), Key::Name("unix_socket"), Key::Entry(at)];
+                let keys = [&keys[..], &[Key::Name("path")]].concat();
+                Finding::at(&keys, format!("{error:#}"))
+            })?;
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ use crate::channels::Channels;
 use crate::classes::Classes;
 use crate::config::http::{Origins, PublicUrl};
 use crate::config::units::exact;
-use crate::config::{Auto, Config, ConfigFile, placement};
+use crate::config::{Auto, Config, ConfigFile, UnixSocket, placement};
 use crate::engine::{self, Engine, Intake};
-use crate::http::{self, Counters, Hosts, Internal, Limits, Site, Store, Uploads};
+use crate::http::{self, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads};
 use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
@@ -52,6 +53,8 @@ pub(super) struct House {
     /// Listeners for proxies that speak the PROXY protocol.
     proxied: Vec<TcpListener>,
     admin: Option<TcpListener>,
+    unix: Vec<UnixListener>,
+    admin_unix: Vec<UnixListener>,
     rtsp: Option<Rtsp>,
     rtsp_listeners: Vec<TcpListener>,
 }
@@ -78,6 +81,9 @@ impl House {
             (None, Some(address)) => admin_listener(address)?,
             (None, None) => None,
         };
+        let listen = |all: &[UnixSocket]| all.iter().map(UnixListener::bind).collect::<Result<_>>();
+        let unix = listen(&config.http.unix_sockets)?;
+        let admin_unix = listen(&config.admin.unix_sockets)?;
         let roots = config
             .volumes
             .iter()
@@ -153,6 +159,8 @@ impl House {
             listeners,
             proxied,
             admin,
+            unix,
+            admin_unix,
             rtsp,
             rtsp_listeners,
         })
@@ -177,6 +185,12 @@ impl House {
     pub(super) fn admin_address(&self) -> Option<SocketAddr> {
         let own = self.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         own.or_else(|| self.config.admin.on_http.then(|| self.addresses().first().copied())?)
+    }
+
+    /// The socket files of HTTP, and of metrics and status.
+    pub(super) fn unix_sockets(&self) -> [Vec<PathBuf>; 2] {
+        [&self.unix, &self.admin_unix]
+            .map(|all| all.iter().map(|listener| listener.path().to_owned()).collect())
     }
 
     /// Whether titles can be put here.
@@ -275,6 +289,11 @@ impl House {
         }
         if let Some(listener) = self.admin {
             serving.spawn(http::serve(listen(listener)?, Arc::clone(&admin)));
+        }
+        for (listeners, site) in [(self.unix, &public), (self.admin_unix, &admin)] {
+            for listener in listeners {
+                serving.spawn(http::serve(listener, Arc::clone(site)));
+            }
         }
         for listener in self.rtsp_listeners {
             let rtsp = self.rtsp.clone().expect("who listens serves");

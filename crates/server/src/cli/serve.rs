@@ -1,7 +1,8 @@
 //! `tactus serve`: reads the configuration, opens the house, says where it is, and serves until it is
 //! told to end.
 //!
-//! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/`, printed when the
+//! Promise: the first line on standard output is `Serving DIR at http://ADDRESS/` (`at unix:PATH` when only
+//! socket files are configured), printed when the
 //! addresses are bound; programs may wait for it. What the host refused is said in one line each, on
 //! standard error. SIGTERM and SIGINT drain; a second signal ends at once; SIGHUP has the configuration read again.
 
@@ -252,11 +253,14 @@ pub(super) fn run(
     access::start(&config.log).context("cannot open the access log; change [log] access_to")?;
     let (strict, has_principals) = (config.strict, !config.upload.principals.is_empty());
     let house = runtime.block_on(House::open(config, file))?;
+    let [unix, admin_unix] = house.unix_sockets();
     let served = Endpoints {
         http: house.addresses(),
         proxied: house.proxied_addresses(),
         rtsp: house.rtsp_addresses(),
         admin: house.admin_address(),
+        unix,
+        admin_unix,
     };
     announce(&volumes, &served, opened_by.as_deref());
     // With principals the cause is a volume, which the log has named.
@@ -297,6 +301,8 @@ pub(super) struct Endpoints {
     pub(super) proxied: Vec<SocketAddr>,
     pub(super) rtsp: Vec<SocketAddr>,
     pub(super) admin: Option<SocketAddr>,
+    unix: Vec<PathBuf>,
+    admin_unix: Vec<PathBuf>,
 }
 
 /// Prints the addresses of all services. `file` is the configuration file that sets them.
@@ -307,6 +313,9 @@ fn announce(volumes: &[Volume], served: &Endpoints, file: Option<&Path>) {
     for address in addresses {
         line(format!("Serving {} at http://{address}/", dirs.join(", ")));
     }
+    for path in &served.unix {
+        line(format!("Serving {} at unix:{}", dirs.join(", "), path.display()));
+    }
     for address in &served.proxied {
         line(format!("PROXY protocol at http://{address}/"));
     }
@@ -315,7 +324,11 @@ fn announce(volumes: &[Volume], served: &Endpoints, file: Option<&Path>) {
     }
     match served.admin {
         Some(address) => line(format!("Metrics and status at http://{address}/metrics")),
+        None if !served.admin_unix.is_empty() => {}
         None => line("Metrics and status are not served: [admin] address is off or in use".into()),
+    }
+    for path in &served.admin_unix {
+        line(format!("Metrics and status at unix:{}", path.display()));
     }
     if addresses.iter().all(|address| address.ip().is_loopback()) {
         let how = match file {

@@ -36,6 +36,7 @@ use super::error::Mistake;
 use super::placement::{self, CorePlan};
 use super::raw::{self, AutoOrList, Placed, Raw, Switch};
 use super::units::{Percent, Quantity, Value, exact};
+use super::unix_socket;
 use super::written::{Checked, in_range, number, quantity, unless_off};
 use super::{
     AccessTo, Admin, Auto, BestEffort, ClientShare, Config, Cores, GapFrames, Link, Log,
@@ -58,8 +59,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let readers = raw.http.readers.as_ref().map(|readers| *readers.get_ref()).unwrap_or_default();
     let rtsp = rtsp(raw.rtsp, base, (&classes, &memory), readers)?;
     Ok(Config {
-        http: http(raw.http)?,
-        admin: admin(raw.admin)?,
+        http: http(raw.http, base)?,
+        admin: admin(raw.admin, base)?,
         memory,
         link,
         rate: rate(raw.rate)?,
@@ -112,7 +113,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn admin(raw: raw::Admin) -> Checked<Admin> {
+fn admin(raw: raw::Admin, base: &Path) -> Checked<Admin> {
     let own = match raw.address {
         None => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)),
         Some(written) => {
@@ -128,7 +129,12 @@ fn admin(raw: raw::Admin) -> Checked<Admin> {
         }
     };
     let allowed_hosts = raw.allowed_hosts.unwrap_or_default();
-    Ok(Admin { address: own, allowed_hosts, on_http: raw.on_http.unwrap_or(false) })
+    Ok(Admin {
+        address: own,
+        unix_sockets: unix_socket::all(raw.unix_socket, base)?,
+        allowed_hosts,
+        on_http: raw.on_http.unwrap_or(false),
+    })
 }
 
 fn log(raw: raw::Log, base: &Path) -> Checked<Log> {

@@ -14,11 +14,19 @@ use super::rtsp::Net;
 pub struct Proxies {
     /// Their addresses.
     pub trusted: Vec<Net>,
+    /// Whether every peer of a Unix socket is one.
+    pub unix: bool,
     /// The request field that they set.
     pub field: ForwardedField,
 }
 
 impl Proxies {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.trusted.is_empty() && !self.unix
+    }
+
     /// Whether `ip` is a trusted proxy.
     #[must_use]
     pub fn trusts(&self, ip: IpAddr) -> bool {

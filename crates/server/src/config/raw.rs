@@ -110,6 +110,7 @@ pub type Placed<T> = Option<Spanned<T>>;
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Http {
     pub address: Placed<OneOrMore>,
+    pub unix_socket: Vec<UnixSocket>,
     pub proxy_protocol: Placed<OneOrMore>,
     pub trusted_proxies: Vec<Spanned<String>>,
     pub forwarded_field: Option<ForwardedField>,
@@ -133,12 +134,25 @@ pub struct Http {
     pub drain_limit: Placed<Value<Nanos>>,
 }
 
+/// `[[http.unix_socket]]`, `[[admin.unix_socket]]`: one socket file.
+#[derive(serde::Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct UnixSocket {
+    pub path: Spanned<String>,
+    #[serde(default)]
+    pub mode: Placed<String>,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+}
+
 /// `[admin]`: where metrics and status are served.
 #[derive(serde::Deserialize, Default, Debug)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
 pub struct Admin {
     pub address: Placed<Switch<String>>,
+    pub unix_socket: Vec<UnixSocket>,
     pub allowed_hosts: Option<Vec<String>>,
     pub on_http: Option<bool>,
 }

@@ -30,7 +30,8 @@ fn the_sample_shows_the_defaults() {
 /// Keys of a table, as the reader itself lists them when it meets one that it does not know.
 fn keys(table: &str) -> Vec<String> {
     let opened = match table {
-        "volume" | "upload.principal" | "rtsp.principal" | "recording" | "class" | "channel" => {
+        "volume" | "upload.principal" | "rtsp.principal" | "recording" | "class" | "channel"
+        | "http.unix_socket" | "admin.unix_socket" => {
             format!("[[{table}]]")
         }
         // This table requires two keys.
@@ -58,7 +59,8 @@ fn every_key_stands_in_the_sample_and_in_the_guide() {
     tables.push("upload.principal".into());
     tables.push("upload.principal.grant".into());
     tables.push("rtsp.principal".into());
-    let classes = [&classes[..], &["principal", "grant"]].concat();
+    tables.extend(["http.unix_socket", "admin.unix_socket"].map(String::from));
+    let classes = [&classes[..], &["principal", "grant", "unix_socket"]].concat();
     for table in tables {
         assert!(SAMPLE.contains(&format!("[{table}]")), "[{table}] is not in the sample");
         assert!(guide.contains(&format!("[{table}]")), "[{table}] is not in the guide");

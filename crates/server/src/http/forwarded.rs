@@ -29,7 +29,7 @@ pub(super) struct Hop {
 /// When a trusted proxy sends a malformed `Forwarded`. A client may have written part of it.
 pub(super) fn hop(proxies: &Proxies, peer: Client, fields: &Fields) -> Result<Hop, Fault> {
     let is_proxy = peer.peer.is_trusted(proxies);
-    let is_public = is_proxy || proxies.trusted.is_empty();
+    let is_public = is_proxy || proxies.is_empty();
     let mut hop = Hop { client: peer, scheme: None, host: None, is_public };
     if !is_proxy {
         return Ok(hop);
@@ -170,7 +170,7 @@ mod tests {
 
     fn proxies(field: ForwardedField) -> Proxies {
         let trusted = ["10.0.0.0/8", "127.0.0.1", "fd00::/8"].map(|net| Net::parse(net).unwrap());
-        Proxies { trusted: trusted.to_vec(), field }
+        Proxies { trusted: trusted.to_vec(), unix: false, field }
     }
 
     fn client(field: ForwardedField, peer: &str, fields: &[(&str, &str)]) -> String {

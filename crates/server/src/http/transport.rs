@@ -3,6 +3,8 @@
 //! Promise: the rest of HTTP knows a connection as bytes in both directions, a [`Client`], and a
 //! socket that the engine borrows. A new transport is a new variant here. Nothing is parsed here.
 
+mod unix;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,18 +13,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use tactus_sys::tcp::{self, Preparation};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::broker::Party;
 use crate::config::http::Proxies;
+
+pub use unix::UnixListener;
 
 /// A socket that accepts connections.
 #[derive(Debug)]
 pub enum Listener {
     /// TCP over IPv4 or IPv6.
     Tcp(TcpListener),
+    /// A socket file of this host.
+    Unix(UnixListener),
 }
 
 impl Listener {
@@ -36,6 +43,10 @@ impl Listener {
                 let (socket, peer) = listener.accept().await?;
                 Ok((Transport::Tcp(socket), peer.into()))
             }
+            Self::Unix(listener) => {
+                let (socket, client) = listener.accept().await?;
+                Ok((Transport::Unix(socket), client))
+            }
         }
     }
 }
@@ -46,16 +57,24 @@ impl From<TcpListener> for Listener {
     }
 }
 
+impl From<UnixListener> for Listener {
+    fn from(listener: UnixListener) -> Self {
+        Self::Unix(listener)
+    }
+}
+
 /// An accepted connection.
 #[derive(Debug)]
 pub(super) enum Transport {
     Tcp(TcpStream),
+    Unix(UnixStream),
 }
 
 /// The kind of a connection whose socket the engine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Tcp,
+    Unix,
 }
 
 /// Calls the same method of each kind of socket.
@@ -63,6 +82,7 @@ macro_rules! each {
     ($transport:expr, $socket:ident => $call:expr) => {
         match $transport {
             Transport::Tcp($socket) => $call,
+            Transport::Unix($socket) => $call,
         }
     };
 }
@@ -71,6 +91,7 @@ impl Transport {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Tcp(_) => Kind::Tcp,
+            Self::Unix(_) => Kind::Unix,
         }
     }
 
@@ -79,6 +100,7 @@ impl Transport {
     pub(super) fn set_options(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => socket.set_nodelay(true),
+            Self::Unix(_) => Ok(()),
         }
     }
 
@@ -100,13 +122,14 @@ impl Transport {
     }
 
     /// Makes closing a reset: without a length, only that tells a client that something is missing.
+    /// A Unix socket knows no reset: its client sees an ordinary end.
     pub(super) fn reset_at_close(&self) -> io::Result<()> {
-        Ok(rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO))?)
+        Ok(sockopt::set_socket_linger(self, Some(Duration::ZERO))?)
     }
 
     /// Makes closing the regular end of the stream again.
     pub(super) fn end_at_close(&self) -> io::Result<()> {
-        Ok(rustix::net::sockopt::set_socket_linger(self, None)?)
+        Ok(sockopt::set_socket_linger(self, None)?)
     }
 
     /// The socket for the engine, prepared for the link. The kernel holds at most about
@@ -121,6 +144,13 @@ impl Transport {
                 tcp::prepare(&socket, Preparation { not_sent_max, send_buffer: None })?;
                 Ok(socket.into())
             }
+            Self::Unix(socket) => {
+                // Such a socket holds what its peer has not read. There is no further buffer.
+                if let Some(size) = not_sent_max {
+                    sockopt::set_socket_send_buffer_size(&socket, size as usize)?;
+                }
+                Ok(socket.into_std()?.into())
+            }
         }
     }
 
@@ -131,6 +161,7 @@ impl Transport {
     pub(super) fn from_engine(kind: Kind, socket: OwnedFd) -> io::Result<Self> {
         match kind {
             Kind::Tcp => TcpStream::from_std(socket.into()).map(Self::Tcp),
+            Kind::Unix => UnixStream::from_std(socket.into()).map(Self::Unix),
         }
     }
 }
@@ -225,7 +256,7 @@ impl Peer {
     pub(super) fn is_trusted(self, proxies: &Proxies) -> bool {
         match self {
             Self::Address(ip) => proxies.trusts(ip),
-            Self::Process(_) => false,
+            Self::Process(_) => proxies.unix,
         }
     }
 

@@ -109,7 +109,7 @@ pub fn proxied(bytes: &[u8]) -> bool {
     ] {
         let head = [name.as_bytes(), value].concat();
         let places = vec![(0..name.len(), name.len()..head.len())];
-        let proxies = Proxies { trusted: trusted.clone(), field };
+        let proxies = Proxies { trusted: trusted.clone(), unix: false, field };
         if let Ok(hop) = forwarded::hop(&proxies, peer, &Fields::new(head, places)) {
             if let Peer::Address(ip) = hop.client.peer {
                 assert_eq!(ip, ip.to_canonical());

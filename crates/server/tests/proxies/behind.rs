@@ -143,9 +143,9 @@ impl Chain {
     }
 }
 
-fn tried(program: &str) {
+fn tried(program: &str, ways: usize) {
     let shown: Vec<_> = guide::all().into_iter().filter(|shown| shown.program == program).collect();
-    assert_eq!(shown.len(), 2, "the guide shows it in two ways");
+    assert_eq!(shown.len(), ways, "the guide shows it in so many ways");
     for shown in shown {
         let chain = Chain::new(&shown);
         chain.plays_and_stores();
@@ -157,17 +157,17 @@ fn tried(program: &str) {
 
 #[test]
 fn w02_w03_behind_nginx_everything_works_and_clients_are_their_own() {
-    tried("nginx");
+    tried("nginx", 3);
 }
 
 #[test]
 fn w02_w03_behind_haproxy_everything_works_and_clients_are_their_own() {
-    tried("haproxy");
+    tried("haproxy", 2);
 }
 
 #[test]
 fn w02_w03_behind_caddy_everything_works_and_clients_are_their_own() {
-    tried("caddy");
+    tried("caddy", 2);
 }
 
 #[test]

@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The token for uploads.
 pub(crate) const TOKEN: &str = "a-test-may-change-this-house";
 
+/// The socket file of the guide.
+const SOCKET: &str = "/run/tactus/http.sock";
+
 /// A fixed model of a fast disk, so that no test waits for measurements.
 const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
     [model]\nvisit = \"50 us\"\nsweep = \"0 ns\"\nread_mib = \"400 us\"\n\
@@ -24,7 +27,7 @@ const MODEL: &str = "version = 1\nmeasured = \"never\"\ndevice = \"none\"\n\
 
 /// `tactus serve`. One server at a time, as it pins its cores.
 pub(crate) struct Server {
-    _process: Process,
+    process: Process,
     /// The addresses of titles, of the PROXY protocol, and of metrics.
     pub(crate) http: String,
     pub(crate) proxied: Option<String>,
@@ -49,6 +52,8 @@ impl Server {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&token, private).unwrap();
         let shown = shown.replace("127.0.0.1:8080", "127.0.0.1:0").replace(":8081", ":0");
+        let shown = shown.replace(SOCKET, dir.path().join("http.sock").to_str().unwrap());
+        let shown = shown.replace("group = \"www-data\"\n", "");
         let shown = match shown.contains("address = ") {
             true => shown,
             false => shown.replace("[http]", "[http]\naddress = \"127.0.0.1:0\""),
@@ -79,7 +84,7 @@ impl Server {
             let place = line.split_once("http://").map(|(_, rest)| rest);
             let place = place.and_then(|rest| rest.split('/').next()).map(str::to_owned);
             match line.split(' ').next() {
-                Some("Serving") => http = place,
+                Some("Serving") if place.is_some() => http = place,
                 Some("PROXY") => proxied = place,
                 Some("Metrics") => break place.expect("an address"),
                 _ => {}
@@ -87,13 +92,26 @@ impl Server {
         };
         std::thread::spawn(move || lines.for_each(drop));
         Self {
-            _process: Process(process),
+            process: Process(process),
             http: http.expect("an address"),
             proxied,
             admin,
             dir,
             _turn: turn,
         }
+    }
+
+    /// The place of its socket file, if it has one.
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.dir.path().join("http.sock")
+    }
+
+    /// Ends it by SIGTERM, and waits for the end.
+    pub(crate) fn terminate(&mut self) {
+        let child = &mut self.process.0;
+        let pid = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success(), "{}", self.log());
     }
 
     pub(crate) fn stored(&self, name: &str) -> Option<Vec<u8>> {
@@ -139,6 +157,7 @@ impl Proxy {
     pub(crate) fn start(shown: &GuideExample, server: &Server, port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut text = shown.proxy.replace("127.0.0.1:8080", &server.http);
+        text = text.replace(SOCKET, server.socket().to_str().unwrap());
         if let Some(proxied) = &server.proxied {
             text = text.replace("127.0.0.1:8081", proxied);
         }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::path::Path;
 
 use tactus_core::units::{Bytes, KIB, MIB, Nanos, SECOND};
 use toml::Spanned;
@@ -12,16 +13,20 @@ use crate::config::error::Mistake;
 use crate::config::http::{self, Origins, Proxies, PublicUrl};
 use crate::config::raw::{self, OneOrMore, Placed};
 use crate::config::rtsp::Net;
+use crate::config::unix_socket;
 use crate::config::written::{Checked, number, quantity};
 
-pub(super) fn http(raw: raw::Http) -> Checked<Http> {
+pub(super) fn http(raw: raw::Http, base: &Path) -> Checked<Http> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+    let unix_sockets = unix_socket::all(raw.unix_socket, base)?;
     let addresses = match raw.address {
         None => vec![local],
         written => {
             let (list, span) = addresses_of(written)?;
-            if list.is_empty() {
-                return Err(Mistake::at(span, "the list is empty; write at least one address"));
+            if list.is_empty() && unix_sockets.is_empty() {
+                let message = "the list is empty; write at least one address, or add an \
+                               [[http.unix_socket]]";
+                return Err(Mistake::at(span, message));
             }
             list
         }
@@ -30,7 +35,10 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
         Some(list) if list.get_ref().0.iter().all(|text| text == "off") => (vec![], 0..0),
         written => addresses_of(written)?,
     };
-    let trusted = raw.trusted_proxies.into_iter().map(|text| {
+    let is_unix = |text: &Spanned<String>| text.get_ref() == "unix";
+    let unix = raw.trusted_proxies.iter().any(is_unix);
+    let nets = raw.trusted_proxies.into_iter().filter(|text| !is_unix(text));
+    let trusted = nets.map(|text| {
         let net =
             Net::parse(text.get_ref()).map_err(|message| Mistake::at(text.span(), message))?;
         match net.bits {
@@ -59,8 +67,9 @@ pub(super) fn http(raw: raw::Http) -> Checked<Http> {
     }
     Ok(Http {
         addresses,
+        unix_sockets,
         proxy_protocol,
-        proxies: Proxies { trusted, field: raw.forwarded_field.unwrap_or_default() },
+        proxies: Proxies { trusted, unix, field: raw.forwarded_field.unwrap_or_default() },
         public,
         allowed_hosts,
         origins: origins(raw.allowed_origins)?,

@@ -1,0 +1,97 @@
+//! `[[http.unix_socket]]` and `[[admin.unix_socket]]`: socket files to listen on.
+//!
+//! Promise: a path that the kernel cannot bind is refused with the limit. Without a mode only the
+//! owner and the group can connect.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::error::Mistake;
+use super::raw;
+use super::written::Checked;
+
+/// A socket file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnixSocket {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its permissions: who can write to the file can connect.
+    pub mode: u32,
+    /// Its user, by name or number; none: the server's.
+    pub owner: Option<String>,
+    /// Its group, by name or number; none: the server's.
+    pub group: Option<String>,
+}
+
+/// Most bytes of a path: `sun_path` of unix(7) has 108, with the zero at its end.
+const PATH_MAX: usize = 107;
+
+/// The owner and the group.
+const MODE: u32 = 0o660;
+
+/// Checks the tables; relative paths begin at `base`.
+pub(super) fn all(written: Vec<raw::UnixSocket>, base: &Path) -> Checked<Vec<UnixSocket>> {
+    written.into_iter().map(|written| one(written, base)).collect()
+}
+
+fn one(written: raw::UnixSocket, base: &Path) -> Checked<UnixSocket> {
+    let raw::UnixSocket { path, mode, owner, group } = written;
+    let span = path.span();
+    let path = base.join(path.into_inner());
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() > PATH_MAX {
+        let message = format!(
+            "the path of a socket has at most {PATH_MAX} bytes, and this one has {}; choose a \
+             shorter one like \"/run/tactus/http.sock\"",
+            bytes.len()
+        );
+        return Err(Mistake::at(span, message));
+    }
+    if bytes.contains(&0) || path.file_name().is_none() {
+        return Err(Mistake::at(span, "write a path like \"/run/tactus/http.sock\""));
+    }
+    let mode = mode.map_or(Ok(MODE), |mode| {
+        let text = mode.get_ref();
+        let octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        let value = u32::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o777);
+        value.ok_or_else(|| Mistake::at(mode.span(), "write permissions in octal like \"0660\""))
+    })?;
+    Ok(UnixSocket { path, mode, owner, group })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse("/etc/tactus/tactus.toml".as_ref(), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_socket_has_a_path_that_fits_and_a_safe_mode() {
+        let config = parse("[http]\naddress = []\n[[http.unix_socket]]\npath = \"a.sock\"\n");
+        let http = config.unwrap().http;
+        assert_eq!(http.unix_sockets[0].path.to_str(), Some("/etc/tactus/a.sock"));
+        assert_eq!((http.unix_sockets[0].mode, http.addresses.len()), (0o660, 0));
+        let long = format!("/{}", "x".repeat(106));
+        assert!(parse(&format!("[[http.unix_socket]]\npath = \"{long}\"\n")).is_ok());
+        for (text, said) in [
+            (format!("[[http.unix_socket]]\npath = \"{long}x\"\n"), "at most 107 bytes"),
+            ("[[admin.unix_socket]]\npath = \"/a\"\nmode = \"0680\"\n".into(), "octal"),
+            ("[[admin.unix_socket]]\npath = \"/a\"\nmode = \"4777\"\n".into(), "octal"),
+            ("[[http.unix_socket]]\npath = \"/\"\n".into(), "write a path"),
+            ("[[http.unix_socket]]\npath = \"/a\"\nport = 1\n".into(), "port"),
+            ("[http]\naddress = []\n".into(), "at least one"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn peers_of_unix_sockets_are_trusted_when_the_word_says_so() {
+        assert!(!parse("").unwrap().http.proxies.unix);
+        let some = parse("[http]\ntrusted_proxies = [\"unix\", \"10.0.0.1\"]\n").unwrap();
+        assert!(some.http.proxies.unix && some.http.proxies.trusted.len() == 1);
+    }
+}
