@@ -220,7 +220,7 @@ pub struct Root {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenFault {
     /// Nothing that is served has this name.
-    #[error("nothing is stored under this name")]
+    #[error("no title has this name")]
     NotFound,
     /// The server lacks the permission to read it.
     #[error("the server lacks the permission to read this; see its log")]

@@ -91,28 +91,28 @@ pub enum OrderError {
     #[error("no channel has this name")]
     Unknown,
     /// Another one goes there.
-    #[error("the channel {0:?} goes there; give each its own address")]
+    #[error("the channel {0:?} already sends to this address; give each channel its own")]
     SameAddress(String),
     /// Its class is unknown, or does not allow it.
     #[error("{0}")]
     Class(String),
     /// There are too many.
-    #[error("{CHANNELS_MAX} channels are known already; delete one")]
+    #[error("the limit of {CHANNELS_MAX} channels is reached; delete one")]
     TooMany,
     /// It is so, but not after the next start.
-    #[error("it is so until the server ends, but cannot be kept: {0}")]
+    #[error("the change is active but could not be saved, and a restart undoes it: {0}")]
     NotKept(String),
     /// It has not done what it was asked before.
-    #[error("the channel has not done yet what it was asked before; ask again in a moment")]
+    #[error("a previous change to this channel is still pending; retry in a moment")]
     Busy,
     /// As many titles wait as may.
-    #[error("{WISHES_MAX} titles that were asked for wait already; give it a list")]
+    #[error("{WISHES_MAX} requested titles are already queued; set a list of titles instead")]
     Wishes,
     /// The channel could not send its titles.
     #[error("{0}")]
     Title(String),
     /// There is nothing to be left.
-    #[error("the channel sends nothing that could be left")]
+    #[error("the channel is not sending a title, so there is nothing to skip")]
     Silent,
 }
 
@@ -372,7 +372,7 @@ impl Channels {
         };
         for channel in &known {
             if of(&channel.name).is_none() {
-                changed.push(format!("channel {:?} (it has ended)", channel.name));
+                changed.push(format!("channel {:?} (removed)", channel.name));
             }
         }
         end_all(gone).await;
@@ -384,7 +384,7 @@ impl Channels {
             }
             match self.put(channel.clone()).await {
                 Ok(_) if before.is_none() => {
-                    changed.push(format!("channel {:?} (it is new)", channel.name));
+                    changed.push(format!("channel {:?} (added)", channel.name));
                 }
                 Ok(_) => changed.push(format!("channel {:?}", channel.name)),
                 Err(error) => failed.push(format!("channel {:?}: {error}", channel.name)),

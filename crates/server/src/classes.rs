@@ -151,7 +151,7 @@ impl Classes {
         }
         all.extend(keys);
         all.retain(|_, value| !value.is_null());
-        let text = toml::to_string(&all).map_err(|error| format!("a value cannot be: {error}"));
+        let text = toml::to_string(&all).map_err(|error| format!("invalid value: {error}"));
         let class = text
             .and_then(|text| Config::parse_class(&text, &now).map_err(|error| error.to_string()));
         let class = class.map_err(ClassError::Wrong)?;

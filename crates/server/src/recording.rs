@@ -382,7 +382,7 @@ impl Recording {
             recorder.0.roll.end(&counts);
             match &ended {
                 Ok(Some(finished)) => tracing::info!(path, len = finished.len.0, "recorded"),
-                Ok(None) => tracing::info!(path, "nothing came to be recorded"),
+                Ok(None) => tracing::info!(path, "the recording received no data"),
                 Err(error) => tracing::error!(path, %error, "a recording is not stored"),
             }
             ended

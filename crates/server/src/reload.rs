@@ -47,7 +47,10 @@ pub enum ReloadError {
     #[error(transparent)]
     Class(ClassError),
     /// A channel of it makes no sense here.
-    #[error("nothing is changed: {0}; which classes there are, and their bursts, needs a restart")]
+    #[error(
+        "nothing was changed: {0}; adding or removing classes, and their bursts, needs a \
+        restart"
+    )]
     Channel(OrderError),
     /// There are too many channels.
     #[error("nothing is changed: {0}")]
@@ -69,7 +72,7 @@ impl Reload {
         let reloaded = self.inner.read().await;
         match &reloaded {
             Ok(Reloaded { changed, needs_restart, failed }) => {
-                tracing::info!(?changed, "the configuration was read again");
+                tracing::info!(?changed, "the configuration was reloaded");
                 for key in needs_restart {
                     tracing::warn!("{key} of the configuration needs a restart");
                 }
@@ -77,7 +80,7 @@ impl Reload {
                     tracing::error!("{why}");
                 }
             }
-            Err(error) => tracing::error!("the configuration was read again: {error}"),
+            Err(error) => tracing::error!("the configuration was reloaded: {error}"),
         }
         reloaded
     }

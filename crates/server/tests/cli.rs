@@ -216,7 +216,10 @@ fn wrong_arguments_end_with_2_and_say_what_to_write() {
         (&["get", "http://127.0.0.1:9/a", "--wait", "5"], "has no unit"),
         (&["put", "/nowhere/at/all", "http://127.0.0.1:9/"], "token"),
         (&["put", "/etc/passwd", "/etc/group", "http://127.0.0.1:9/a"], "slash"),
-        (&["record", "http://h/a", "--to", "http://127.0.0.1:9/a"], "is no live input"),
+        (
+            &["record", "http://h/a", "--to", "http://127.0.0.1:9/a"],
+            "is not the address of a live input",
+        ),
         (&["record", "-", "--to", "http://127.0.0.1:9/a"], "needs --rate"),
         (&["record", "udp://127.0.0.1:5", "--to", "http://127.0.0.1:9/"], "slash"),
         (&["rm", "http://127.0.0.1:9/a"], "--token-file"),
@@ -246,7 +249,7 @@ fn a_mistake_in_the_configuration_is_shown_with_line_and_column() {
     assert!(said.contains("t.toml:2:3: unknown key `adress`; did you mean `address`?"), "{said}");
     assert!(said.contains("2 |   adress = ") && said.contains("  |   ^^^^^^"), "{said}");
     let right = check("[http]\naddress = \"127.0.0.1:1\"\n");
-    assert_eq!((code(&right), out(&right).as_str()), (0, "the configuration is right\n"));
+    assert_eq!((code(&right), out(&right).as_str()), (0, "the configuration is valid\n"));
     let absent = tactus(&["serve", "/", "--config", "/nowhere/t.toml"]);
     assert_eq!(code(&absent), 2);
     assert!(err(&absent).contains("/nowhere/t.toml: cannot be read"), "{}", err(&absent));
@@ -334,7 +337,7 @@ fn a_title_is_listed_and_fetched_byte_by_byte() {
 
     let absent = tactus(&["get", &served.url("b"), "-o", &served.file("b")]);
     assert_eq!(code(&absent), 1);
-    assert!(err(&absent).contains("nothing of this name"), "{}", err(&absent));
+    assert!(err(&absent).contains("no title of this name"), "{}", err(&absent));
     assert!(!Path::new(&served.file("b.part")).exists());
 }
 
@@ -704,7 +707,7 @@ fn n12_orders_that_a_channel_cannot_follow_fail_with_the_reason() {
     assert_eq!(code(&refused), 1, "{}", err(&refused));
     assert!(err(&refused).contains("/a.ts: its fastest second has"), "{}", err(&refused));
     for (title, cause) in
-        [("/none.ts", "nothing is stored"), ("/film.mp4", "no MPEG transport stream")]
+        [("/none.ts", "no title has this name"), ("/film.mp4", "not an MPEG transport stream")]
     {
         let refused = ask(&["next", title]);
         assert_eq!(code(&refused), 1, "{title}");

@@ -861,7 +861,7 @@ fn a_title_can_be_asked_for_where_it_is_configured_only() {
     assert_eq!(on.rtsp.addresses.len(), 2);
     for (text, said) in [
         ("[rtsp]\naddress = \"here\"\n", "not an address"),
-        ("[rtsp]\ngroups = [\"10.0.0.0/8\"]\n", "no groups"),
+        ("[rtsp]\ngroups = [\"10.0.0.0/8\"]\n", "not multicast groups"),
         ("[rtsp]\ngroups = [\"232.0.0.0/3\"]\n", "bits behind"),
         ("[rtsp]\ngroup_port = 5005\n", "even"),
         ("[rtsp]\nhops = 255\n", "out of range"),

@@ -91,7 +91,7 @@ pub enum IndexFault {
 impl fmt::Display for IndexFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotTransport => "it is no MPEG transport stream",
+            Self::NotTransport => "it is not an MPEG transport stream",
             Self::NoClock => "its programme has no clock that moves",
             Self::Restless => "its clock jumps too often to tell any time",
         })

@@ -52,7 +52,7 @@ impl Kept {
                 let moved = fs::rename(file, &aside);
                 tracing::error!(
                     file = %file.display(), %error, is_aside = moved.is_ok(),
-                    "changes of channels cannot be read: all are as they are configured"
+                    "cannot read the saved changes of channels; every channel starts as configured"
                 );
                 Changes::new()
             }
@@ -75,7 +75,12 @@ impl Kept {
                 Some(Some(keys)) => match parse(keys) {
                     Ok(channel) => Some(channel),
                     Err(error) => {
-                        tracing::error!(channel = name, error, "its change is not in force");
+                        tracing::error!(
+                            channel = name,
+                            error,
+                            "the saved change of this channel \
+                            is invalid and is ignored"
+                        );
                         configured.cloned()
                     }
                 },
@@ -83,7 +88,8 @@ impl Kept {
             if changed.contains_key(name) && configured.is_some() {
                 tracing::info!(
                     channel = name,
-                    "a change of it is in force, not the configuration; `tactus channel reset` drops it"
+                    "a saved change overrides the configuration of this channel; `tactus channel \
+                    reset` removes it"
                 );
             }
             let Some(channel) = channel else { continue };
@@ -92,7 +98,7 @@ impl Kept {
                 Some(other) => tracing::error!(
                     channel = name,
                     other = other.name,
-                    "it is not sent: the other one goes there"
+                    "this channel is not sent: another channel sends to the same address"
                 ),
             }
         }
@@ -154,7 +160,10 @@ fn read(file: &Path) -> io::Result<Changes> {
     let written: Written = serde_json::from_slice(&text)?;
     match written.version {
         VERSION => Ok(written.channels),
-        other => Err(io::Error::other(format!("it is of version {other}, and this is {VERSION}"))),
+        other => Err(io::Error::other(format!(
+            "the file has version {other}; this program reads \
+            version {VERSION}"
+        ))),
     }
 }
 

@@ -46,7 +46,10 @@ pub(super) fn titles(text: &str, path: &str) -> Result<Vec<String>, String> {
     let mut titles = Vec::new();
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
         if is_elsewhere(line) {
-            return Err(format!("line {number} of the list is no title of this server: {line}"));
+            return Err(format!(
+                "line {number} of the list does not name a title of this server: \
+                {line}"
+            ));
         }
         if titles.len() == TITLES_MAX {
             return Err(format!("the list has more than {TITLES_MAX} titles"));

@@ -21,7 +21,7 @@ pub(crate) async fn range(title: &Arc<OpenTitle>) -> Result<Range<u64>, String> 
     let title = Arc::clone(title);
     // On a disk that hangs it waits.
     let found = tokio::task::spawn_blocking(move || look(&title)).await;
-    found.map_err(|_| "the title cannot be looked at".to_owned())?
+    found.map_err(|_| "cannot read the properties of the title".to_owned())?
 }
 
 fn look(title: &OpenTitle) -> Result<Range<u64>, String> {
@@ -35,15 +35,21 @@ fn look(title: &OpenTitle) -> Result<Range<u64>, String> {
 }
 
 fn whole_packets(head: &[u8], len: u64) -> Result<Range<u64>, String> {
-    let framing = Framing::find(head, head.len())
-        .ok_or("the title is no MPEG transport stream; only those can be sent as datagrams")?;
+    let framing = Framing::find(head, head.len()).ok_or(
+        "the title is not an MPEG transport stream; only transport streams can be sent as \
+            datagrams",
+    )?;
     if framing.stride != PACKET {
         return Err(format!(
-            "its packets are {} bytes apart; only plain ones of {PACKET} bytes can be sent",
+            "the title has packets of {} bytes; only transport streams of {PACKET}-byte packets \
+            can be sent",
             framing.stride
         ));
     }
-    let (first, _) = framing.packets(head).next().ok_or("the title has no whole packet")?;
+    let (first, _) = framing.packets(head).next().ok_or(
+        "the title contains no complete transport \
+        packet",
+    )?;
     let first = first as u64;
     Ok(first..first + (len - first) / PACKET as u64 * PACKET as u64)
 }
@@ -61,7 +67,9 @@ mod tests {
         let bytes = [&[1, 2, 3][..], &packets(10, 188), &[0x47, 1]].concat();
         assert_eq!(whole_packets(&bytes, bytes.len() as u64), Ok(3..1883));
         assert_eq!(whole_packets(&bytes, 1_000_000), Ok(3..3 + 999_972));
-        assert!(whole_packets(&packets(10, 192), 1920).unwrap_err().contains("192 bytes apart"));
-        assert!(whole_packets(b"nothing", 7).unwrap_err().contains("no MPEG transport stream"));
+        assert!(
+            whole_packets(&packets(10, 192), 1920).unwrap_err().contains("packets of 192 bytes")
+        );
+        assert!(whole_packets(b"nothing", 7).unwrap_err().contains("not an MPEG transport stream"));
     }
 }

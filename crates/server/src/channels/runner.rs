@@ -318,7 +318,10 @@ impl Runner {
         let outlet = match &self.outlet {
             Some(outlet) => Arc::clone(outlet),
             None => self.open(terms).map_err(|error| {
-                format!("no socket can be had for it: {error}; check `interface` and `source`")
+                format!(
+                    "cannot open a socket for this channel: {error}; check `interface` and \
+                    `source`"
+                )
             })?,
         };
         let after = self.now.as_ref().map(|now| now.sending.stream());

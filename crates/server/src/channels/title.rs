@@ -35,7 +35,9 @@ pub(super) async fn find(house: &Inner, path: &RequestPath) -> Result<Arc<OpenTi
             Err("the title is still being uploaded; it can be sent once it is stored".into())
         }
         Ok(Found::Title(title)) => Ok(title),
-        Ok(Found::Directory(_)) => Err("this is a directory; write the path of a title".into()),
+        Ok(Found::Directory(_)) => Err("this path is a directory; write the path of a \
+            title"
+            .into()),
         Err(fault) => Err(fault.to_string()),
     }
 }

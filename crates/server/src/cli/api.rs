@@ -66,7 +66,10 @@ impl Kind {
             return Err(self.not_done(answer));
         }
         let text = answer.into_text(ANSWER_MAX)?;
-        Ok(serde_json::from_str(&text).context("the server says nothing that makes sense")?)
+        Ok(serde_json::from_str(&text).context(
+            "the server's answer is not valid JSON of this \
+            API; check the URL and the server's version",
+        )?)
     }
 
     /// Why it has not been done.
@@ -79,8 +82,8 @@ impl Kind {
                 let said = said.trim();
                 if status == 400 { Failure::usage(said) } else { anyhow::anyhow!("{said}").into() }
             }
-            404 => anyhow::anyhow!("the server has no {what}, or takes no changes").into(),
-            405 => anyhow::anyhow!("the server takes no changes; start it with --uploads").into(),
+            404 => anyhow::anyhow!("the server has no {what}, or accepts no changes").into(),
+            405 => anyhow::anyhow!("the server accepts no changes; start it with --uploads").into(),
             _ => refused(answer),
         }
     }

@@ -177,7 +177,7 @@ impl Channel {
                 // Of one that is new there is nothing to take away.
                 body.retain(|_, value| !value.is_null());
                 if body.get("playlist").is_none() {
-                    return Err(Failure::usage("name the titles that it sends"));
+                    return Err(Failure::usage("name at least one title for the channel"));
                 }
                 body.extend([
                     ("name".to_owned(), which.name.clone().into()),
@@ -191,7 +191,7 @@ impl Channel {
                 let mut body = keys.body()?;
                 body.extend(to.map(|to| ("to".to_owned(), to.into())));
                 if body.is_empty() {
-                    return Err(Failure::usage("say what is to change"));
+                    return Err(Failure::usage("no change was given; see --help"));
                 }
                 CHANNELS.read(CHANNELS.ask(&which, "PATCH", "", Some(body))?, 200).map(drop)
             }
@@ -233,7 +233,7 @@ impl Keys {
         for text in self.at.into_iter().filter(|_| !none_has_its_time) {
             let (time, title) = text.split_once('=').ok_or_else(|| {
                 Failure::usage(format!(
-                    "{text:?} is no time with a title; write \"20:00=/news.ts\""
+                    "{text:?} is not a time with a title; write \"20:00=/news.ts\""
                 ))
             })?;
             timed.push(serde_json::json!({"time": time, "title": title}));

@@ -86,7 +86,7 @@ impl Class {
             What::Set { which, keys } => {
                 let body = keys.body();
                 if body.is_empty() {
-                    return Err(Failure::usage("say what is to change"));
+                    return Err(Failure::usage("no change was given; see --help"));
                 }
                 CLASSES.read(CLASSES.ask(&which, "PATCH", "", Some(body))?, 200)?;
             }

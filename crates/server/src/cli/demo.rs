@@ -66,11 +66,11 @@ impl Demo {
         };
         let there = demo::are_laid_down(&dir).unwrap_or(false);
         if !there {
-            console::notice(format_args!("Laying down the sample titles in {} ...", dir.display()));
+            console::notice(format_args!("Creating the sample titles in {} ...", dir.display()));
         }
         let titles = demo::lay_down(&dir).with_context(|| {
             format!(
-                "cannot lay down the titles in {}; name another place with --dir",
+                "cannot create the sample titles in {}; choose another directory with --dir",
                 dir.display()
             )
         })?;

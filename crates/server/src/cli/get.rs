@@ -81,7 +81,7 @@ impl Get {
         let output = match &self.output {
             Some(output) => output.clone(),
             None => url.file_name().map(PathBuf::from).ok_or_else(|| {
-                Failure::usage(format!("{} names no file; say where to with -o FILE", self.url))
+                Failure::usage(format!("{} has no file name; choose one with -o FILE", self.url))
             })?,
         };
         let meter = meter(self.quiet, None);
@@ -93,7 +93,7 @@ impl Get {
         }
         if output.exists() && !self.force {
             let message = format!(
-                "{} is there already; name another with -o, or replace it with --force",
+                "{} already exists; choose another file with -o, or replace it with --force",
                 output.display()
             );
             return Err(Failure::usage(message));
@@ -286,7 +286,7 @@ pub(super) fn refused(response: Response) -> Failure {
                 after.map_or(String::new(), |s| format!("; try again in {s} s, or use --wait"));
             Failure::NoRoom(format!("the server has no room now: {said}{again}"))
         }
-        404 => anyhow::anyhow!("there is nothing of this name on the server").into(),
+        404 => anyhow::anyhow!("the server has no title of this name").into(),
         _ => anyhow::anyhow!("the server answered {status}: {said}").into(),
     }
 }

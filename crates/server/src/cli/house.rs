@@ -370,7 +370,7 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
         };
         // On a disk that hangs it waits, and is not begun again.
         if tokio::task::spawn_blocking(forget).await.is_err() {
-            tracing::error!("deleted titles keep their room on the disk");
+            tracing::error!("the space of deleted titles is not released");
         }
     }
 }

@@ -163,7 +163,7 @@ fn summary(profile: &Profile) -> String {
         let percent = f64::from(seek.distance_thousandths) / 10.0;
         text += &format!("  seek over {percent:>5} % of the disk: {}\n", microseconds(seek.time));
     }
-    let kind = if model.has_arm() { "a disk with an arm" } else { "no arm" };
+    let kind = if model.has_arm() { "a spinning disk" } else { "no arm" };
     text += &format!(
         "Model: {kind}; {} a visit, {} a sweep, {} for each MiB read, {} written, {} a flush, depth {}",
         microseconds(model.visit),

@@ -161,11 +161,15 @@ impl MakeIndex {
         meter.finish_and_clear();
         let gone = match bad {
             // What could not be looked at may have an index.
-            0 => index::remove_others(&root, &inodes).context("indexes of no title stay")?,
+            0 => index::remove_others(&root, &inodes).context(
+                "indexes without a title could not \
+                be removed",
+            )?,
             _ => 0,
         };
         console::line(format_args!(
-            "{made} made, {there} were there, {without} are no transport streams, {gone} of no title removed"
+            "{made} created, {there} already there, {without} not transport streams, {gone} \
+            without a title removed"
         ))?;
         if bad > 0 { Err(Failure::Shown) } else { Ok(()) }
     }

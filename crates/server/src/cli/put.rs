@@ -220,7 +220,7 @@ impl Upload<'_> {
                 let offset = offset.filter(|&offset| offset <= self.file.len);
                 let strange = || {
                     AttemptError::Failed(
-                        anyhow::anyhow!("the server's offset makes no sense").into(),
+                        anyhow::anyhow!("the server sent an invalid upload offset").into(),
                     )
                 };
                 Ok(Some((answer.url.clone(), offset.ok_or_else(strange)?)))
@@ -273,10 +273,13 @@ pub(super) fn refused(answer: Response) -> Failure {
     let body = answer.into_text(64 * 1024).unwrap_or_default();
     let said = body.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     match status {
-        413 | 429 | 503 | 507 => Failure::NoRoom(format!("the server takes no more: {said}")),
-        401 => Failure::usage("the server does not know this token"),
-        404 => anyhow::anyhow!("there is nothing of this name on the server").into(),
-        405 => anyhow::anyhow!("the server takes no uploads; start it with --uploads").into(),
+        413 | 429 | 503 | 507 => Failure::NoRoom(format!(
+            "the server accepts no more uploads now: \
+            {said}"
+        )),
+        401 => Failure::usage("the server refused the token; check it"),
+        404 => anyhow::anyhow!("the server has no title of this name").into(),
+        405 => anyhow::anyhow!("the server accepts no uploads; start it with --uploads").into(),
         412 => anyhow::anyhow!("{said}; replace it with --force").into(),
         _ => anyhow::anyhow!("the server answered {status}: {said}").into(),
     }
@@ -321,7 +324,7 @@ impl Memory {
         if let Err(error) = keep() {
             // The upload itself is none the worse.
             console::notice(format_args!(
-                "tactus: it will not go on after this command: {}: {error}",
+                "tactus: this upload cannot be resumed later: {}: {error}",
                 file.display()
             ));
         }

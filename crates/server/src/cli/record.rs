@@ -79,21 +79,24 @@ const STATUS_MAX: u64 = 256 * 1024;
 
 fn read_rate(text: &str) -> Result<BitRate, String> {
     let rate = units::read_short_rate(text).map_err(|error| error.to_string())?;
-    if rate.0 == 0 { Err("a rate of zero brings nothing".into()) } else { Ok(rate) }
+    if rate.0 == 0 { Err("--rate must be above zero".into()) } else { Ok(rate) }
 }
 
 impl Record {
     pub(super) fn run(self) -> Result<(), Failure> {
         let to = Url::parse(&self.to).map_err(Failure::usage)?;
         if to.path.ends_with('/') {
-            return Err(Failure::usage("a title has a name: the URL ends with a slash"));
+            return Err(Failure::usage("the URL ends with a slash; add the name of the title"));
         }
         if self.from == "-" {
             return self.send(&to);
         }
         Input::parse(&self.from).map_err(Failure::usage)?;
         if self.detach && self.duration.is_some() {
-            return Err(Failure::usage("who detaches ends nothing: leave out --duration"));
+            return Err(Failure::usage(
+                "--duration cannot be combined with --detach; remove one of \
+                them",
+            ));
         }
         self.receive(&to)
     }
@@ -157,7 +160,7 @@ impl Record {
             )));
         }
         let rate = self.rate.ok_or_else(|| {
-            Failure::usage("what comes by standard input needs --rate, like --rate 8M")
+            Failure::usage("recording from standard input needs --rate, like --rate 8M")
         })?;
         let authorization = self.credentials.field()?;
         let meter = meter(self.quiet);
@@ -181,7 +184,7 @@ impl Record {
                 }
                 Ok(())
             }
-            400 if count == 0 => Err(anyhow::anyhow!("nothing came by standard input").into()),
+            400 if count == 0 => Err(anyhow::anyhow!("standard input was empty").into()),
             _ => Err(refused(answer)),
         }
     }
@@ -248,8 +251,8 @@ impl Watch {
             };
             heard = Instant::now();
             if answer.status == 404 {
-                let text = "the server does not know it any more, perhaps it was started again; \
-                            what had come by then is a title";
+                let text = "the recording is no longer on the server, which may have been \
+                    restarted; the data received until then is a title";
                 return Err(anyhow::anyhow!(text).into());
             }
             let status = status(answer)?;
@@ -297,7 +300,7 @@ impl Watch {
         let lost = Bytes(count(status, "write_gap_bytes"));
         if lost.0 > 0 {
             console::notice(format_args!(
-                "tactus: the disk did not take {lost:.1}: there are gaps"
+                "tactus: the disk was too slow for {lost:.1}: the recording has gaps"
             ));
         }
         if !self.quiet {
@@ -322,7 +325,10 @@ fn status(answer: Response) -> Result<Value, Failure> {
         return Err(refused(answer));
     }
     let text = answer.into_text(STATUS_MAX)?;
-    Ok(serde_json::from_str(&text).context("the server says nothing that makes sense")?)
+    Ok(serde_json::from_str(&text).context(
+        "the server's answer is not valid JSON of this API; \
+        check the URL and the server's version",
+    )?)
 }
 
 fn count(status: &Value, name: &str) -> u64 {
@@ -338,7 +344,7 @@ fn not_begun(answer: Response) -> Failure {
             let said = said.trim();
             if status == 400 { Failure::usage(said) } else { anyhow::anyhow!("{said}").into() }
         }
-        404 => anyhow::anyhow!("the server takes no uploads; start it with --uploads").into(),
+        404 => anyhow::anyhow!("the server accepts no uploads; start it with --uploads").into(),
         _ => refused(answer),
     }
 }

@@ -86,7 +86,7 @@ impl Serve {
             }
             check::check(&config, file.as_ref())?;
             check::check_addresses(&config, file.as_ref())?;
-            return console::line("the configuration is right");
+            return console::line("the configuration is valid");
         }
         config.state = state::directory();
         let takes = self.uploads || config.volumes.iter().any(|volume| volume.uploads);
@@ -266,7 +266,10 @@ pub(super) fn run(
     // With principals the cause is a volume, which the log has named.
     let wants_uploads = volumes.iter().any(|volume| volume.uploads);
     if wants_uploads && !has_principals && !house.takes_uploads() {
-        console::notice("tactus: nobody may upload: add an [[upload.principal]], or --uploads");
+        console::notice(
+            "tactus: no principal may upload: add an [[upload.principal]], or use \
+            --uploads",
+        );
     }
     for refused in house.degraded() {
         console::notice(format_args!("tactus: {refused}"));
@@ -345,8 +348,8 @@ fn shown(path: &Path) -> String {
 
 /// Ends with the first SIGTERM or SIGINT; a second one ends the program.
 pub(super) fn signals() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut term = signal(SignalKind::terminate()).context("signals cannot be had")?;
-    let mut int = signal(SignalKind::interrupt()).context("signals cannot be had")?;
+    let mut term = signal(SignalKind::terminate()).context("cannot receive signals")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot receive signals")?;
     Ok(async move {
         tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
         tokio::spawn(async move {

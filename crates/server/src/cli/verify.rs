@@ -108,9 +108,9 @@ impl Verify {
                 let cleared = cleared.with_context(|| format!("{}", path.display()))?;
                 if !self.json {
                     console::line(if cleared {
-                        "it takes uploads again from the next start on"
+                        "uploads are accepted again from the next start"
                     } else {
-                        "it has no mark of a failed write"
+                        "the volume has no mark of a failed write"
                     })?;
                 }
             }

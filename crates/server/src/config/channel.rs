@@ -92,7 +92,7 @@ impl When {
             is_right.then_some(Self::Daily((hour * 3600 + minute * 60 + second) as u32))
         };
         calendar::read_rfc_3339(text).map(Self::At).or_else(daily).ok_or_else(|| {
-            format!("{text:?} is no time; write it like \"20:00\" or \"2026-11-22T20:00:00Z\"")
+            format!("{text:?} is not a time; write it like \"20:00\" or \"2026-11-22T20:00:00Z\"")
         })
     }
 
@@ -224,14 +224,18 @@ impl Output {
         } else if let Some(place) = text.strip_prefix("rtp://") {
             (Kind::Rtp, place)
         } else {
-            return Err(format!("{text:?} is no address of a channel; write it like {EXAMPLE}"));
+            return Err(format!(
+                "{text:?} is not an address of a channel; write it like {EXAMPLE}"
+            ));
         };
         let place = place.strip_suffix('/').unwrap_or(place);
         let to: SocketAddr = place.parse().map_err(|_| {
             format!("{place:?} is not an address in numbers and a port; write it like {EXAMPLE}")
         })?;
         if to.port() == 0 || to.ip().is_unspecified() {
-            return Err(format!("nobody is at {to}; write it like {EXAMPLE}"));
+            return Err(format!(
+                "{to} is not an address that can receive; write it like {EXAMPLE}"
+            ));
         }
         if is_broadcast(to.ip()) {
             return Err(format!(
@@ -296,7 +300,7 @@ mod tests {
             assert_eq!(When::parse(&when.to_string()), Ok(when));
         }
         for text in ["", "8", "8:00", "24:00", "20:60", "20:00:60", "20:00:00:00", "-1:00", "now"] {
-            assert!(When::parse(text).unwrap_err().contains("is no time"), "{text}");
+            assert!(When::parse(text).unwrap_err().contains("is not a time"), "{text}");
         }
         assert_eq!(moment.next(WallTime(0)), Some(WallTime(1_795_377_600_000_000_000)));
         assert_eq!(moment.next(WallTime(1_795_377_600_000_000_000)), None);
@@ -340,12 +344,12 @@ mod tests {
             assert_eq!(Output::parse(&format!("{text}/")), Output::parse(text));
         }
         for (text, said) in [
-            ("http://a/b", "no address of a channel"),
+            ("http://a/b", "not an address of a channel"),
             ("udp://studio:5000", "not an address in numbers"),
             ("udp://239.1.1.1", "not an address in numbers"),
             ("udp://239.1.1.1:5000?ttl=3", "not an address in numbers"),
-            ("udp://239.1.1.1:0", "nobody"),
-            ("rtp://0.0.0.0:5004", "nobody"),
+            ("udp://239.1.1.1:0", "that can receive"),
+            ("rtp://0.0.0.0:5004", "that can receive"),
             ("udp://255.255.255.255:5004", "a broadcast address"),
         ] {
             let error = Output::parse(text).unwrap_err();

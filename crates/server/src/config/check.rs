@@ -335,7 +335,7 @@ fn rate_class(
                 let known = Tick::ALL.map(|tick| exact(tick.span()));
                 Mistake::at(
                     span,
-                    format!("there is no tick of {wanted}; write one of {}", known.join(", ")),
+                    format!("{wanted} is not a possible tick; write one of {}", known.join(", ")),
                 )
             })?
         }
@@ -387,11 +387,11 @@ const PACKET_TICK: Nanos = Nanos::from_micros(250);
 fn gap_frames(raw: raw::GapFrames, back_end: raw::BackEnd) -> Checked<Option<GapFrames>> {
     let rate = quantity(raw.rate, GAP_RATE, GAP_RATES)?;
     let overhead = number(raw.overhead, ETHERNET_OVERHEAD, 0..=100)?;
-    let otherwise = "write the name of a device that carries nothing else, or \"off\"";
+    let otherwise = "write the name of a network device reserved for these datagrams, or \"off\"";
     let Some((device, span)) = unless_off(raw.device, otherwise)? else { return Ok(None) };
     if back_end != raw::BackEnd::Auto {
         let message =
-            "datagrams leave by gap frames or by another back end; leave `[packets] back_end` out";
+            "[gap_frames] and `[packets] back_end` exclude each other; remove `[packets] back_end`";
         return Err(Mistake::at(span, message));
     }
     Ok(Some(GapFrames { device, rate, overhead }))
@@ -413,9 +413,13 @@ fn interface(written: Placed<Switch<String>>) -> Checked<Option<String>> {
         Auto::Auto => Ok(None),
         // IFNAMSIZ with its closing zero.
         Auto::Set((name, _)) if (1..16).contains(&name.len()) => Ok(Some(name)),
-        Auto::Set((name, span)) => {
-            Err(Mistake::at(span, format!("{name:?} is no interface; write it like \"eth0\"")))
-        }
+        Auto::Set((name, span)) => Err(Mistake::at(
+            span,
+            format!(
+                "{name:?} is not an interface name; write it like \
+                \"eth0\""
+            ),
+        )),
     }
 }
 
@@ -462,7 +466,7 @@ fn or_auto<T>(written: Placed<Switch<T>>) -> Checked<Auto<(T, Range<usize>)>> {
         Switch::Auto => Ok(Auto::Auto),
         Switch::Value(value) => Ok(Auto::Set((value, span))),
         Switch::Off | Switch::Max => {
-            Err(Mistake::at(span, "this cannot be switched; write a value, or \"auto\""))
+            Err(Mistake::at(span, "this key is not a switch; write a value, or \"auto\""))
         }
     }
 }

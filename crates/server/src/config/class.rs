@@ -164,7 +164,7 @@ impl Classes {
         let burst = burst.unwrap_or(class.burst);
         if burst > class.burst {
             return Err(format!(
-                "the class {name:?} allows bursts of {} and no longer ones",
+                "the class {name:?} allows bursts of at most {}",
                 exact(class.burst)
             ));
         }
@@ -241,12 +241,12 @@ mod tests {
         let class = |keys: &str| format!("[[class]]\nname = \"a\"\n{keys}");
         for (text, said) in [
             (class("parent = \"b\"\n"), "no class \"b\""),
-            (class("parent = \"a\"\n"), "part of itself"),
+            (class("parent = \"a\"\n"), "its own parent"),
             (class("guaranteed = \"2 Mbit/s\"\nceiling = \"1 Mbit/s\"\n"), "below its guarantee"),
             (class("oversubscribe = true\n"), "ceiling"),
             (class("priority = 8\n"), "8"),
             (class("burst = \"41 ms\"\n"), "41 ms"),
-            (class("") + &class(""), "another class"),
+            (class("") + &class(""), "defined twice"),
             (
                 class("guaranteed = \"1 Mbit/s\"\n")
                     + "[[class]]\nname = \"b\"\nparent = \"a\"\nguaranteed = \"2 Mbit/s\"\n",
@@ -254,7 +254,7 @@ mod tests {
             ),
             (
                 class("parent = \"b\"\n") + "[[class]]\nname = \"b\"\nparent = \"a\"\n",
-                "part of itself",
+                "its own parent",
             ),
             (
                 "[link]\nrate = \"10 Mbit/s\"\n".to_owned() + &class("guaranteed = \"10 Mbit/s\"\n"),

@@ -145,7 +145,7 @@ fn classes(own: &Classes, other: &Classes) -> Vec<String> {
     let mut named = vec![];
     for class in &own.0 {
         let Some((_, again)) = other.find(&class.name) else {
-            named.push(format!("class {:?} (it has gone)", class.name));
+            named.push(format!("class {:?} (removed)", class.name));
             continue;
         };
         let (keys, again) = (own.keys(class), other.keys(again));
@@ -153,7 +153,7 @@ fn classes(own: &Classes, other: &Classes) -> Vec<String> {
         named.extend(unlike.map(|key| format!("class {:?}: {key}", class.name)));
     }
     let new = other.0.iter().filter(|class| own.find(&class.name).is_none());
-    named.extend(new.map(|class| format!("class {:?} (it is new)", class.name)));
+    named.extend(new.map(|class| format!("class {:?} (added)", class.name)));
     named
 }
 
@@ -212,7 +212,7 @@ mod tests {
             (
                 "[[class]]\nname = \"b\"",
                 "[[class]]\nname = \"c\"\n[[class]]\nname = \"b\"",
-                &["class \"c\" (it is new)"],
+                &["class \"c\" (added)"],
             ),
         ] {
             assert_eq!(unlike(from, to), named, "{from} -> {to}");
@@ -220,6 +220,6 @@ mod tests {
         let without = text
             .replace("[[class]]\nname = \"b\"\nparent = \"a\"\n", "")
             .replace("class = \"b\"\n", "");
-        assert_eq!(own.needs_restart(&file(&without)), ["class \"b\" (it has gone)"]);
+        assert_eq!(own.needs_restart(&file(&without)), ["class \"b\" (removed)"]);
     }
 }

@@ -150,7 +150,7 @@ pub enum Origins {
 pub fn origin(text: &str) -> Result<String, String> {
     let wrong = || {
         format!(
-            "{text:?} is not a site; write scheme and host like \"https://app.example\" or \
+            "{text:?} is not an origin; write scheme and host like \"https://app.example\" or \
              \"http://localhost:5173\", or \"*\" alone for all"
         )
     };

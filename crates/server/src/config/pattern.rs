@@ -79,7 +79,8 @@ impl Pattern {
                         let Some((_, field)) = known else {
                             let what = field.map_or("%".into(), |field| format!("%{field}"));
                             return Err(format!(
-                                "{what} is no field; there are %Y %m %d %H %M %S, %n for a counter, %% for a percent sign"
+                                "{what} is not a field; the fields are %Y %m %d %H %M %S, %n for \
+                                a counter, %% for a percent sign"
                             ));
                         };
                         parts.push(Part::Field(*field));
@@ -100,7 +101,12 @@ impl Pattern {
             return Err("this is too long for a path".into());
         }
         for segment in longest.split('/') {
-            check_name(segment).map_err(|fault| format!("{segment:?} is no name: {fault}"))?;
+            check_name(segment).map_err(|fault| {
+                format!(
+                    "{segment:?} is not a valid name: \
+                {fault}"
+                )
+            })?;
         }
         if longest.starts_with(super::RESERVED) {
             return Err("names that begin with `.tactus` are the server's own".into());
@@ -272,13 +278,13 @@ mod tests {
     fn what_is_no_path_is_refused_with_what_to_write() {
         for (text, said) in [
             ("a.ts", "begins with a slash"),
-            ("/a/%q.ts", "%q is no field"),
-            ("/a%", "% is no field"),
-            ("/", "is no name"),
-            ("/a//b", "is no name"),
-            ("/../b", "is no name"),
-            ("/a/", "is no name"),
-            ("/a/\u{7}", "is no name"),
+            ("/a/%q.ts", "%q is not a field"),
+            ("/a%", "% is not a field"),
+            ("/", "is not a valid name"),
+            ("/a//b", "is not a valid name"),
+            ("/../b", "is not a valid name"),
+            ("/a/", "is not a valid name"),
+            ("/a/\u{7}", "is not a valid name"),
             ("/.tactus/a", ".tactus"),
         ] {
             let error = Pattern::parse(text).unwrap_err();

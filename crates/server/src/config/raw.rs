@@ -642,7 +642,10 @@ impl Switched for de::IgnoredAny {
     }
 
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Err(E::custom(format_args!("{text:?} is not known here; write \"auto\" or \"off\"")))
+        Err(E::custom(format_args!(
+            "{text:?} is not a value of this key; write \"auto\" or \
+            \"off\""
+        )))
     }
 
     fn from_number<E: de::Error>(number: i64) -> Result<Self, E> {

@@ -91,7 +91,10 @@ impl Input {
         } else if let Some(rest) = text.strip_prefix("rtp://") {
             (Kind::Rtp, rest)
         } else {
-            return Err(format!("{text:?} is no live input; write it like {EXAMPLE}"));
+            return Err(format!(
+                "{text:?} is not the address of a live input; write it like \
+                {EXAMPLE}"
+            ));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         // Players write `@` before where they listen.
@@ -103,7 +106,10 @@ impl Input {
         let mut source = None;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let Some(value) = pair.strip_prefix("source=").filter(|_| source.is_none()) else {
-                return Err(format!("{pair:?} is not known here; there is `source=`, once"));
+                return Err(format!(
+                    "{pair:?} is not a known parameter; the only one is `source=`, \
+                    once"
+                ));
             };
             let value = value.trim_start_matches('[').trim_end_matches(']');
             let ip: IpAddr =
@@ -119,10 +125,12 @@ impl Input {
         let group = self.to.ip();
         if let Some(source) = self.source {
             if source.is_ipv4() != group.is_ipv4() {
-                return Err("source and destination are of two families; write both as one".into());
+                return Err("source and destination mix IPv4 and IPv6; use one of them for \
+                    both"
+                    .into());
             }
             if source.is_multicast() || source.is_unspecified() {
-                return Err(format!("{source} sends nothing; name one sender"));
+                return Err(format!("{source} is not the address of one sender; write one"));
             }
         } else if is_for_one_source(group) {
             return Err(format!(
@@ -234,15 +242,15 @@ mod tests {
     #[test]
     fn what_is_not_clear_is_refused_with_what_to_write() {
         for (text, said) in [
-            ("http://a/b", "is no live input"),
+            ("http://a/b", "is not the address of a live input"),
             ("udp://studio:5000", "not an address in numbers"),
             ("udp://239.1.1.1", "not an address in numbers"),
             ("udp://239.1.1.1:70000", "not an address in numbers"),
-            ("udp://239.1.1.1:5000?pkt_size=1316", "there is `source=`"),
+            ("udp://239.1.1.1:5000?pkt_size=1316", "only one is `source=`"),
             ("udp://239.1.1.1:5000?source=10.0.0.1&source=10.0.0.2", "once"),
             ("udp://239.1.1.1:5000?source=studio", "not an address"),
-            ("udp://239.1.1.1:5000?source=2001:db8::7", "two families"),
-            ("udp://239.1.1.1:5000?source=239.1.1.1", "sends nothing"),
+            ("udp://239.1.1.1:5000?source=2001:db8::7", "mix IPv4 and IPv6"),
+            ("udp://239.1.1.1:5000?source=239.1.1.1", "is not the address of one sender"),
             ("udp://232.1.1.1:5000", "RFC 4607"),
             ("rtp://[ff3e::8000:1]:5004", "RFC 4607"),
         ] {

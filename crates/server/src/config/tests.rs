@@ -100,7 +100,7 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[link]\nrate = \"off\"\n",
-            "t.toml:2:8: this cannot be switched; write a value, or \"auto\"",
+            "t.toml:2:8: this key is not a switch; write a value, or \"auto\"",
         ),
         (
             "[link]\nrate = \"1000001 Mbit/s\"\n",
@@ -125,11 +125,12 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[rate.title]\ntick = \"64 ms\"\n",
-            "t.toml:2:8: there is no tick of 64 ms; write one of 10 ms, 25 ms, 62.5 ms, 125 ms, 250 ms",
+            "t.toml:2:8: 64 ms is not a possible tick; write one of 10 ms, 25 ms, 62.5 ms, 125 ms, \
+             250 ms",
         ),
         (
             "[cores]\nrealtime = \"yes\"\n",
-            "t.toml:2:12: \"yes\" is not known here; write \"auto\" or \"off\"",
+            "t.toml:2:12: \"yes\" is not a value of this key; write \"auto\" or \"off\"",
         ),
         (
             "[cores]\nplacement = [{ cpu = 0, servers = [\"disk\"] }]\n",
@@ -162,11 +163,11 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[[recording]]\nname = \"a\"\nfrom = \"udp://[ff02::1]:1\"\nto = \"/a\"\n",
-            "t.toml:3:8: this address is that of one link; say which by `interface`",
+            "t.toml:3:8: this is a link-local address; name its link with `interface`",
         ),
         (
             "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/%q\"\n",
-            "t.toml:4:6: %q is no field",
+            "t.toml:4:6: %q is not a field",
         ),
         (
             "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrotate = \"7 h\"\n",
@@ -178,11 +179,11 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nkeep_age = \"1 h\"\n",
-            "t.toml:4:6: all titles would have this name",
+            "t.toml:4:6: every title would get this name",
         ),
         (
             "[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\nrate = \"max\"\n",
-            "t.toml:5:8: this cannot be switched",
+            "t.toml:5:8: this key is not a switch",
         ),
         (
             "[[volume]]\npath = \"/\"\n[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n",

@@ -68,7 +68,7 @@ fn welcome(
     if connections.len() >= site.limits.connections_max {
         site.counters.count(Abuse::ConnectionLimit);
         site.warn_all("http.connections_max");
-        let text = "all connections are in use (http.connections_max); try again shortly";
+        let text = "the limit of connections is reached (http.connections_max); try again shortly";
         return Err((socket, Box::new(Response::text(503, text).with("Retry-After", "5"))));
     }
     let seat = match Seat::take(site, peer) {

@@ -178,7 +178,8 @@ impl Change<'_> {
             Method::Lock => return dav::lock(locking, path, incoming).await,
             Method::Unlock => dav::unlock(locking, path)?,
             _ => {
-                let text = "a title is put, deleted or moved; uploads by tus go to /api/v1/uploads";
+                let text = "this method does not apply to titles; use PUT, DELETE or MOVE; uploads \
+                            by tus go to /api/v1/uploads";
                 let response = Response::text(405, text).with("Allow", ALLOWED);
                 return Err(Refused { response, abuse: Some(Abuse::BadMethod) });
             }

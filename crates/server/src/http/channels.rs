@@ -59,7 +59,7 @@ pub(super) async fn answer(
         (Method::Post, "", "") => {
             let channel = keys::worked_out(move || wanted(read(&body)?)).await?;
             if channels.one(&channel.name).is_some() {
-                let text = "there is a channel of this name; change it by PUT or PATCH";
+                let text = "a channel of this name already exists; change it with PUT or PATCH";
                 return Err(Response::text(409, text).into());
             }
             set(channels, channel).await?
@@ -95,8 +95,9 @@ pub(super) async fn answer(
             told(channels, name, 202)?
         }
         _ => {
-            let text = "channels are asked for by GET, set by PUT, changed by PATCH, ended by DELETE; \
-                        POST to NAME/skip leaves a title, to NAME/next names one, to NAME/reset drops changes";
+            let text = "use GET to read channels, PUT to set, PATCH to change and DELETE to \
+                remove one; POST to NAME/skip skips a title, to NAME/next queues one, to NAME/reset restores the \
+                configuration";
             let allow = "GET, HEAD, POST, PUT, PATCH, DELETE";
             return Err(Response::text(405, text).with("Allow", allow).into());
         }
@@ -155,9 +156,13 @@ fn wanted(keys: Map<String, Value>) -> Result<Channel, Response> {
 
 fn title(keys: &Map<String, Value>) -> Result<String, Response> {
     let title = keys.get("title").and_then(Value::as_str).filter(|title| title.starts_with('/'));
-    title
-        .map(ToOwned::to_owned)
-        .ok_or_else(|| Response::text(400, "say which: {\"title\": \"/films/next.ts\"}"))
+    title.map(ToOwned::to_owned).ok_or_else(|| {
+        Response::text(
+            400,
+            "the body must name a title: {\"title\": \
+            \"/films/next.ts\"}",
+        )
+    })
 }
 
 #[cfg(test)]

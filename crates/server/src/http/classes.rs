@@ -53,8 +53,8 @@ pub(super) async fn answer(
             told(classes, name)?
         }
         _ => {
-            let text = "classes are asked for by GET, set by PUT and changed by PATCH of NAME; \
-                        the configuration says which there are";
+            let text = "use GET to read classes, PUT or PATCH of NAME to change one; classes are \
+                added and removed in the configuration";
             return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT, PATCH").into());
         }
     };

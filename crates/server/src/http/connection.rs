@@ -563,7 +563,7 @@ fn prepare(socket: Transport, pace: Pace) -> io::Result<OwnedFd> {
 
 /// The answer when there is no memory for another long answer.
 fn busy() -> Response {
-    Response::text(503, "too many long answers are being sent; try again shortly")
+    Response::text(503, "the limit of large responses in progress is reached; try again shortly")
         .with("Retry-After", "1")
 }
 

@@ -77,7 +77,14 @@ pub(super) async fn find(
         // RFC 4918 section 9.1: this is what it means to say nothing.
         None => return Err(endless().into()),
         Some(depth) if depth.eq_ignore_ascii_case(b"infinity") => return Err(endless().into()),
-        Some(_) => return Err(Response::text(400, "Depth is 0, 1 or infinity").into()),
+        Some(_) => {
+            return Err(Response::text(
+                400,
+                "the field Depth must be 0, 1 or \
+            infinity",
+            )
+            .into());
+        }
     };
     let body = match body(incoming).await? {
         Ok(body) => body,
@@ -256,11 +263,11 @@ pub(super) async fn make(locking: Locking<'_>, path: &RequestPath) -> Result<Res
     let Locking { uploads, catalogue, request, .. } = locking;
     let permit = locking.permit(path, vec![Change::appearing(path.name())]).await?;
     if !matches!(request.body, Body::None | Body::Length(0)) {
-        let text = "a directory is made without a body";
+        let text = "MKCOL takes no body; send the request without one";
         return Err(Response::text(415, text).into());
     }
     let there = || {
-        let response = Response::text(405, "something has this name already");
+        let response = Response::text(405, "this name is already in use");
         Refused::from(response.with("Allow", ALLOWED))
     };
     if path.name().is_empty() || catalogue.holds_mount(path) {

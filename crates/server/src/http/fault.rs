@@ -16,53 +16,56 @@ pub(super) enum Fault {
     SlowBody,
     #[error("the request line is too long")]
     LongLine,
-    #[error("the request has too many fields, or too long ones")]
+    #[error("the request has too many header fields, or they are too long")]
     ManyFields,
     #[error("a line does not end with CR LF")]
     BareLineEnd,
-    #[error("a field is folded over two lines")]
+    #[error("a header field is folded over two lines")]
     Folded,
-    #[error("the head holds a control character")]
+    #[error("the request head contains a control character")]
     Control,
     #[error("the request breaks the grammar of HTTP/1.1")]
     Grammar,
-    #[error("only HTTP/1.1 and HTTP/1.0 are spoken here")]
+    #[error("this server supports HTTP/1.1 and HTTP/1.0 only")]
     Version,
-    #[error("the request names no host")]
+    #[error("the request has no Host field")]
     NoHost,
-    #[error("the request names two hosts")]
+    #[error("the request has two Host fields")]
     TwoHosts,
-    #[error("the host is not well formed")]
+    #[error("the Host field is malformed")]
     BadHost,
-    #[error("this host is not served here")]
+    #[error("this server does not serve this host name (http.allowed_hosts)")]
     OtherHost,
-    #[error("the body's length is given twice")]
+    #[error("the length of the body is given twice")]
     TwoLengths,
-    #[error("the body's length is no plain number")]
+    #[error("Content-Length must be a plain decimal number")]
     BadLength,
-    #[error("the body's transfer coding is not `chunked` alone")]
+    #[error("Transfer-Encoding must be `chunked` alone")]
     BadCoding,
-    #[error("the body's transfer coding is not known here")]
+    #[error("this transfer coding is not supported; use `chunked`")]
     UnknownCoding,
-    #[error("two fields differ only by `_` and `-`, or one imitates a known field so")]
+    #[error(
+        "two header fields differ only by `_` and `-`, or a field imitates a known one that \
+        way"
+    )]
     Underscore,
-    #[error("a field that may stand once stands twice")]
+    #[error("a header field that may occur once occurs twice")]
     Repeated,
-    #[error("the request's target is not a path of this server")]
+    #[error("the request target is not a path of this server")]
     BadTarget,
     #[error("{0}")]
     BadPath(PathFault),
-    #[error("the chunked body breaks its format")]
+    #[error("the chunked body is malformed")]
     BadChunk,
-    #[error("the request's body is too large: nothing here takes one")]
+    #[error("the body is too large for a request that takes none")]
     LargeBody,
-    #[error("the request expects something else than `100-continue`")]
+    #[error("the only supported value of Expect is `100-continue`")]
     Expectation,
     #[error("the field `Forwarded` is not well-formed (RFC 7239)")]
     BadForwarded,
     #[error("the connection does not begin with a PROXY protocol header")]
     NoProxyHeader,
-    #[error("this address serves trusted proxies only (http.trusted_proxies)")]
+    #[error("this address accepts connections from trusted proxies only (http.trusted_proxies)")]
     NoProxy,
 }
 

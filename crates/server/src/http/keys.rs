@@ -10,7 +10,13 @@ use crate::config::ConfigError;
 /// The keys of `table` in a JSON object.
 pub(super) fn read(body: &[u8], table: &str) -> Result<Map<String, Value>, Response> {
     serde_json::from_slice(body).map_err(|error| {
-        Response::text(400, format!("write a JSON object with the keys of {table}: {error}"))
+        Response::text(
+            400,
+            format!(
+                "the body must be a JSON object with the keys of {table}: \
+            {error}"
+            ),
+        )
     })
 }
 
@@ -36,7 +42,7 @@ pub(super) async fn worked_out<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Response> + Send + 'static,
 ) -> Result<T, Response> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(Response::text(500, "the body could not be worked out; try again")))
+    done.unwrap_or_else(|_| Err(Response::text(500, "the body could not be processed; try again")))
 }
 
 /// What they mean by the rules of the configuration.
@@ -44,7 +50,7 @@ pub(super) fn checked<T>(
     keys: &Map<String, Value>,
     parse: impl FnOnce(&str) -> Result<T, ConfigError>,
 ) -> Result<T, Response> {
-    let text = toml::to_string(keys).map_err(|error| format!("a value cannot be: {error}"));
+    let text = toml::to_string(keys).map_err(|error| format!("invalid value: {error}"));
     let meant = text.and_then(|text| parse(&text).map_err(|error| error.to_string()));
     meant.map_err(|message| Response::text(400, message))
 }

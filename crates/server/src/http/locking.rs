@@ -55,8 +55,8 @@ impl Locking<'_> {
             None => Vec::new(),
         };
         if !lists.is_empty() && !self.holds(path, &lists).await? {
-            let text = "none of the conditions in If holds: the lock is over, or the title is \
-             another version";
+            let text = "no condition of the If field holds: the lock has expired, or the title \
+                has another version";
             return Err(Response::text(412, text).into());
         }
         let permit = Permit {

@@ -89,14 +89,14 @@ pub(super) struct Lock {
 pub(super) enum NotGranted {
     #[error("/{0} is locked")]
     Locked(String),
-    #[error("there are {0} locks, as many as may be; try again later, or raise upload.locks_max")]
+    #[error("the limit of {0} locks is reached (upload.locks_max); try again later")]
     TooMany(usize),
     #[error(
-        "this principal holds {0} locks, as many as it may; give some back, or raise \
-         upload.locks_per_principal_max"
+        "this principal holds {0} locks, its limit (upload.locks_per_principal_max); release some"
     )]
     TooManyOfOne(usize),
-    #[error("a change under this path has not ended within {} s; try again", CHANGE_WAIT.as_secs())]
+    #[error("another change under this path is still running after {} s; try again",
+        CHANGE_WAIT.as_secs())]
     Busy,
 }
 

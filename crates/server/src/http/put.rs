@@ -95,7 +95,7 @@ const SPACE_TIME: Duration = Duration::from_secs(60);
 
 /// The answer when there was none.
 pub(super) fn no_space() -> Response {
-    let text = "the disk has had no time for this for a minute; try again later";
+    let text = "the disk was busy for a minute and could not take this request; try again later";
     Response::text(503, text).with("Retry-After", "60")
 }
 
@@ -133,7 +133,8 @@ pub(super) async fn put(
     let fields = &request.fields;
     representation(fields)?;
     if request.body == Body::None && fields.one("content-length").is_none() {
-        let text = "say how long the body is, or send it chunked";
+        let text = "the length of the body is missing: send Content-Length, or send the body \
+            chunked";
         return Err(Response::text(411, text).into());
     }
     let terms = caller.terms(path.name(), precondition(fields)?)?;
@@ -175,7 +176,7 @@ pub(super) async fn record(
     let fields = &request.fields;
     representation(fields)?;
     if request.body != Body::Chunked {
-        let text = "a recording is as long as it lasts: send it chunked, or without a rate";
+        let text = "an upload with a rate must be chunked; send it chunked, or without a rate";
         return Err(Response::text(400, text).into());
     }
     let terms = caller.terms(path.name(), precondition(fields)?)?;
@@ -209,7 +210,7 @@ pub(super) async fn record(
     }
     match finished.map_err(|error| not_resumed(&error))? {
         Some(finished) => Ok(Taken::Answer(stored(&finished, path))),
-        None => Err(Response::text(400, "nothing came to be recorded").into()),
+        None => Err(Response::text(400, "the recording received no data").into()),
     }
 }
 
@@ -255,13 +256,13 @@ fn stored(finished: &Finished, path: &RequestPath) -> Response {
 fn representation(fields: &Fields) -> Result<(), Response> {
     // RFC 9110 section 14.5: a part must not be taken for the whole.
     if fields.one("content-range").is_some() {
-        return Err(Response::text(400, "a title is put whole; parts go by tus"));
+        return Err(Response::text(400, "PUT stores a whole title; use tus to upload parts"));
     }
     let codings = fields.list("content-encoding");
     if codings.filter(|coding| !coding.eq_ignore_ascii_case(b"identity")).count() > 0 {
         return Err(Response::text(
             415,
-            "bodies are stored as they come: send it without a coding",
+            "bodies are stored unchanged; send the body without Content-Encoding",
         ));
     }
     Ok(())
@@ -318,7 +319,7 @@ pub(super) async fn relocate(
     };
     let (from, new) = (uploads.place(catalogue, path)?, uploads.new_place(catalogue, &to)?);
     if !std::ptr::eq(from.store, new.store) {
-        let text = "the destination is on another volume: put it there";
+        let text = "the destination is on another volume; upload the title there instead";
         return Err(Response::text(502, text).into());
     }
     let target = Change { below: true, ..locking.storing(&to).await? };
@@ -371,7 +372,12 @@ pub(super) async fn duplicate(
     let modified = oc::modified(fields)?;
     let to = destination(public, request)?;
     if to.name() == path.name() {
-        return Err(Response::text(403, "a title is not copied to itself").into());
+        return Err(Response::text(
+            403,
+            "the source and the destination of COPY are the \
+            same",
+        )
+        .into());
     }
     if uploads.is_closed() {
         caller.check(Right::Read, path.name())?;
@@ -386,9 +392,16 @@ pub(super) async fn duplicate(
     }
     let title = match catalogue.find(path).await.map_err(not_served)? {
         Found::Title(title) if title.following.is_none() => title,
-        Found::Title(_) => return Err(Response::text(409, "the title still comes in").into()),
+        Found::Title(_) => {
+            return Err(Response::text(
+                409,
+                "the title is still being \
+            uploaded",
+            )
+            .into());
+        }
         Found::Directory(_) => {
-            let text = "a directory is copied by copying what is in it";
+            let text = "COPY does not copy directories; copy each title";
             return Err(Response::text(403, text).into());
         }
     };
@@ -398,7 +411,7 @@ pub(super) async fn duplicate(
     let spot = uploads.spot(catalogue, &to)?;
     // RFC 4918 section 9.8.5: unlike by PUT, no directory is made.
     if !locking.has_directory(&to).await? {
-        return Err(Response::text(409, "the directory of the destination is missing").into());
+        return Err(Response::text(409, "the directory of the destination does not exist").into());
     }
     let mut left = title.len.0;
     let readable = store.broker.readable(&title, &(0..left));
@@ -425,7 +438,7 @@ pub(super) async fn duplicate(
                     left -= count as u64;
                 }
                 Ok(0) | Err(_) => {
-                    let text = "the title cannot be read to its end; the log says why";
+                    let text = "the title could not be read to its end; see the server's log";
                     return Err(Response::text(500, text).into());
                 }
             }
@@ -440,16 +453,16 @@ pub(super) async fn duplicate(
 fn stands_alone(catalogue: &Catalogue, path: &RequestPath) -> Result<(), Response> {
     match catalogue.holds_volumes(path) {
         false => Ok(()),
-        true => Err(Response::text(403, "another volume lies beneath this directory")),
+        true => Err(Response::text(403, "another volume is mounted below this directory")),
     }
 }
 
 /// `Destination` (RFC 4918 section 10.3): a URL of this server as the client reaches it, or a path.
 fn destination(public: &PublicUrl, request: &Request) -> Result<RequestPath, Response> {
     let value = request.fields.one("destination");
-    let value = value.ok_or_else(|| Response::text(400, "write where to: Destination"))?;
+    let value = value.ok_or_else(|| Response::text(400, "the field Destination is missing"))?;
     public::path_of(public, request, value).map_err(|fault| match fault {
-        NotHere::NoPath => Response::text(400, "the destination is no path of this server"),
+        NotHere::NoPath => Response::text(400, "the destination is not a path of this server"),
         NotHere::Elsewhere => {
             let text = "the destination is on another server; behind a proxy that hides the host, \
                         or takes a prefix away, set http.public_url";

@@ -33,13 +33,13 @@ pub(super) enum Wish {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum RateFault {
     #[error(
-        "`rate` is not understood: write bits per second as `rate=8800000` or `rate=8.8M` \
+        "`rate` is invalid: write bits per second as `rate=8800000` or `rate=8.8M` \
          (k, M and G are decimal), or `rate=max`"
     )]
     Malformed,
-    #[error("`rate` stands twice in the query")]
+    #[error("`rate` occurs twice in the query")]
     Twice,
-    #[error("`rate` is below the slowest rate that is served here, {0}")]
+    #[error("`rate` is below the lowest rate of this server, {0}")]
     TooLow(BitRate),
 }
 

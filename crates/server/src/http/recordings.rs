@@ -71,7 +71,7 @@ pub(super) async fn answer(
             end(recordings, name).await?
         }
         _ => {
-            let text = "recordings are asked for by GET, begun by POST and ended by DELETE";
+            let text = "use GET to read recordings, POST to start and DELETE to stop one";
             return Err(Response::text(405, text).with("Allow", "GET, HEAD, POST, DELETE").into());
         }
     };
@@ -167,7 +167,7 @@ mod tests {
             ("", "JSON object"),
             ("[]", "JSON object"),
             ("{}", "the key `name` is missing"),
-            (r#"{"name": null}"#, "a value cannot be"),
+            (r#"{"name": null}"#, "invalid value"),
             (r#"{"name": "a", "from": "udp://x:1", "to": "/a"}"#, "not an address in numbers"),
             (
                 r#"{"name": "a", "from": "udp://10.0.0.1:1", "to": "/a", "form": 1}"#,

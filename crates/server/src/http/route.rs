@@ -24,7 +24,7 @@ pub(super) async fn answer(site: &Site, client: Client, request: &Request) -> An
     match (request.method, &request.target) {
         (Method::Unknown, _) => {
             site.counters.count(Abuse::BadMethod);
-            Answer::Short(Response::text(501, "this method is not known here"))
+            Answer::Short(Response::text(501, "unknown method"))
         }
         (Method::Options, _) | (_, Target::Server) => Answer::Short(options(site, request)),
         (Method::Get | Method::Head, Target::Path { path, query }) => {
@@ -37,7 +37,7 @@ pub(super) async fn answer(site: &Site, client: Client, request: &Request) -> An
         }
         _ => {
             site.counters.count(Abuse::BadMethod);
-            let text = format!("this method is not served here; these are: {}", allowed(site));
+            let text = format!("this method is not allowed here; allowed are: {}", allowed(site));
             Answer::Short(Response::text(405, text).with("Allow", allowed(site)))
         }
     }
@@ -144,8 +144,8 @@ async fn object(
             Answer::Short(redirect(&base, path, query))
         }
         Err(OpenFault::NotFound) if is_status_path(&written) => {
-            let text = "metrics and status are served at the address of [admin]; set `on_http = \
-                        true` there to serve them here, too";
+            let text = "metrics and status are served at the [admin] address; set `on_http = \
+                true` in [admin] to serve them here too";
             Answer::Short(Response::text(404, text))
         }
         Err(fault) => Answer::Short(not_served(fault)),

@@ -40,13 +40,13 @@ pub(super) struct Part {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum SpanFault {
     #[error(
-        "`{0}` is not understood: write seconds as `{0}=75.5`, or hours, minutes and seconds \
+        "`{0}` is invalid: write seconds as `{0}=75.5`, or hours, minutes and seconds \
          as `{0}=0:01:15.5`"
     )]
     Malformed(&'static str),
-    #[error("`{0}` stands twice in the query")]
+    #[error("`{0}` occurs twice in the query")]
     Twice(&'static str),
-    #[error("`end` is not behind `start`")]
+    #[error("`end` must be after `start`")]
     Backwards,
 }
 
@@ -110,7 +110,7 @@ pub(super) async fn part(
     let index = known(store, title, path).await?;
     cut(&index, span).ok_or_else(|| {
         let text = format!(
-            "the title has nothing to begin with at this time; it lasts {} s",
+            "`start` is beyond the end of the title, which lasts {} s",
             seconds(index.duration())
         );
         Response::text(416, text)
@@ -130,7 +130,7 @@ async fn known(
             Err(Response::text(422, text))
         }
         Ok(Indexed::Coming) => {
-            let text = "the times of this title are being found out; ask again shortly";
+            let text = "this title is being indexed; try again shortly";
             Err(Response::text(503, text).with("Retry-After", AGAIN))
         }
         Err(fault) => Err(not_served(fault)),

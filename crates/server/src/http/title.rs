@@ -38,7 +38,7 @@ pub(super) async fn answer(
         Verdict::Send => {}
         Verdict::NotModified => return Answer::Short(described(Response::empty(304))),
         Verdict::Failed => {
-            return Answer::Short(Response::text(412, "the title is not the version asked for"));
+            return Answer::Short(Response::text(412, "the title is not the requested version"));
         }
     }
     let wish = match rate::wish(query, &request.fields) {
@@ -76,7 +76,7 @@ pub(super) async fn answer(
     };
     if asked == Asked::Unsatisfiable {
         site.counters.count(Abuse::BadRange);
-        let text = "the title has no such range, or too many ranges are asked for";
+        let text = "the range is outside the title, or the request has too many ranges";
         let whole = format!("bytes */{}", title.len.0);
         return Answer::Short(Response::text(416, text).with("Content-Range", whole));
     }

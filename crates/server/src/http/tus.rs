@@ -116,9 +116,13 @@ impl Asked<'_> {
                 Concat::Final(parts) => self.concat(&parts).await.map(Taken::Answer),
                 concat => self.create(concat == Concat::Partial, incoming).await,
             },
-            ("", _) => Err(Response::text(405, "uploads are created by POST, listed by GET")
-                .with("Allow", ALLOWED_ABOVE)
-                .into()),
+            ("", _) => Err(Response::text(
+                405,
+                "use POST to create an upload and GET to list \
+                uploads",
+            )
+            .with("Allow", ALLOWED_ABOVE)
+            .into()),
             (_, Method::Head) => self.tell(self.find(name)?).await.map(Taken::Answer),
             (_, Method::Patch) => self.append(self.find_up(name)?, incoming).await,
             (_, Method::Delete) => {
@@ -126,9 +130,13 @@ impl Asked<'_> {
                 store.terminate(&id, &self.locking.caller.principal).await?;
                 Ok(Taken::Answer(Response::empty(204)))
             }
-            _ => Err(Response::text(405, "an upload is asked about, appended to, or deleted")
-                .with("Allow", ALLOWED_BELOW)
-                .into()),
+            _ => Err(Response::text(
+                405,
+                "use HEAD to query an upload, PATCH to append and DELETE \
+                to remove it",
+            )
+            .with("Allow", ALLOWED_BELOW)
+            .into()),
         }
     }
 
@@ -259,19 +267,19 @@ impl Asked<'_> {
     async fn concat(&self, names: &[String]) -> Result<Response, Refused> {
         let fields = &self.locking.request.fields;
         if fields::length(fields)?.is_some() || self.locking.request.body != Body::None {
-            let text = "a whole has the length of its parts, and no bytes of its own";
+            let text = "a final upload must not declare a length or send a body";
             return Err(Response::text(400, text).into());
         }
         let Place { spot, kept, at } = self.target(false)?;
-        let at = at.expect("a final upload has a path");
+        let at = at.expect("a final upload needs a path");
         let terms = self.locking.caller.terms(&at, precondition(fields)?)?;
         let permit = self.permit(Some(&at)).await?;
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
             let Known { store, id, .. } = self.find(name)?;
             if !std::ptr::eq(store, spot.store) {
-                let text =
-                    "parts and whole are on different volumes: write ?path= for the parts, too";
+                let text = "the parts and the final upload are on different volumes; set ?path= for the \
+                    parts too";
                 return Err(Response::text(400, text).into());
             }
             parts.push(id);
@@ -415,7 +423,7 @@ impl Asked<'_> {
         let taken = take(incoming, &mut appender, seen).await;
         match (taken, sum) {
             (Ok(()), Some(sum)) if !sum.matches() => {
-                let text = "the bytes do not have their sum; nothing of them is kept";
+                let text = "the checksum does not match; the data of this request was discarded";
                 Err(Response::text(460, text).into())
             }
             (Ok(()), _) => Ok(Received::All(appender.commit().await?)),
@@ -479,7 +487,7 @@ fn fits(incoming: &Incoming<'_>, offset: u64, len: Option<u64>) -> Result<(), Re
     let (Some(announced), Some(len)) = (incoming.announced(), len) else { return Ok(()) };
     match offset.checked_add(announced).is_some_and(|end| end <= len) {
         true => Ok(()),
-        false => Err(Response::text(413, "that is more than the upload's length").into()),
+        false => Err(Response::text(413, "the body is longer than the rest of the upload").into()),
     }
 }
 

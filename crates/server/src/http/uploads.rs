@@ -297,7 +297,13 @@ impl Uploads {
         let mounts = MOUNTING_AGENTS.iter().any(|name| agent.starts_with(name.as_bytes()));
         match mounts && self.may_anybody() && fields.one("authorization").is_none() {
             false => Ok(()),
-            true => self.known(fields, "say who mounts; a guest has an empty password").map(drop),
+            true => self
+                .known(
+                    fields,
+                    "authentication is required; guests use an empty \
+                password",
+                )
+                .map(drop),
         }
     }
 
@@ -335,7 +341,7 @@ impl Uploads {
         path: &RequestPath,
     ) -> Result<Spot<'_>, Refused> {
         if path.is_directory() {
-            let text = "a title has a name without a slash at its end";
+            let text = "the path of a title must not end with a slash";
             return Err(Response::text(409, text).into());
         }
         self.new_place(catalogue, path)
@@ -361,7 +367,11 @@ impl Uploads {
     ) -> Result<Spot<'_>, Refused> {
         let slash = if path.is_directory() { "/" } else { "" };
         let (volume, path) = catalogue.spot(path).map_err(|fault| match fault {
-            OpenFault::NotFound => Refused::from(Response::text(403, "nothing is stored here")),
+            OpenFault::NotFound => Refused::from(Response::text(
+                403,
+                "this server accepts no \
+                uploads",
+            )),
             fault => Response::text(500, fault.to_string()).into(),
         })?;
         self.if_down(catalogue, volume)?;
@@ -371,7 +381,7 @@ impl Uploads {
             return Err(response.with("Retry-After", "60").into());
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
-        let store = store.ok_or_else(|| Response::text(403, "this volume takes no uploads"))?;
+        let store = store.ok_or_else(|| Response::text(403, "this volume accepts no uploads"))?;
         Ok(Spot { store, volume, path: format!("{path}{slash}") })
     }
 
@@ -387,9 +397,8 @@ pub(super) fn check_same_site(limits: &Limits, request: &Request) -> Result<(), 
     match is_cross_site(limits, request) {
         false => Ok(()),
         true => {
-            let text = "a page of another site may change nothing here; behind a proxy that \
-                        rewrites the host, set http.public_url; for pages of other sites, \
-                        http.allowed_origins";
+            let text = "changes from pages of other sites are refused: add the site to \
+                http.allowed_origins; behind a proxy that rewrites the host, set http.public_url";
             Err(Response::text(403, text))
         }
     }
@@ -423,7 +432,11 @@ pub(super) fn whole(fields: &Fields) -> Result<(), Response> {
     match fields.one("depth") {
         None => Ok(()),
         Some(depth) if depth.eq_ignore_ascii_case(b"infinity") => Ok(()),
-        Some(_) => Err(Response::text(400, "only all of it can be moved or deleted")),
+        Some(_) => Err(Response::text(
+            400,
+            "a directory is moved or deleted as a whole; remove \
+            Depth",
+        )),
     }
 }
 

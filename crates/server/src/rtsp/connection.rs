@@ -572,7 +572,8 @@ impl Connection {
             return Ok(());
         }
         self.house.counters.refuse(Reason::Forbidden);
-        let text = "this principal may not play this path; see `paths` of [[rtsp.principal]]";
+        let text = "this principal has no right to play this path; see `paths` of \
+            [[rtsp.principal]]";
         Err(Reply::said(Status::FORBIDDEN, text))
     }
 
@@ -608,12 +609,14 @@ impl Connection {
             Refused::State => {}
             Refused::Waiting => {
                 self.house.counters.refuse(Reason::Waiting);
-                let text = "too many sessions of this address do not play; end some of them";
+                let text = "this address has too many sessions that are not playing; end some of \
+                    them";
                 return Reply::said(why.status(), text);
             }
             Refused::Full => {
                 self.house.counters.refuse(Reason::Room);
-                let text = "there are as many sessions as there may be; see [rtsp] sessions_max";
+                let text =
+                    "the limit of sessions is reached ([rtsp] sessions_max); try again later";
                 return Reply::said(why.status(), text);
             }
             Refused::Often => {
@@ -627,7 +630,11 @@ impl Connection {
     async fn describe(&self, request: &Request, principal: Option<&Principal>) -> Answer {
         let accepts = request.field("accept").unwrap_or("application/sdp");
         if !message::accepts_sdp(accepts) {
-            return Err(Reply::said(Status(406), "there is application/sdp"));
+            return Err(Reply::said(
+                Status(406),
+                "the only supported description is \
+                application/sdp",
+            ));
         }
         let (path, base) = target(&request.uri)?;
         self.check_reader(principal, &path)?;

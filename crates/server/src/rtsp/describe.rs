@@ -71,7 +71,7 @@ impl House {
     pub(super) async fn programme(&self, path: RequestPath) -> Result<Programme, Reply> {
         let title = match self.catalogue.find(&path).await {
             Ok(Found::Title(title)) if title.following.is_some() => {
-                let text = "the title still comes in; it is sent when all of it is stored";
+                let text = "the title is still being uploaded; it is sent when all of it is stored";
                 return Err(later(text));
             }
             Ok(Found::Title(title)) => title,
@@ -81,9 +81,9 @@ impl House {
         let kind = |text: &str| Reply::said(Status::UNSUPPORTED_MEDIA, text);
         let bytes = packets::range(&title).await.map_err(|text| kind(&text))?;
         let facts = self.catalogue.media(&title, &path).await.map_err(fault)?;
-        let rate = facts.ok_or_else(|| kind("the title has no clock to find its rate by"))?.rate;
+        let rate = facts.ok_or_else(|| kind("the title has no PCR, so its rate is unknown"))?.rate;
         if bytes.is_empty() {
-            return Err(kind("the title has no whole packet"));
+            return Err(kind("the title contains no complete transport packet"));
         }
         let programme = Programme { path, title, rate, mean: rate, bytes, by_clock: false };
         let block = self.broker.block_of(programme.title.volume);
@@ -173,9 +173,7 @@ impl House {
         };
         let known = || match &index {
             Indexed::Ready(index) => Ok(index),
-            Indexed::Coming => {
-                Err(later("the times of this title are being found out; ask again shortly"))
-            }
+            Indexed::Coming => Err(later("this title is being indexed; try again shortly")),
             Indexed::Never(_) => Err(invalid()),
         };
         let end = programme.end(ready(&index));
@@ -232,10 +230,10 @@ impl House {
                 format!("the title plays {}", span::write(MediaTime(0), index.duration()))
             }
             Indexed::Coming => {
-                let text = "the times of this title are being found out; ask again shortly";
+                let text = "this title is being indexed; try again shortly";
                 return Err(later(text));
             }
-            Indexed::Never(why) => format!("{why}: it has one scale"),
+            Indexed::Never(why) => format!("{why}; only normal speed is available"),
         };
         Err(Reply::said(Status::INVALID_RANGE, &text))
     }

@@ -211,7 +211,7 @@ impl Film {
     /// What is said of times that it does not have.
     fn plays_no_more(&self) -> Reply {
         let span = span::write(MediaTime(0), media_time(self.movie.duration));
-        Reply::said(Status::INVALID_RANGE, &format!("the title plays {span}"))
+        Reply::said(Status::INVALID_RANGE, &format!("the title covers {span}"))
     }
 
     /// Where it is.
@@ -279,7 +279,7 @@ impl Show {
         }
         let is_framed = matches!(way.path, Path::Frames(_));
         if is_framed != self.connection.is_some() {
-            let text = "all tracks of a movie go the same way";
+            let text = "all tracks of a movie must use the same transport";
             return Err(Reply::said(Status::UNSUPPORTED_TRANSPORT, text));
         }
         let [a, b, c, d, e, f, g, h, i, j] = bits;

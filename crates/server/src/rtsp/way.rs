@@ -93,9 +93,9 @@ fn none(text: &str) -> Reply {
 
 pub(super) fn failed(error: &io::Error) -> Reply {
     if let Some(left_out) = warnings::poll("rtsp ports", "") {
-        tracing::warn!(%error, left_out, "no ports are free for RTP");
+        tracing::warn!(%error, left_out, "no free ports are left for RTP");
     }
-    Reply::said(Status::INTERNAL, "no ports can be had")
+    Reply::said(Status::INTERNAL, "cannot open ports for RTP")
 }
 
 impl Asker<'_> {
@@ -111,7 +111,7 @@ impl Asker<'_> {
         let mut worst = Reply::new(Status::UNSUPPORTED_TRANSPORT);
         for offer in offers {
             let way = match offer.lower {
-                _ if offer.records => Err(none("nothing is recorded by RTSP here")),
+                _ if offer.records => Err(none("recording over RTSP is off")),
                 Lower::Interleaved(channels) => self.by_frames(channels, carries),
                 Lower::Unicast(ports) => self.by_datagrams(ports, offer),
                 Lower::Multicast(port) => self.to_group(port, offer),
@@ -129,7 +129,7 @@ impl Asker<'_> {
         let used = match carries {
             Carries::Nothing => &[][..],
             Carries::Another => {
-                return Err(none("this connection carries another session already"));
+                return Err(none("this connection already carries another session"));
             }
             Carries::Channels(used) => used,
         };
@@ -137,7 +137,12 @@ impl Asker<'_> {
         let pairs = (0..u8::MAX).step_by(2).map(|rtp| (rtp, rtp + 1));
         let free = |&(rtp, rtcp): &(u8, u8)| is_free(rtp) && is_free(rtcp);
         let channels = wanted.or_else(|| pairs.clone().find(free)).filter(free);
-        let channels = channels.ok_or_else(|| none("these channels carry another track"))?;
+        let channels = channels.ok_or_else(|| {
+            none(
+                "these interleaved channels already carry \
+            another track",
+            )
+        })?;
         let preparation = Preparation { not_sent_max: Some(NOT_SENT_MAX), send_buffer: None };
         let writer = tactus_sys::tcp::prepare(self.socket, preparation)
             .and_then(|_| self.socket.as_fd().try_clone_to_owned())
@@ -156,31 +161,37 @@ impl Asker<'_> {
                 house.counters.refuse(Reason::Reflect);
                 let peer = network(self.peer.ip()).to_string();
                 if let Some(left_out) = warnings::poll("rtsp destination", &peer) {
-                    tracing::warn!(peer = %self.peer, destination = %other, left_out, "sending to \
-                                                                                       this \
-                                                                                       address is \
-                                                                                       not \
-                                                                                       allowed");
+                    tracing::warn!(
+                        peer = %self.peer, destination = %other, left_out,
+                        "this destination address is not permitted; see [rtsp] destinations"
+                    );
                 }
-                let text = "packets are sent to who asks";
+                let text = "packets are sent to the address of the request only; see [rtsp] \
+                    destinations";
                 return Err(Reply::said(offer.form.prohibited(), text));
             }
             to = SocketAddr::new(other, 0);
         }
         if to.is_ipv4() != self.own.is_ipv4() {
-            return Err(none("packets are sent by the same protocol"));
+            return Err(none(
+                "the destination must use the same protocol (IPv4 or IPv6) as the \
+                connection",
+            ));
         }
         let pair = house.pair(self.own).map_err(|error| failed(&error))?;
         let server = pair.ports;
         // Row S10: not to ourselves.
         if to.ip() == self.own && ports.meets(server) {
-            return Err(none("these ports are the server's"));
+            return Err(none("these ports belong to the server"));
         }
         to.set_port(ports.rtp);
         let mut from = to;
         from.set_port(ports.rtcp());
         if pair.is_full(from) {
-            return Err(none("as many sessions as may go to these ports already; name others"));
+            return Err(none(
+                "the limit of sessions for these ports is reached; choose other \
+                ports",
+            ));
         }
         let ends = Ends { to: to.ip(), client: ports, from: pair.address, server };
         let transport = offer.form.unicast(ends);
@@ -198,14 +209,14 @@ impl Asker<'_> {
         }
         let port = port.map_or(house.config.group_port, |port| port.rtp);
         if port != house.config.group_port {
-            return Err(none("groups have another port here"));
+            return Err(none("multicast groups use another port on this server"));
         }
         let group = house.groups.take(offer.destination, self.own.is_ipv4());
         let group = group.map_err(|why| match why {
-            NoGroup::NotOurs => none("this is no group of ours"),
+            NoGroup::NotOurs => none("this multicast group is not one of the server's"),
             NoGroup::InUse => {
                 house.counters.refuse(Reason::Room);
-                Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no group is free")
+                Reply::said(Status::NOT_ENOUGH_BANDWIDTH, "no multicast group is free")
             }
         })?;
         // Reports leave by the same socket, as far and by the same interface as the packets.

@@ -50,7 +50,7 @@ pub enum NameFault {
     #[error("{0}")]
     Path(PathFault),
     /// It is the server's own.
-    #[error("names that begin with `.tactus` are the server's own; choose another")]
+    #[error("names that begin with `.tactus` are reserved; choose another")]
     Reserved,
     /// A part of its path is a title, a link or another disk.
     #[error("a part of the path is no directory of this volume")]
@@ -73,13 +73,13 @@ pub enum UploadError {
     #[error("a title has this name already")]
     Exists,
     /// Not the version that was asked for has the name, or none.
-    #[error("the title is not the version that was asked for")]
+    #[error("the title is not the requested version")]
     PreconditionFailed,
     /// More than a title may have, or than was declared.
-    #[error("a title may have {0} bytes here, no more")]
+    #[error("the title is larger than {0} bytes, the limit of this server")]
     TooLarge(u64),
     /// Fewer bytes than were declared.
-    #[error("{got} bytes came of {declared} that were declared")]
+    #[error("the body ended after {got} of {declared} declared bytes")]
     Incomplete {
         /// Bytes that came.
         got: u64,
@@ -126,22 +126,22 @@ pub enum ResumeError {
     #[error("another request is writing to this upload; try again shortly")]
     Locked,
     /// A newer request has taken over.
-    #[error("a newer request has taken this upload over")]
+    #[error("a newer request has taken over this upload")]
     Superseded,
     /// All has come and has its name.
     #[error("the upload is finished")]
     Finished,
     /// It has a length already.
-    #[error("the upload has its length already")]
+    #[error("the length of this upload is already set")]
     LengthKnown,
     /// What the protocol wants to be kept with it is too long.
-    #[error("metadata may have {0} bytes, no more")]
+    #[error("the metadata is larger than {0} bytes")]
     MetadataTooLarge(usize),
     /// What is to become one title does not fit together.
     #[error("{0}")]
     Parts(&'static str),
     /// What is stored of it is not what came.
-    #[error("what is stored of this upload is damaged; begin it anew")]
+    #[error("the stored part of this upload is damaged; start a new upload")]
     Damaged,
     /// The parts cannot be read now.
     #[error("the parts cannot be joined now: {0}")]
@@ -155,16 +155,16 @@ pub enum ResumeError {
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// Nothing has the name.
-    #[error("nothing is stored under this name")]
+    #[error("no title has this name")]
     NotFound,
     /// The name cannot be used.
     #[error(transparent)]
     Name(#[from] NameFault),
     /// The new name is taken.
-    #[error("something has this name already")]
+    #[error("this name is already in use")]
     Exists,
     /// Not the version that was asked for has the name.
-    #[error("the title is not the version that was asked for")]
+    #[error("the title is not the requested version")]
     PreconditionFailed,
     /// The disk is full: not even a name fits.
     #[error("the disk has no room for another name; delete something")]

@@ -37,7 +37,7 @@ impl fmt::Debug for StoreId {
 
 /// This is no identifier of 32 lower-case hexadecimal digits
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this is no identifier of 32 lower-case hexadecimal digits")]
+#[error("an upload id has 32 lower-case hexadecimal digits")]
 pub struct NoId;
 
 impl FromStr for StoreId {

@@ -275,7 +275,7 @@ impl Store {
         for (at, id) in parts.iter().enumerate() {
             let entry = self.inner.entry(id, &principal)?;
             if parts[..at].contains(id) {
-                return Err(ResumeError::Parts("a part can be joined only once"));
+                return Err(ResumeError::Parts("a part may occur only once in a joined upload"));
             }
             if entry.created.path.is_some() {
                 return Err(ResumeError::Parts("only uploads that began as parts can be joined"));

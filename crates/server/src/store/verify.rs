@@ -40,7 +40,7 @@ pub enum VerifyError {
     #[error(transparent)]
     Name(#[from] NameFault),
     /// Nothing has it.
-    #[error("nothing is stored under this name")]
+    #[error("no title has this name")]
     NotFound,
     /// Its checksums do not fit.
     #[error(transparent)]

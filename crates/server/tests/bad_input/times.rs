@@ -100,7 +100,7 @@ fn files_without_times_are_said_to_have_none() {
         for what in [format!("/{name}?start=1"), format!("/api/v1/titles/{name}")] {
             let answer = client.get(&what, "");
             assert_eq!(answer.status, 422, "{what}");
-            assert!(answer.text().contains("no MPEG transport stream"), "{}", answer.text());
+            assert!(answer.text().contains("not an MPEG transport stream"), "{}", answer.text());
         }
     }
     // Not whole, and not plain: as good as they are.

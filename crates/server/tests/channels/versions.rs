@@ -170,8 +170,8 @@ async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
         assert_eq!(channels.configured("x").as_ref(), Some(&before));
     }
     for (title, cause) in [
-        ("/missing.ts", "nothing is stored"),
-        ("/film.mp4", "no MPEG transport stream"),
+        ("/missing.ts", "no title has this name"),
+        ("/film.mp4", "not an MPEG transport stream"),
         ("/more", "directory"),
         ("/a b.ts", "not a path"),
         ("/../a.ts", "not a path"),

@@ -157,7 +157,7 @@ fn classes_change_while_streams_run_and_what_is_promised_stays_so() {
         (&["gold", "--priority", "8"], 2, "8 is out of range"),
         (&["gold", "--rate", "8"], 2, "has no unit"),
         (&["silver", "--rate", "8 Mbit/s"], 1, "no class of this name"),
-        (&["gold"], 2, "say what is to change"),
+        (&["gold"], 2, "no change was given; see --help"),
     ] {
         let (ended, why) = served.refused(&["class", "set"], words);
         assert!(ended == code && why.contains(said), "{words:?}: {ended}, {why}");

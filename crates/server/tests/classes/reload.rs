@@ -95,7 +95,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
         );
         let (code, why) = served.refused(&["reload"], &[]);
         assert!(
-            code == 1 && why.contains("nothing is changed") && why.contains(said),
+            code == 1 && why.contains("nothing was changed") && why.contains(said),
             "{code}, {why}"
         );
     }
@@ -118,8 +118,8 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     ]);
     write(&again);
     let said = served.told(&["reload"], &[]);
-    let expected = "changed: class \"house\"\nchanged: channel \"c\" (it has ended)\nchanged: channel \"b\"\n\
-                    changed: channel \"d\" (it is new)\nneeds a restart: http.listing\n";
+    let expected = "changed: class \"house\"\nchanged: channel \"c\" (removed)\nchanged: channel \"b\"\n\
+                    changed: channel \"d\" (added)\nneeds a restart: http.listing\n";
     assert_eq!(said, expected);
     until(&served, || channels(&served) == of(&[("a", 1), ("b", 1), ("d", 1)]));
     let house = served.class("house");
@@ -141,7 +141,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
     until(&served, || channels(&served) == of(&[("a", 1), ("b", 1), ("d", 1)]));
     write(&written);
     let said = served.told(&["reload"], &[]);
-    assert!(said.contains("\"d\" (it has ended)") && !said.contains("restart"), "{said}");
+    assert!(said.contains("\"d\" (removed)") && !said.contains("restart"), "{said}");
     until(&served, || channels(&served) == of(&[("a", 1), ("b", 2), ("c", 2)]));
     // One that stays as it is has lost nothing.
     receiver.end();

@@ -35,7 +35,7 @@ fn n14_an_error_of_all_files_is_printed_once() {
     let said =
         ProgramOutput::of(tactus(&args).env("TACTUS_TOKEN", "wrong-token-of-enough-letters"));
     assert_eq!(said.code, 2, "{said:?}");
-    assert_eq!(said.err.matches("does not know this token").count(), 1, "{said:?}");
+    assert_eq!(said.err.matches("refused the token").count(), 1, "{said:?}");
     assert!(said.err.contains("1 more files were not sent"), "{said:?}");
 }
 
@@ -158,7 +158,7 @@ fn s09_get_ends_when_retries_cannot_help() {
     let dir = directory();
     let file = dir.path().join("a");
     for (answers, code, word) in [
-        (vec![answer("404 Not Found\r\nContent-Length: 3", b"no\n")], 1, "nothing of this name"),
+        (vec![answer("404 Not Found\r\nContent-Length: 3", b"no\n")], 1, "no title of this name"),
         (vec![answer("503 Full\r\nContent-Length: 5", b"full\n")], 3, "full"),
         (vec![Vec::new()], 1, "broke"),
     ] {

@@ -93,7 +93,7 @@ fn n01_the_demo_shows_its_titles_and_uses_the_given_addresses() {
     }
     assert!(page.starts_with("http://127.0.0.1:") && token.len() >= 32);
     let log = std::fs::read_to_string(server.dir.path().join("log")).expect("a log");
-    assert!(log.contains("Laying down"), "{log}");
+    assert!(log.contains("Creating"), "{log}");
     assert!(!log.contains(&token));
     // Rates and durations are listed before any title was played.
     for _ in 0..2000 {
@@ -150,5 +150,5 @@ fn n09_the_start_shows_the_source_of_the_address_and_the_whole_path_of_the_volum
     let page = server.ask("/nothing.ts", "Accept: text/html,*/*;q=0.8\r\n");
     assert!(page.starts_with("HTTP/1.1 404") && page.contains("<a href=\"./\">"), "{page}");
     let line = server.ask("/nothing.ts", "Accept: */*\r\n");
-    assert!(line.ends_with("\r\n\r\nnothing is stored under this name\n"), "{line}");
+    assert!(line.ends_with("\r\n\r\nno title has this name\n"), "{line}");
 }

@@ -288,7 +288,7 @@ fn s12_an_rtsp_client_cannot_fill_the_log() {
     }
     let lines = |server: &Server| {
         let said = std::fs::read_to_string(server.dir.path().join("err")).unwrap();
-        said.lines().filter(|line| line.contains("sending to this address is not allowed")).count()
+        said.lines().filter(|line| line.contains("destination address is not permitted")).count()
     };
     assert_eq!(lines(&server), 1, "one line per address and minute");
 }

@@ -315,7 +315,7 @@ fn s14_a_manager_needs_no_volume_that_takes_uploads() {
     for rights in ["", "rights = [\"publish\"]\n", "rights = [\"manage\", \"delete\"]\n"] {
         stage.configure(&config(rights));
         let (code, error) = stage.checked();
-        assert!(code == Some(2) && error.contains("no volume takes uploads"), "{error}");
+        assert!(code == Some(2) && error.contains("no volume accepts uploads"), "{error}");
     }
     stage.configure(&config("rights = [\"fly\"]\n"));
     assert_eq!(stage.checked().0, Some(2), "the right does not exist");

@@ -47,7 +47,7 @@ fn s13_an_empty_mount_point_accepts_no_uploads_by_any_method_until_it_is_adopted
         assert!(!server.status()["degraded"].as_array().unwrap().is_empty());
         if !uploads {
             // The advice for a server without principals would be wrong here.
-            assert!(!server.log().contains("nobody may upload"), "{}", server.log());
+            assert!(!server.log().contains("no principal may upload"), "{}", server.log());
             let lines: Vec<_> = server
                 .log()
                 .lines()

@@ -27,11 +27,16 @@ pub(super) fn channels(raw: Vec<raw::Channel>, classes: &Classes) -> Checked<Vec
         let next = channel(written)?;
         next.terms(classes).map_err(|m| Mistake::at(class.unwrap_or(name.clone()), m))?;
         if all.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another channel {:?}; name each once", next.name);
+            let message =
+                format!("the channel {:?} is defined twice; give each its own name", next.name);
             return Err(Mistake::at(name, message));
         }
         if all.iter().any(|known| known.to.to == next.to.to) {
-            return Err(Mistake::at(to, "another channel goes there; give each its own address"));
+            return Err(Mistake::at(
+                to,
+                "another channel sends to this address; give each channel \
+                its own",
+            ));
         }
         all.push(next);
     }
@@ -48,18 +53,18 @@ pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
             let span = playlist.span();
             let names = playlist.into_inner().0;
             if names.is_empty() || names.len() > TITLES_MAX {
-                let message = format!("name one title at least, and {TITLES_MAX} at most");
+                let message = format!("write at least one title, and at most {TITLES_MAX}");
                 return Err(Mistake::at(span, message));
             }
             let paths = names.into_iter().map(|name| path_at(name, &span));
             List::of(paths.collect::<Checked<_>>()?)
         }
         (Some(title), Some(_)) => {
-            let message = "there is a `playlist` too; leave one of them out";
+            let message = "`title` and `playlist` exclude each other; remove one of them";
             return Err(Mistake::at(title.span(), message));
         }
         (None, None) => {
-            let message = "say what it sends: `title`, or `playlist` with several";
+            let message = "the channel has no titles; add `title` or `playlist`";
             return Err(Mistake::at(raw.name.span(), message));
         }
     };
@@ -78,7 +83,7 @@ pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
     let to = Output::parse(raw.to.get_ref()).map_err(|m| Mistake::at(raw.to.span(), m))?;
     let interface = interface(raw.interface)?;
     if interface.is_none() && to.needs_interface() {
-        let message = "this address is that of one link; say which by `interface`";
+        let message = "this is a link-local address; name its link with `interface`";
         return Err(Mistake::at(raw.to.span(), message));
     }
     let source = match or_auto(raw.source)? {
@@ -92,7 +97,7 @@ pub(in crate::config) fn channel(raw: raw::Channel) -> Checked<Channel> {
         },
     };
     let fits = |rate: BitRate| RATES.contains(&rate);
-    let stuff = match unless_off(raw.stuff, "write the rate of all that leaves, or \"off\"")? {
+    let stuff = match unless_off(raw.stuff, "write the total rate of the channel, or \"off\"")? {
         Some((Value(rate), span)) => Some(in_range(rate, span, RATES)?),
         None => None,
     };

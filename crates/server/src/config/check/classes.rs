@@ -33,7 +33,7 @@ pub(super) fn classes(
             return Err(Mistake::at(span, PLAIN_NAME));
         }
         if spans.insert(name.clone(), span.clone()).is_some() {
-            let message = format!("there is another class {name:?}; name each once");
+            let message = format!("the class {name:?} is defined twice; give each its own name");
             return Err(Mistake::at(span, message));
         }
         if spans.len() > CLASSES_MAX {
@@ -63,7 +63,8 @@ pub(super) fn classes(
                 above => {
                     // Streams are a level of their own.
                     if depth + 1 >= DEPTH_MAX {
-                        let message = format!("classes lie at most {} deep", DEPTH_MAX - 1);
+                        let message =
+                            format!("classes may be nested at most {} deep", DEPTH_MAX - 1);
                         return Err(Mistake::at(written.name.span(), message));
                     }
                     let parent = above.flatten().map(|at| ClassNumber(at as u16));
@@ -75,7 +76,7 @@ pub(super) fn classes(
     }
     if let Some(circle) = left.first() {
         let span = circle.parent.as_ref().map_or(circle.name.span(), Spanned::span);
-        return Err(Mistake::at(span, "a class is no part of itself; name another parent"));
+        return Err(Mistake::at(span, "a class cannot be its own parent; name another one"));
     }
     if let Err((number, message)) = classes.check() {
         let name = &classes.0[number.index()].name;
@@ -129,7 +130,7 @@ fn class(raw: raw::Class, parent: Option<ClassNumber>) -> Checked<Class> {
     let is_oversubscribed = raw.oversubscribe.as_ref().is_some_and(|over| *over.get_ref());
     if is_oversubscribed && ceiling.is_none() {
         let span = raw.oversubscribe.map_or(span, |over| over.span());
-        return Err(Mistake::at(span, "what is shared is the `ceiling`; write one"));
+        return Err(Mistake::at(span, "a shared class needs a `ceiling`; write one"));
     }
     let share = share_of(guaranteed, ceiling);
     Ok(Class {

@@ -17,7 +17,8 @@ pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checke
         let (name, to) = (written.name.span(), written.to.span());
         let next = recording(written)?;
         if all.iter().any(|known| known.name == next.name) {
-            let message = format!("there is another recording {:?}; name each once", next.name);
+            let message =
+                format!("the recording {:?} is defined twice; give each its own name", next.name);
             return Err(Mistake::at(name, message));
         }
         if all.iter().any(|known| known.to == next.to) {
@@ -29,7 +30,7 @@ pub(super) fn recordings(raw: Vec<raw::Recording>, volumes: &[Volume]) -> Checke
         if !volumes.is_empty() && !volume.is_some_and(|volume| volume.uploads) {
             let message = match volume {
                 Some(volume) => format!(
-                    "{} takes no uploads; write `uploads = true` below its [[volume]]",
+                    "{} accepts no uploads; set `uploads = true` in its [[volume]]",
                     volume.path.display()
                 ),
                 None => "no volume is mounted there; begin with the `mount` of one".to_owned(),
@@ -53,7 +54,7 @@ pub(in crate::config) fn recording(raw: raw::Recording) -> Checked<Recording> {
     let from = Input::parse(raw.from.get_ref()).map_err(said(&raw.from))?;
     let interface = interface(raw.interface)?;
     if interface.is_none() && from.needs_interface() {
-        let message = "this address is that of one link; say which by `interface`";
+        let message = "this is a link-local address; name its link with `interface`";
         return Err(Mistake::at(raw.from.span(), message));
     }
     let to = Pattern::parse(raw.to.get_ref()).map_err(said(&raw.to))?;
@@ -75,7 +76,8 @@ pub(in crate::config) fn recording(raw: raw::Recording) -> Checked<Recording> {
     let age = age.map(|(Value(age), span)| in_range(age, span, ages)).transpose()?;
     let keep = Keep { titles, size: size.transpose()?, age };
     if (rotate.is_some() || keep.is_limited()) && !to.has_fields() {
-        let message = "all titles would have this name; put %n or a time into it, like \"/live/%Y%m%d-%H%M%S.ts\"";
+        let message = "every title would get this name; add %n or a time to it, like \
+            \"/live/%Y%m%d-%H%M%S.ts\"";
         return Err(Mistake::at(raw.to.span(), message));
     }
     let silence = quantity(raw.silence, SECOND.times(5), SECOND..=SECOND.times(3600))?;

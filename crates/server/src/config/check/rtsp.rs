@@ -42,7 +42,7 @@ pub(super) fn rtsp(
     for (span, net) in &groups {
         let all = net.nth(net.len() - 1).is_some_and(|last| last.is_multicast());
         if !net.first.is_multicast() || !all {
-            let message = "these are no groups; write some like \"239.192.7.0/28\"";
+            let message = "these are not multicast groups; write a network like \"239.192.7.0/28\"";
             return Err(Mistake::at(span.clone(), message));
         }
     }
@@ -66,7 +66,10 @@ pub(super) fn rtsp(
             return Err(Mistake::at(span, PLAIN_NAME));
         }
         if principals.iter().any(|known| known.name == name) {
-            let message = format!("there is another principal {name:?}; name each once");
+            let message = format!(
+                "the principal {name:?} is defined twice; give each its own \
+                name"
+            );
             return Err(Mistake::at(span, message));
         }
         let password = base.join(written.password_file.into_inner());

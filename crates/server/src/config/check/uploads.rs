@@ -99,7 +99,8 @@ pub(super) fn check_useful(principals: &[raw::Principal]) -> Checked<()> {
         let mut named = own.into_iter().chain(grants).peekable();
         let has_all = named.peek().is_none();
         if has_all || named.flatten().any(|right| TITLES.contains(right)) {
-            let message = "no volume takes uploads; set `uploads = true` in a [[volume]], or write \
+            let message = "no volume accepts uploads; set `uploads = true` in a [[volume]], or \
+                write \
                            `rights` that need no volume, like [\"channels\", \"manage\"]";
             return Err(Mistake::at(principal.name.span(), message));
         }

@@ -62,15 +62,15 @@ impl Property {
 /// Why a body is not understood.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum BadBody {
-    #[error("the body is no UTF-8")]
+    #[error("the body is not UTF-8")]
     NotUtf8,
-    #[error("the body is no XML that is taken here: {0}")]
+    #[error("the XML body is not accepted: {0}")]
     Xml(#[from] BadXml),
-    #[error("the body does not say what is wanted")]
+    #[error("the XML body has no known request in it")]
     Unclear,
-    #[error("at most {PROPERTIES_MAX} properties can be named at once")]
+    #[error("a request may name at most {PROPERTIES_MAX} properties")]
     Many,
-    #[error("the owner of a lock is told in at most {OWNER_BYTES_MAX} bytes")]
+    #[error("the owner of a lock may have at most {OWNER_BYTES_MAX} bytes")]
     LongOwner,
 }
 

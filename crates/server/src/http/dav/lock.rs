@@ -47,7 +47,14 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
         None => Depth::Infinity,
         Some(b"0") => Depth::Zero,
         Some(depth) if depth.eq_ignore_ascii_case(b"infinity") => Depth::Infinity,
-        Some(_) => return Err(Response::text(400, "a lock has the depth 0 or infinity").into()),
+        Some(_) => {
+            return Err(Response::text(
+                400,
+                "the Depth of a lock must be 0 or \
+            infinity",
+            )
+            .into());
+        }
     };
     let (timeout, condition) = (timeout(fields), precondition(fields)?);
     if !(caller.rights.has(Right::Publish, path.name())
@@ -72,7 +79,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
         None => {
             caller.check(Right::Publish, path.name())?;
             if path.is_directory() || !locking.has_directory(path).await? {
-                let text = "a directory is made by MKCOL, and then locked";
+                let text = "a missing directory cannot be locked; create it with MKCOL first";
                 return Err(Response::text(409, text).into());
             }
             vec![locking.storing(path).await?]
@@ -112,7 +119,7 @@ async fn grant(locking: Locking<'_>, path: &RequestPath, body: &[u8]) -> Result<
 async fn refresh(locking: Locking<'_>, path: &RequestPath) -> Result<Response, Refused> {
     let Locking { uploads, request, caller, .. } = locking;
     if request.fields.one("if").is_none() {
-        let text = "say in a body what to lock, or in If which lock to prolong";
+        let text = "LOCK needs a body for a new lock, or an If field to refresh one";
         return Err(Response::text(400, text).into());
     }
     let permit = locking.permit(path, Vec::new()).await?;
@@ -141,7 +148,8 @@ pub(in crate::http) fn unlock(
         Ok(()) => Ok(Response::empty(204)),
         Err(NotReleased::Unknown) => Err(condition(409, "lock-token-matches-request-uri").into()),
         Err(NotReleased::NotYours) => {
-            let text = "this lock is another principal's; the right \"manage\" gives back any";
+            let text = "this lock belongs to another principal; the right \"manage\" is needed to \
+                release it";
             Err(Response::text(403, text).into())
         }
     }

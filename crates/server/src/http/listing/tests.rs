@@ -161,7 +161,7 @@ fn n02_players_get_absolute_urls() {
 fn n09_only_browsers_get_a_page_for_a_404() {
     let path = RequestPath::parse(b"/films/%3Cb%3E.ts").unwrap();
     let nothing = |accept| {
-        let plain = Response::text(404, "nothing is stored under this name");
+        let plain = Response::text(404, "no title has this name");
         not_found(&path, &fields(accept), plain)
     };
     let page = nothing("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
@@ -173,7 +173,7 @@ fn n09_only_browsers_get_a_page_for_a_404() {
         ["", "*/*", "application/json", "text/*;q=0.1", "application/json, text/html;q=0.1"]
     {
         let plain = nothing(accept);
-        assert_eq!(plain.content(), b"nothing is stored under this name\n", "{accept}");
+        assert_eq!(plain.content(), b"no title has this name\n", "{accept}");
     }
 }
 

@@ -206,7 +206,7 @@ async function refusal(answer) {
 function problem(status, text) {
   if (status === 401) sessionStorage.removeItem(KEY);
   const words = {
-    401: "the server does not know this token",
+    401: "the server refused the token; check it",
     412: "there is a title of this name; tick “replace” to replace it",
   };
   const error = new Error(words[status] || text.trim() || "the server answered " + status);

@@ -48,9 +48,7 @@ impl Wrong {
                 let text = format!("write Tus-Resumable: {VERSION}");
                 Response::text(412, text).with("Tus-Version", VERSION)
             }
-            Self::Field(name) => {
-                Response::text(400, format!("the value of {name} is not understood"))
-            }
+            Self::Field(name) => Response::text(400, format!("the value of {name} is invalid")),
             Self::Length => {
                 Response::text(400, "write either Upload-Length, or Upload-Defer-Length: 1")
             }
@@ -60,7 +58,13 @@ impl Wrong {
             Self::ManyParts => {
                 Response::text(400, format!("an upload has at most {PARTS_MAX} parts"))
             }
-            Self::Algorithm => Response::text(400, format!("sums are one of {ALGORITHMS}")),
+            Self::Algorithm => Response::text(
+                400,
+                format!(
+                    "the checksum algorithm must be one of \
+                {ALGORITHMS}"
+                ),
+            ),
         }
     }
 }

@@ -19,13 +19,16 @@ const BYTES_MAX: usize = 4096;
 pub(super) enum Wrong {
     #[error("Upload-Metadata has more than {BYTES_MAX} bytes")]
     Long,
-    #[error("Upload-Metadata is no list of `key base64`, each key once")]
+    #[error("Upload-Metadata must be a list of `key base64` with unique keys")]
     Form,
-    #[error("a file name is a name, not a path; write the path as `path`")]
+    #[error("`filename` must be a name without slashes; use `path` for a path")]
     FileName,
-    #[error("the path cannot be one of a title: {0}")]
+    #[error("invalid path: {0}")]
     Path(tactus_core::path::PathFault),
-    #[error("write where it goes: `filename` or `path` in Upload-Metadata, or ?path= in the URL")]
+    #[error(
+        "the path is missing: set `filename` or `path` in Upload-Metadata, or ?path= in the \
+        URL"
+    )]
     Nowhere,
 }
 

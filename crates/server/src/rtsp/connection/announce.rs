@@ -68,8 +68,8 @@ impl Connection {
         if !may {
             house.counters.refuse(Reason::Forbidden);
             let text = match house.config.recorders {
-                Recorders::Nobody => "nothing is recorded by RTSP here; see [rtsp] recorders",
-                _ => "you may not record; see [[rtsp.principal]] records",
+                Recorders::Nobody => "recording over RTSP is off; see [rtsp] recorders",
+                _ => "this principal has no right to record; see `records` of [[rtsp.principal]]",
             };
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
@@ -77,9 +77,19 @@ impl Connection {
             return Err(Reply::new(Status::NOT_IN_THIS_STATE));
         }
         if request.field("content-type").is_some_and(|kind| !message::is_sdp(kind)) {
-            return Err(Reply::said(Status::UNSUPPORTED_MEDIA, "announce it as application/sdp"));
+            return Err(Reply::said(
+                Status::UNSUPPORTED_MEDIA,
+                "the content type of ANNOUNCE must \
+                be application/sdp",
+            ));
         }
-        let bad = || Reply::said(Status::BAD_REQUEST, "this is no session description (RFC 8866)");
+        let bad = || {
+            Reply::said(
+                Status::BAD_REQUEST,
+                "the body is not a session description (RFC \
+            8866)",
+            )
+        };
         let body = std::mem::take(&mut self.body);
         let text = std::str::from_utf8(&body).map_err(|_| bad())?;
         let description = Description::read(text).map_err(|_| bad())?;
@@ -87,19 +97,20 @@ impl Connection {
         let tracks = tracks.map_err(|why| Reply::said(Status::UNSUPPORTED_MEDIA, &why.0))?;
         let (path, base) = target(&request.uri)?;
         if !path.name().to_ascii_lowercase().ends_with(".ts") {
-            let text = "what is recorded is a transport stream; let its name end with .ts";
+            let text = "recordings are transport streams; choose a name that ends with .ts";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
         if principal.is_some_and(|one| !one.paths.cover(path.name())) {
             house.counters.refuse(Reason::Forbidden);
-            let text = "this principal may not record here; see `paths` of [[rtsp.principal]]";
+            let text = "this principal has no right to record at this path; see `paths` of \
+                [[rtsp.principal]]";
             return Err(Reply::said(Status::FORBIDDEN, text));
         }
         if config::is_api_path(path.name()) {
             return Err(Reply::said(Status::FORBIDDEN, config::API_PATH));
         }
         let spot = house.catalogue.spot(&path);
-        spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is there"))?;
+        spot.map_err(|_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path"))?;
         let found = house.catalogue.find(&path).await;
         let is_taken = match found {
             Ok(Found::Title(_)) => !house.config.overwrite,
@@ -107,7 +118,7 @@ impl Connection {
             Err(_) => false,
         };
         if is_taken || house.is_being_recorded(path.name()) {
-            let text = "something has this name already; choose another one";
+            let text = "this name is already in use; choose another one";
             return Err(Reply::said(Status::CONFLICT, text));
         }
         let media = tracks.into_iter().zip(&description.media);
@@ -137,7 +148,7 @@ impl Connection {
         }
         let nth = announced.medium(&request.uri);
         let nth =
-            nth.ok_or_else(|| Reply::said(Status::NOT_FOUND, "no such medium was announced"))?;
+            nth.ok_or_else(|| Reply::said(Status::NOT_FOUND, "this medium was not announced"))?;
         let used = |channel: u8| {
             let lines = announced.media.iter().filter_map(|medium| medium.line.as_ref());
             lines
@@ -163,7 +174,10 @@ impl Connection {
                     found = Some((*offer, Line::Datagrams(Some(sockets)), transport));
                 }
                 Lower::Interleaved(channels) => {
-                    let first = u8::try_from(2 * nth).expect("there are sixteen media at most");
+                    let first = u8::try_from(2 * nth).expect(
+                        "a description may have at most 16 \
+                        media",
+                    );
                     let (rtp, rtcp) = channels.unwrap_or((first, first + 1));
                     if !used(rtp) && !used(rtcp) {
                         let transport =
@@ -177,12 +191,16 @@ impl Connection {
                 break;
             }
         }
-        let (offer, line, transport) = found
-            .ok_or_else(|| refused("send by UDP from this address, or within the connection"))?;
+        let (offer, line, transport) = found.ok_or_else(|| {
+            refused(
+                "use UDP from the address of this connection, or interleaved \
+                transport",
+            )
+        })?;
         let others = announced.media.iter().filter_map(|medium| medium.line.as_ref());
         let is_framed = matches!(line, Line::Frames(_));
         if others.into_iter().any(|other| matches!(other, Line::Frames(_)) != is_framed) {
-            return Err(refused("send all media by UDP, or all within the connection"));
+            return Err(refused("use one transport for all media: UDP or interleaved"));
         }
         let now = tactus_sys::clock::now();
         let id = match announced.id {
@@ -227,7 +245,11 @@ impl Connection {
         }
         let source = random().map_err(|_| Reply::new(Status::INTERNAL))?;
         let recorder = house.recorder.get().ok_or_else(|| {
-            Reply::said(Status::FORBIDDEN, "no volume takes recordings; see [[volume]] uploads")
+            Reply::said(
+                Status::FORBIDDEN,
+                "no volume accepts recordings; see `uploads` of \
+                [[volume]]",
+            )
         })?;
         let (volume, inside) = house.spot(&announced.path)?;
         let (path, title) = (inside.to_owned(), announced.path.name().to_owned());
@@ -239,7 +261,8 @@ impl Connection {
         // Its place is taken before anything is waited for.
         let Some(place) = Place::take(&house) else {
             house.counters.refuse(Reason::Room);
-            let full = "as many recordings as there may be run; see [rtsp] recordings_max";
+            let full =
+                "the limit of recordings is reached ([rtsp] recordings_max); try again later";
             return Err(Reply::said(Status::NOT_ENOUGH_BANDWIDTH, full));
         };
         let rate = announced.rate().unwrap_or(house.config.record_rate);
@@ -351,7 +374,7 @@ impl Connection {
             if intake.ends.give.send(Came { nth, is_report, bytes }).await.is_err() {
                 // It is over: the disk is full or has failed, or nothing was heard of it for too long.
                 let id = intake.id;
-                tracing::debug!(session = ?id, "what it records is over");
+                tracing::debug!(session = ?id, "the recording has already ended");
                 return false;
             }
         }
@@ -409,7 +432,7 @@ impl House {
     }
 
     fn spot<'a>(&self, path: &'a RequestPath) -> Result<(VolumeId, &'a str), Reply> {
-        let none = |_| Reply::said(Status::NOT_FOUND, "no volume is there");
+        let none = |_| Reply::said(Status::NOT_FOUND, "no volume is mounted at this path");
         self.catalogue.spot(path).map_err(none)
     }
 }
