@@ -1,10 +1,13 @@
 //! The form of a file: it opens with what it is for, it is short enough to read, and its name says
-//! what it promises.
+//! what it promises. Prose is narrow enough to read and to compare.
 
+use super::Text;
 use super::finding::Finding;
 use super::source::{Source, numbered, words};
 
 const LINES_MAX: usize = 900;
+/// Columns of a line of prose.
+const COLUMNS_MAX: usize = 120;
 /// Names that promise nothing.
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "common", "helpers", "helper", "misc"];
 
@@ -29,6 +32,24 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
             let mut words = words(line).skip_while(|&word| word != "mod").skip(1);
             if words.next().is_some_and(|name| EMPTY_NAMES.contains(&name)) {
                 findings.push(Finding::at(path, number, "name the module by its promise"));
+            }
+        }
+    }
+    findings
+}
+
+/// Checks the width of prose. Tables, code and a line of one word (a link) may be wider.
+pub(super) fn check_prose(texts: &[Text]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for Text { path, text } in texts.iter().filter(|text| text.path.ends_with(".md")) {
+        let mut is_code = false;
+        for (number, line) in numbered(text) {
+            is_code ^= line.starts_with("```");
+            let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
+            let columns = line.chars().count();
+            if is_prose && columns > COLUMNS_MAX && line.trim().contains(' ') {
+                let what = format!("{columns} columns, at most {COLUMNS_MAX}: wrap the line");
+                findings.push(Finding::at(path, number, what));
             }
         }
     }
@@ -63,6 +84,20 @@ mod tests {
     fn a_file_has_at_most_900_lines() {
         assert_eq!(count("a.rs", &"//! Why.\n".repeat(900)), 0);
         assert_eq!(count("a.rs", &"//! Why.\n".repeat(901)), 1);
+    }
+
+    #[test]
+    fn prose_has_at_most_120_columns() {
+        let count = |path: &str, text: &str| {
+            check_prose(&[Text { path: path.to_owned(), text: text.to_owned() }]).len()
+        };
+        let long = "é ".repeat(60) + "e";
+        assert_eq!(count("a.md", &"é ".repeat(60)), 0);
+        assert_eq!(count("a.md", &format!("{long}\n- {long}\n")), 2);
+        assert_eq!(count("a.rs", &long), 0);
+        assert_eq!(count("a.md", &format!("| {long} |\n\n    {long}\n")), 0);
+        assert_eq!(count("a.md", &format!("```\n{long}\n```\n{long}\n")), 1);
+        assert_eq!(count("a.md", &"x".repeat(200)), 0, "a link");
     }
 
     #[test]
