@@ -48,7 +48,7 @@ pub enum ReloadError {
     Class(ClassError),
     /// A channel of it makes no sense here.
     #[error(
-        "nothing was changed: {0}; adding or removing classes, and their bursts, needs a \
+        "nothing is changed: {0}; adding or removing classes, and their bursts, needs a \
         restart"
     )]
     Channel(OrderError),

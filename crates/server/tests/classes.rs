@@ -161,7 +161,7 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     let unknown = channels.set(of(6, 1, "class = \"silver\"\n")).await.expect_err("unknown");
     assert!(unknown.to_string().contains("no class \"silver\", but house, gold"), "{unknown}");
     let long = channels.set(of(6, 1, "class = \"gold\"\nburst = \"5 ms\"\n")).await;
-    assert!(long.expect_err("too long").to_string().contains("allows bursts of 4 ms"));
+    assert!(long.expect_err("too long").to_string().contains("allows bursts of at most 4 ms"));
 
     // Shares by the order in which datagrams have left: over each 1,800 of them, which is a second of the class, within
     // a hundredth, and a datagram at each end. What came while they joined does not count, nor a second in which a disk

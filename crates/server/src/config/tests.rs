@@ -187,7 +187,7 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
         ),
         (
             "[[volume]]\npath = \"/\"\n[[recording]]\nname = \"a\"\nfrom = \"udp://10.0.0.1:1\"\nto = \"/a\"\n",
-            "t.toml:6:6: / takes no uploads; write `uploads = true`",
+            "t.toml:6:6: / accepts no uploads; set `uploads = true`",
         ),
         ("http = [\n", "t.toml:1:9: unclosed array, expected `]`"),
     ] {

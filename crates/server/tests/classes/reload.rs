@@ -95,7 +95,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
         );
         let (code, why) = served.refused(&["reload"], &[]);
         assert!(
-            code == 1 && why.contains("nothing was changed") && why.contains(said),
+            code == 1 && why.contains("nothing is changed") && why.contains(said),
             "{code}, {why}"
         );
     }
