@@ -87,7 +87,7 @@ fn what_may_change_does_when_the_configuration_is_read_again_and_the_rest_is_nam
         (
             written.replace("[[class]]", "[[class]]\nname = \"new\"\n[[class]]")
                 + &channel("z", 1, "udp://127.0.0.1:7004").replace("house", "new"),
-            "there is no class \"new\", but house; which classes there are",
+            "there is no class \"new\", but house; adding or removing",
         ),
     ] {
         write(
