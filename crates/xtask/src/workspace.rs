@@ -4,11 +4,8 @@
 //! is an error that repeats the command.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -79,46 +76,9 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The same for tests: the error also says which of them failed and why, as far as `command` told.
-pub(crate) fn run_tests(command: &mut Command) -> Result<()> {
-    println!("$ {}", shown(command));
-    let (said, say) = std::io::pipe()?;
-    command.stdout(say.try_clone()?).stderr(say);
-    let name = shown(command);
-    let mut child = command.spawn().with_context(|| format!("cannot start: {name}"))?;
-    // The pipe ends when nobody can write to it any more: not while we can.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let (line, lines) = mpsc::channel();
-    let read = move || {
-        let said = BufReader::new(said).split(b'\n').map_while(Result::ok);
-        said.map(|said| String::from_utf8_lossy(&said).into_owned())
-            .try_for_each(|said| line.send(said))
-    };
-    std::thread::spawn(read);
-    let mut failures = Failures::default();
-    loop {
-        match lines.recv_timeout(LOOK) {
-            Ok(line) => {
-                println!("{line}");
-                failures.read(&line);
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            // Something that a test has left behind may hold the pipe for ever.
-            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_some() => break,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-    }
-    let status = child.wait()?;
-    ensure!(status.success(), "failed ({status}): {name}{failures}");
-    Ok(())
-}
-
-/// How often it is seen whether a silent command still runs.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// What the output of tests says about failures.
 #[derive(Default)]
-struct Failures {
+pub(crate) struct Failures {
     lines: Vec<String>,
     /// The next line says why.
     is_reason: bool,
@@ -128,7 +88,8 @@ impl Failures {
     /// What comes after so many lines is left out: there is the whole output.
     const LINES_MAX: usize = 60;
 
-    fn read(&mut self, line: &str) {
+    /// Takes the next line of the output.
+    pub(crate) fn read(&mut self, line: &str) {
         let is_place = line.contains("panicked at ");
         let is_test = line.ends_with(" ... FAILED") || line.trim_start().starts_with("`-p ");
         if (is_place || is_test || self.is_reason) && self.lines.len() < Self::LINES_MAX {
@@ -165,7 +126,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 }
 
 /// The command as a person would type it, with the variables it sets.
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let variables = command.get_envs().filter_map(|(name, value)| {
         value.map(|value| format!("{}={:?}", name.to_string_lossy(), value.to_string_lossy()))
     });
@@ -187,13 +148,13 @@ mod tests {
 
     #[test]
     fn failed_tests_are_named_in_the_error() {
-        let said = "echo 'test a::b ... ok'; echo 'test a::c ... FAILED'; echo \"thread 'a::c' panicked at x.rs:1:2:\" >&2; \
-             echo 'it is not so' >&2; echo more; exit 101";
-        let error = run_tests(Command::new("sh").args(["-c", said])).unwrap_err().to_string();
-        let (_, named) = error.split_once("101\n").unwrap();
+        let said = "test a::b ... ok\ntest a::c ... FAILED\nthread 'a::c' panicked at x.rs:1:2:\n\
+                    it is not so\nmore";
+        let mut failures = Failures::default();
+        said.lines().for_each(|line| failures.read(line));
         let expected =
-            "    test a::c ... FAILED\n    thread 'a::c' panicked at x.rs:1:2:\n    it is not so";
-        assert_eq!(named, expected);
+            "\n    test a::c ... FAILED\n    thread 'a::c' panicked at x.rs:1:2:\n    it is not so";
+        assert_eq!(failures.to_string(), expected);
     }
 
     #[test]
