@@ -9,7 +9,7 @@
 //! `scan`, `request` and its rules: `fields`, `target`, `host`, `framing`, `chunked`; the client:
 //! `forwarded`) → `route` → `title` (`conditional`, `rate`, `multipart`, `seek`) or `listing` →
 //! `answer` → `response` (`cors`, `public`). A request that changes something: `change` → `uploads`
-//! (`principals`) → `put`, `tus`, `recordings`, `channels`, `classes`, `reload` or `dav`, with its
+//! (`principals`) → `put`, `tus` or `dav`, or `control`, with its
 //! body from `incoming`.
 
 mod counters;
@@ -76,12 +76,9 @@ mod locking;
 mod put;
 
 mod dav;
-mod recordings;
 mod tus;
 
-mod channels;
-mod classes;
-mod reload;
+mod control;
 
 mod change;
 
@@ -108,6 +105,7 @@ use crate::engine::Pulse;
 use crate::recording::Recorder;
 use crate::warnings::Throttle;
 
+pub use control::Control;
 pub use counters::{Abuse, Counters};
 pub use host::Hosts;
 pub use internal::Internal;
@@ -156,6 +154,8 @@ pub struct Store {
     pub listing: bool,
     /// Who may put titles there; none: nobody.
     pub uploads: Option<Uploads>,
+    /// What operators change, with tokens of the principals of `uploads`.
+    pub control: Control,
     /// Which volumes' disks answer.
     pub pulse: Pulse,
     /// Takes titles at a rate that is promised.

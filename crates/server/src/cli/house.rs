@@ -26,7 +26,9 @@ use crate::config::http::{Origins, PublicUrl};
 use crate::config::units::exact;
 use crate::config::{Auto, Config, ConfigFile, UnixSocket, placement};
 use crate::engine::{self, Engine, Intake};
-use crate::http::{self, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads};
+use crate::http::{
+    self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
+};
 use crate::indexing;
 use crate::ingest::Recordings;
 use crate::media;
@@ -45,6 +47,7 @@ pub(super) struct House {
     config: Config,
     catalogue: Arc<Catalogue>,
     uploads: Option<Uploads>,
+    control: Control,
     recorder: Option<Recorder>,
     channels: Channels,
     classes: Classes,
@@ -103,7 +106,7 @@ impl House {
         };
         let media: Vec<_> = engine.intakes.iter().map(media).collect();
         let uploads = Uploads::open(&config, &media).await?;
-        let mut uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
+        let uploads = uploads.map(|uploads| uploads.heeding(engine.pulse.clone()));
         let catalogue = Arc::new(catalogue);
         if let Err(error) = catalogue.begin_survey() {
             tracing::warn!(
@@ -120,11 +123,12 @@ impl House {
             recorder.finish_left();
             recorder
         });
-        if let (Some(uploads), Some(recorder)) = (&mut uploads, &recorder) {
+        let mut control = Control::default();
+        if let (Some(uploads), Some(recorder)) = (&uploads, &recorder) {
             let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
             let recordings = Recordings::new(&config, catalogue, volumes, recorder.clone());
             recordings.begin_configured(&config);
-            uploads.recordings = Some(recordings);
+            control.recordings = Some(recordings);
         } else if !config.recordings.is_empty() {
             tracing::error!("nothing is recorded: no volume takes uploads");
         }
@@ -135,11 +139,9 @@ impl House {
         let channels = Channels::begin(&config, &catalogue, &engine.broker);
         let classes = Classes::new(&config, &engine.broker, &engine.counters.classes);
         let reload = file.map(|file| Reload::new(file, classes.clone(), channels.clone()));
-        if let Some(uploads) = &mut uploads {
-            uploads.channels = Some(channels.clone());
-            uploads.classes = Some(classes.clone());
-            uploads.reload = reload.clone();
-        }
+        control.channels = Some(channels.clone());
+        control.classes = Some(classes.clone());
+        control.reload = reload.clone();
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,
             false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker)?),
@@ -152,6 +154,7 @@ impl House {
             config,
             catalogue,
             uploads,
+            control,
             recorder,
             channels,
             classes,
@@ -230,7 +233,7 @@ impl House {
             &self.config,
             self.classes,
         );
-        let recordings = self.uploads.as_ref().and_then(|uploads| uploads.recordings.clone());
+        let recordings = self.control.recordings.clone();
         if let Some(recordings) = &recordings {
             figures.show_recordings(recordings.clone());
         }
@@ -256,6 +259,7 @@ impl House {
             rates: self.config.rate.clone(),
             listing: self.config.http.listing,
             uploads: self.uploads.clone(),
+            control: self.control,
             pulse: self.engine.pulse.clone(),
             recorder: self.recorder,
         };

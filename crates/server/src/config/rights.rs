@@ -21,19 +21,25 @@ pub enum Right {
     Channels,
     /// Begin and end recordings below the paths.
     Recordings,
-    /// Change classes, and reload the configuration.
+    /// Change classes.
+    Classes,
+    /// Read the configuration again.
+    Reload,
+    /// Classes, reloading, and giving back any lock.
     Manage,
 }
 
 impl Right {
     /// All rights with their names.
-    pub const ALL: [(Self, &str); 7] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::Read, "read"),
         (Self::Publish, "publish"),
         (Self::Replace, "replace"),
         (Self::Delete, "delete"),
         (Self::Channels, "channels"),
         (Self::Recordings, "recordings"),
+        (Self::Classes, "classes"),
+        (Self::Reload, "reload"),
         (Self::Manage, "manage"),
     ];
 
@@ -48,8 +54,8 @@ impl Right {
         named.map_or("", |(_, name)| name)
     }
 
-    fn bit(self) -> u8 {
-        1 << self as u8
+    fn bit(self) -> u16 {
+        1 << self as u16
     }
 }
 
@@ -71,15 +77,19 @@ pub struct Rights(Vec<Grant>);
 /// Rights below certain paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    rights: u8,
+    rights: u16,
     paths: Paths,
 }
 
 impl Grant {
-    /// Grants `rights` below `paths`.
+    /// Grants `rights` below `paths`; with `manage` also `classes` and `reload`.
     #[must_use]
     pub fn new(rights: &[Right], paths: Paths) -> Self {
-        Self { rights: rights.iter().fold(0, |all, right| all | right.bit()), paths }
+        let mut all = rights.iter().fold(0, |all, right| all | right.bit());
+        if all & Right::Manage.bit() != 0 {
+            all |= Right::Classes.bit() | Right::Reload.bit();
+        }
+        Self { rights: all, paths }
     }
 }
 

@@ -17,7 +17,7 @@ use super::response::Response;
 use super::target::Target;
 use super::transport::Client;
 use super::uploads::{ALLOWED, Refused, Uploads};
-use super::{Site, Store, channels, classes, dav, rate, recordings, reload, tus, uploads};
+use super::{Site, Store, control, dav, rate, tus, uploads};
 use crate::config::rights::Right;
 
 /// A request that may change something, or that has a body to be read.
@@ -53,10 +53,10 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
         Method::Copy | Method::Mkcol | Method::Proppatch | Method::Lock | Method::Unlock => true,
         // HEAD of an upload is for those who may go on with it; what is recorded is for those who may record.
         // Of channels and classes nearby everybody may know; from afar, those who may change them.
-        Method::Head | Method::Get if channels::is_here(path) || classes::is_here(path) => {
-            request.fields.one("authorization").is_some() && !channels::is_guide(path)
+        Method::Head | Method::Get if control::is_status(path) => {
+            request.fields.one("authorization").is_some()
         }
-        Method::Head | Method::Get => tus::is_here(path) || recordings::is_here(path),
+        Method::Head | Method::Get => tus::is_here(path) || control::is_recording(path),
         Method::Options | Method::Other | Method::Unknown => false,
     };
     wanted.then_some(Change { store, uploads, path, query: query.as_deref() })
@@ -66,11 +66,7 @@ pub(super) fn wanted<'a>(site: &'a Site, request: &'a Request) -> Option<Change<
 /// configuration. Reading there needs no token.
 fn is_for_operators(request: &Request, path: &RequestPath) -> bool {
     let is_look = matches!(request.method, Method::Get | Method::Head);
-    let is_known = recordings::is_here(path)
-        || channels::is_here(path)
-        || classes::is_here(path)
-        || reload::is_here(path);
-    is_known && !is_look
+    control::is_here(path) && !is_look
 }
 
 impl Change<'_> {
@@ -116,38 +112,15 @@ impl Change<'_> {
         }
         let uploads = uploads.expect("nothing else is wanted without");
         let caller = uploads.caller(&request.fields)?;
-        let is_read = matches!(request.method, Method::Get | Method::Head);
         if tus::is_here(path) {
             let catalogue = &store.catalogue;
             let locking = Locking { uploads, catalogue, public, request, caller: &caller };
             let asked = tus::Asked { locking, path, query };
             return tus::answer(asked, incoming).await;
         }
-        if recordings::is_here(path) {
-            caller.check_somewhere(Right::Recordings)?;
-            return recordings::answer(uploads, caller, request, path, incoming).await;
-        }
-        if channels::is_here(path) {
-            if is_read {
-                let channels = caller.check_somewhere(Right::Channels);
-                channels.or_else(|_| caller.check_somewhere(Right::Manage))?;
-            } else {
-                caller.check_somewhere(Right::Channels)?;
-            }
-            return channels::answer(uploads, request, path, incoming).await;
-        }
-        if classes::is_here(path) {
-            if is_read {
-                let manages = caller.check_somewhere(Right::Manage);
-                manages.or_else(|_| caller.check_somewhere(Right::Channels))?;
-            } else {
-                caller.check_somewhere(Right::Manage)?;
-            }
-            return classes::answer(uploads, request, path, incoming).await;
-        }
-        if reload::is_here(path) {
-            caller.check_somewhere(Right::Manage)?;
-            return Ok(Taken::Answer(reload::answer(uploads, request).await?));
+        let control = &store.control;
+        if let Some(taken) = control::answer(control, &caller, request, path, incoming).await? {
+            return Ok(taken);
         }
         let catalogue = &store.catalogue;
         let locking = Locking { uploads, catalogue, public, request, caller: &caller };

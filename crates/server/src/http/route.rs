@@ -12,7 +12,7 @@ use super::response::Response;
 use super::target::Target;
 use super::transport::Client;
 use super::uploads::{Refused, Uploads};
-use super::{Store, channels, classes, listing, seek, title, tus, uploads};
+use super::{Store, control, listing, seek, title, tus, uploads};
 use crate::catalogue::{Found, OpenFault, Within};
 use crate::config::http::PublicUrl;
 
@@ -120,7 +120,7 @@ async fn object(
     }
     let Some(store) = store else { return Answer::Short(not_served(OpenFault::NotFound)) };
     if let Some(uploads) = &store.uploads
-        && (channels::is_here(path) || classes::is_here(path))
+        && control::is_protected(path)
         && let Err(refused) = uploads.caller(&request.fields)
     {
         return refuse(site, client, refused);

@@ -23,15 +23,11 @@ use super::response::Response;
 use super::rights::Caller;
 use crate::broker::{Broker, Planned};
 use crate::catalogue::{Catalogue, OpenFault};
-use crate::channels::Channels;
-use crate::classes::Classes;
 use crate::config::http::Origins;
 use crate::config::rights::Right;
 use crate::config::rtsp::Recorders;
 use crate::config::{self, Config, Readers, Unfinished};
 use crate::engine::Pulse;
-use crate::ingest::Recordings;
-use crate::reload::Reload;
 use crate::store::{
     ChangeError, Identity, KnownIdentities, Limits as StoreLimits, Medium, NameFault, OpenError,
     Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
@@ -54,14 +50,6 @@ pub struct Uploads {
     pub(super) locks: Locks,
     /// Which volumes' disks answer.
     pulse: Pulse,
-    /// Live inputs, where they can be recorded.
-    pub recordings: Option<Recordings>,
-    /// What is sent as datagrams.
-    pub channels: Option<Channels>,
-    /// Parts of the link.
-    pub classes: Option<Classes>,
-    /// Reads the configuration again, where there is a file.
-    pub reload: Option<Reload>,
 }
 
 /// Why a writable volume accepts no uploads.
@@ -214,10 +202,6 @@ impl Uploads {
             object_max: upload.object_max.0,
             locks,
             pulse: Pulse::default(),
-            recordings: None,
-            channels: None,
-            classes: None,
-            reload: None,
         }))
     }
 

@@ -9,7 +9,9 @@ use tactus::catalogue::{Catalogue, CatalogueRules};
 use tactus::config::rights::Rights;
 use tactus::config::{Auto, ClientShare, Config, Principal, Sendfile, Token, Unfinished};
 use tactus::engine::{self, Engine};
-use tactus::http::{self, Abuse, Counters, Internal, Limits, Response, Site, Store, Uploads};
+use tactus::http::{
+    self, Abuse, Control, Counters, Internal, Limits, Response, Site, Store, Uploads,
+};
 use tactus::ingest::Recordings;
 use tactus::recording::Recorder;
 use tactus::store;
@@ -135,7 +137,7 @@ impl House {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
-        let mut uploads = plan.uploads.then(|| {
+        let uploads = plan.uploads.then(|| {
             let intake = engine.intakes[0].clone().expect("the volume takes uploads");
             let media = [Some(Arc::new(intake) as Arc<dyn store::Medium>)];
             runtime.block_on(Uploads::open(&plan.config, &media)).unwrap().expect("somebody may")
@@ -153,10 +155,11 @@ impl House {
             recorder
         });
         drop(within);
-        if let (Some(uploads), Some(recorder)) = (&mut uploads, &recorder) {
+        let mut control = Control::default();
+        if let (Some(uploads), Some(recorder)) = (&uploads, &recorder) {
             let (catalogue, volumes) = (Arc::clone(&catalogue), Arc::clone(&uploads.volumes));
             let recordings = Recordings::new(&plan.config, catalogue, volumes, recorder.clone());
-            uploads.recordings = Some(recordings);
+            control.recordings = Some(recordings);
         }
         let store = Store {
             catalogue,
@@ -164,6 +167,7 @@ impl House {
             rates: plan.config.rate,
             listing: plan.listing,
             uploads: uploads.clone(),
+            control,
             pulse: engine.pulse.clone(),
             recorder: recorder.clone(),
         };

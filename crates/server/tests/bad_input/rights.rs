@@ -88,6 +88,47 @@ fn s14_a_publisher_cannot_replace_or_delete_by_any_method() {
     assert!(house.root().join("dir/b.mp4").exists());
 }
 
+/// Each action of the control API.
+const ACTIONS: [(Right, &str, &str); 7] = [
+    (Right::Recordings, "GET", "/api/v1/recordings"),
+    (Right::Recordings, "DELETE", "/api/v1/recordings/none"),
+    (Right::Channels, "POST", "/api/v1/channels"),
+    (Right::Channels, "DELETE", "/api/v1/channels/none"),
+    (Right::Classes, "PUT", "/api/v1/classes/none"),
+    (Right::Classes, "PATCH", "/api/v1/classes/none"),
+    (Right::Reload, "POST", "/api/v1/reload"),
+];
+
+#[test]
+fn s14_each_action_of_operators_needs_its_own_right_and_none_of_uploads() {
+    for right in [Right::Recordings, Right::Channels, Right::Classes, Right::Reload] {
+        let others = Right::ALL.map(|(other, _)| other).into_iter();
+        let others: Vec<_> =
+            others.filter(|other| *other != right && *other != Right::Manage).collect();
+        for granted in [true, false] {
+            let rights = if granted { vec![right] } else { others.clone() };
+            let house = house(&rights, &["/"]);
+            for (_, method, target) in ACTIONS.into_iter().filter(|(needed, ..)| *needed == right) {
+                let answer = bob(&house, method, target, "", b"{}");
+                let text = answer.text();
+                assert_eq!(answer.status != 403, granted, "{method} {target}: {text}");
+                assert!([200, 403, 404].contains(&answer.status), "{method} {target}: {text}");
+                let unknown = sent(&mut house.client(), method, target, "", b"{}");
+                assert_eq!(unknown.status, 401, "{method} {target}: {}", unknown.text());
+            }
+            // None of them stores anything.
+            let stored = bob(&house, "PUT", "/new.ts", "", b"x");
+            assert_eq!(stored.status == 403, granted, "{}", stored.text());
+        }
+    }
+    let house = house(&[Right::Manage], &["/"]);
+    for (right, method, target) in ACTIONS {
+        let is_managed = matches!(right, Right::Classes | Right::Reload);
+        let answer = bob(&house, method, target, "", b"{}");
+        assert_eq!(answer.status == 404, is_managed, "{method} {target}: {}", answer.text());
+    }
+}
+
 #[test]
 fn s14_rights_hold_below_their_paths_only() {
     let all = Right::OF_PATHS;

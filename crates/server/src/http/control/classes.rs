@@ -1,17 +1,18 @@
-//! Classes under `/api/v1/classes`: looked at and changed, while they send, by those who may put titles here.
+//! Classes under `/api/v1/classes`: looked at and changed, while they send, by the right `classes`.
 //!
 //! Promise: what is asked for is checked by the rules of the configuration, with the same words; what does not fit what is
 //! promised is refused by the name of what is short. It changes nothing itself.
 
 use tactus_core::path::RequestPath;
 
-use super::incoming::Incoming;
-use super::put::Taken;
-use super::request::{Method, Request};
-use super::response::Response;
-use super::uploads::{Refused, Uploads};
-use super::{keys, recordings};
+use super::recordings;
 use crate::classes::{ClassError, Classes};
+use crate::http::incoming::Incoming;
+use crate::http::keys;
+use crate::http::put::Taken;
+use crate::http::request::{Method, Request};
+use crate::http::response::Response;
+use crate::http::uploads::Refused;
 
 const CLASSES: &str = "api/v1/classes";
 
@@ -28,12 +29,12 @@ fn below(path: &RequestPath) -> Option<&str> {
 
 /// Does what is asked for.
 pub(super) async fn answer(
-    uploads: &Uploads,
+    classes: Option<&Classes>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Some(classes) = &uploads.classes else {
+    let Some(classes) = classes else {
         return Err(Response::text(404, "nothing is sent here").into());
     };
     let name = below(path).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! Live inputs under `/api/v1/recordings`: begun, ended and looked at by those who may put titles here.
+//! Live inputs under `/api/v1/recordings`: begun, ended and looked at by the right `recordings`.
 //!
 //! Promise: what is asked for is checked by the rules of the configuration, with the same words; the name of
 //! a recording is all that a path has. It receives and stores nothing itself.
 
 use tactus_core::path::RequestPath;
 
-use super::incoming::{Incoming, Pause};
-use super::keys;
-use super::put::Taken;
-use super::request::{Method, Request};
-use super::response::Response;
-use super::rights::Caller;
-use super::uploads::{Refused, Uploads};
 use crate::config::Config;
 use crate::config::recording::Recording;
 use crate::config::rights::Right;
+use crate::http::incoming::{Incoming, Pause};
+use crate::http::keys;
+use crate::http::put::Taken;
+use crate::http::request::{Method, Request};
+use crate::http::response::Response;
+use crate::http::rights::Caller;
+use crate::http::uploads::Refused;
 use crate::ingest::{BeginError, Recordings, State};
 
 const RECORDINGS: &str = "api/v1/recordings";
@@ -34,13 +34,13 @@ fn below(path: &RequestPath) -> Option<&str> {
 
 /// Does what is asked for.
 pub(super) async fn answer(
-    uploads: &Uploads,
+    recordings: Option<&Recordings>,
     caller: Caller<'_>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Some(recordings) = &uploads.recordings else {
+    let Some(recordings) = recordings else {
         return Err(Response::text(404, "nothing is recorded here").into());
     };
     let name = below(path).unwrap_or_default();

@@ -1,12 +1,13 @@
-//! `POST /api/v1/reload`: the configuration is read again, for those who may put titles here.
+//! `POST /api/v1/reload`: the configuration is read again, by the right `reload`.
 //!
 //! Promise: the answer says what has changed, and what needs a restart; a file that cannot be in force changes nothing.
 
 use tactus_core::path::RequestPath;
 
-use super::request::{Method, Request};
-use super::response::Response;
-use super::uploads::{Refused, Uploads};
+use crate::http::request::{Method, Request};
+use crate::http::response::Response;
+use crate::http::uploads::Refused;
+use crate::reload::Reload;
 
 /// Whether a path is that of the configuration.
 pub(super) fn is_here(path: &RequestPath) -> bool {
@@ -14,12 +15,15 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
 }
 
 /// Does what is asked for.
-pub(super) async fn answer(uploads: &Uploads, request: &Request) -> Result<Response, Refused> {
+pub(super) async fn answer(
+    reload: Option<&Reload>,
+    request: &Request,
+) -> Result<Response, Refused> {
     if request.method != Method::Post {
         let text = "the configuration is read again by POST";
         return Err(Response::text(405, text).with("Allow", "POST").into());
     }
-    let Some(reload) = &uploads.reload else {
+    let Some(reload) = reload else {
         return Err(
             Response::text(404, "the server was started without a configuration file").into()
         );

@@ -1,4 +1,4 @@
-//! Channels under `/api/v1/channels`: begun, changed and ended by those who may put titles here.
+//! Channels under `/api/v1/channels`: begun, changed and ended by the right `channels`.
 //!
 //! Promise: what is asked for is checked by the rules of the configuration, with the same words. It sends
 //! nothing itself.
@@ -6,15 +6,16 @@
 use serde_json::{Map, Value};
 use tactus_core::path::RequestPath;
 
-use super::incoming::Incoming;
-use super::put::Taken;
-use super::request::{Method, Request};
-use super::response::Response;
-use super::uploads::{Refused, Uploads};
-use super::{keys, recordings};
+use super::recordings;
 use crate::channels::{Channels, OrderError};
 use crate::config::Config;
 use crate::config::channel::Channel;
+use crate::http::incoming::Incoming;
+use crate::http::keys;
+use crate::http::put::Taken;
+use crate::http::request::{Method, Request};
+use crate::http::response::Response;
+use crate::http::uploads::Refused;
 
 const CHANNELS: &str = "api/v1/channels";
 
@@ -36,12 +37,12 @@ fn below(path: &RequestPath) -> Option<&str> {
 
 /// Does what is asked for.
 pub(super) async fn answer(
-    uploads: &Uploads,
+    channels: Option<&Channels>,
     request: &Request,
     path: &RequestPath,
     incoming: &mut Incoming<'_>,
 ) -> Result<Taken, Refused> {
-    let Some(channels) = &uploads.channels else {
+    let Some(channels) = channels else {
         return Err(Response::text(404, "nothing is sent here").into());
     };
     let below = below(path).unwrap_or_default();

@@ -1,0 +1,122 @@
+//! The control API: recordings, channels, classes, and reading the configuration again.
+//!
+//! Promise: each action needs its own right, and no right of uploads. The rights are checked before
+//! any byte of a body is read.
+
+mod recordings;
+
+mod channels;
+mod classes;
+mod reload;
+
+use tactus_core::path::RequestPath;
+
+use super::incoming::Incoming;
+use super::put::Taken;
+use super::request::{Method, Request};
+use super::response::Response;
+use super::rights::Caller;
+use super::uploads::Refused;
+use crate::channels::Channels;
+use crate::classes::Classes;
+use crate::config::rights::Right;
+use crate::ingest::Recordings;
+use crate::reload::Reload;
+
+/// What the control API changes. What is none answers 404.
+#[derive(Clone, Default, Debug)]
+pub struct Control {
+    /// Live inputs, where they can be recorded.
+    pub recordings: Option<Recordings>,
+    /// What is sent as datagrams.
+    pub channels: Option<Channels>,
+    /// Parts of the link.
+    pub classes: Option<Classes>,
+    /// Reads the configuration again, where there is a file.
+    pub reload: Option<Reload>,
+}
+
+/// The parts of the API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Recordings,
+    Channels,
+    Classes,
+    Reload,
+}
+
+fn part(path: &RequestPath) -> Option<Part> {
+    match path {
+        path if recordings::is_here(path) => Some(Part::Recordings),
+        path if channels::is_here(path) => Some(Part::Channels),
+        path if classes::is_here(path) => Some(Part::Classes),
+        path if reload::is_here(path) => Some(Part::Reload),
+        _ => None,
+    }
+}
+
+/// Whether a path belongs to the API.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    part(path).is_some()
+}
+
+/// Whether reading `path` needs a token at the address of `[http]`, while the address of `[admin]`
+/// answers everybody. A channel's description is for its receivers.
+pub(super) fn is_status(path: &RequestPath) -> bool {
+    matches!(part(path), Some(Part::Channels | Part::Classes)) && !channels::is_guide(path)
+}
+
+/// Whether the address of `[http]` tells nothing about `path` without a token.
+pub(super) fn is_protected(path: &RequestPath) -> bool {
+    matches!(part(path), Some(Part::Channels | Part::Classes))
+}
+
+/// Whether `path` is of recordings: even to read them needs the right.
+pub(super) fn is_recording(path: &RequestPath) -> bool {
+    part(path) == Some(Part::Recordings)
+}
+
+/// Any one of these rights is needed.
+fn rights(part: Part, is_read: bool) -> &'static [Right] {
+    match (part, is_read) {
+        (Part::Recordings, _) => &[Right::Recordings],
+        (Part::Channels, true) => &[Right::Channels, Right::Classes],
+        (Part::Channels, false) => &[Right::Channels],
+        (Part::Classes, true) => &[Right::Classes, Right::Channels],
+        (Part::Classes, false) => &[Right::Classes],
+        (Part::Reload, _) => &[Right::Reload],
+    }
+}
+
+/// Refuses a caller without a right that the action needs.
+fn check(caller: &Caller<'_>, part: Part, is_read: bool) -> Result<(), Response> {
+    let rights = rights(part, is_read);
+    if rights.iter().any(|right| caller.rights.has_somewhere(*right)) {
+        return Ok(());
+    }
+    caller.check_somewhere(rights[0])
+}
+
+/// Does what is asked for; none for a path of something else.
+pub(super) async fn answer(
+    control: &Control,
+    caller: &Caller<'_>,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<Option<Taken>, Refused> {
+    let Some(part) = part(path) else { return Ok(None) };
+    check(caller, part, matches!(request.method, Method::Get | Method::Head))?;
+    let taken = match part {
+        Part::Recordings => {
+            let recordings = control.recordings.as_ref();
+            recordings::answer(recordings, caller.clone(), request, path, incoming).await?
+        }
+        Part::Channels => {
+            channels::answer(control.channels.as_ref(), request, path, incoming).await?
+        }
+        Part::Classes => classes::answer(control.classes.as_ref(), request, path, incoming).await?,
+        Part::Reload => Taken::Answer(reload::answer(control.reload.as_ref(), request).await?),
+    };
+    Ok(Some(taken))
+}
