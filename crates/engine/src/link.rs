@@ -4,33 +4,36 @@
 //! is ended after a bound; when the machine itself stood still, or the disk did, the clocks are
 //! moved instead of sending a burst. It knows no titles and no disks: it is fed leases in order, and returns each.
 
-mod best_effort;
-mod entry;
-mod framed;
-mod frames;
-mod made;
-mod making;
-mod planned;
+mod connection;
+mod feed;
 mod roster;
+
+mod framing;
+
+mod delivery;
+
+mod best_effort;
 
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::{Cutter, Cutting, Form, Gathering};
 use tactus_core::mutant;
-use tactus_core::ports::{FilePart, LinkPort, Sent};
+use tactus_core::ports::LinkPort;
 use tactus_core::stagger::{SLOT, Slot, Tick};
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
-use crate::feeding::{Fed, Memory, Moved, Second};
+use crate::feeding::{Fed, Memory, Moved};
 use crate::internal::{FromLink, Open, ToLink};
 use crate::link::best_effort::BestEffort;
-use crate::link::entry::Entry;
-use crate::link::frames::Frames;
-use crate::link::made::Made;
+use crate::link::connection::Connection;
+use crate::link::delivery::Delivery;
+use crate::link::feed::Feed;
+use crate::link::framing::{Call, Chunks, Composed, Framing, Limit, Packets, Starved, Step};
 use crate::link::roster::Roster;
-use crate::message::{Outcome, Pace, Sink, StreamId};
+use crate::message::{Frames, Make, Outcome, Pace, Sink, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
 
@@ -61,7 +64,7 @@ pub struct LinkServer<P> {
     memories: Vec<Memory>,
     requests: Consumer<ToLink>,
     answers: Producer<FromLink>,
-    entries: Vec<Entry>,
+    deliveries: Vec<Delivery>,
     fed: Pool<Fed>,
     roster: Roster,
     best_effort: BestEffort,
@@ -98,13 +101,13 @@ impl<P: LinkPort> LinkServer<P> {
             memories: parts.memories,
             requests: parts.requests,
             answers: parts.answers,
-            entries: (0..streams).map(|_| Entry::free()).collect(),
+            deliveries: (0..streams).map(|_| Delivery::free()).collect(),
             fed: Pool::new(parts.leases),
             roster: Roster::new(streams),
             best_effort: BestEffort::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
-            stage: vec![0; framed::STAGE],
+            stage: vec![0; framing::STAGE],
             patience: parts.patience,
             slot: Slot(0),
             counters: parts.counters,
@@ -112,59 +115,126 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// One that has had nobody to visit has not stood still.
+    /// A link that had no delivery to visit has not stalled.
     fn wake(&mut self, now: MonoTime) {
         if self.roster.next_visit(self.slot).is_none() {
             self.slot = self.slot.max(Slot::at(now));
         }
     }
 
-    fn open(&mut self, now: MonoTime, open: Open) {
+    /// Puts a paced delivery on the schedule. Returns the first slot in which it is visited.
+    fn enter(&mut self, now: MonoTime, stream: StreamId, rate: BitRate, tick: Tick) -> Slot {
+        self.streams[stream.index as usize].rate.set(rate.0);
+        let each = rate.bytes_in(tick.span());
+        self.roster.enter(stream.index, tick, each.0, self.slot.max(Slot::at(now)))
+    }
+
+    /// Begins a delivery of blocks.
+    fn open(&mut self, now: MonoTime, open: &Open) {
         self.wake(now);
-        let index = open.stream.index;
-        let entry = &mut self.entries[index as usize];
-        let (stream, pace, sink, turn) = (open.stream, open.pace, open.sink, open.turn);
-        let plan = open.plan.clone();
-        *entry = Entry::new(open, now);
-        let Pace::Paced { rate, burst, tick } = pace else {
-            self.best_effort.enter(index);
+        let (stream, sink) = (open.stream, open.sink);
+        let feed = Feed {
+            volume: usize::from(open.volume.0),
+            file: open.file,
+            len: open.len,
+            repeats: open.turn.is_some(),
+            ..Feed::NONE
+        };
+        let delivery = Delivery {
+            stream: Some(stream),
+            connection: Connection::new(sink.socket()),
+            feed,
+            drained: (now, Bytes(0)),
+            ..Delivery::free()
+        };
+        let Pace::Paced { rate, burst, tick } = open.pace else {
+            self.deliveries[stream.index as usize] = delivery;
+            self.best_effort.enter(stream.index);
             return;
         };
-        self.streams[index as usize].rate.set(rate.0);
-        let each = rate.bytes_in(tick.span());
-        let first = self.roster.enter(index, tick, each.0, self.slot.max(Slot::at(now)));
+        let first = self.enter(now, stream, rate, tick);
         // One tick's bytes are allowed at the first visit, so that all visits send the same.
         let law = ByteClock::new(first.begin().before(tick.span()), rate);
         let clock = law.with_burst(burst);
-        entry.clock = Some(clock);
-        if let Sink::Frames(sink) = sink {
+        self.deliveries[stream.index as usize] = Delivery {
             // What is sent in advance has the timestamps of its own time.
-            entry.frames = Some(Frames::new(sink, law, turn, plan));
-        }
-        entry.first = first;
+            framing: framing_of(open, law),
+            clock: Some(clock),
+            first,
+            owed_max: matches!(sink, Sink::Reader(_)).then_some(burst),
+            ..delivery
+        };
         self.answer(FromLink::Clock { stream, clock });
     }
 
+    /// Begins a delivery of generated chunks.
+    fn make(&mut self, now: MonoTime, make: Make) {
+        let Make { stream, sink, rate, begin, ring } = make;
+        self.wake(now);
+        let first = self.enter(now, stream, rate, CHUNK_TICK);
+        self.deliveries[stream.index as usize] = Delivery {
+            stream: Some(stream),
+            connection: Connection::new(sink.socket()),
+            framing: Framing::Chunks(Chunks::new(ring, begin)),
+            first,
+            ..Delivery::free()
+        };
+        self.streams[stream.index as usize].epoch.set(begin.0);
+    }
+
     fn feed(&mut self, stream: StreamId, fed: Fed) {
-        let entry = &mut self.entries[stream.index as usize];
-        if entry.stream != Some(stream) {
+        let delivery = &mut self.deliveries[stream.index as usize];
+        if delivery.stream != Some(stream) {
             // Closed while the lease was on its way.
             self.answer(FromLink::Returned { stream, lease: fed.lease });
             return;
         }
-        entry.available += Bytes(u64::from(fed.len));
-        self.fed.push_back(&mut entry.fed, fed);
+        delivery.feed.available += Bytes(u64::from(fed.len));
+        self.fed.push_back(&mut delivery.feed.blocks, fed);
     }
 
     /// The length of a stream is known now.
     fn settle(&mut self, stream: StreamId, len: Bytes) {
-        let entry = &mut self.entries[stream.index as usize];
-        if entry.stream != Some(stream) {
+        let delivery = &mut self.deliveries[stream.index as usize];
+        if delivery.stream != Some(stream) {
             return;
         }
-        entry.len = Some(len);
-        if entry.is_complete() {
+        delivery.feed.len = Some(len);
+        if delivery.is_complete() {
             self.close(stream.index, Outcome::Complete);
+        }
+    }
+
+    /// Sends a message between two frames as soon as it can be: at once, unless the socket is full.
+    fn insert(&mut self, now: MonoTime, stream: StreamId, text: Box<[u8]>) {
+        let delivery = &mut self.deliveries[stream.index as usize];
+        let is_open = delivery.stream == Some(stream)
+            && delivery.framing.has_frames()
+            && !delivery.connection.is_closing();
+        if !is_open {
+            return self.answer(FromLink::Inserted { stream, text, is_sent: false });
+        }
+        delivery.connection.interleave(text);
+        // New frames wait for their visit.
+        if let Attempt::Ended(outcome) = self.send(now, stream.index, Limit::BEGUN) {
+            self.close(stream.index, outcome);
+        }
+    }
+
+    /// Ends a delivery that has been stopped: now, or when the peer has taken what is begun.
+    fn stop(&mut self, now: MonoTime, index: u32) {
+        let delivery = &mut self.deliveries[index as usize];
+        if !delivery.framing.has_frames() {
+            return self.close(index, Outcome::Stopped);
+        }
+        let since = delivery.connection.close(now);
+        match self.send(now, index, Limit::BEGUN) {
+            Attempt::Ended(outcome) => self.close(index, outcome),
+            Attempt::Whole => self.close(index, Outcome::Stopped),
+            Attempt::Blocked if now.since(since) > self.patience.behind_max => {
+                self.close(index, Outcome::TooSlow);
+            }
+            Attempt::Blocked => {}
         }
     }
 
@@ -180,79 +250,114 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
+    /// Sends what is due of one delivery, whatever its source, framing and schedule are.
     fn visit(&mut self, now: MonoTime, slot: Slot, index: u32) {
-        let entry = &mut self.entries[index as usize];
-        if slot < entry.first {
+        let delivery = &mut self.deliveries[index as usize];
+        if slot < delivery.first {
             return;
         }
-        if entry.made.is_some() {
-            return self.visit_made(now, slot, index);
+        if delivery.connection.is_closing() {
+            return self.stop(now, index);
         }
-        if entry.frames.is_some() {
-            return self.visit_frames(now, slot, index);
+        let until = slot.begin();
+        let demand = delivery.demand(until);
+        if let Some(Starved { begin }) = demand.starved {
+            self.streams[index as usize].epoch.set(begin.0);
+            self.note_underrun(index);
+            self.deliveries[index as usize].was_blocked = false;
         }
-        let clock = entry.clock.expect("the roster holds only paced streams");
-        let allowed = clock.allowed(slot.begin());
-        let due = allowed.min(entry.end()).saturating_sub(entry.sent);
-        if entry.len.is_none() && allowed > entry.end() && !entry.was_blocked {
-            // It has come up with the end of a title that grows: its clock waits for it. A peer that
-            // takes nothing keeps the window full, which looks the same, and is not waited for.
-            let ahead = allowed - entry.end();
-            self.move_clock(index, clock.rate().time_for(ahead));
+        if !demand.is_pending {
+            return self.wait_for_growth(index, until);
         }
-        if due == Bytes(0) {
-            return;
+        if demand.is_due {
+            self.note_visit(now, index, now.since(until));
         }
-        let entry = &mut self.entries[index as usize];
-        let clock = entry.clock.expect("the roster holds only paced streams");
-        let second = entry.window.visit(now, entry.sent, entry.was_blocked);
-        if let Some(second) = second {
-            self.count_second(index, second);
+        let attempt = self.send(now, index, demand.limit);
+        let delivery = &mut self.deliveries[index as usize];
+        match attempt {
+            Attempt::Ended(outcome) => self.close(index, outcome),
+            Attempt::Whole if delivery.is_complete() => self.close(index, Outcome::Complete),
+            Attempt::Whole => self.move_past_gap(index, until),
+            Attempt::Blocked => self.wait_for_peer(now, until, index),
         }
-        let entry = &mut self.entries[index as usize];
-        let lateness = now.since(slot.begin());
-        self.counters.lateness.record(lateness.0);
-        self.streams[index as usize].lateness_max.raise(lateness.0);
-        let ready = mutant!(Unleased, due, due.min(entry.available));
-        if ready < due && !entry.was_blocked {
-            self.counters.underruns.add(1);
-            self.streams[index as usize].underruns.add(1);
-        }
-        let taken = self.send(now, index, ready);
-        let entry = &mut self.entries[index as usize];
-        match taken {
-            Taken::Ended(outcome) => self.close(index, outcome),
-            Taken::Bytes(_) if entry.is_complete() => self.close(index, Outcome::Complete),
-            Taken::Bytes(taken) => {
-                let (is_blocked, missing) = (taken < ready, due - ready);
-                entry.was_blocked = is_blocked || entry.was_blocked && missing > Bytes(0);
-                if let Some(owed_max) = entry.waited_for.filter(|_| is_blocked) {
-                    let forgotten = (due - taken).saturating_sub(owed_max);
-                    if forgotten > Bytes(0) {
-                        self.move_clock(index, clock.rate().time_for(forgotten));
-                    }
-                    return;
-                }
-                let overdue = now.since(clock.due(entry.sent + Bytes(1)));
-                if is_blocked && overdue > self.patience.behind_max {
-                    self.close(index, Outcome::TooSlow);
-                } else if !is_blocked && missing > Bytes(0) {
-                    self.move_clock(index, clock.rate().time_for(missing));
-                }
+    }
+
+    /// Nothing is due. A delivery that has come up with the end of a growing title waits there with
+    /// its clock. A peer that takes nothing keeps the window full, which looks the same: its clock
+    /// goes on.
+    fn wait_for_growth(&mut self, index: u32, until: MonoTime) {
+        let delivery = &self.deliveries[index as usize];
+        if delivery.feed.is_growing() && !delivery.was_blocked {
+            let gap = delivery.gap(until);
+            if gap > Nanos(0) {
+                self.move_clock(index, gap);
             }
         }
     }
 
-    /// Starts a new segment: what was missing is not owed at once, or the disk that was late would be
-    /// asked for more than was admitted until it has caught up, and all its streams with it.
-    fn move_clock(&mut self, index: u32, by: Nanos) {
-        let entry = &mut self.entries[index as usize];
-        let by = mutant!(DebtKept, Nanos(0), by);
-        entry.clock = entry.clock.map(|clock| clock.delayed(by));
-        if let Some(frames) = &mut entry.frames {
-            frames.delay(by);
+    /// Starts a new segment where memory did not hold all that was due. What was missing is not owed
+    /// at once: to catch up, the stream would ask a disk that is late for more than was admitted.
+    fn move_past_gap(&mut self, index: u32, until: MonoTime) {
+        let delivery = &mut self.deliveries[index as usize];
+        let gap = delivery.gap(until);
+        if gap == Nanos(0) {
+            delivery.was_blocked = false;
+            return;
         }
-        self.moved.add(index);
+        if delivery.feed.is_growing() {
+            delivery.was_blocked = false;
+        } else {
+            self.note_underrun(index);
+        }
+        self.move_clock(index, gap);
+    }
+
+    /// The peer has not taken all that was offered.
+    fn wait_for_peer(&mut self, now: MonoTime, until: MonoTime, index: u32) {
+        let delivery = &mut self.deliveries[index as usize];
+        delivery.was_blocked = true;
+        if let (Some(owed_max), Some(clock)) = (delivery.owed_max, delivery.clock) {
+            let owed = clock.allowed(until).min(delivery.feed.end());
+            let forgotten = owed.saturating_sub(delivery.feed.sent + owed_max);
+            if forgotten > Bytes(0) {
+                self.move_clock(index, clock.rate().time_for(forgotten));
+            }
+        } else if delivery.overdue(now, until) > self.patience.behind_max {
+            self.close(index, Outcome::TooSlow);
+        }
+    }
+
+    /// Counts that a source was late, unless the peer was.
+    fn note_underrun(&mut self, index: u32) {
+        if !self.deliveries[index as usize].was_blocked {
+            self.counters.underruns.add(1);
+            self.streams[index as usize].underruns.add(1);
+        }
+    }
+
+    /// Counts a visit that sends new bytes.
+    fn note_visit(&mut self, now: MonoTime, index: u32, lateness: Nanos) {
+        let delivery = &mut self.deliveries[index as usize];
+        let second = delivery.window.visit(now, delivery.feed.sent, delivery.was_blocked);
+        let stream = &self.streams[index as usize];
+        if let Some(second) = second {
+            stream.second_bytes.set(second.bytes.0);
+            if !second.was_blocked && delivery.framing.is_even() {
+                let deviation = second.deviation(BitRate(stream.rate.value()));
+                stream.deviation.set(deviation);
+                self.counters.deviation.record(deviation);
+            }
+        }
+        self.counters.lateness.record(lateness.0);
+        stream.lateness_max.raise(lateness.0);
+    }
+
+    fn move_clock(&mut self, index: u32, by: Nanos) {
+        let by = mutant!(DebtKept, Nanos(0), by);
+        match self.deliveries[index as usize].delay(by) {
+            Some(begin) => self.streams[index as usize].epoch.set(begin.0),
+            None => self.moved.add(index),
+        }
     }
 
     /// Tells the delivery server of moved clocks, as far as there is room beside what must be told.
@@ -260,98 +365,69 @@ impl<P: LinkPort> LinkServer<P> {
         while self.answers.free() > self.reserved
             && let Some(index) = self.moved.take()
         {
-            let entry = &self.entries[index as usize];
-            if let (Some(stream), Some(clock)) = (entry.stream, entry.clock) {
+            let delivery = &self.deliveries[index as usize];
+            if let (Some(stream), Some(clock)) = (delivery.stream, delivery.clock) {
                 self.answer(FromLink::Clock { stream, clock });
             }
         }
     }
 
-    fn count_second(&self, index: u32, second: Second) {
-        let stream = &self.streams[index as usize];
-        stream.second_bytes.set(second.bytes.0);
-        if !second.was_blocked {
-            let deviation = second.deviation(BitRate(stream.rate.value()));
-            stream.deviation.set(deviation);
-            self.counters.deviation.record(deviation);
-        }
-    }
-
-    /// Sends up to `most` of what the stream has been fed, and returns the leases used up.
-    fn send(&mut self, now: MonoTime, index: u32, most: Bytes) -> Taken {
-        let mut left = most;
-        while left > Bytes(0) {
-            let (offered, sent) = self.offer(now, index, left);
-            let taken = match sent {
-                Sent::Some(taken) => Bytes(u64::from(taken)),
-                Sent::Blocked => Bytes(0),
-                Sent::Broken(errno) => return Taken::Ended(Outcome::PeerGone(errno)),
-                Sent::Lost(errno) => return Taken::Ended(Outcome::DiskFailed(errno)),
+    /// Sends what is begun, the message, and what lies within `limit`.
+    fn send(&mut self, now: MonoTime, index: u32, limit: Limit) -> Attempt {
+        loop {
+            let Delivery { framing, connection, feed, .. } = &mut self.deliveries[index as usize];
+            let mut call = Call {
+                port: &mut self.port,
+                now,
+                feed,
+                memories: &self.memories,
+                fed: &self.fed,
+                stage: &mut self.stage,
             };
-            assert!(taken <= offered, "a socket takes no more than it was offered");
+            let step = match framing.send(&mut call, connection, limit) {
+                Ok(Some(step)) => step,
+                Ok(None) => return Attempt::Whole,
+                Err(outcome) => return Attempt::Ended(outcome),
+            };
             self.counters.sends.add(1);
-            self.use_up(index, mutant!(PartialSendSkipped, offered, taken));
-            left -= taken;
-            if taken < offered {
+            let is_blocked = step.taken < step.offered;
+            self.note_step(index, step);
+            if is_blocked {
                 self.counters.blocked.add(1);
-                break;
+                return Attempt::Blocked;
             }
         }
-        Taken::Bytes(most - left)
     }
 
-    /// Offers up to `most` to the socket once; says how much that was.
-    fn offer(&mut self, now: MonoTime, index: u32, most: Bytes) -> (Bytes, Sent) {
-        let entry = &self.entries[index as usize];
-        let socket = entry.socket.expect("a visited stream has a socket");
-        let view = match &self.memories[entry.volume] {
-            Memory::Arena(view) => view,
-            Memory::PageCache => {
-                let (offset, most) = self.run(entry, most.min(FILE_PART_MAX));
-                let part = FilePart { file: entry.file, offset, len: most.0 as u32 };
-                return (most, self.port.send_file(now, socket, part));
+    /// Counts what a call has sent, and gives back the leases that it used up.
+    fn note_step(&mut self, index: u32, step: Step) {
+        let delivery = &mut self.deliveries[index as usize];
+        let sent = step.title + step.generated;
+        delivery.feed.sent += sent;
+        let stream = &self.streams[index as usize];
+        self.counters.bytes.add(sent.0);
+        stream.bytes.add(sent.0);
+        if step.packets > 0 {
+            stream.session_packets.add(step.packets);
+            stream.session_bytes.add(step.payload);
+            if let Some(epoch) = delivery.framing.epoch() {
+                stream.epoch.set(epoch.0);
             }
-        };
-        let mut parts = [&[][..]; PARTS];
-        let mut count = 0;
-        let mut offered = Bytes(0);
-        for fed in self.fed.iter(&entry.fed).take(PARTS) {
-            if offered == most {
-                break;
-            }
-            let len = u64::from(fed.len).min((most - offered).0) as usize;
-            parts[count] = &view.bytes(&fed.lease)[fed.at as usize..][..len];
-            offered += Bytes(len as u64);
-            count += 1;
         }
-        (offered, self.port.send(now, socket, &parts[..count]))
-    }
-
-    /// Where in its file the next bytes of a stream are, and how many up to `most` lie in one piece.
-    fn run(&self, entry: &Entry, most: Bytes) -> (Bytes, Bytes) {
-        let mut fed = self.fed.iter(&entry.fed);
-        let first = fed.next().expect("only what was fed is offered");
-        let mut len = Bytes(u64::from(first.len));
-        while len < most
-            && let Some(next) = fed.next()
-        {
-            if next.offset != first.offset + len {
-                return (first.offset, len);
-            }
-            len += Bytes(u64::from(next.len));
+        if step.title > Bytes(0) {
+            self.use_up(index, step.title);
         }
-        (first.offset, most)
+        if let Some(text) = step.message {
+            let stream = self.deliveries[index as usize].stream.expect("an open stream sends");
+            self.answer(FromLink::Inserted { stream, text, is_sent: true });
+        }
     }
 
-    /// Counts `taken` bytes as sent and gives back the leases that they used up.
-    fn use_up(&mut self, index: u32, taken: Bytes) {
-        let entry = &mut self.entries[index as usize];
-        entry.sent += taken;
-        entry.available -= taken;
-        self.counters.bytes.add(taken.0);
-        self.streams[index as usize].bytes.add(taken.0);
-        let mut left = taken.0 as u32;
-        while let Some(at) = self.fed.front(&entry.fed) {
+    fn use_up(&mut self, index: u32, sent: Bytes) {
+        let Delivery { stream, feed, .. } = &mut self.deliveries[index as usize];
+        feed.available -= sent;
+        let mut left = sent.0 as u32;
+        while let Some(at) = self.fed.front(&feed.blocks) {
             let fed = self.fed.get_mut(at);
             let used = fed.len.min(left);
             fed.at += used;
@@ -361,38 +437,33 @@ impl<P: LinkPort> LinkServer<P> {
             if fed.len > mutant!(LeaseEarly, fed.at, 0) {
                 break;
             }
-            let fed = self.fed.pop_front(&mut entry.fed).expect("the front is there");
-            let stream = entry.stream.expect("an open stream sends");
+            let fed = self.fed.pop_front(&mut feed.blocks).expect("the front is there");
+            let stream = stream.expect("an open stream sends");
             give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
         }
         assert!(left == 0, "only what was fed is sent");
     }
 
     fn close(&mut self, index: u32, outcome: Outcome) {
-        let entry = &mut self.entries[index as usize];
-        let stream = entry.stream.take().expect("a stream is closed once");
-        while let Some(fed) = self.fed.pop_front(&mut entry.fed) {
+        let place = &mut self.deliveries[index as usize];
+        let mut delivery = std::mem::replace(place, Delivery::free());
+        let stream = delivery.stream.expect("a stream is closed once");
+        while let Some(fed) = self.fed.pop_front(&mut delivery.feed.blocks) {
             let back = FromLink::Returned { stream, lease: fed.lease };
             mutant!(LeaseLost, (), give(&mut self.answers, back));
         }
-        let sent = entry.sent;
-        if let Some(frames) = &entry.frames {
-            frames.cutter.keep();
-        }
-        let text = entry.frames.as_mut().and_then(Frames::give_up);
-        let text = text.or_else(|| entry.made.as_mut().and_then(Made::give_up));
-        if entry.clock.is_some() || entry.made.is_some() {
+        delivery.framing.keep();
+        if delivery.is_paced() {
             self.roster.leave(index);
         } else {
             self.best_effort.leave(index);
         }
-        self.entries[index as usize] = Entry::free();
-        if let Some(text) = text {
+        if let Some(text) = delivery.connection.give_up() {
             self.answer(FromLink::Inserted { stream, text, is_sent: false });
         }
         // Now, and not when the place is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
-        self.answer(FromLink::Closed { stream, outcome, sent });
+        self.answer(FromLink::Closed { stream, outcome, sent: delivery.feed.sent });
     }
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
@@ -400,7 +471,7 @@ impl<P: LinkPort> LinkServer<P> {
         while let Some(request) = self.requests.pop() {
             any = true;
             match request {
-                ToLink::Open(open) => self.open(now, open),
+                ToLink::Open(open) => self.open(now, &open),
                 ToLink::Make(make) => self.make(now, make),
                 ToLink::Feed { stream, lease, at, len, offset } => {
                     self.feed(stream, Fed { lease, at, len, offset });
@@ -408,14 +479,8 @@ impl<P: LinkPort> LinkServer<P> {
                 ToLink::Settle { stream, len } => self.settle(stream, len),
                 ToLink::Insert { stream, text } => self.insert(now, stream, text),
                 ToLink::Close(stream) => {
-                    let entry = &self.entries[stream.index as usize];
-                    if entry.stream != Some(stream) {
-                        continue;
-                    }
-                    match (&entry.frames, &entry.made) {
-                        (Some(_), _) => self.close_frames(now, stream.index),
-                        (_, Some(_)) => self.close_made(now, stream.index),
-                        (None, None) => self.close(stream.index, Outcome::Stopped),
+                    if self.deliveries[stream.index as usize].stream == Some(stream) {
+                        self.stop(now, stream.index);
                     }
                 }
             }
@@ -434,19 +499,11 @@ impl<P: LinkPort> LinkServer<P> {
         self.counters.stalls.add(1);
         // Whole slots, so that every stream keeps its phase.
         let pause = SLOT.times(stall.0 / SLOT.0);
-        for index in 0..self.entries.len() as u32 {
-            let entry = &mut self.entries[index as usize];
-            let is_paced = entry.clock.is_some();
-            if is_paced || entry.made.is_some() {
+        for index in 0..self.deliveries.len() as u32 {
+            if self.deliveries[index as usize].is_paced() {
                 self.counters.stalled_streams.add(1);
                 self.counters.lateness.record(pause.0);
                 self.streams[index as usize].count_stall(pause);
-            }
-            if let Some(made) = &mut entry.made {
-                made.delay(pause);
-                self.streams[index as usize].epoch.set(made.begin.0);
-            }
-            if is_paced {
                 self.move_clock(index, pause);
             }
         }
@@ -463,10 +520,30 @@ fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
     assert!(pushed.is_ok(), "the ring holds an answer for every lease and stream");
 }
 
-enum Taken {
-    Bytes(Bytes),
-    /// Nothing more can be sent.
+/// The result of a send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// The socket has taken everything.
+    Whole,
+    Blocked,
     Ended(Outcome),
+}
+
+/// How the blocks of a delivery at a rate are framed. `law` is its clock without a burst.
+fn framing_of(open: &Open, law: ByteClock) -> Framing {
+    let Sink::Frames(Frames { channel, session, .. }) = open.sink else { return Framing::Plain };
+    let cutter = Cutter::new(Cutting {
+        form: Form::Rtp(session),
+        clock: law,
+        gathering: Gathering::NONE,
+        segments_max: 1,
+        turn: open.turn.filter(|_| open.plan.is_some()),
+        plan: open.plan.clone(),
+    });
+    match open.plan {
+        Some(_) => Framing::Composed(Composed::new(channel, cutter)),
+        None => Framing::Packets(Packets::new(channel, cutter)),
+    }
 }
 
 impl<P: LinkPort + Send> Server for LinkServer<P> {
@@ -498,8 +575,5 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
 /// A machine that stood still for longer than the longest tick has stalled.
 const STALL: Nanos = Tick::Ms250.span();
 
-/// Bytes of a file offered to a socket in one call: more than any socket takes.
-const FILE_PART_MAX: Bytes = Bytes(1 << 30);
-/// Blocks offered to a socket in one call. A send is at most 512 KiB, so two blocks of 256 KiB and
-/// the one they began in; more only for streams over 400 Mbit/s.
-const PARTS: usize = 16;
+/// How often generated chunks are looked after: as often as a stream of packets in frames.
+const CHUNK_TICK: Tick = Tick::Ms10;

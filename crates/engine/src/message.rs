@@ -68,6 +68,17 @@ pub enum Sink {
     Datagrams(Datagrams),
 }
 
+impl Sink {
+    /// The socket that it leaves by.
+    pub(crate) fn socket(&self) -> SocketHandle {
+        match *self {
+            Self::Socket(socket) | Self::Reader(socket) | Self::Made(socket) => socket,
+            Self::Frames(Frames { socket, .. }) => socket,
+            Self::Datagrams(Datagrams { outlet, .. }) => outlet,
+        }
+    }
+}
+
 /// How packets leave in frames of a connection (RFC 2326, section 10.12). Each carries what a datagram would.
 ///
 /// The connection is the engine's for writing until `Report::Finished`, and comes back behind a whole frame:

@@ -25,11 +25,14 @@ pub(crate) struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE }
+        Self::EMPTY
     }
 }
 
 impl List {
+    /// A list without nodes.
+    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE };
+
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
     }

@@ -4,7 +4,8 @@ use tactus_core::ports::LinkPort;
 use tactus_core::stagger::Slot;
 use tactus_core::units::{Bytes, KIB, MIB, MonoTime};
 
-use super::{LinkServer, Taken};
+use super::framing::Limit;
+use super::{Attempt, LinkServer};
 use crate::message::Outcome;
 
 /// Bytes that all best-effort streams together send in one slot. 800 MB/s, and a paced stream of
@@ -62,9 +63,9 @@ impl<P: LinkPort> LinkServer<P> {
         let mut any = false;
         for _ in 0..self.best_effort.streams.len() {
             let Some(index) = self.best_effort.turn() else { break };
-            let entry = &self.entries[index as usize];
-            let most = entry.available.min(TURN_BUDGET).min(budget);
-            if most > Bytes(0) && entry.not_before <= self.slot {
+            let delivery = &self.deliveries[index as usize];
+            let most = delivery.feed.available.min(TURN_BUDGET).min(budget);
+            if most > Bytes(0) && delivery.not_before <= self.slot {
                 any = true;
                 budget -= self.serve_one(now, index, most);
             }
@@ -77,35 +78,32 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     fn serve_one(&mut self, now: MonoTime, index: u32, most: Bytes) -> Bytes {
-        let taken = match self.send(now, index, most) {
-            Taken::Ended(outcome) => {
-                self.close(index, outcome);
-                return Bytes(0);
-            }
-            Taken::Bytes(taken) => taken,
-        };
+        let before = self.deliveries[index as usize].feed.sent;
+        let attempt = self.send(now, index, Limit::at(before + most));
         let slot = self.slot;
-        let entry = &mut self.entries[index as usize];
-        if entry.is_complete() {
-            self.close(index, Outcome::Complete);
-        } else if taken < most {
-            entry.not_before = Slot(slot.0 + BACK_OFF);
+        let delivery = &mut self.deliveries[index as usize];
+        let taken = delivery.feed.sent - before;
+        match attempt {
+            Attempt::Ended(outcome) => self.close(index, outcome),
+            Attempt::Whole if delivery.is_complete() => self.close(index, Outcome::Complete),
+            Attempt::Whole => {}
+            Attempt::Blocked => delivery.not_before = Slot(slot.0 + BACK_OFF),
         }
         taken
     }
 
     fn watch_drain(&mut self, now: MonoTime, index: u32) {
         let patience = self.patience;
-        let entry = &mut self.entries[index as usize];
-        let (since, sent) = entry.drained;
-        if entry.stream.is_none() || now.since(since) < patience.drain_window {
+        let delivery = &mut self.deliveries[index as usize];
+        let (since, sent) = delivery.drained;
+        if delivery.stream.is_none() || now.since(since) < patience.drain_window {
             return;
         }
-        let starved = entry.available == Bytes(0);
-        if !starved && entry.sent.saturating_sub(sent) < patience.drain_min {
+        let starved = delivery.feed.available == Bytes(0);
+        if !starved && delivery.feed.sent.saturating_sub(sent) < patience.drain_min {
             self.close(index, Outcome::TooSlow);
             return;
         }
-        entry.drained = (now, entry.sent);
+        delivery.drained = (now, delivery.feed.sent);
     }
 }

@@ -1,0 +1,145 @@
+//! Chunks that the control side has generated: each leaves at its own time, whole.
+//!
+//! Promise: what has been taken is known to the byte; a chunk stays in its ring until all of it has
+//! been taken. Nothing is allocated or freed here: the ring's memory is the control side's. The
+//! argument: `docs/design/made.md`.
+
+use tactus_core::made::Timed;
+use tactus_core::ports::LinkPort;
+use tactus_core::rtp::{self, frame};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_ring::spsc::Consumer;
+
+use super::parts::Parts;
+use super::{Call, Demand, FRAMES, Limit, Starved, Step};
+use crate::link::connection::Connection;
+use crate::message::Outcome;
+
+/// Headers of a chunk, which are no payload.
+const HEAD: usize = frame::HEAD + rtp::HEADER;
+
+pub(in crate::link) struct Chunks {
+    ring: Consumer<Timed>,
+    /// What times count from; it moves when something was not there in time.
+    begin: MonoTime,
+    /// Bytes of the front chunk that the socket has taken.
+    taken: usize,
+    /// The last visit that found nothing: what was due by then is late.
+    empty_at: Option<MonoTime>,
+}
+
+impl Chunks {
+    pub(in crate::link) fn new(ring: Consumer<Timed>, begin: MonoTime) -> Self {
+        Self { ring, begin, taken: 0, empty_at: None }
+    }
+
+    /// When the front chunk is due, and whether it is the end mark.
+    fn front(&mut self) -> Option<(MonoTime, bool)> {
+        self.ring.len();
+        let next = self.ring.peek(0)?;
+        Some((self.begin + next.due, next.is_end()))
+    }
+
+    pub(in crate::link) fn is_at_end(&mut self) -> bool {
+        self.front().is_some_and(|(_, is_end)| is_end)
+    }
+
+    pub(super) fn front_due(&mut self) -> Option<MonoTime> {
+        self.front().map(|(due, _)| due)
+    }
+
+    pub(super) fn is_between(&self) -> bool {
+        self.taken == 0
+    }
+
+    pub(super) fn delay(&mut self, by: Nanos) -> MonoTime {
+        self.begin += by;
+        self.begin
+    }
+
+    pub(super) fn demand(&mut self, until: MonoTime) -> Demand {
+        let front = self.front();
+        let mut starved = None;
+        match (front, self.empty_at) {
+            (None, _) => self.empty_at = Some(until),
+            (Some((due, false)), Some(empty_at)) => {
+                self.empty_at = None;
+                if due <= empty_at {
+                    // What was missing is not owed at once.
+                    let begin = self.delay(until.since(due));
+                    starved = Some(Starved { begin });
+                }
+            }
+            _ => {}
+        }
+        let is_at_end = front.is_some_and(|(_, is_end)| is_end);
+        let is_due = self.due(until) > 0 || is_at_end;
+        let limit = Limit { time: until, ..Limit::BEGUN };
+        Demand { is_pending: is_due, is_due, starved, limit }
+    }
+
+    /// How many chunks may be begun by `until`, the one that is begun among them.
+    fn due(&self, until: MonoTime) -> usize {
+        let is_due = |nth: &usize| {
+            let next = self.ring.peek(*nth);
+            next.is_some_and(|next| !next.is_end() && self.begin + next.due <= until)
+        };
+        (0..FRAMES).take_while(is_due).count()
+    }
+
+    pub(super) fn send<P: LinkPort>(
+        &mut self,
+        call: &mut Call<'_, P>,
+        connection: &mut Connection,
+        until: MonoTime,
+    ) -> Result<Option<Step>, Outcome> {
+        self.ring.len();
+        let mut parts = Parts::new();
+        let mut chunk = 0;
+        if self.taken > 0 {
+            let begun = self.ring.peek(0).expect("what is begun is there");
+            parts.add(&begun.bytes()[self.taken..]);
+            chunk = 1;
+        }
+        // Between two chunks, or before the first.
+        if let Some(message) = connection.message() {
+            parts.add(message);
+        }
+        for nth in chunk..self.due(until) {
+            parts.add(self.ring.peek(nth).expect("it is due").bytes());
+        }
+        let offered = parts.bytes();
+        if offered == 0 {
+            return Ok(None);
+        }
+        let taken = call.send(connection.socket, &parts)?;
+        let mut step = Step { offered, taken, ..Step::default() };
+        self.take(taken, connection, &mut step);
+        Ok(Some(step))
+    }
+
+    /// Notes what the socket has taken.
+    fn take(&mut self, mut left: usize, connection: &mut Connection, step: &mut Step) {
+        while left > 0 {
+            if self.taken == 0
+                && let Some(message) = connection.message()
+            {
+                let own = message.len().min(left);
+                left -= own;
+                step.message = connection.take(own).or(step.message.take());
+                continue;
+            }
+            let len = self.ring.peek(0).expect("what was offered is there").bytes().len();
+            let own = (len - self.taken).min(left);
+            self.taken += own;
+            left -= own;
+            if self.taken == len {
+                self.taken = 0;
+                self.ring.discard();
+                step.packets += 1;
+                step.payload += len.saturating_sub(HEAD) as u64;
+            }
+        }
+        step.generated = Bytes(step.payload);
+    }
+}

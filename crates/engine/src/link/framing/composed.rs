@@ -1,0 +1,228 @@
+//! Interleaved RTP by a plan: what leaves is composed, byte for byte what its datagrams would be.
+//!
+//! Promise: a frame is composed when it is due and all of it is in memory, and again, the same, until
+//! the socket has taken all of it; only then its bytes are given back and its counters noted. Frames
+//! heed no start burst. The argument: `docs/design/packets.md`, "Frames".
+
+use tactus_core::datagrams::Cutter;
+use tactus_core::ports::{FilePart, LinkPort};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+
+use super::packets::{HEAD, head};
+use super::parts::Parts;
+use super::{Call, Demand, FRAMES, Limit, Step};
+use crate::feeding::Memory;
+use crate::link::connection::Connection;
+use crate::link::feed::Feed;
+use crate::message::Outcome;
+
+/// Frames offered in one call: a message between them takes a part, too.
+const TOGETHER: usize = FRAMES - 1;
+
+pub(in crate::link) struct Composed {
+    channel: u8,
+    /// Behind the last frame that has been sent whole.
+    cutter: Cutter,
+    /// Bytes of the frame behind it that the socket has taken.
+    taken: usize,
+}
+
+/// One frame as it is offered.
+#[derive(Clone, Copy)]
+struct Offered {
+    head: [u8; HEAD],
+    payload: usize,
+    /// Bytes of the title in it.
+    title: Bytes,
+}
+
+impl Composed {
+    pub(in crate::link) fn new(channel: u8, cutter: Cutter) -> Self {
+        Self { channel, cutter, taken: 0 }
+    }
+
+    pub(super) fn is_between(&self) -> bool {
+        self.taken == 0
+    }
+
+    pub(super) fn epoch(&self) -> MonoTime {
+        self.cutter.epoch()
+    }
+
+    pub(super) fn keep(&self) {
+        self.cutter.keep();
+    }
+
+    pub(super) fn delay(&mut self, by: Nanos) {
+        self.cutter.delay(by);
+    }
+
+    /// When the next packet is due, if that is by `until`.
+    pub(super) fn next_due(&self, feed: &Feed, until: MonoTime) -> Option<MonoTime> {
+        self.cutter.next(feed.len).map(|next| next.due).filter(|&due| due <= until)
+    }
+
+    pub(super) fn demand(&self, feed: &Feed, until: MonoTime) -> Demand {
+        let is_due = self.next_due(feed, until).is_some();
+        let limit = Limit { time: until, ..Limit::BEGUN };
+        Demand { is_pending: is_due, is_due, starved: None, limit }
+    }
+
+    /// After a send: what is due still is not in memory.
+    pub(super) fn gap(&self, feed: &Feed, until: MonoTime) -> Nanos {
+        self.next_due(feed, until).map_or(Nanos(0), |due| until.since(due))
+    }
+
+    /// Offers the frame that is begun, the message, and the frames that are due by `until`.
+    pub(super) fn send<P: LinkPort>(
+        &mut self,
+        call: &mut Call<'_, P>,
+        connection: &mut Connection,
+        until: MonoTime,
+    ) -> Result<Option<Step>, Outcome> {
+        let len = call.feed.len;
+        let nothing = Offered { head: [0; HEAD], payload: 0, title: Bytes(0) };
+        let mut frames = [nothing; TOGETHER];
+        let (mut count, mut staged, mut title) = (0, 0, Bytes(0));
+        let mut ahead = self.cutter.clone();
+        while count < TOGETHER {
+            let is_begun = count == 0 && self.taken > 0;
+            let is_wanted = ahead.next(len).is_some_and(|next| is_begun || next.due <= until);
+            if !is_wanted {
+                break;
+            }
+            let Some(next) = compose(call, self.channel, &mut ahead, title, staged)? else { break };
+            frames[count] = next;
+            (count, staged, title) = (count + 1, staged + next.payload, title + next.title);
+        }
+        let frames = &frames[..count];
+        let message = connection.message();
+        let message_at = message.map(|_| usize::from(self.taken > 0));
+        let mut parts = Parts::new();
+        let mut from = 0;
+        for nth in 0..=count {
+            if let Some(message) = message.filter(|_| message_at == Some(nth)) {
+                parts.add(message);
+            }
+            let Some(frame) = frames.get(nth) else { break };
+            let skip = if nth == 0 { self.taken } else { 0 };
+            parts.add(&frame.head[skip.min(HEAD)..]);
+            let payload = &call.stage[from..from + frame.payload];
+            parts.add(&payload[skip.saturating_sub(HEAD)..]);
+            from += frame.payload;
+        }
+        let offered = parts.bytes();
+        if offered == 0 {
+            return Ok(None);
+        }
+        let sent = call.port.send(call.now, connection.socket, parts.as_slice());
+        let taken = super::taken_of(offered, sent)?;
+        let mut step = Step { offered, taken, ..Step::default() };
+        self.take(frames, message_at, connection, &mut step);
+        if taken == offered {
+            self.cutter = ahead;
+        } else {
+            // What was not taken whole is composed again.
+            let mut title = Bytes(0);
+            for _ in 0..step.packets {
+                let next = compose(call, self.channel, &mut self.cutter, title, 0)?;
+                title += next.expect("it was composed before").title;
+            }
+        }
+        Ok(Some(step))
+    }
+
+    /// Notes what the socket has taken.
+    fn take(
+        &mut self,
+        frames: &[Offered],
+        message_at: Option<usize>,
+        connection: &mut Connection,
+        step: &mut Step,
+    ) {
+        let mut left = step.taken;
+        for nth in 0..=frames.len() {
+            if message_at == Some(nth) {
+                let whole = connection.message().map_or(0, <[u8]>::len);
+                let own = whole.min(left);
+                left -= own;
+                step.message = connection.take(own);
+                if own < whole {
+                    break;
+                }
+            }
+            let Some(frame) = frames.get(nth) else { break };
+            let rest = HEAD + frame.payload - self.taken;
+            if left < rest {
+                self.taken += left;
+                break;
+            }
+            left -= rest;
+            self.taken = 0;
+            step.packets += 1;
+            step.payload += frame.payload as u64;
+            step.title += frame.title;
+        }
+    }
+}
+
+/// Composes the next frame of `cutter`, which goes on behind it. Its payload lies in the stage from
+/// `at` on. None when not all of it is in memory. `before` bytes of the title are in frames before it.
+fn compose<P: LinkPort>(
+    call: &mut Call<'_, P>,
+    channel: u8,
+    cutter: &mut Cutter,
+    before: Bytes,
+    at: usize,
+) -> Result<Option<Offered>, Outcome> {
+    let message = cutter.next(call.feed.len).expect("there is one more");
+    if before + message.taken > call.feed.available {
+        return Ok(None);
+    }
+    let payload = message.bytes.0 as usize;
+    let title = message.taken;
+    copy(call, before.0 as usize, at + payload - title.0 as usize, title.0 as usize)?;
+    let head = head(channel, payload, cutter.header(0));
+    let staged = &mut call.stage[at..at + payload];
+    if cutter.changes(&message) {
+        cutter.compose(&message, staged, 0);
+    }
+    if cutter.watches() {
+        cutter.watch(staged);
+    }
+    cutter.advance(&message);
+    Ok(Some(Offered { head, payload, title }))
+}
+
+/// Copies `len` bytes behind the first `skip` that are fed into the stage from `at` on.
+fn copy<P: LinkPort>(
+    call: &mut Call<'_, P>,
+    mut skip: usize,
+    mut at: usize,
+    mut len: usize,
+) -> Result<(), Outcome> {
+    for fed in call.blocks() {
+        if len == 0 {
+            break;
+        }
+        let from = skip.min(fed.len as usize);
+        skip -= from;
+        let here = (fed.len as usize - from).min(len);
+        match call.memory() {
+            Memory::Arena(view) => {
+                let block = &view.bytes(&fed.lease)[fed.at as usize + from..][..here];
+                call.stage[at..at + here].copy_from_slice(block);
+            }
+            Memory::PageCache if here > 0 => {
+                let offset = fed.offset + Bytes(from as u64);
+                let part = FilePart { file: call.feed.file, offset, len: here as u32 };
+                call.read(part, at)?;
+            }
+            Memory::PageCache => {}
+        }
+        at += here;
+        len -= here;
+    }
+    assert!(len == 0, "only what was fed is offered");
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Interleaved RTP at one rate: each packet behind a head, its payload straight from the blocks.
+//!
+//! Promise: each frame carries what a datagram would, and how much of one the socket has taken is
+//! known to the byte. The argument: `docs/design/packets.md`, "Frames".
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::datagrams::{Cutter, PAYLOAD};
+use tactus_core::ports::{FilePart, LinkPort};
+use tactus_core::rtp::{self, frame};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+
+use super::parts::Parts;
+use super::{Call, Demand, FRAMES, Limit, Step};
+use crate::feeding::Memory;
+use crate::link::connection::Connection;
+use crate::link::feed::Feed;
+use crate::message::Outcome;
+
+/// What stands in front of a payload.
+pub(super) const HEAD: usize = frame::HEAD + rtp::HEADER;
+
+pub(in crate::link) struct Packets {
+    channel: u8,
+    /// Behind the last frame that has been begun.
+    cutter: Cutter,
+    /// What of a frame the socket has not taken yet.
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    head: [u8; HEAD],
+    payload: usize,
+    taken: usize,
+}
+
+/// Up to where whole packets are in memory.
+fn whole(feed: &Feed) -> Bytes {
+    let fed = feed.fed();
+    if feed.len == Some(fed) { fed } else { Bytes(fed.0 / PAYLOAD.0 * PAYLOAD.0) }
+}
+
+/// Up to where packets are due: those whose first byte is.
+fn due(feed: &Feed, allowed: Bytes) -> Bytes {
+    let due = Bytes((allowed.0 / PAYLOAD.0 + 1) * PAYLOAD.0);
+    match feed.len {
+        Some(len) => due.min(len),
+        None if feed.is_growing() => due.min(whole(feed)),
+        None => due,
+    }
+}
+
+pub(super) fn gap(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Nanos {
+    let (allowed, whole) = (clock.allowed(until), whole(feed));
+    let is_behind = whole < due(feed, allowed) || feed.is_growing() && allowed > whole;
+    if is_behind { until.since(clock.due(whole)) } else { Nanos(0) }
+}
+
+impl Packets {
+    pub(in crate::link) fn new(channel: u8, cutter: Cutter) -> Self {
+        Self { channel, cutter, begun: None }
+    }
+
+    pub(super) fn is_between(&self) -> bool {
+        self.begun.is_none()
+    }
+
+    pub(super) fn epoch(&self) -> MonoTime {
+        self.cutter.epoch()
+    }
+
+    pub(super) fn keep(&self) {
+        self.cutter.keep();
+    }
+
+    pub(super) fn delay(&mut self, by: Nanos) {
+        self.cutter.delay(by);
+    }
+
+    pub(super) fn demand(&self, feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
+        let due = due(feed, clock.allowed(until));
+        let is_due = due > self.cutter.taken();
+        let limit = Limit::at(due.min(whole(feed)));
+        Demand { is_pending: is_due, is_due, starved: None, limit }
+    }
+
+    pub(super) fn send<P: LinkPort>(
+        &mut self,
+        call: &mut Call<'_, P>,
+        connection: &mut Connection,
+        until: Bytes,
+    ) -> Result<Option<Step>, Outcome> {
+        let len = call.feed.len;
+        let mut frames = [const { None }; 1 + FRAMES];
+        frames[0] = self.begun;
+        let due = until.saturating_sub(self.cutter.taken()).0.div_ceil(PAYLOAD.0);
+        for (place, nth) in frames[1..].iter_mut().zip(0..due) {
+            *place = self.ahead(nth as u32, len);
+        }
+        let bytes: usize = frames.iter().flatten().map(Begun::payload_left).sum();
+        if matches!(call.memory(), Memory::PageCache) {
+            stage(call, bytes)?;
+        }
+        let mut blocks = call.blocks();
+        let mut payload = Payload {
+            piece: match call.memory() {
+                Memory::Arena(_) => &[],
+                Memory::PageCache => &call.stage[..bytes],
+            },
+        };
+        let memory = call.memory();
+        let mut next = || match memory {
+            Memory::Arena(view) => blocks
+                .next()
+                .map(|fed| &view.bytes(&fed.lease)[fed.at as usize..][..fed.len as usize]),
+            Memory::PageCache => None,
+        };
+        let mut parts = Parts::new();
+        for (nth, frame) in frames.iter().enumerate() {
+            if let Some(frame) = frame {
+                parts.add(&frame.head[frame.taken.min(HEAD)..]);
+                let mut left = frame.payload_left();
+                while left > 0 {
+                    left -= parts.add(payload.take(left, &mut next));
+                }
+            }
+            // Between two frames, or before the first.
+            if let (0, Some(message)) = (nth, connection.message()) {
+                parts.add(message);
+            }
+        }
+        let offered = parts.bytes();
+        if offered == 0 {
+            return Ok(None);
+        }
+        let sent = call.port.send(call.now, connection.socket, parts.as_slice());
+        let taken = super::taken_of(offered, sent)?;
+        let mut step = Step { offered, taken, ..Step::default() };
+        self.take(taken, len, connection, &mut step);
+        Ok(Some(step))
+    }
+
+    /// Notes what the socket has taken.
+    fn take(
+        &mut self,
+        mut left: usize,
+        len: Option<Bytes>,
+        connection: &mut Connection,
+        step: &mut Step,
+    ) {
+        while left > 0 {
+            if let Some(begun) = &mut self.begun {
+                let own = begun.left().min(left);
+                let before = begun.payload_left();
+                begun.taken += own;
+                step.title += Bytes((before - begun.payload_left()) as u64);
+                left -= own;
+                if begun.left() == 0 {
+                    step.packets += 1;
+                    step.payload += begun.payload as u64;
+                    self.begun = None;
+                }
+            } else if let Some(message) = connection.message() {
+                let own = message.len().min(left);
+                left -= own;
+                step.message = connection.take(own).or(step.message.take());
+            } else {
+                let next = self.ahead(0, len).expect("what is offered is in the stream");
+                let packet = self.cutter.next(len).expect("what is offered is in the stream");
+                assert!(packet.bytes.0 as usize == next.payload, "one packet at a time");
+                self.cutter.advance(&packet);
+                self.begun = Some(next);
+            }
+        }
+    }
+
+    /// Frame `nth` of those that come next; none behind the last one.
+    fn ahead(&self, nth: u32, len: Option<Bytes>) -> Option<Begun> {
+        let at = self.cutter.taken() + Bytes(PAYLOAD.0 * u64::from(nth));
+        let left = len.map_or(PAYLOAD, |len| len.saturating_sub(at));
+        let payload = left.min(PAYLOAD).0 as usize;
+        let head = head(self.channel, payload, self.cutter.header(nth));
+        (payload > 0).then_some(Begun { head, payload, taken: 0 })
+    }
+}
+
+/// The head of a frame with `payload` bytes.
+pub(super) fn head(channel: u8, payload: usize, rtp: Option<[u8; rtp::HEADER]>) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    let (outer, inner) = head.split_at_mut(frame::HEAD);
+    outer.copy_from_slice(&frame::head(channel, (rtp::HEADER + payload) as u16));
+    inner.copy_from_slice(&rtp.expect("packets in frames are of RTP"));
+    head
+}
+
+/// Copies the next `bytes` out of the page cache to the beginning of the stage.
+fn stage<P: LinkPort>(call: &mut Call<'_, P>, bytes: usize) -> Result<(), Outcome> {
+    let mut done = 0;
+    for fed in call.blocks() {
+        let len = (bytes - done).min(fed.len as usize);
+        if len == 0 {
+            break;
+        }
+        let part = FilePart { file: call.feed.file, offset: fed.offset, len: len as u32 };
+        call.read(part, done)?;
+        done += len;
+    }
+    assert!(done == bytes, "only what was fed is offered");
+    Ok(())
+}
+
+impl Begun {
+    fn left(&self) -> usize {
+        HEAD + self.payload - self.taken
+    }
+
+    fn payload_left(&self) -> usize {
+        self.left().min(self.payload)
+    }
+}
+
+/// The bytes of a delivery, piece by piece.
+struct Payload<'a> {
+    piece: &'a [u8],
+}
+
+impl<'a> Payload<'a> {
+    /// Up to `most` of them.
+    fn take(&mut self, most: usize, next: &mut impl FnMut() -> Option<&'a [u8]>) -> &'a [u8] {
+        while self.piece.is_empty() {
+            self.piece = next().expect("only what was fed is offered");
+        }
+        let (own, behind) = self.piece.split_at(most.min(self.piece.len()));
+        self.piece = behind;
+        own
+    }
+}

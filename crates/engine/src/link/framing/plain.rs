@@ -1,0 +1,94 @@
+//! Bytes as they are: paced by a byte clock, or as fast as the peer takes them.
+
+use tactus_core::byte_clock::ByteClock;
+use tactus_core::mutant;
+use tactus_core::ports::{FilePart, LinkPort, SocketHandle};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
+
+use super::{Call, Demand, Limit, Step, taken_of};
+use crate::feeding::Memory;
+use crate::link::feed::Feed;
+use crate::message::Outcome;
+
+/// Bytes of a file offered to a socket in one call: more than any socket takes.
+const FILE_PART_MAX: Bytes = Bytes(1 << 30);
+/// Blocks offered to a socket in one call. A send is at most 512 KiB, so two blocks of 256 KiB and
+/// the one they began in; more only for streams over 400 Mbit/s.
+const BLOCKS: usize = 16;
+
+pub(super) fn demand(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Demand {
+    let due = due(feed, clock, until);
+    let is_due = due > feed.sent;
+    let ready = mutant!(Unleased, due, due.min(feed.fed()));
+    Demand { is_pending: is_due, is_due, starved: None, limit: Limit::at(ready) }
+}
+
+/// One past the last byte that is due. A growing title ends with what has been fed.
+fn due(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Bytes {
+    let allowed = clock.allowed(until);
+    match feed.len {
+        Some(len) => allowed.min(len),
+        None if feed.is_growing() => allowed.min(feed.fed()),
+        None => allowed,
+    }
+}
+
+pub(super) fn gap(feed: &Feed, clock: &ByteClock, until: MonoTime) -> Nanos {
+    let allowed = clock.allowed(until);
+    let wanted = feed.len.map_or(allowed, |len| allowed.min(len));
+    let missing = wanted.saturating_sub(feed.fed());
+    if missing == Bytes(0) { Nanos(0) } else { clock.rate().time_for(missing) }
+}
+
+pub(super) fn send<P: LinkPort>(
+    call: &mut Call<'_, P>,
+    socket: SocketHandle,
+    until: Bytes,
+) -> Result<Option<Step>, Outcome> {
+    let most = until.saturating_sub(call.feed.sent);
+    if most == Bytes(0) {
+        return Ok(None);
+    }
+    let (offered, sent) = match call.memory() {
+        Memory::Arena(view) => {
+            let mut parts = [&[][..]; BLOCKS];
+            let mut count = 0;
+            let mut offered = Bytes(0);
+            for fed in call.blocks().take(BLOCKS) {
+                if offered == most {
+                    break;
+                }
+                let len = u64::from(fed.len).min((most - offered).0) as usize;
+                parts[count] = &view.bytes(&fed.lease)[fed.at as usize..][..len];
+                offered += Bytes(len as u64);
+                count += 1;
+            }
+            (offered, call.port.send(call.now, socket, &parts[..count]))
+        }
+        Memory::PageCache => {
+            let (offset, most) = run(call, most.min(FILE_PART_MAX));
+            let part = FilePart { file: call.feed.file, offset, len: most.0 as u32 };
+            (most, call.port.send_file(call.now, socket, part))
+        }
+    };
+    let offered = offered.0 as usize;
+    let taken = taken_of(offered, sent)?;
+    let title = Bytes(mutant!(PartialSendSkipped, offered, taken) as u64);
+    Ok(Some(Step { offered, taken, title, ..Step::default() }))
+}
+
+/// Where in its file the next bytes are, and how many of them, up to `most`, lie in one piece.
+fn run<P: LinkPort>(call: &Call<'_, P>, most: Bytes) -> (Bytes, Bytes) {
+    let mut blocks = call.blocks();
+    let first = blocks.next().expect("only what was fed is offered");
+    let mut len = Bytes(u64::from(first.len));
+    while len < most
+        && let Some(next) = blocks.next()
+    {
+        if next.offset != first.offset + len {
+            return (first.offset, len);
+        }
+        len += Bytes(u64::from(next.len));
+    }
+    (first.offset, most)
+}
