@@ -22,6 +22,8 @@ mod stretches;
 mod udp_many;
 mod uploads;
 
+mod against;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -52,6 +54,8 @@ pub enum Bench {
     HttpHot(Options),
     /// Streams of 8.8 Mbit/s that an emulated 7200 rpm disk holds without an underrun.
     HddCapacity(Options),
+    /// Two builds of Tactus in turns: CPU per byte and per datagram, and their ratios.
+    Against(Options),
     /// A full server and 1,000 requests more: how fast it refuses, and who notices.
     Admission(Options),
     /// 200 streams and a CPU hog on the control side's core.
@@ -128,6 +132,9 @@ pub struct Options {
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
+    /// Of `against`: the server that [`Self::tactus`] is measured against.
+    #[arg(long)]
+    pub before: Option<PathBuf>,
     /// Of `rtsp-many`: the binary of MediaMTX; `cargo xtask bench rtsp-many` builds it there.
     #[arg(long, default_value = "target/tools/mediamtx/mediamtx")]
     pub mediamtx: PathBuf,
@@ -165,6 +172,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::HttpHot(options) => (options, http_hot::bench),
         Bench::HddCapacity(options) => (options, hdd_capacity::bench),
+        Bench::Against(options) => (options, against::bench),
         Bench::Admission(options) => (options, admission::bench),
         Bench::Hog(options) => (options, hog::bench),
         Bench::Memory(options) => (options, memory::bench),

@@ -234,7 +234,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
                 stage.rounds(ROUNDS),
                 &mut report,
                 |place, _, report| {
-                    let figures = run(stage, senders[place], &title, case)?;
+                    let figures = run(stage, &stage.tactus, senders[place], &title, case)?;
                     report.runs.push(json!({
                         "name": senders[place].name(), "streams": case.streams, "rate": rate.0,
                         "is_heard": case.is_heard, "figures": &figures,
@@ -251,7 +251,14 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
+/// CPU microseconds of the server for each datagram of `streams` streams that nobody hears.
+pub(super) fn cost(stage: &Stage, tactus: &Path, rate: BitRate, streams: usize) -> Result<f64> {
+    let title = title(stage, rate)?;
+    let case = Case { rate: rate.0, streams, is_heard: false };
+    Ok(run(stage, tactus, Sender::Tactus, &title, case)?.us_per_packet)
+}
+
+fn run(stage: &Stage, tactus: &Path, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
     interrupt::check()?;
     let rate = BitRate(case.rate);
     let header = sender.header();
@@ -262,7 +269,7 @@ fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figure
         || Inboxes::open(stage.wire.receiver_side(), case.listeners(), RECEIVER_CORE, reading);
     let inboxes = case.is_heard.then(open).transpose()?;
     let _htb = (sender == Sender::Htb).then(|| Htb::set(stage, rate, case.streams)).transpose()?;
-    let mut server = start(stage, sender, title, case)?;
+    let mut server = start(stage, tactus, sender, title, case)?;
     // Only now: whoever starts a server asks it by this wire whether it is ready.
     let _end = DeadEnd::set(stage)?;
     let watch = case.is_heard.then(|| heard::Watch::start(stage)).transpose()?.flatten();
@@ -467,11 +474,11 @@ impl Case {
     }
 }
 
-fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Server> {
+fn start(stage: &Stage, binary: &Path, sender: Sender, title: &Path, case: Case) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
     if let Some(settings) = Settings::of(sender) {
-        return tactus(stage, folder, title, case, settings);
+        return tactus(stage, binary, folder, title, case, settings);
     }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
@@ -537,6 +544,7 @@ impl Settings {
 
 fn tactus(
     stage: &Stage,
+    binary: &Path,
     folder: tempfile::TempDir,
     title: &Path,
     case: Case,
@@ -566,8 +574,7 @@ fn tactus(
     }
     let file = folder.path().join("tactus.toml");
     fs::write(&file, text)?;
-    let binary = stage.tactus.to_string_lossy();
-    let mut command = priority::on_cores(SERVER_CORES, None, &binary);
+    let mut command = priority::on_cores(SERVER_CORES, None, &binary.to_string_lossy());
     command.arg("serve").arg("--config").arg(&file);
     Server::start(&command, folder, &stage.wire, address)
 }
