@@ -4,6 +4,7 @@
 //! and compares only values of one round. It publishes one report whatever came out.
 
 mod admission;
+mod against;
 mod gap_frames;
 mod hdd_capacity;
 mod heard;
@@ -21,8 +22,6 @@ mod small_acks;
 mod stretches;
 mod udp_many;
 mod uploads;
-
-mod against;
 
 use std::path::{Path, PathBuf};
 
@@ -46,6 +45,8 @@ use crate::titles::Titles;
 /// A bench by name.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Bench {
+    /// CPU per byte and per datagram of one server binary against another, in turns.
+    Against(against::Options),
     /// The physical limits of this machine.
     Limits(Options),
     /// 200 cold streams of 8.8 Mbit/s: evenness and CPU per byte against nginx.
@@ -54,8 +55,6 @@ pub enum Bench {
     HttpHot(Options),
     /// Streams of 8.8 Mbit/s that an emulated 7200 rpm disk holds without an underrun.
     HddCapacity(Options),
-    /// Two builds of Tactus in turns: CPU per byte and per datagram, and their ratios.
-    Against(Options),
     /// A full server and 1,000 requests more: how fast it refuses, and who notices.
     Admission(Options),
     /// 200 streams and a CPU hog on the control side's core.
@@ -132,9 +131,6 @@ pub struct Options {
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
-    /// Of `against`: the server that [`Self::tactus`] is measured against.
-    #[arg(long)]
-    pub before: Option<PathBuf>,
     /// Of `rtsp-many`: the binary of MediaMTX; `cargo xtask bench rtsp-many` builds it there.
     #[arg(long, default_value = "target/tools/mediamtx/mediamtx")]
     pub mediamtx: PathBuf,
@@ -168,11 +164,11 @@ const START_UP: Nanos = SECOND.times(2);
 pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
     let (options, bench): (_, fn(&Stage) -> Result<Report>) = match bench {
+        Bench::Against(options) => return against::run(options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::HttpHot(options) => (options, http_hot::bench),
         Bench::HddCapacity(options) => (options, hdd_capacity::bench),
-        Bench::Against(options) => (options, against::bench),
         Bench::Admission(options) => (options, admission::bench),
         Bench::Hog(options) => (options, hog::bench),
         Bench::Memory(options) => (options, memory::bench),

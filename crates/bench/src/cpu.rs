@@ -35,6 +35,7 @@ struct Thread {
     parent: u32,
     name: String,
     kernel: bool,
+    real_time: bool,
     ran: Nanos,
 }
 
@@ -45,6 +46,8 @@ pub struct Spent {
     pub wall: f64,
     /// Run time of the server's process tree, seconds.
     pub tree: f64,
+    /// The part of `tree` that ran in threads with a real-time policy, seconds.
+    pub real_time: f64,
     /// Run time of the receiver's thread, seconds. The receiver's core also sends for the server:
     /// what a full congestion window held back goes out as the acknowledgements are handled there.
     pub receiver: f64,
@@ -78,20 +81,23 @@ impl Look {
             let Ok(tasks) = numbered(&format!("/proc/{process}/task")) else { continue };
             for task in tasks {
                 let path = format!("/proc/{process}/task/{task}");
-                let (Ok(ran), Ok(name)) = (
+                let (Ok(ran), Ok(stat)) = (
                     fs::read_to_string(format!("{path}/schedstat")),
-                    fs::read_to_string(format!("{path}/comm")),
+                    fs::read_to_string(format!("{path}/stat")),
                 ) else {
                     continue;
                 };
+                let (name, real_time) =
+                    name_and_policy(&stat).with_context(|| format!("{path}/stat"))?;
                 let ran = ran.split_whitespace().next().and_then(|text| text.parse().ok());
                 threads.insert(
                     task,
                     Thread {
                         process,
                         parent: identity.parent,
-                        name: name.trim().to_owned(),
+                        name,
                         kernel: identity.kernel,
+                        real_time,
                         ran: Nanos(ran.with_context(|| format!("{path}/schedstat"))?),
                     },
                 );
@@ -121,6 +127,9 @@ impl Look {
                 }
             } else if self.descends(thread, root) {
                 spent.tree += ran;
+                if thread.real_time {
+                    spent.real_time += ran;
+                }
             }
         }
         if let (Some(then), Some(now)) = (earlier.all, self.all) {
@@ -227,6 +236,15 @@ impl Identity {
     }
 }
 
+/// A thread's name, and whether its scheduling policy is a real-time one: SCHED_FIFO, SCHED_RR or
+/// SCHED_DEADLINE (field 41 of `stat`).
+fn name_and_policy(stat: &str) -> Option<(String, bool)> {
+    let (head, after_name) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1;
+    let policy = after_name.split_whitespace().nth(38)?;
+    Some((name.to_owned(), matches!(policy, "1" | "2" | "6")))
+}
+
 fn idle_and_steal(stat: &str) -> Result<(Nanos, Nanos)> {
     let line = stat.lines().next().context("/proc/stat is empty")?;
     let ticks: Vec<u64> =
@@ -268,6 +286,18 @@ mod tests {
         let stat = "cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1 1 1 1\n";
         let (idle, steal) = idle_and_steal(stat).unwrap();
         assert_eq!((idle, steal), (Nanos::from_millis(4_500), Nanos::from_millis(80)));
+    }
+
+    #[test]
+    fn a_real_time_thread_is_known_by_its_policy_whatever_its_name() {
+        let stat = |policy: u32| {
+            let zeros = "0 ".repeat(35);
+            format!("7 (a) b c) S 1 7 {zeros}{policy} 0 0")
+        };
+        for (policy, real_time) in [(0, false), (1, true), (2, true), (3, false), (6, true)] {
+            assert_eq!(name_and_policy(&stat(policy)), Some(("a) b c".into(), real_time)));
+        }
+        assert_eq!(name_and_policy("7 (short) S 1"), None);
     }
 
     #[test]

@@ -54,6 +54,29 @@ impl Spread {
     }
 }
 
+/// Between which of the values the median of what they were drawn from lies, with a confidence of
+/// 95 % or more: the narrowest such pair of order statistics. `None` for fewer than six values, of
+/// which not even the smallest and the largest are that sure.
+///
+/// It assumes nothing but independent rounds: each value lies below the median with probability 1/2.
+pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    const OUTSIDE: f64 = 0.05;
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    // The chance that exactly `below` of the values lie below the median, and that at most so many do.
+    let (mut chance, mut tail, mut inner) = (0.5_f64.powi(count as i32), 0.0, None);
+    for below in 0..count / 2 {
+        tail += chance;
+        if 2.0 * tail > OUTSIDE {
+            break;
+        }
+        inner = Some((sorted[below], sorted[count - 1 - below]));
+        chance *= (count - below) as f64 / (below + 1) as f64;
+    }
+    inner
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +89,17 @@ mod tests {
         assert_eq!(quantile(&mut values, 1.0), Some(200.0));
         assert_eq!(quantile(&mut values, 0.0), Some(1.0));
         assert_eq!(quantile(&mut [], 0.5), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_that_of_the_sign_test() {
+        let values: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        // Tables of the sign test: 10 values, the second and the ninth, 97.9 %.
+        assert_eq!(median_interval(&values), Some((2.0, 9.0)));
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(median_interval(&values), Some((6.0, 15.0)));
+        assert_eq!(median_interval(&values[..6]), Some((1.0, 6.0)));
+        assert_eq!(median_interval(&values[..5]), None);
     }
 
     #[test]

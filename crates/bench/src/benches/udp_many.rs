@@ -22,6 +22,7 @@ use crate::cpu::Look;
 use crate::datagrams::{Inboxes, PORT, Reading, Whereto};
 use crate::figures::windows::{Grid, Span};
 use crate::figures::{delay_factor, jitter, lateness};
+use crate::netns::Wire;
 use crate::peers::Server;
 use crate::report::{Report, Table, Verdict, number, spread};
 use crate::spread::{self, Spread};
@@ -37,7 +38,7 @@ const PROCESSES_MAX: usize = 100;
 /// sender's loss: on a wire they are elsewhere.
 const LISTENERS: usize = 100;
 /// Seven transport packets.
-const PAYLOAD: f64 = 1316.0;
+pub(super) const PAYLOAD: f64 = 1316.0;
 
 /// Who sends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -214,7 +215,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     };
     let mut found = Found::new();
     for rate in rates {
-        let title = title(stage, rate)?;
+        let title = title(&stage.options.data, rate)?;
         let cases = counts.iter().flat_map(|&streams| {
             [true, false].map(|is_heard| Case { rate: rate.0, streams, is_heard })
         });
@@ -234,7 +235,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
                 stage.rounds(ROUNDS),
                 &mut report,
                 |place, _, report| {
-                    let figures = run(stage, &stage.tactus, senders[place], &title, case)?;
+                    let figures = run(stage, senders[place], &title, case)?;
                     report.runs.push(json!({
                         "name": senders[place].name(), "streams": case.streams, "rate": rate.0,
                         "is_heard": case.is_heard, "figures": &figures,
@@ -251,14 +252,7 @@ pub(super) fn bench(stage: &Stage) -> Result<Report> {
     Ok(report)
 }
 
-/// CPU microseconds of the server for each datagram of `streams` streams that nobody hears.
-pub(super) fn cost(stage: &Stage, tactus: &Path, rate: BitRate, streams: usize) -> Result<f64> {
-    let title = title(stage, rate)?;
-    let case = Case { rate: rate.0, streams, is_heard: false };
-    Ok(run(stage, tactus, Sender::Tactus, &title, case)?.us_per_packet)
-}
-
-fn run(stage: &Stage, tactus: &Path, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
+fn run(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Figures> {
     interrupt::check()?;
     let rate = BitRate(case.rate);
     let header = sender.header();
@@ -269,9 +263,9 @@ fn run(stage: &Stage, tactus: &Path, sender: Sender, title: &Path, case: Case) -
         || Inboxes::open(stage.wire.receiver_side(), case.listeners(), RECEIVER_CORE, reading);
     let inboxes = case.is_heard.then(open).transpose()?;
     let _htb = (sender == Sender::Htb).then(|| Htb::set(stage, rate, case.streams)).transpose()?;
-    let mut server = start(stage, tactus, sender, title, case)?;
+    let mut server = start(stage, sender, title, case)?;
     // Only now: whoever starts a server asks it by this wire whether it is ready.
-    let _end = DeadEnd::set(stage)?;
+    let _end = DeadEnd::set(&stage.wire)?;
     let watch = case.is_heard.then(|| heard::Watch::start(stage)).transpose()?.flatten();
     match &inboxes {
         Some(inboxes) => inboxes.wait_until_all_have_some(&mut server)?,
@@ -394,15 +388,15 @@ impl Drop for Htb<'_> {
 
 /// The receiver's device drops what goes to groups as it comes in, as a wire takes away what is sent; gone with the
 /// value.
-struct DeadEnd<'a>(&'a Stage);
+struct DeadEnd<'a>(&'a Wire);
 
 impl<'a> DeadEnd<'a> {
-    fn set(stage: &'a Stage) -> Result<Self> {
-        let end = Self(stage);
-        end.tc(&["qdisc", "add", "dev", stage.wire.receiver_device(), "clsact"])?;
+    fn set(wire: &'a Wire) -> Result<Self> {
+        let end = Self(wire);
+        end.tc(&["qdisc", "add", "dev", wire.receiver_device(), "clsact"])?;
         // A classic program. Of an address on the wire that is a group's: TC_ACT_SHOT; of others: TC_ACT_OK.
         let drops = ["ingress", "bpf", "da", "bytecode", "4,48 0 0 0,69 0 1 1,6 0 0 2,6 0 0 0"];
-        let mut add = vec!["filter", "add", "dev", stage.wire.receiver_device()];
+        let mut add = vec!["filter", "add", "dev", wire.receiver_device()];
         add.extend(drops);
         end.tc(&add)?;
         Ok(end)
@@ -410,24 +404,22 @@ impl<'a> DeadEnd<'a> {
 
     fn tc(&self, arguments: &[&str]) -> Result<()> {
         let mut tc = Command::new("tc");
-        command::finish(&mut self.0.wire.on_receiver_side(tc.args(arguments)))?;
+        command::finish(&mut self.0.on_receiver_side(tc.args(arguments)))?;
         Ok(())
     }
 }
 
 impl Drop for DeadEnd<'_> {
     fn drop(&mut self) {
-        if let Err(error) =
-            self.tc(&["qdisc", "del", "dev", self.0.wire.receiver_device(), "clsact"])
-        {
+        if let Err(error) = self.tc(&["qdisc", "del", "dev", self.0.receiver_device(), "clsact"]) {
             eprintln!("left behind: a filter: {error:#}");
         }
     }
 }
 
 /// A title of exactly `rate`, long enough for a run; kept for the next.
-fn title(stage: &Stage, rate: BitRate) -> Result<PathBuf> {
-    let folder = stage.options.data.join("udp");
+pub(super) fn title(data: &Path, rate: BitRate) -> Result<PathBuf> {
+    let folder = data.join("udp");
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{}.ts", rate.0));
     if path.is_file() {
@@ -469,21 +461,21 @@ impl Case {
         }
     }
 
-    fn whereto(self, stage: &Stage) -> Whereto {
-        Whereto { to: (stage.wire.receiver_address(), PORT).into(), every: self.every() }
+    fn whereto(self, wire: &Wire) -> Whereto {
+        Whereto { to: (wire.receiver_address(), PORT).into(), every: self.every() }
     }
 }
 
-fn start(stage: &Stage, binary: &Path, sender: Sender, title: &Path, case: Case) -> Result<Server> {
+fn start(stage: &Stage, sender: Sender, title: &Path, case: Case) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
     let rate = case.rate.to_string();
     if let Some(settings) = Settings::of(sender) {
-        return tactus(stage, binary, folder, title, case, settings);
+        return tactus(&stage.wire, &stage.tactus, folder, title, case, settings);
     }
     let own = |task: &str| -> Result<Command> {
         let own = std::env::current_exe()?;
         let mut command = priority::on_cores(SERVER_CORES, None, &own.to_string_lossy());
-        let Whereto { to, every } = case.whereto(stage);
+        let Whereto { to, every } = case.whereto(&stage.wire);
         command.args([task, "--to", &to.to_string(), "--every", &every.to_string()]);
         command.args(["--streams", &case.streams.to_string(), "--rate", &rate]);
         Ok(command)
@@ -503,7 +495,7 @@ fn start(stage: &Stage, binary: &Path, sender: Sender, title: &Path, case: Case)
     let mut script = String::from("trap 'exit 0' TERM\n");
     let title = format!("'{}'", title.display());
     for stream in 0..case.streams {
-        let to = case.whereto(stage).of(stream as u16);
+        let to = case.whereto(&stage.wire).of(stream as u16);
         let one = each.replace("TITLE", &title).replace("TO", &to.to_string());
         script.push_str(&format!("setpriv --pdeathsig KILL {one} &\n"));
     }
@@ -543,7 +535,7 @@ impl Settings {
 }
 
 fn tactus(
-    stage: &Stage,
+    wire: &Wire,
     binary: &Path,
     folder: tempfile::TempDir,
     title: &Path,
@@ -553,7 +545,7 @@ fn tactus(
     let Settings { packets, burst, scheme } = settings;
     let root = title.parent().context("a title lies in a directory")?;
     let name = title.file_name().context("a title has a name")?.to_string_lossy();
-    let address = crate::peers::address(&stage.wire);
+    let address = crate::peers::address(wire);
     let mut text = format!(
         "[http]\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
          [link]\nrate = \"100 Gbit/s\"\n[cpu]\nbudget = \"95 %\"\n\
@@ -565,7 +557,7 @@ fn tactus(
         root.display()
     );
     for stream in 0..case.streams {
-        let to = case.whereto(stage).of(stream as u16);
+        let to = case.whereto(wire).of(stream as u16);
         text.push_str(&format!(
             "[[channel]]\nname = \"{stream}\"\ntitle = \"/{name}\"\nto = \"{scheme}://{to}\"\n\
              rate = \"{} bit/s\"\nburst = \"{burst}\"\n",
@@ -576,7 +568,22 @@ fn tactus(
     fs::write(&file, text)?;
     let mut command = priority::on_cores(SERVER_CORES, None, &binary.to_string_lossy());
     command.arg("serve").arg("--config").arg(&file);
-    Server::start(&command, folder, &stage.wire, address)
+    Server::start(&command, folder, wire, address)
+}
+
+/// Starts the server `binary` with streams to groups that nobody has joined, each with a burst of
+/// 8 ms: the sender of this bench whose own code is the largest part of what a datagram costs.
+pub(super) fn start_unheard(
+    wire: &Wire,
+    binary: &Path,
+    title: &Path,
+    rate: BitRate,
+    streams: usize,
+) -> Result<Server> {
+    let folder = tempfile::Builder::new().prefix("tactus-bench-udp-").tempdir()?;
+    let settings = Settings::of(Sender::TactusGathered).context("a sender of its own")?;
+    let case = Case { rate: rate.0, streams, is_heard: false };
+    tactus(wire, binary, folder, title, case, settings)
 }
 
 fn summarise(found: &Found, report: &mut Report) {
