@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tactus_core::units::{Nanos, WallTime};
 
-use crate::calendar;
 use crate::config::{AccessForm, AccessTo, Log};
+use crate::dates;
 
 /// Records waiting to be written: some tenths of a second of a full server.
 const QUEUE: usize = 8192;
@@ -144,7 +144,7 @@ impl Record {
                 see(name, Value::Number(value));
             }
         };
-        see("time", Value::Text(&time(self.time)));
+        see("time", Value::Text(&dates::rfc_3339_millis(self.time)));
         see("protocol", Value::Text(self.protocol.name()));
         text(see, "client", self.client.as_deref());
         see("method", Value::Text(&self.method));
@@ -236,13 +236,6 @@ fn is_hidden(character: char) -> bool {
             character,
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         )
-}
-
-/// `2023-11-14T22:13:20.123Z`
-fn time(time: WallTime) -> String {
-    let second = calendar::rfc_3339(time);
-    let millis = time.0 / 1_000_000 % 1000;
-    format!("{}.{millis:03}Z", second.trim_end_matches('Z'))
 }
 
 static LOG: OnceLock<AccessLog> = OnceLock::new();

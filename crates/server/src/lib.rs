@@ -8,7 +8,7 @@
 
 #[cfg(any(test, fuzzing))]
 mod aside;
-mod calendar;
+mod dates;
 pub mod warnings;
 
 pub mod conditions;

@@ -11,7 +11,7 @@ use tactus_core::units::{BitRate, Nanos, WallTime};
 use super::class::{Classes, Terms};
 use super::recording::Kind;
 use super::{Auto, units};
-use crate::calendar;
+use crate::dates;
 
 /// One channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,7 +82,7 @@ impl When {
     /// What to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         let daily = || {
-            let parts: Option<Vec<_>> = text.split(':').map(calendar::number).collect();
+            let parts: Option<Vec<_>> = text.split(':').map(number).collect();
             let (hour, minute, second) = match parts?[..] {
                 [hour, minute] => (hour, minute, 0),
                 [hour, minute, second] => (hour, minute, second),
@@ -91,7 +91,7 @@ impl When {
             let is_right = hour < 24 && minute < 60 && second < 60;
             is_right.then_some(Self::Daily((hour * 3600 + minute * 60 + second) as u32))
         };
-        calendar::read_rfc_3339(text).map(Self::At).or_else(daily).ok_or_else(|| {
+        dates::read_rfc_3339(text).map(Self::At).or_else(daily).ok_or_else(|| {
             format!("{text:?} is not a time; write it like \"20:00\" or \"2026-11-22T20:00:00Z\"")
         })
     }
@@ -105,10 +105,16 @@ impl When {
     }
 }
 
+/// Two digits.
+fn number(text: &str) -> Option<u64> {
+    let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::At(time) => f.write_str(&calendar::rfc_3339(time)),
+            Self::At(time) => f.write_str(&dates::rfc_3339(time)),
             Self::Daily(at) => {
                 write!(f, "{:02}:{:02}:{:02}", at / 3600, at / 60 % 60, at % 60)
             }

@@ -5,10 +5,11 @@
 
 use std::fmt;
 
+use jiff::tz::Offset;
 use tactus_core::path::{PATH_BYTES_MAX, check_name, encode_segment};
 use tactus_core::units::WallTime;
 
-use crate::calendar::Civil;
+use crate::dates;
 
 /// A path in which some parts are filled in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,7 +120,7 @@ impl Pattern {
 
     /// The path of a title, without its leading slash.
     pub fn name(&self, occasion: Occasion) -> String {
-        let civil = Civil::of(occasion.time);
+        let date = Offset::UTC.to_datetime(dates::timestamp(occasion.time));
         let mut name = String::new();
         for part in &self.parts {
             let field = match part {
@@ -130,12 +131,12 @@ impl Pattern {
                 Part::Field(field) => *field,
             };
             let value = match field {
-                Field::Year => civil.year,
-                Field::Month => civil.month,
-                Field::Day => civil.day,
-                Field::Hour => civil.hour,
-                Field::Minute => civil.minute,
-                Field::Second => civil.second,
+                Field::Year => date.year().unsigned_abs().into(),
+                Field::Month => date.month().unsigned_abs().into(),
+                Field::Day => date.day().unsigned_abs().into(),
+                Field::Hour => date.hour().unsigned_abs().into(),
+                Field::Minute => date.minute().unsigned_abs().into(),
+                Field::Second => date.second().unsigned_abs().into(),
                 Field::Counter => occasion.number,
             };
             let digits = field.digits();

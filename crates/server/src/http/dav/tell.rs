@@ -10,8 +10,8 @@ use tactus_core::units::WallTime;
 
 use super::ask::{Asked, DAV, Property};
 use super::xml::escaped;
-use crate::calendar::rfc_3339;
 use crate::catalogue::{Entry, EntryKind, OpenFault, Sight};
+use crate::dates::rfc_3339;
 use crate::http::listing::{self, End, Form};
 use crate::http::locks::{Depth, Lock, Locks, Scope};
 use crate::http::oc;

@@ -10,8 +10,8 @@ use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::{Nanos, SECOND};
 
 use super::{End, Form, Page};
-use crate::calendar::to_the_minute;
 use crate::catalogue::{Entry, EntryKind};
+use crate::dates::to_the_minute;
 
 /// The rows of the page.
 pub(super) struct Rows;

@@ -7,8 +7,8 @@ use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::units::Nanos;
 
 use super::{End, Form};
-use crate::calendar::rfc_3339;
 use crate::catalogue::{Entry, EntryKind};
+use crate::dates::rfc_3339;
 
 /// The document of one directory, or of one page of it.
 pub(super) struct Document {
