@@ -9,6 +9,7 @@
 #[cfg(any(test, fuzzing))]
 mod aside;
 mod dates;
+mod percent;
 pub mod warnings;
 
 pub mod conditions;

@@ -12,12 +12,15 @@ mod tls;
 use std::io::{self, Read};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, Proxy, SendBody, Timeout, http};
 
 use early::SendStop;
 use tls::Tls;
+
+use crate::percent;
 
 /// Where to connect, and what to ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,9 +161,9 @@ impl Url {
 
     /// The last part of the path, decoded; `None` for a directory or what is no plain file name.
     pub(crate) fn file_name(&self) -> Option<String> {
-        let name = decoded(self.path.rsplit('/').next()?)?;
-        let plain = !matches!(name.as_str(), "" | "." | "..");
-        (plain && !name.contains(['/', '\0'])).then_some(name)
+        let name = percent::decode(self.path.rsplit('/').next()?)?;
+        let plain = !matches!(&*name, "" | "." | "..");
+        (plain && !name.contains(['/', '\0'])).then(|| name.into_owned())
     }
 
     /// As it is written.
@@ -441,40 +444,16 @@ impl Read for Body {
 
 /// Encodes all of `text` that has a meaning in a query or a path, but not slashes.
 pub(crate) fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    let write =
-        |byte: u8| if plain(byte) { String::from(byte as char) } else { format!("%{byte:02X}") };
-    text.bytes().map(write).collect()
+    const ESCAPED: AsciiSet =
+        NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+    utf8_percent_encode(text, &ESCAPED).to_string()
 }
 
 /// Encodes what a request line may not hold: controls, spaces, and everything beyond ASCII.
 fn encoded(text: &str) -> String {
-    let keep = |b: u8| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b);
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if keep(byte) {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-/// Undoes percent-encoding; `None` when it is broken or no text.
-pub(crate) fn decoded(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digit = |b: u8| (b as char).to_digit(16);
-        let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
-        out.push((high * 16 + low) as u8);
-    }
-    String::from_utf8(out).ok()
+    const BARRED: AsciiSet = CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^');
+    const ALL_BARRED: AsciiSet = BARRED.add(b'`').add(b'{').add(b'|').add(b'}');
+    utf8_percent_encode(text, &ALL_BARRED).to_string()
 }
 
 #[cfg(test)]

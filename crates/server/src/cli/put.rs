@@ -24,6 +24,7 @@ use super::retries::{AttemptError, Retries, is_temporary, retry_after};
 use super::token::Credentials;
 use super::{Failure, console, state};
 use crate::config::units;
+use crate::percent;
 use tree::Plan;
 
 /// Uploads files
@@ -232,7 +233,7 @@ impl Upload<'_> {
 
     /// Creates the upload; none when that was all, as for an empty file.
     fn create(&self) -> Result<Option<Url>, AttemptError> {
-        let path = client::decoded(&self.to.path)
+        let path = percent::decode(&self.to.path)
             .ok_or_else(|| Failure::usage(format!("{} is no path", self.to.path)))?;
         let mut url = self.to.join(UPLOADS)?;
         url = url.with_query("path", &escaped(&path));

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::percent::decode;
+
 /// Every value of `key`, decoded; `None` for one that cannot be.
 pub(super) fn values<'a>(
     query: Option<&'a str>,
@@ -13,24 +15,6 @@ pub(super) fn values<'a>(
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .filter(move |(name, _)| decode(name).is_some_and(|name| name == key))
         .map(|(_, value)| decode(value))
-}
-
-fn decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('%') {
-        return Some(Cow::Borrowed(text));
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 #[cfg(test)]
