@@ -29,9 +29,9 @@ pub mod made;
 pub mod classes;
 pub mod disk_model;
 
+pub mod block_list;
 pub mod cost;
 pub mod cycle;
-pub mod itinerary;
 pub mod ledger;
 pub mod read_ahead;
 pub mod splitter;

@@ -6,8 +6,8 @@
 //! Of a title that grows only whole blocks are asked for, so that none is read twice. It knows neither
 //! the disk nor the memory.
 
+use crate::block_list::{self, BlockList, Short};
 use crate::byte_clock::Due;
-use crate::itinerary::{self, Itinerary, Short};
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos};
 
@@ -36,14 +36,14 @@ pub struct ReadAhead {
     repeats: bool,
     /// Bytes of the turns before this one.
     turned: Bytes,
-    /// By an itinerary, the stop that has less than a whole block.
+    /// By a block list, the stop that has less than a whole block.
     short: Option<Short>,
 }
 
 /// The part of one block that a stream sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Number of the block within its title; by an itinerary, of the stop.
+    /// Number of the block within its title; by a block list, of the stop.
     pub block: u64,
     /// First byte within the block.
     pub at: u32,
@@ -64,14 +64,14 @@ impl ReadAhead {
         Self { extent, next, out: 0, window, grows: false, repeats: false, turned, short: None }
     }
 
-    /// Of the blocks of an itinerary, which are counted by its stops.
+    /// Of the blocks of a block list, which are counted by its stops.
     ///
     /// # Panics
     /// When the window is zero.
-    pub fn along(itinerary: &Itinerary, window: u32) -> Self {
-        let block = itinerary.block();
-        let extent = Extent { first: Bytes(0), end: itinerary.len(), block };
-        Self { short: itinerary.short(), ..Self::new(extent, window) }
+    pub fn along(block_list: &BlockList, window: u32) -> Self {
+        let block = block_list.block();
+        let extent = Extent { first: Bytes(0), end: block_list.len(), block };
+        Self { short: block_list.short(), ..Self::new(extent, window) }
     }
 
     /// Of a title of which what lies before the end is there, and more will come.
@@ -169,9 +169,9 @@ impl ReadAhead {
         Piece { block, at: (from - begin) as u32, len: (to - from) as u32 }
     }
 
-    /// Where a block begins; by an itinerary, how many bytes lie before a stop.
+    /// Where a block begins; by a block list, how many bytes lie before a stop.
     fn begins(&self, block: u64) -> Bytes {
-        itinerary::begins(block, self.extent.block, self.short)
+        block_list::begins(block, self.extent.block, self.short)
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn by_an_itinerary_each_stop_is_read_whole_and_due_when_all_before_it_has_left(
+        fn by_an_block_list_each_stop_is_read_whole_and_due_when_all_before_it_has_left(
             len in 1u64..3_000_000, stops in prop::collection::vec(any::<u32>(), 1..40),
             rate in 100_000u64..100_000_000,
         ) {
@@ -238,22 +238,22 @@ mod tests {
             // The last block comes once at most.
             let mut is_new = true;
             stops.retain(|&stop| stop + 1 < count || core::mem::take(&mut is_new));
-            let itinerary = Itinerary::new(stops.clone().into(), Bytes(len), block).unwrap();
+            let block_list = BlockList::new(stops.clone().into(), Bytes(len), block).unwrap();
             let clock = ByteClock::new(MonoTime(5), BitRate(rate));
-            let mut read = ReadAhead::along(&itinerary, 1000);
+            let mut read = ReadAhead::along(&block_list, 1000);
             let mut sent = 0;
             for (nth, &stop) in stops.iter().enumerate() {
                 prop_assert!(!read.is_complete());
                 prop_assert_eq!(read.due(&clock), clock.due(Bytes(sent)));
                 let piece = read.poll(None, MonoTime(0)).unwrap();
                 prop_assert_eq!((piece.block, piece.at), (nth as u64, 0));
-                prop_assert_eq!(itinerary.block_at(piece.block), u64::from(stop));
+                prop_assert_eq!(block_list.block_at(piece.block), u64::from(stop));
                 let there = (len - u64::from(stop) * block.0).min(block.0);
                 prop_assert_eq!(u64::from(piece.len), there);
                 sent += there;
             }
             prop_assert!(read.is_complete() && read.poll(None, MonoTime(0)).is_none());
-            prop_assert_eq!(itinerary.len(), Bytes(sent));
+            prop_assert_eq!(block_list.len(), Bytes(sent));
         }
     }
 

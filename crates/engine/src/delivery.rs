@@ -127,11 +127,11 @@ impl DeliveryServer {
         let block = self.volumes[usize::from(start.origin.volume.0)].terms.block;
         let entry = &mut self.entries[index as usize];
         assert!(entry.is_free(), "the broker gives a place away once");
-        if let Some(itinerary) = &start.itinerary {
+        if let Some(block_list) = &start.block_list {
             let is_plain = !start.grows && !start.repeats && start.pace != Pace::BestEffort;
             let is_connected = !matches!(start.sink, Sink::Datagrams(_));
-            let is_all = start.first == Bytes(0) && start.end == itinerary.len();
-            assert!(is_plain && is_connected && is_all, "the broker makes itineraries of titles");
+            let is_all = start.first == Bytes(0) && start.end == block_list.len();
+            assert!(is_plain && is_connected && is_all, "the broker makes block lists of titles");
         }
         *entry = Entry::new(start, block, self.active.len());
         self.active.push(index);
@@ -238,8 +238,8 @@ impl DeliveryServer {
             };
             let law = law.as_ref().map(|law| -> &dyn Due { law });
             let Some(mut piece) = entry.read.poll(law, horizon) else { break };
-            if let Some(itinerary) = &entry.start.itinerary {
-                piece.block = itinerary.block_at(piece.block);
+            if let Some(block_list) = &entry.start.block_list {
+                piece.block = block_list.block_at(piece.block);
             }
             let token =
                 self.wanted.push_back(&mut entry.wanted, Wanted::new(entry.start.stream, piece));
@@ -525,14 +525,14 @@ impl DeliveryServer {
         }
         let (stream, at) = (entry.start.stream, entry.active_at);
         let (sums, plan) = (entry.start.origin.sums.take(), entry.start.plan.take());
-        let itinerary = entry.start.itinerary.take();
+        let block_list = entry.start.block_list.take();
         entry.phase = Phase::Free;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
             self.entries[moved as usize].active_at = at;
         }
         self.counters.streams.set(self.active.len() as u64);
-        self.report(Report::Retired { stream, sums, itinerary, plan });
+        self.report(Report::Retired { stream, sums, block_list, plan });
     }
 
     fn give_back(&mut self, volume: usize, lease: Lease) {

@@ -8,9 +8,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::{Form, Plan, Session};
-use tactus_core::itinerary::Itinerary;
 use tactus_core::made::Timed;
 use tactus_core::pacer::Class;
 use tactus_core::ports::{BlockRef, DiskFault, FileHandle, Reach, SocketHandle};
@@ -164,7 +164,7 @@ pub struct Start {
     /// Which blocks are sent instead of a range, in which order; `first` is zero then and `end` its length.
     /// Only at a pace, into a connection, and of titles that are whole. It comes back with
     /// [`Report::Retired`].
-    pub itinerary: Option<Itinerary>,
+    pub block_list: Option<BlockList>,
     /// The title grows, and what comes is sent too: the end moves by [`Command::Extend`].
     pub grows: bool,
     /// After the end comes the beginning, until it is stopped.
@@ -335,7 +335,7 @@ pub enum Report {
         /// What it was given.
         sums: Option<Arc<Sums>>,
         /// What it was given to go by.
-        itinerary: Option<Itinerary>,
+        block_list: Option<BlockList>,
         /// What was known of its bytes.
         plan: Option<Arc<Plan>>,
     },

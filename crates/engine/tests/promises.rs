@@ -3,12 +3,12 @@
 
 mod stage;
 
+#[path = "promises/block_lists.rs"]
+mod block_lists;
 #[path = "promises/classes.rs"]
 mod classes;
 #[path = "promises/frames.rs"]
 mod frames;
-#[path = "promises/itineraries.rs"]
-mod itineraries;
 #[path = "promises/made.rs"]
 mod made;
 #[path = "promises/made_frames.rs"]

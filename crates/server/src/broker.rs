@@ -29,8 +29,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_core::block_list::BlockList;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, SendCost, Share};
-use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::{Ledger, Level, Resource};
 use tactus_core::ports::{Bell, SocketHandle};
 use tactus_core::stagger::Tick;
@@ -135,13 +135,13 @@ struct Part {
     grows: bool,
     repeats: bool,
     /// Instead of the range, which is then as long.
-    itinerary: Option<Itinerary>,
+    block_list: Option<BlockList>,
 }
 
 impl Part {
     /// Once, and no more than is there.
     const fn of(range: Range<u64>) -> Self {
-        Self { range, grows: false, repeats: false, itinerary: None }
+        Self { range, grows: false, repeats: false, block_list: None }
     }
 }
 
@@ -356,7 +356,7 @@ impl Broker {
         part: Part,
         way: Way,
     ) -> Result<oneshot::Receiver<Delivered>, Delivered> {
-        let Part { range, grows, repeats, itinerary } = part;
+        let Part { range, grows, repeats, block_list } = part;
         if let Some(retiring) = grant.retiring.take() {
             // A closed channel says the same: the place is empty.
             drop(retiring.await);
@@ -380,7 +380,7 @@ impl Broker {
             place.finished = Some(finished);
             place.retired = Some(retired);
             let mut origin = source.origin();
-            if itinerary.is_none() {
+            if block_list.is_none() {
                 origin.len = origin.len.max(Bytes(range.end));
             }
             place.title = Some(source);
@@ -396,7 +396,7 @@ impl Broker {
                 origin,
                 first: Bytes(range.start),
                 end: Bytes(range.end),
-                itinerary,
+                block_list,
                 grows,
                 repeats,
                 pace: grant.pace,

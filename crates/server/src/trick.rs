@@ -16,8 +16,8 @@ mod trail;
 use std::fmt;
 use std::sync::Arc;
 
+use tactus_core::block_list::BlockList;
 use tactus_core::datagrams::{Form, PAYLOAD, Session};
-use tactus_core::itinerary::Itinerary;
 use tactus_core::ledger::Resource;
 use tactus_core::ts::trick::{Multiplex, PER_SECOND_MIN, RATE_MIN, Scale, Terms, choose, film_of};
 use tactus_core::ts::{Count, Index, Pcr, TableCount};
@@ -211,7 +211,7 @@ impl Trick {
         let film = film.behind(&mut tables);
         let block = broker.block(title.volume);
         let plan = Plan::new(choices, block, title.len);
-        let itinerary = Itinerary::new(plan.stops.as_slice().into(), title.len, block)
+        let block_list = BlockList::new(plan.stops.as_slice().into(), title.len, block)
             .map_err(|_| Fault::NoPictures)?;
         let trail = Trail::new(&film, before.counts);
         let multiplex = Multiplex::new(film, rate, CLOCK, trail.counts());
@@ -220,8 +220,8 @@ impl Trick {
         let feed = Feed {
             title: Arc::clone(title),
             reading: Reading {
-                range: 0..itinerary.len().0,
-                itinerary: Some(itinerary),
+                range: 0..block_list.len().0,
+                block_list: Some(block_list),
                 rate: plan.rate,
                 burst: plan.ready,
             },
@@ -258,7 +258,7 @@ impl Trick {
             title: Arc::clone(title),
             reading: Reading {
                 range: access.at..title.len.0,
-                itinerary: None,
+                block_list: None,
                 rate: pace.rate,
                 burst: pace.ready,
             },

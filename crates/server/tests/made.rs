@@ -115,7 +115,12 @@ impl Stage {
         });
         let feed = Feed {
             title: Arc::clone(&self.title),
-            reading: Reading { range: 0..LEN as u64, itinerary: None, rate, burst: Bytes(200_000) },
+            reading: Reading {
+                range: 0..LEN as u64,
+                block_list: None,
+                rate,
+                burst: Bytes(200_000),
+            },
             ready: Bytes(300_000),
             hold: Bytes(600_000),
         };

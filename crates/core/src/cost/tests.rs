@@ -106,7 +106,7 @@ fn a_title_that_repeats_needs_a_block_more_wherever_its_turns_meet() {
 }
 
 #[test]
-fn each_block_of_an_itinerary_is_a_visit_of_its_own() {
+fn each_block_of_an_block_list_is_a_visit_of_its_own() {
     let of = |order, is_held| {
         disk(&ARM).paced(&PacedRead { order, is_held, ..reading(64 * MIB) }, ENDLESS)
     };

@@ -87,7 +87,7 @@ impl Entry {
             },
             first: Bytes(0),
             end: Bytes(1),
-            itinerary: None,
+            block_list: None,
             grows: false,
             repeats: false,
             pace: Pace::BestEffort,
@@ -100,8 +100,8 @@ impl Entry {
 
     pub(super) fn new(start: Start, block: Bytes, active_at: usize) -> Self {
         let extent = Extent { first: start.first, end: start.end, block };
-        let read = match &start.itinerary {
-            Some(itinerary) => ReadAhead::along(itinerary, start.window),
+        let read = match &start.block_list {
+            Some(block_list) => ReadAhead::along(block_list, start.window),
             None => ReadAhead::new(extent, start.window),
         };
         let is_open_ended = start.grows;
@@ -133,7 +133,7 @@ impl Entry {
             stream: hold.stream,
             first: Bytes(0),
             end: hold.origin.len,
-            itinerary: None,
+            block_list: None,
             origin: hold.origin,
             grows: false,
             repeats: false,

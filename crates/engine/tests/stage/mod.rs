@@ -536,7 +536,7 @@ impl Stage {
             },
             first: Bytes(range.start),
             end: Bytes(range.end),
-            itinerary: None,
+            block_list: None,
             grows: false,
             repeats: false,
             pace,

@@ -13,10 +13,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tactus_core::block_list::BlockList;
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::{Order, OutputCost, PacedRead, Share};
 use tactus_core::datagrams::Ip;
-use tactus_core::itinerary::Itinerary;
 use tactus_core::made::{self, Timed};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime};
@@ -31,10 +31,10 @@ use crate::catalogue::OpenTitle;
 /// What is read for a reader of our own, and how fast.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Bytes of the title; of an itinerary its own, from zero on.
+    /// Bytes of the title; of a block list its own, from zero on.
     pub range: Range<u64>,
     /// Which blocks are read instead, in which order.
-    pub itinerary: Option<Itinerary>,
+    pub block_list: Option<BlockList>,
     /// How fast.
     pub rate: BitRate,
     /// Bytes that come at once at the beginning.
@@ -116,12 +116,12 @@ impl Broker {
         title: &Arc<OpenTitle>,
         reading: &Reading,
     ) -> Result<Grant, Refusal> {
-        let Reading { ref range, ref itinerary, rate, burst } = *reading;
+        let Reading { ref range, ref block_list, rate, burst } = *reading;
         let fits = |tick: &Tick| rate.bytes_in(tick.span()) <= PIECE_MAX;
         let tick = [Tick::Ms62, Tick::Ms25].into_iter().find(fits);
         let tick = Tick::for_rate(rate, tick.unwrap_or(Tick::Ms10));
         let pace = Pace::Paced { rate, burst, tick };
-        let order = if itinerary.is_some() { Order::Scattered } else { Order::Once };
+        let order = if block_list.is_some() { Order::Scattered } else { Order::Once };
         let read = PacedRead { rate, tick, burst, order, is_held: false };
         let share = Share { len: Bytes(range.end - range.start), title_len: title.len };
         let cost = self.shared.rules.connections[usize::from(title.volume.0)];
@@ -145,9 +145,9 @@ impl Broker {
         reading: Reading,
         socket: UnixStream,
     ) -> Outcome {
-        let Reading { range, itinerary, .. } = reading;
+        let Reading { range, block_list, .. } = reading;
         assert!(range.start < range.end, "there is something to read");
-        let part = Part { itinerary, ..Part::of(range) };
+        let part = Part { block_list, ..Part::of(range) };
         match self.start(grant, title, part, Way::Reader(socket)).await {
             Ok(delivered) => ended(delivered.await).outcome,
             Err(ended) => ended.outcome,

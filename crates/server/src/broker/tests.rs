@@ -213,7 +213,7 @@ async fn a_socket_comes_back_when_its_stream_has_finished() {
     assert!(delivered.socket.is_some() && delivered.sent == 10);
     drop(grant);
     assert_eq!(stage.broker.streams(), 1, "not retired yet");
-    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     assert_eq!(stage.broker.streams(), 0);
 }
 
@@ -233,7 +233,7 @@ async fn a_request_that_goes_away_is_stopped_and_returns_its_grant_when_retired(
     assert!(stage.broker.admit(&wanted()).is_err(), "the engine still sends");
     stage.report(Report::Finished { stream, outcome: Outcome::Stopped, sent: Bytes(0) });
     assert!(stage.broker.admit(&wanted()).is_err(), "the engine still reads");
-    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     assert!(stage.broker.admit(&wanted()).is_ok());
 }
 
@@ -257,7 +257,7 @@ async fn the_parts_of_one_grant_follow_each_other_in_one_place() {
         stage.report(Report::Finished { stream, outcome: Outcome::Complete, sent });
         tokio::task::yield_now().await;
         assert_eq!(stage.commands.pop(), None, "the next part waits until the place is empty");
-        stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+        stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     }
     delivery.await.expect("both parts were delivered");
     assert_eq!(lives, [1, 2]);
@@ -292,7 +292,7 @@ async fn a_held_title_that_nobody_watches_makes_room_for_others() {
     assert_eq!(stage.broker.held_titles(), 0, "{refusal}");
     assert_eq!(stage.commands.pop(), Some(Command::Stop(hold)));
     // Its place is used again only when the engine has retired it.
-    stage.report(Report::Retired { stream: hold, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream: hold, sums: None, block_list: None, plan: None });
     assert!(stage.broker.admit(&want).is_ok(), "{refusal}");
 }
 
@@ -305,7 +305,7 @@ async fn a_title_that_cannot_be_read_is_not_held() {
     let before = stage.used(Resource::Arena);
     let (stream, outcome) = (hold.stream, Outcome::Unreadable { block: 3, errno: 5 });
     stage.report(Report::Finished { stream, outcome, sent: Bytes(0) });
-    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     assert_eq!(stage.used(Resource::Arena), before - u64::from(hold.window));
     assert_eq!(stage.broker.held_titles(), 0);
 }
@@ -433,7 +433,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     assert_eq!(framed.insert(text("four")).await, Err(text("four")));
     framed.stop();
     assert_eq!(stage.commands.pop(), None);
-    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     // The same grant goes on, and a connection in the middle of a frame is not given back.
     let to = (socket(), lane);
     let mut framed =
@@ -444,7 +444,7 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     stage.report(Report::Finished { stream, outcome: Outcome::TooSlow, sent });
     assert_eq!(lost.await, Err(text("five")));
     assert!(framed.ended().await.socket.is_none());
-    stage.report(Report::Retired { stream, sums: None, itinerary: None, plan: None });
+    stage.report(Report::Retired { stream, sums: None, block_list: None, plan: None });
     drop(grant);
     assert_eq!(stage.used(Resource::Link), 0);
 }

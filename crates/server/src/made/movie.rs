@@ -68,7 +68,7 @@ impl Part {
         let rate = needs.rate.0.div_ceil(self.stretch.into());
         // What a reader of our own is late by is made up for.
         let rate = BitRate(rate + rate.div_ceil(32));
-        Reading { range, itinerary: None, rate, burst: Bytes(needs.ahead.0.div_ceil(2)) }
+        Reading { range, block_list: None, rate, burst: Bytes(needs.ahead.0.div_ceil(2)) }
     }
 
     /// As much of the file as any part has.

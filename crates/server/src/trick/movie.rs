@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tactus_core::itinerary::Itinerary;
+use tactus_core::block_list::BlockList;
 use tactus_core::made::Timed;
 use tactus_core::ts::trick::{Choice, Scale, Terms};
 use tactus_core::units::{BitRate, MediaTime, Nanos};
@@ -77,13 +77,13 @@ impl Show<'_> {
         let course = Course { scale, from: first.shown, after, last: last.shown };
         let block = self.broker.block(self.title.volume);
         let plan = Plan::new(choices, block, self.title.len);
-        let itinerary = Itinerary::new(plan.stops.as_slice().into(), self.title.len, block)
+        let block_list = BlockList::new(plan.stops.as_slice().into(), self.title.len, block)
             .map_err(|_| Fault::NoPictures)?;
         let feed = Feed {
             title: Arc::clone(self.title),
             reading: Reading {
-                range: 0..itinerary.len().0,
-                itinerary: Some(itinerary),
+                range: 0..block_list.len().0,
+                block_list: Some(block_list),
                 rate: plan.rate,
                 burst: plan.ready,
             },

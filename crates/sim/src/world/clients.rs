@@ -257,13 +257,13 @@ impl World {
         self.starting.push(grant.volume);
         let origin = self.origin(&grant, title);
         let window = grant.window();
-        let (itinerary, plan) = (None, None);
+        let (block_list, plan) = (None, None);
         let start = Start {
             stream,
             origin,
             first,
             end,
-            itinerary,
+            block_list,
             grows,
             repeats,
             pace,

@@ -1,6 +1,6 @@
-//! Itineraries: the blocks of a title in another order than its own, with gaps or backwards.
+//! Block lists: the blocks of a title in another order than its own, with gaps or backwards.
 //!
-//! Promise: an itinerary is of blocks that the title has, and how many bytes lie before each of its stops is
+//! Promise: a block list is of blocks that the title has, and how many bytes lie before each of its stops is
 //! known without looking at those before. It is made once, by the control side; whoever reads by it frees
 //! nothing.
 
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 
 /// Whole blocks of a title, in the order in which they are read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Itinerary {
+pub struct BlockList {
     blocks: Arc<[u32]>,
     block: Bytes,
     short: Option<Short>,
@@ -23,7 +23,7 @@ pub(crate) struct Short {
     pub(crate) missing: Bytes,
 }
 
-/// Why a list of blocks is no itinerary.
+/// Why a list of blocks is no block list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ItineraryFault {
     /// There is nothing to read.
@@ -34,7 +34,7 @@ pub enum ItineraryFault {
     Twice(u32),
 }
 
-impl Itinerary {
+impl BlockList {
     /// Reads `blocks` of a title of `len` bytes, in blocks of `block`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Itinerary {
         begins(self.blocks.len() as u64, self.block, self.short)
     }
 
-    /// An itinerary has a stop at least.
+    /// A block list has a stop at least.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_read_is_none() {
-        let of = |blocks: &[u32], len| Itinerary::new(blocks.into(), Bytes(len), Bytes(10));
+        let of = |blocks: &[u32], len| BlockList::new(blocks.into(), Bytes(len), Bytes(10));
         assert_eq!(of(&[], 25), Err(ItineraryFault::Empty));
         assert_eq!(of(&[2, 3], 25), Err(ItineraryFault::Beyond(3)));
         assert_eq!(of(&[2, 0, 2], 25), Err(ItineraryFault::Twice(2)));

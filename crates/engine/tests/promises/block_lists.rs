@@ -1,6 +1,6 @@
 //! Streams of blocks in an order of their own: forwards with gaps, or backwards.
 
-use tactus_core::itinerary::Itinerary;
+use tactus_core::block_list::BlockList;
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_engine::message::{Command, Outcome, Pace, Report, StreamId};
@@ -14,16 +14,16 @@ const PACED: Pace = Pace::Paced { rate: BitRate(RATE), burst: Bytes(0), tick: Ti
 /// Thirty-nine blocks and a half.
 const LEN: u64 = 79 * BLOCK as u64 / 2;
 
-fn itinerary(blocks: &[u32]) -> Itinerary {
-    Itinerary::new(blocks.into(), Bytes(LEN), Bytes(u64::from(BLOCK))).expect("the title has them")
+fn block_list(blocks: &[u32]) -> BlockList {
+    BlockList::new(blocks.into(), Bytes(LEN), Bytes(u64::from(BLOCK))).expect("the title has them")
 }
 
 fn start(stage: &mut Stage, title: i32, blocks: &[u32]) -> StreamId {
-    let itinerary = itinerary(blocks);
-    let mut start = stage.start_of(title, PACED, 0..itinerary.len().0);
+    let block_list = block_list(blocks);
+    let mut start = stage.start_of(title, PACED, 0..block_list.len().0);
     let stream = start.stream;
     start.origin.len = Bytes(LEN);
-    start.itinerary = Some(itinerary);
+    start.block_list = Some(block_list);
     stage.command(Command::Start(start));
     stream
 }
@@ -35,9 +35,9 @@ fn sent_of(title: i32, blocks: &[u32]) -> Vec<u8> {
     starts.flat_map(|from| content(title, from, block.min(LEN - from))).collect()
 }
 
-fn retired_with(stage: &Stage, stream: StreamId) -> Option<Itinerary> {
+fn retired_with(stage: &Stage, stream: StreamId) -> Option<BlockList> {
     stage.reports.iter().find_map(|report| match report {
-        Report::Retired { stream: which, itinerary, .. } if *which == stream => itinerary.clone(),
+        Report::Retired { stream: which, block_list, .. } if *which == stream => block_list.clone(),
         _ => None,
     })
 }
@@ -47,7 +47,7 @@ const FORWARDS: [u32; 11] = [0, 4, 5, 6, 7, 16, 20, 24, 37, 38, 39];
 const ANYHOW: [u32; 11] = [3, 39, 3, 4, 5, 3, 20, 21, 22, 2, 1];
 
 #[test]
-fn an_itinerary_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
+fn an_block_list_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
     for memory in BOTH {
         for blocks in [BACKWARDS, FORWARDS, ANYHOW] {
             let mut stage = Stage::new(memory);
@@ -57,7 +57,7 @@ fn an_itinerary_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
             assert!(stage.received(stream) == sent, "{blocks:?}");
             let len = Bytes(sent.len() as u64);
             assert_eq!(finished(&stage, stream), Some((Outcome::Complete, len)));
-            assert_eq!(retired_with(&stage, stream), Some(itinerary(&blocks)));
+            assert_eq!(retired_with(&stage, stream), Some(block_list(&blocks)));
             let sends = stage.sends(stream);
             let begin = sends[0].0;
             let mut sum = 0;
@@ -79,7 +79,7 @@ fn an_itinerary_is_sent_stop_by_stop_by_its_clock_and_nothing_else_is_read() {
 }
 
 #[test]
-fn an_itinerary_and_a_stream_of_the_same_title_share_what_they_read() {
+fn an_block_list_and_a_stream_of_the_same_title_share_what_they_read() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
         let all: Vec<u32> = (0..40).collect();
@@ -101,7 +101,7 @@ fn an_itinerary_and_a_stream_of_the_same_title_share_what_they_read() {
 }
 
 #[test]
-fn a_stop_on_the_way_gives_the_itinerary_back() {
+fn a_stop_on_the_way_gives_the_block_list_back() {
     for memory in BOTH {
         let mut stage = Stage::new(memory);
         stage.disk().holds = true;
@@ -113,7 +113,7 @@ fn a_stop_on_the_way_gives_the_itinerary_back() {
         assert_eq!(retired_with(&stage, stream), None, "the kernel may still write its blocks");
         stage.disk().holds = false;
         stage.pass(SECOND);
-        assert_eq!(retired_with(&stage, stream), Some(itinerary(&BACKWARDS)));
+        assert_eq!(retired_with(&stage, stream), Some(block_list(&BACKWARDS)));
         assert_eq!(stage.control.counters.blocks[0].leased.value(), 0);
     }
 }
