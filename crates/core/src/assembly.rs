@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use crate::rtp::gather::{Frame, Gather, Kind};
 use crate::rtp::rtcp::{self, NtpTime, Reception};
 use crate::rtp::{self, Order, Packet, Receipt, Verdict};
-use crate::ts::{AHEAD, Content, Muxer, Sieve, Times};
+use crate::ts::{AHEAD, Content, Muxer, Resync, Times};
 use crate::units::{MonoTime, Nanos, SECOND};
 
 pub use announced::{Coding, Track, Unfit, tracks};
@@ -64,7 +64,7 @@ enum Way {
 #[derive(Debug)]
 struct Whole {
     source: Source,
-    sieve: Sieve,
+    resync: Resync,
     out: Vec<u8>,
 }
 
@@ -119,7 +119,7 @@ impl Assembly {
         let way = match tracks {
             [track @ Track { coding: Coding::Whole, .. }] => Way::Whole(Box::new(Whole {
                 source: Source::new(track),
-                sieve: Sieve::default(),
+                resync: Resync::default(),
                 out: Vec::new(),
             })),
             _ => Way::Parts(Box::new(Parts::new(tracks, name))),
@@ -227,18 +227,18 @@ impl Whole {
     fn handle(&mut self, now: MonoTime, datagram: &[u8]) -> bool {
         let Some(packet) = self.source.read(now, datagram) else { return false };
         self.drain(now);
-        let Self { source, sieve, out } = self;
+        let Self { source, resync, out } = self;
         if source.order.handle_packet(now, packet.sequence, packet.payload) == Verdict::Now {
-            sieve.handle(packet.payload, |packet, _| out.extend(packet));
+            resync.handle(packet.payload, |packet, _| out.extend(packet));
         }
         self.drain(now);
         true
     }
 
     fn drain(&mut self, now: MonoTime) {
-        let Self { source, sieve, out } = self;
+        let Self { source, resync, out } = self;
         while let Some(payload) = source.order.poll(now) {
-            sieve.handle(&payload, |packet, _| out.extend(packet));
+            resync.handle(&payload, |packet, _| out.extend(packet));
         }
     }
 

@@ -18,7 +18,7 @@ mod mux;
 
 mod versions;
 
-mod sieve;
+mod resync;
 mod stamp;
 
 mod index;
@@ -38,7 +38,7 @@ pub use pes::{
 };
 pub use rate::{Mux, PcrSpan, Stamp, measure};
 pub use repeat::{ClipFault, Repeat};
-pub use sieve::{Counts, Mark, Sieve};
+pub use resync::{Counts, Mark, Resync};
 pub use stamp::{Count, Moment, NULL_PACKET, PIDS, RunTimes, Stamper};
 pub use versions::{LongTable, TABLES, TableCount, count_versions};
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tactus_core::rtp::{self, MP2T, Order, Verdict};
-use tactus_core::ts::{Mark, PACKET, Pid, Sieve};
+use tactus_core::ts::{Mark, PACKET, Pid, Resync};
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 
 use super::source::SourceLock;
@@ -17,7 +17,7 @@ use crate::config::recording::Kind;
 pub(super) struct Reception {
     source: SourceLock,
     rtp: Option<Rtp>,
-    sieve: Sieve,
+    resync: Resync,
     counts: Counts,
 }
 
@@ -46,7 +46,7 @@ impl Reception {
     pub(super) fn new(kind: Kind, only: Option<IpAddr>, silence: Nanos) -> Self {
         let source = SourceLock::new(only, silence);
         let rtp = matches!(kind, Kind::Rtp).then(Rtp::default);
-        Self { source, rtp, sieve: Sieve::default(), counts: Counts::default() }
+        Self { source, rtp, resync: Resync::default(), counts: Counts::default() }
     }
 
     /// Takes a datagram; `each` gets the packets that it completes.
@@ -63,9 +63,9 @@ impl Reception {
         }
         let is_known = self.source.locked() == Some(from);
         let Some(rtp) = &mut self.rtp else {
-            if is_known || Sieve::looks_like_one(bytes) {
+            if is_known || Resync::looks_like_one(bytes) {
                 self.source.handle_valid(now, from);
-                self.sieve.handle(bytes, each);
+                self.resync.handle(bytes, each);
             } else {
                 self.counts.not_ts += 1;
             }
@@ -78,7 +78,7 @@ impl Reception {
                 return;
             }
         };
-        if !is_known && !Sieve::looks_like_one(packet.payload) {
+        if !is_known && !Resync::looks_like_one(packet.payload) {
             self.counts.not_ts += 1;
             return;
         }
@@ -92,21 +92,21 @@ impl Reception {
             Whose::New => {
                 rtp.order.handle_end();
                 while let Some(payload) = rtp.order.poll(now) {
-                    self.sieve.handle(&payload, &mut each);
+                    self.resync.handle(&payload, &mut each);
                 }
                 rtp.begin_anew();
             }
         }
         // What has waited long enough goes first.
         while let Some(payload) = rtp.order.poll(now) {
-            self.sieve.handle(&payload, &mut each);
+            self.resync.handle(&payload, &mut each);
         }
         match rtp.order.handle_packet(now, packet.sequence, packet.payload) {
-            Verdict::Now => self.sieve.handle(packet.payload, &mut each),
+            Verdict::Now => self.resync.handle(packet.payload, &mut each),
             Verdict::Held | Verdict::Dropped => {}
         }
         while let Some(payload) = rtp.order.poll(now) {
-            self.sieve.handle(&payload, &mut each);
+            self.resync.handle(&payload, &mut each);
         }
     }
 
@@ -114,7 +114,7 @@ impl Reception {
     pub(super) fn poll(&mut self, now: MonoTime, mut each: impl FnMut(&[u8; PACKET], Mark)) {
         let Some(rtp) = &mut self.rtp else { return };
         while let Some(payload) = rtp.order.poll(now) {
-            self.sieve.handle(&payload, &mut each);
+            self.resync.handle(&payload, &mut each);
         }
     }
 
@@ -138,12 +138,12 @@ impl Reception {
 
     /// The rate by the stream's clock.
     pub(super) fn rate(&self) -> Option<BitRate> {
-        self.sieve.rate()
+        self.resync.rate()
     }
 
     /// Breaks of the counters by PID.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (Pid, u32)> {
-        self.sieve.gaps()
+        self.resync.gaps()
     }
 
     /// What has been counted here; the rest is zero.
@@ -151,7 +151,7 @@ impl Reception {
         Counts {
             src_refused: self.counts.src_refused + self.source.refused(),
             rtp: self.rtp.as_ref().map(Rtp::counts).unwrap_or_default(),
-            ts: self.sieve.counts(),
+            ts: self.resync.counts(),
             ..self.counts
         }
     }

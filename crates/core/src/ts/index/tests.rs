@@ -393,9 +393,9 @@ fn p03_a_clock_that_says_nothing_for_seconds_has_not_jumped() {
     }
     assert!(gap.duration().0.abs_diff(plain.duration().0) <= 30);
     // A live recording judges it in the same way.
-    let mut sieve = super::super::Sieve::default();
-    sieve.handle(&bytes, |_, _| {});
-    assert_eq!(sieve.counts().clock_jumps, 0);
+    let mut resync = super::super::Resync::default();
+    resync.handle(&bytes, |_, _| {});
+    assert_eq!(resync.counts().clock_jumps, 0);
 }
 
 #[test]
@@ -406,9 +406,9 @@ fn p03_a_clock_that_jumps_is_still_one_that_jumps() {
         let index = index(&joined).unwrap();
         assert_eq!(index.runs().len(), 2, "{jump}");
         assert!(!index.runs()[1].announced);
-        let mut sieve = super::super::Sieve::default();
-        sieve.handle(&joined, |_, _| {});
-        assert_eq!(sieve.counts().clock_jumps, 1);
+        let mut resync = super::super::Resync::default();
+        resync.handle(&joined, |_, _| {});
+        assert_eq!(resync.counts().clock_jumps, 1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Promises of the sieve.
+//! Promises of the resync.
 
 use super::super::packet::tests::packet;
 use super::super::sections::crc;
@@ -6,10 +6,10 @@ use super::*;
 use proptest::prelude::*;
 
 /// Feeds pieces; the packets that came out, one after the other.
-fn through(sieve: &mut Sieve, pieces: &[&[u8]]) -> Vec<u8> {
+fn through(resync: &mut Resync, pieces: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in pieces {
-        sieve.handle(piece, |packet, _| out.extend(packet));
+        resync.handle(piece, |packet, _| out.extend(packet));
     }
     out
 }
@@ -52,10 +52,10 @@ proptest! {
             rest = more;
         }
         pieces.push(rest);
-        let mut sieve = Sieve::default();
-        let out = through(&mut sieve, &pieces);
+        let mut resync = Resync::default();
+        let out = through(&mut resync, &pieces);
         prop_assert!(out == bytes);
-        prop_assert_eq!(sieve.counts(), Counts { packets: packets.into(), ..Counts::default() });
+        prop_assert_eq!(resync.counts(), Counts { packets: packets.into(), ..Counts::default() });
     }
 
     #[test]
@@ -65,30 +65,30 @@ proptest! {
             0..12,
         ),
     ) {
-        let mut sieve = Sieve::default();
+        let mut resync = Resync::default();
         let came: usize = pieces.iter().map(Vec::len).sum();
         let mut out = 0;
         for piece in &pieces {
-            sieve.handle(piece, |packet, _| {
+            resync.handle(piece, |packet, _| {
                 assert_eq!(packet[0], SYNC);
                 out += PACKET;
             });
-            prop_assert!(sieve.rest.len() <= LOCK * PACKET);
+            prop_assert!(resync.rest.len() <= LOCK * PACKET);
         }
-        let Counts { skipped_bytes, malformed, bad_sections, .. } = sieve.counts();
+        let Counts { skipped_bytes, malformed, bad_sections, .. } = resync.counts();
         let dropped = (malformed + bad_sections) * PACKET as u64;
-        let all = out as u64 + skipped_bytes + dropped + sieve.rest.len() as u64;
+        let all = out as u64 + skipped_bytes + dropped + resync.rest.len() as u64;
         prop_assert_eq!(all, came as u64, "every byte comes out or is counted");
     }
 
     #[test]
     fn any_tables_end(payloads in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 184)), 0..40)) {
-        let mut sieve = Sieve::default();
+        let mut resync = Resync::default();
         for (count, (starts, payload)) in payloads.iter().enumerate() {
             let mut bytes = packet(0, count as u8, None);
             bytes[1] |= u8::from(*starts) << 6;
             bytes[4..].copy_from_slice(payload);
-            sieve.handle(&bytes, |_, _| {});
+            resync.handle(&bytes, |_, _| {});
         }
     }
 }
@@ -98,13 +98,13 @@ fn d04_damage_costs_what_it_hits_and_the_stream_goes_on() {
     let mut bytes = stream(40);
     bytes[7 * PACKET] = 0x48;
     bytes.splice(20 * PACKET + 5..20 * PACKET + 5, [1, 2, 3]);
-    let mut sieve = Sieve::default();
-    let out = through(&mut sieve, &[&bytes[..10 * PACKET], &bytes[10 * PACKET..]]);
+    let mut resync = Resync::default();
+    let out = through(&mut resync, &[&bytes[..10 * PACKET], &bytes[10 * PACKET..]]);
     // The packet without sync; that into which bytes were put comes as it is, three bytes are left over.
     assert_eq!(out.len(), 39 * PACKET);
-    let counts = sieve.counts();
+    let counts = resync.counts();
     assert_eq!((counts.sync_losses, counts.skipped_bytes, counts.gaps), (2, 188 + 3, 1));
-    assert_eq!(sieve.gaps().collect::<Vec<_>>(), [(Pid(256), 1)]);
+    assert_eq!(resync.gaps().collect::<Vec<_>>(), [(Pid(256), 1)]);
 }
 
 #[test]
@@ -112,18 +112,18 @@ fn a_datagram_lost_in_the_middle_of_packets_makes_no_packet_of_two() {
     let bytes = stream(60);
     let pieces: Vec<_> = bytes.chunks(1000).collect();
     let kept = [&pieces[..4], &pieces[5..]].concat();
-    let mut sieve = Sieve::default();
-    let out = through(&mut sieve, &kept);
+    let mut resync = Resync::default();
+    let out = through(&mut resync, &kept);
     let sent: Vec<_> = bytes.chunks(PACKET).collect();
     assert!(out.chunks(PACKET).all(|packet| sent.contains(&packet)));
     assert!(out.len() >= bytes.len() - 1000 - 2 * PACKET, "{}", out.len());
-    assert_eq!(sieve.counts().sync_losses, 1);
+    assert_eq!(resync.counts().sync_losses, 1);
 }
 
 #[test]
 fn d04_an_adaptation_field_that_does_not_fit_is_dropped() {
-    let mut sieve = Sieve::default();
-    through(&mut sieve, &[&stream(6)]);
+    let mut resync = Resync::default();
+    through(&mut resync, &[&stream(6)]);
     let with = |control: u8, len: u8, flags: u8| {
         let mut bytes = packet(257, 0, None);
         bytes[3] = control;
@@ -141,35 +141,35 @@ fn d04_an_adaptation_field_that_does_not_fit_is_dropped() {
         (with(0x30, 5, 0x10), false),
         (with(0x00, 0, 0), false),
     ] {
-        let out = through(&mut sieve, &[&bytes]);
+        let out = through(&mut resync, &[&bytes]);
         assert_eq!(!out.is_empty(), kept, "{:02x?}", &bytes[..6]);
     }
-    assert_eq!(sieve.counts().malformed, 5);
+    assert_eq!(resync.counts().malformed, 5);
 }
 
 #[test]
 fn d04_a_clock_that_jumps_is_counted_and_kept() {
-    let mut sieve = Sieve::default();
+    let mut resync = Resync::default();
     let second = 27_000_000;
     let mut bytes = Vec::new();
     for (nth, ticks) in [0, 1, 2, 50, 51, 3, 4].into_iter().enumerate() {
         bytes.extend(packet(256, nth as u8, Some(Pcr::at(MediaTime(ticks * second / 10)))));
     }
-    let out = through(&mut sieve, &[&bytes]);
+    let out = through(&mut resync, &[&bytes]);
     assert!(out == bytes);
-    assert_eq!(sieve.counts().clock_jumps, 2, "forwards and back");
+    assert_eq!(resync.counts().clock_jumps, 2, "forwards and back");
     let mut announced = packet(256, 9, Some(Pcr::at(MediaTime(900 * second))));
     announced[5] |= 0x80;
-    through(&mut sieve, &[&announced]);
-    assert_eq!(sieve.counts().clock_jumps, 2);
+    through(&mut resync, &[&announced]);
+    assert_eq!(resync.counts().clock_jumps, 2);
 }
 
 #[test]
 fn d04_a_section_that_overflows_is_dropped_and_counted() {
-    let mut sieve = Sieve::default();
+    let mut resync = Resync::default();
     let good = table(0, 0, 0, &pat(0x100));
-    through(&mut sieve, &[&stream(6), &good]);
-    assert_eq!(sieve.counts().bad_sections, 0);
+    through(&mut resync, &[&stream(6), &good]);
+    assert_eq!(resync.counts().bad_sections, 0);
     let mut damaged = pat(0x100);
     damaged[9] ^= 1;
     for (nth, bad) in [
@@ -186,12 +186,14 @@ fn d04_a_section_that_overflows_is_dropped_and_counted() {
     {
         // A pointer to just behind the packet: nothing begins, which hurts nobody.
         let kept = nth == 1;
-        let out = through(&mut sieve, &[&bad[..]]);
+        let out = through(&mut resync, &[&bad[..]]);
         assert_eq!(!out.is_empty(), kept, "{nth}");
     }
-    assert_eq!(sieve.counts().bad_sections, 4);
-    let out =
-        through(&mut sieve, &[&table(0, 5, 0, &pat(0x100)), &table(0x200, 0, 0, &[2, 0xbf, 0xff])]);
+    assert_eq!(resync.counts().bad_sections, 4);
+    let out = through(
+        &mut resync,
+        &[&table(0, 5, 0, &pat(0x100)), &table(0x200, 0, 0, &[2, 0xbf, 0xff])],
+    );
     assert_eq!(out.len(), 2 * PACKET, "PID 0x200 is no table");
 }
 
@@ -209,46 +211,46 @@ fn a_section_over_several_packets_is_whole_or_nothing() {
     let first = table(0, 0, 0, &section);
     let mut second = packet(0, 1, None);
     second[4..][..section.len() - 183].copy_from_slice(&section[183..]);
-    let mut sieve = Sieve::default();
-    let out = through(&mut sieve, &[&stream(6), &first, &second]);
-    assert_eq!((out.len(), sieve.counts().bad_sections), (8 * PACKET, 0));
+    let mut resync = Resync::default();
+    let out = through(&mut resync, &[&stream(6), &first, &second]);
+    assert_eq!((out.len(), resync.counts().bad_sections), (8 * PACKET, 0));
     // The last programme is known by its PMT's PID.
-    through(&mut sieve, &[&table(0x100 + 60, 0, 0, &[2, 0xbf, 0xff])]);
-    assert_eq!(sieve.counts().bad_sections, 1);
+    through(&mut resync, &[&table(0x100 + 60, 0, 0, &[2, 0xbf, 0xff])]);
+    assert_eq!(resync.counts().bad_sections, 1);
     // Behind the end stands something that did not begin there.
     second[3] = 0x13;
     second[180] = 7;
     let mut third = first;
     third[3] = 0x12;
-    through(&mut sieve, &[&third, &second]);
-    assert_eq!(sieve.counts().bad_sections, 2);
+    through(&mut resync, &[&third, &second]);
+    assert_eq!(resync.counts().bad_sections, 2);
 }
 
 #[test]
 fn the_rate_is_that_of_the_clock() {
     let rate = 3_760_000;
-    let mut sieve = Sieve::default();
+    let mut resync = Resync::default();
     let mut bytes = Vec::new();
     for nth in 0..6000u64 {
         let at = nth * PACKET as u64 + PCR_BYTE;
         let pcr = (nth % 10 == 0).then(|| Pcr::at(MediaTime(at * 8 * 27_000_000 / rate)));
         bytes.extend(packet(256, nth as u8, pcr));
     }
-    assert_eq!(sieve.rate(), None);
-    through(&mut sieve, &[&bytes]);
-    assert_eq!(sieve.rate(), Some(BitRate(rate)));
+    assert_eq!(resync.rate(), None);
+    through(&mut resync, &[&bytes]);
+    assert_eq!(resync.rate(), Some(BitRate(rate)));
 }
 
 #[test]
 fn places_to_begin_are_told() {
-    let mut sieve = Sieve::default();
-    through(&mut sieve, &[&stream(6)]);
+    let mut resync = Resync::default();
+    through(&mut resync, &[&stream(6)]);
     let mut access = packet(256, 6, None);
     access[3] |= 0x20;
     access[4..6].copy_from_slice(&[1, 0x40]);
     let mut marks = Vec::new();
     for bytes in [table(0, 0, 0, &pat(0x100)), access, packet(256, 7, None)] {
-        sieve.handle(&bytes, |_, mark| marks.push((mark.pat, mark.random_access)));
+        resync.handle(&bytes, |_, mark| marks.push((mark.pat, mark.random_access)));
     }
     assert_eq!(marks, [(true, false), (false, true), (false, false)]);
 }

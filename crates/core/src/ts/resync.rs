@@ -76,7 +76,7 @@ pub struct Mark {
 
 /// One stream.
 #[derive(Clone, Debug)]
-pub struct Sieve {
+pub struct Resync {
     locked: bool,
     /// What has come and is no whole packet, or not enough for a lock.
     rest: Vec<u8>,
@@ -105,7 +105,7 @@ struct Clock {
     from: (Pcr, u64),
 }
 
-impl Default for Sieve {
+impl Default for Resync {
     fn default() -> Self {
         let watch = Watch {
             continuity: Continuity::default(),
@@ -119,7 +119,7 @@ impl Default for Sieve {
     }
 }
 
-impl Sieve {
+impl Resync {
     /// Takes the next bytes of the stream; `each` gets the packets that they complete.
     pub fn handle(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8; PACKET], Mark)) {
         if self.rest.is_empty() {
