@@ -6,7 +6,7 @@
 
 mod connection;
 mod feed;
-mod roster;
+mod schedule;
 
 mod framing;
 
@@ -32,7 +32,7 @@ use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::feed::Feed;
 use crate::link::framing::{Call, Chunks, Composed, Framing, Limit, Packets, Starved, Step};
-use crate::link::roster::Roster;
+use crate::link::schedule::Schedule;
 use crate::message::{Frames, Make, Outcome, Pace, Sink, StreamId};
 use crate::pool::Pool;
 use crate::server::Server;
@@ -66,7 +66,7 @@ pub struct LinkServer<P> {
     answers: Producer<FromLink>,
     deliveries: Vec<Delivery>,
     fed: Pool<Fed>,
-    roster: Roster,
+    schedule: Schedule,
     best_effort: BestEffort,
     moved: Moved,
     /// Room in the ring of answers that moved clocks leave to all others.
@@ -103,7 +103,7 @@ impl<P: LinkPort> LinkServer<P> {
             answers: parts.answers,
             deliveries: (0..streams).map(|_| Delivery::free()).collect(),
             fed: Pool::new(parts.leases),
-            roster: Roster::new(streams),
+            schedule: Schedule::new(streams),
             best_effort: BestEffort::new(streams),
             moved: Moved::new(streams),
             reserved: parts.leases + 2 * streams,
@@ -117,7 +117,7 @@ impl<P: LinkPort> LinkServer<P> {
 
     /// A link that had no delivery to visit has not stalled.
     fn wake(&mut self, now: MonoTime) {
-        if self.roster.next_visit(self.slot).is_none() {
+        if self.schedule.next_visit(self.slot).is_none() {
             self.slot = self.slot.max(Slot::at(now));
         }
     }
@@ -126,7 +126,7 @@ impl<P: LinkPort> LinkServer<P> {
     fn enter(&mut self, now: MonoTime, stream: StreamId, rate: BitRate, tick: Tick) -> Slot {
         self.streams[stream.index as usize].rate.set(rate.0);
         let each = rate.bytes_in(tick.span());
-        self.roster.enter(stream.index, tick, each.0, self.slot.max(Slot::at(now)))
+        self.schedule.enter(stream.index, tick, each.0, self.slot.max(Slot::at(now)))
     }
 
     /// Begins a delivery of blocks.
@@ -241,10 +241,10 @@ impl<P: LinkPort> LinkServer<P> {
     /// Visits all streams of `slot`.
     fn visit_slot(&mut self, now: MonoTime, slot: Slot) {
         for tick in Tick::ALL {
-            let mut next = self.roster.first(slot, tick);
+            let mut next = self.schedule.first(slot, tick);
             while let Some(index) = next {
-                // Read before the visit: a stream that ends leaves the roster.
-                next = self.roster.after(index);
+                // Read before the visit: a stream that ends leaves the schedule.
+                next = self.schedule.after(index);
                 self.visit(now, slot, index);
             }
         }
@@ -454,7 +454,7 @@ impl<P: LinkPort> LinkServer<P> {
         }
         delivery.framing.keep();
         if delivery.is_paced() {
-            self.roster.leave(index);
+            self.schedule.leave(index);
         } else {
             self.best_effort.leave(index);
         }
@@ -491,7 +491,7 @@ impl<P: LinkPort> LinkServer<P> {
     /// Moves all clocks when the machine itself stood still for longer than a tick: what was due in
     /// the meantime is sent at the streams' rates, not in one burst.
     fn watch_stall(&mut self, now: MonoTime) {
-        let Some(expected) = self.roster.next_visit(self.slot) else { return };
+        let Some(expected) = self.schedule.next_visit(self.slot) else { return };
         let stall = now.since(expected.begin());
         if stall <= STALL {
             return;
@@ -552,7 +552,7 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
         let current = Slot::at(now);
         if current > self.slot {
             self.watch_stall(now);
-            while let Some(slot) = self.roster.next_visit(self.slot).filter(|&s| s <= current) {
+            while let Some(slot) = self.schedule.next_visit(self.slot).filter(|&s| s <= current) {
                 self.visit_slot(now, slot);
                 self.slot = slot;
                 any = true;
@@ -568,7 +568,7 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
         if !self.best_effort.is_empty() {
             return Some(Slot(self.slot.0 + 1).begin());
         }
-        self.roster.next_visit(self.slot).map(Slot::begin)
+        self.schedule.next_visit(self.slot).map(Slot::begin)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The roster: which streams the link visits in which slot.
+//! The schedule: which streams the link visits in which slot.
 //!
 //! Promise: each stream is visited once per tick, always at the same phase, and no slot is much
 //! fuller than the others. Few streams share few slots, so that an almost idle link also wakes
@@ -18,7 +18,7 @@ const TURN: usize = Tick::Ms250.slots() as usize;
 const COMFORTABLE: u64 = 2 * 1024 * 1024;
 
 /// Lists of streams by tick and phase.
-pub(super) struct Roster {
+pub(super) struct Schedule {
     heads: [Vec<u32>; Tick::ALL.len()],
     places: Vec<Place>,
     /// Bytes that each slot of the turn sends.
@@ -36,7 +36,7 @@ struct Place {
     bytes: u64,
 }
 
-impl Roster {
+impl Schedule {
     pub(super) fn new(streams: usize) -> Self {
         let empty = Place { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
         Self {
@@ -127,21 +127,23 @@ impl Roster {
 mod tests {
     use super::*;
 
-    fn visited(roster: &Roster, slot: Slot) -> Vec<u32> {
-        let firsts = Tick::ALL.iter().filter_map(|&tick| roster.first(slot, tick));
-        firsts.flat_map(|first| std::iter::successors(Some(first), |&s| roster.after(s))).collect()
+    fn visited(schedule: &Schedule, slot: Slot) -> Vec<u32> {
+        let firsts = Tick::ALL.iter().filter_map(|&tick| schedule.first(slot, tick));
+        firsts
+            .flat_map(|first| std::iter::successors(Some(first), |&s| schedule.after(s)))
+            .collect()
     }
 
     #[test]
     fn each_stream_is_visited_once_per_tick_at_its_own_phase() {
-        let mut roster = Roster::new(400);
+        let mut schedule = Schedule::new(400);
         let mut firsts = vec![];
         for stream in 0..400u32 {
             let tick = Tick::ALL[stream as usize % 5];
-            firsts.push((tick, roster.enter(stream, tick, 10_000, Slot(1000))));
+            firsts.push((tick, schedule.enter(stream, tick, 10_000, Slot(1000))));
         }
         for slot in (1001..1801).map(Slot) {
-            let now = visited(&roster, slot);
+            let now = visited(&schedule, slot);
             for (stream, &(tick, first)) in firsts.iter().enumerate() {
                 let due = slot.0 >= first.0 && (slot.0 - first.0) % tick.slots() == 0;
                 let early = slot.0 < first.0;
@@ -152,30 +154,31 @@ mod tests {
 
     #[test]
     fn few_streams_share_slots_and_many_spread_evenly() {
-        let mut roster = Roster::new(4000);
+        let mut schedule = Schedule::new(4000);
         for stream in 0..8 {
-            roster.enter(stream, Tick::Ms62, 68_750, Slot(5));
+            schedule.enter(stream, Tick::Ms62, 68_750, Slot(5));
         }
-        assert_eq!(roster.visits.iter().filter(|&&visits| visits > 0).count(), 4);
+        assert_eq!(schedule.visits.iter().filter(|&&visits| visits > 0).count(), 4);
         for stream in 8..4000 {
-            roster.enter(stream, Tick::Ms62, 31_250, Slot(5));
+            schedule.enter(stream, Tick::Ms62, 31_250, Slot(5));
         }
-        let (most, least) = (roster.load.iter().max().unwrap(), roster.load.iter().min().unwrap());
+        let (most, least) =
+            (schedule.load.iter().max().unwrap(), schedule.load.iter().min().unwrap());
         assert!(most - least <= 68_750, "{most} {least}");
     }
 
     #[test]
-    fn a_roster_that_all_have_left_is_empty() {
-        let mut roster = Roster::new(50);
+    fn a_schedule_that_all_have_left_is_empty() {
+        let mut schedule = Schedule::new(50);
         for stream in 0..50 {
-            roster.enter(stream, Tick::ALL[stream as usize % 5], 4096, Slot(u64::from(stream)));
+            schedule.enter(stream, Tick::ALL[stream as usize % 5], 4096, Slot(u64::from(stream)));
         }
-        assert!(roster.next_visit(Slot(3)).is_some());
+        assert!(schedule.next_visit(Slot(3)).is_some());
         for stream in (0..50).step_by(2).chain((1..50).step_by(2)) {
-            roster.leave(stream);
+            schedule.leave(stream);
         }
-        assert_eq!(roster.next_visit(Slot(3)), None);
-        assert!(roster.load.iter().all(|&bytes| bytes == 0));
-        assert!((0..200).all(|slot| visited(&roster, Slot(slot)).is_empty()));
+        assert_eq!(schedule.next_visit(Slot(3)), None);
+        assert!(schedule.load.iter().all(|&bytes| bytes == 0));
+        assert!((0..200).all(|slot| visited(&schedule, Slot(slot)).is_empty()));
     }
 }
