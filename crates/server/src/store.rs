@@ -8,9 +8,9 @@ mod census;
 mod change;
 mod fault;
 mod feed;
+mod group_commit;
 mod id;
 mod identity;
-mod joint;
 mod journal;
 mod ledger;
 mod medium;
@@ -56,7 +56,7 @@ pub use verify::{Verdict, VerifyError, verify};
 
 use crate::catalogue::Catalogue;
 
-use joint::Joint;
+use group_commit::GroupCommit;
 use journal::Journal;
 use ledger::Ledger;
 use names::{Discard, Names};
@@ -94,7 +94,7 @@ pub struct Store {
 struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
-    directories: Arc<Joint>,
+    directories: Arc<GroupCommit>,
     ledger: Arc<Ledger>,
     journal: Journal,
     sessions: Sessions,

@@ -20,8 +20,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::fault::OpenError;
+use super::group_commit::GroupCommit;
 use super::id::StoreId;
-use super::joint::Joint;
 use super::journal::{self, Created, Journal, Record, Table};
 use super::ledger::{Ledger, Principal, Purpose};
 use super::medium::{Medium, blocking};
@@ -138,7 +138,7 @@ impl Store {
         let (counting, counted) = watch::channel(false);
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
-            directories: Arc::new(Joint::new(Arc::clone(&medium))),
+            directories: Arc::new(GroupCommit::new(Arc::clone(&medium))),
             medium,
             ledger: Arc::clone(&ledger),
             journal,

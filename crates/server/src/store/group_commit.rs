@@ -15,7 +15,7 @@ use super::lock;
 use super::medium::{Begun, Flush, Medium, stopped};
 
 /// The directories of one volume that are being flushed.
-pub(super) struct Joint {
+pub(super) struct GroupCommit {
     medium: Arc<dyn Medium>,
     /// By inode: all of a volume is on one file system.
     lines: Mutex<HashMap<u64, Line>>,
@@ -33,7 +33,7 @@ struct Line {
 /// An error has its number, if it came from the kernel.
 type Answer = Result<(), Option<i32>>;
 
-impl Joint {
+impl GroupCommit {
     pub(super) fn new(medium: Arc<dyn Medium>) -> Self {
         Self { medium, lines: Mutex::default() }
     }
@@ -138,18 +138,18 @@ mod tests {
     #[tokio::test]
     async fn who_comes_during_a_flush_shares_the_next_and_its_answer() {
         let by_hand = Arc::new(ByHand { let_go: Semaphore::new(0), asked: AtomicUsize::new(0) });
-        let joint = Arc::new(Joint::new(Arc::new(Arc::clone(&by_hand))));
+        let group_commit = Arc::new(GroupCommit::new(Arc::new(Arc::clone(&by_hand))));
         let folder = tempfile::tempdir().unwrap();
         let open = || Arc::new(OwnedFd::from(std::fs::File::open(folder.path()).unwrap()));
-        let first = joint.sync(&open());
+        let first = group_commit.sync(&open());
         settle().await;
-        let (second, third) = (joint.sync(&open()), joint.sync(&open()));
+        let (second, third) = (group_commit.sync(&open()), group_commit.sync(&open()));
         settle().await;
         assert_eq!(by_hand.asked.load(Ordering::Relaxed), 1, "one at a time");
         by_hand.let_go.add_permits(1);
         first.await.unwrap();
         settle().await;
-        let late = joint.sync(&open());
+        let late = group_commit.sync(&open());
         by_hand.let_go.add_permits(2);
         for shared in [second, third] {
             assert_eq!(shared.await.unwrap_err().raw_os_error(), Some(libc::EIO));
@@ -157,6 +157,6 @@ mod tests {
         late.await.unwrap();
         settle().await;
         assert_eq!(by_hand.asked.load(Ordering::Relaxed), 3, "late came during the second");
-        assert!(lock(&joint.lines).is_empty(), "nothing is kept of what is done");
+        assert!(lock(&group_commit.lines).is_empty(), "nothing is kept of what is done");
     }
 }
