@@ -7,7 +7,7 @@
 
 mod appender;
 mod live;
-mod reel;
+mod recording;
 mod session;
 
 use std::os::fd::OwnedFd;
@@ -33,12 +33,12 @@ use super::tide::Beginning;
 use super::{Inner, Store};
 
 use appender::{Begun, Parts};
-use reel::Reel;
+use recording::RecordingUpload;
 use session::{Hold, Session};
 
 pub use appender::Appender;
 pub use live::Left;
-pub use reel::Live;
+pub use recording::Live;
 pub(super) use session::Sessions;
 
 /// An upload that is to begin.
@@ -217,8 +217,8 @@ impl Store {
         let (checkpoint, setting_aside) = (None, None);
         let parts = Parts { inner, id: *id, hold, feed, begun, checkpoint, setting_aside };
         let (checkpoints, wanted, declared) = (true, None, entry.len);
-        let reel = live.map(Reel::new);
-        Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, reel })
+        let recording = live.map(RecordingUpload::new);
+        Ok(Appender { parts: Some(parts), newest, declared, wanted, checkpoints, recording })
     }
 
     /// Gives a complete upload its name (W3 to W6). Asked again, it answers the same. Goes on to its

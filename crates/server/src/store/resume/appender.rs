@@ -9,7 +9,7 @@ use tactus_core::units::{Bytes, MIB};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
-use super::reel::Reel;
+use super::recording::RecordingUpload;
 use super::session::{Hold, Newest};
 use crate::store::Inner;
 use crate::store::fault::{ResumeError, UploadError};
@@ -35,7 +35,7 @@ pub struct Appender {
     pub(super) wanted: Option<(u64, Advanced)>,
     pub(super) checkpoints: bool,
     /// It comes at a rate.
-    pub(super) reel: Option<Reel>,
+    pub(super) recording: Option<RecordingUpload>,
 }
 
 /// What must come to rest before the next request may write.
@@ -110,7 +110,7 @@ impl Appender {
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         let Some(end) = parts.feed.advance(count) else { return };
         let done = parts.begun.from as u64 * UNIT;
-        let is_time = self.reel.as_mut().is_some_and(Reel::handed_over);
+        let is_time = self.recording.as_mut().is_some_and(RecordingUpload::handed_over);
         let is_due = is_time || end >= done + CHECKPOINT;
         if self.checkpoints && self.wanted.is_none() && is_due {
             self.wanted = Some((end, parts.advanced()));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::reel::{AHEAD_MIN, Live};
+use super::recording::{AHEAD_MIN, Live};
 use super::{Appender, Principal, ResumeError, Store, StoreId};
 use crate::store::Inner;
 use crate::store::fault::too_large;
@@ -49,8 +49,8 @@ impl Store {
     ) -> Result<Appender, ResumeError> {
         let mut appender = self.append_as(id, principal, 0, Some(live)).await?;
         appender.take_room()?;
-        let reel = appender.reel.as_mut().expect("it comes at a rate");
-        if let Some(short) = reel.short.take() {
+        let recording = appender.recording.as_mut().expect("it comes at a rate");
+        if let Some(short) = recording.short.take() {
             return Err(short.into());
         }
         let parts = appender.parts.as_mut().expect("only the end takes it apart");
@@ -92,12 +92,12 @@ impl Appender {
     /// # Panics
     /// When it does not come at a rate.
     pub fn space_now(&mut self) -> Result<Option<&mut [u8]>, ResumeError> {
-        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.inner.writable()?;
-        let room = reel.room.saturating_sub(parts.feed.len());
+        let room = recording.room.saturating_sub(parts.feed.len());
         if room == 0 {
-            return reel.short.take().map_or(Ok(None), |short| Err(short.into()));
+            return recording.short.take().map_or(Ok(None), |short| Err(short.into()));
         }
         let ready = parts.feed.ready_now().map_err(|error| parts.inner.write_failed(error))?;
         if !ready {
@@ -133,31 +133,31 @@ impl Appender {
     /// # Panics
     /// When it does not come at a rate.
     pub fn tend(&mut self, now: Instant) -> Result<bool, ResumeError> {
-        let reel = self.reel.as_mut().expect("it comes at a rate");
-        if reel.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
+        let recording = self.recording.as_mut().expect("it comes at a rate");
+        if recording.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOK) {
             return Ok(false);
         }
-        reel.looked = Some(now);
+        recording.looked = Some(now);
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         parts.feed.reap().map_err(|error| parts.inner.write_failed(error))?;
         let len = parts.feed.len();
-        if reel.seen.0 != len {
-            reel.seen = (len, now);
+        if recording.seen.0 != len {
+            recording.seen = (len, now);
         }
-        let is_due = now.saturating_duration_since(reel.handed_over) >= ROUNDED_AFTER
-            || now.saturating_duration_since(reel.seen.1) >= STILL_AFTER;
+        let is_due = now.saturating_duration_since(recording.handed_over) >= ROUNDED_AFTER
+            || now.saturating_duration_since(recording.seen.1) >= STILL_AFTER;
         if self.wanted.is_none()
             && is_due
-            && len > reel.told_len
+            && len > recording.told_len
             && let Some(end) = parts.feed.round_off()
         {
-            reel.handed_over = now;
+            recording.handed_over = now;
             self.wanted = Some((end, parts.advanced()));
         }
         if let Some((_, advanced)) = &self.wanted
-            && advanced.mark.len > reel.told_len
+            && advanced.mark.len > recording.told_len
         {
-            (reel.told, reel.told_len) = (now, advanced.mark.len);
+            (recording.told, recording.told_len) = (now, advanced.mark.len);
         }
         self.check()?;
         self.take_room()?;
@@ -174,7 +174,7 @@ impl Appender {
 
     /// Asks for room, when half of what was taken ahead is used up.
     fn take_room(&mut self) -> Result<(), ResumeError> {
-        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         if let Some(setting) = &mut parts.setting_aside {
             if setting.is_finished()
@@ -183,28 +183,28 @@ impl Appender {
                 parts.setting_aside = None;
                 match ended.map_err(super::stopped)? {
                     Ok(set_aside) => self.have_room(set_aside),
-                    Err(error) => reel.short = Some(error),
+                    Err(error) => recording.short = Some(error),
                 }
             }
             return Ok(());
         }
         let claim = parts.hold.claim.as_mut().ok_or(ResumeError::NotFound)?;
         let (len, file) = (parts.feed.len(), Arc::clone(parts.feed.file()));
-        if reel.room.saturating_sub(len) > reel.ahead / 2 {
+        if recording.room.saturating_sub(len) > recording.ahead / 2 {
             return Ok(());
         }
         let title_max = parts.inner.ledger.limits().title_max;
-        if reel.room >= title_max.0 {
-            reel.short = Some(too_large(title_max));
+        if recording.room >= title_max.0 {
+            recording.short = Some(too_large(title_max));
             return Ok(());
         }
-        let best = (reel.room + reel.ahead).min(title_max.0);
-        if let Err(short) = claim_more(claim, best, (reel.room + AHEAD_MIN).min(title_max.0)) {
-            reel.short = Some(short);
+        let best = (recording.room + recording.ahead).min(title_max.0);
+        if let Err(short) = claim_more(claim, best, (recording.room + AHEAD_MIN).min(title_max.0)) {
+            recording.short = Some(short);
             return Ok(());
         }
-        reel.short = None;
-        let (from, inner) = (reel.room, Arc::clone(&parts.inner));
+        recording.short = None;
+        let (from, inner) = (recording.room, Arc::clone(&parts.inner));
         let more = claim.reserved() - from;
         let set_aside = async move { Inner::set_aside(&inner, &file, from, more).await };
         parts.setting_aside = Some(tokio::spawn(set_aside));
@@ -213,10 +213,10 @@ impl Appender {
 
     /// The file has room for all that is claimed.
     fn have_room(&mut self, is_set_aside: bool) {
-        let reel = self.reel.as_mut().expect("it comes at a rate");
+        let recording = self.recording.as_mut().expect("it comes at a rate");
         let parts = self.parts.as_mut().expect("only the end takes it apart");
         if let Some(claim) = &mut parts.hold.claim {
-            reel.room = claim.reserved();
+            recording.room = claim.reserved();
             if is_set_aside {
                 claim.allocated();
             }

@@ -27,7 +27,7 @@ pub(super) const AHEAD_MIN: u64 = 16 * MIB;
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// What an upload at a rate needs besides.
-pub(super) struct Reel {
+pub(super) struct RecordingUpload {
     /// Bytes for which room is taken before they come.
     pub(super) ahead: u64,
     /// Up to where the file has room.
@@ -45,7 +45,7 @@ pub(super) struct Reel {
     pub(super) seen: (u64, Instant),
 }
 
-impl Reel {
+impl RecordingUpload {
     pub(super) fn new(live: &Live) -> Self {
         let begun = Instant::now();
         Self {
